@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # services that open a blob store do without the packages of 
     from refold.archive.container import ArchivedRun
 
 COPIES = "/blobs"
-"""Where copies lie, below the address of an archive, as they lay in their store."""
+"""Folder of copies below the address of an archive, with the paths of their store."""
 
 
 MISSING = "blob_missing"
@@ -54,6 +54,6 @@ class ArchivedBlobs:
         return count
 
     def erase(self, runs: Iterable[RunId]) -> None:
-        """Erases all that lies below these runs, whether or not a record points there. **Raises** UnreachableError."""
+        """Erase all values of these runs, referenced or not. **Raises** UnreachableError."""
         for run in runs:
             self._blobs.erase(run)

@@ -85,7 +85,7 @@ class ArchivedRun:
 
 
 def digest_of(records: Sequence[ArchivedRecord]) -> str:
-    """The name of the records: with another byte, place or time of one of them it is another."""
+    """Digest of records, with the bytes, place and time of each."""
     found = blake2b(digest_size=32)
     for record in records:
         found.update(_LENGTHS.pack(record.offset, record.at_ms, len(record.key), len(record.value)))
@@ -103,7 +103,7 @@ def pack_runs(runs: Sequence[ArchivedRun]) -> bytes:
 
 
 def unpack_runs(content: bytes, place: str) -> Iterator[ArchivedRun]:
-    """The runs in a file. **Raises** MalformedError when it is none, or was cut."""
+    """Runs in a file. **Raises** MalformedError for another or a cut file."""
     try:
         rows = fastavro.reader(io.BytesIO(content))
         # A foreign schema would control the loops of the library, and the objects it builds.

@@ -44,7 +44,7 @@ ORDER = (
     *(APPROVAL_DECIDED, TOOL_REQUESTED, APPROVAL_REQUESTED, TOOL_CLAIMED),
     *(RUN_COMPLETED, RUN_VIEW, *DEAD_LETTERS, RUN_SNAPSHOT, RUN_LOG),
 )
-"""The topics that hold something of a run, in the order in which it is erased there."""
+"""Topics with records of a run, in the order of their erasure."""
 
 
 class Lying(NamedTuple):
@@ -86,7 +86,7 @@ def _called_back(token: bytes) -> str:
 
 
 def stages(lying: Iterable[Lying]) -> list[list[Lying]]:
-    """Tombstones to write: stage by stage, each when the one before it is acknowledged, in order."""
+    """Tombstones to write, in stages: each stage after the one before it is acknowledged, in order."""
     ranks: dict[int, list[Lying]] = {}
     for each in lying:
         if each.valued:

@@ -27,7 +27,7 @@ from refold.core.wire.headers import cloud_event
 from refold.ports.log import NEVER, Delivery, LogReader, Outgoing, Record
 
 BATCH_BYTES = 64 << 20
-"""Of records that are held in memory at once and become one file; a run has up to 64 MiB itself."""
+"""Bytes of records in memory at once, which become one file; a single run has up to 64 MiB."""
 
 WRITES = 10_000
 """Records that are written before their acknowledgements are waited for."""

@@ -26,7 +26,7 @@ _INDEX = "index/"
 
 @dataclass(frozen=True, slots=True)
 class IndexedRun:
-    """A line of an index. `file` is where the run lies."""
+    """A line of an index. `file` has the run."""
 
     run_id: RunId
     agent: str
@@ -94,7 +94,7 @@ class ArchiveStore:
                 (unread if unread is not None else []).append(error)
 
     def find(self, run: str) -> IndexedRun:
-        """Where a run lies, its newest copy if there are several. **Raises** NotFoundError."""
+        """Index line of a run's newest copy. **Raises** NotFoundError."""
         return self._copies(run)[0]
 
     def _copies(self, run: str) -> list[IndexedRun]:
@@ -128,7 +128,7 @@ class ArchiveStore:
         yield from unpack_runs(self._get(file), file)
 
     def index(self, file: str, *, mend: bool = False) -> list[IndexedRun]:
-        """The lines of a file. `mend`: they are written down where they are not."""
+        """Index lines of a file. `mend`: a missing index is written."""
         path = f"{_INDEX}{file.removesuffix('.avro')}.json"
         try:
             return [_indexed(row, file) for row in json.loads(self._get(path))]

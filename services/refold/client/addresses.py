@@ -17,7 +17,7 @@ from refold.runtime.settings import PARTITIONS, KafkaSettings, Settings, load
 
 DATA = Path(".refold")
 ROOT_KEY, ROOT_PUB = Path("keys", "root.json"), Path("keys", "root.pub")
-"""In the data folder: the root key, and its public half as it stands in REFOLD_TRUST."""
+"""In the data folder: the root key, and its public half as REFOLD_TRUST takes it."""
 LEDGER_KEY = Path("executor", "ledger.key")
 """Key, in the data folder, of the ledger's records in Redis; executors must not have the other keys."""
 
@@ -53,7 +53,7 @@ class Addresses:
         return self.local or self.settings.allow_open
 
     def check(self) -> None:
-        """**Raises** UnreachableError when a `refold dev` is meant that does not run."""
+        """**Raises** UnreachableError when the configured `refold dev` does not run."""
         if self.lost is not None:
             hint = "start one, or wait until it is ready; --kafka or REFOLD_KAFKA__BOOTSTRAP names another Kafka"
             raise UnreachableError(f"no `refold dev` runs on {self.lost}", hint=hint)

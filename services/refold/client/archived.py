@@ -19,7 +19,7 @@ from refold.projections.shipped.projection import Shipped
 from refold.projections.whole import LoggedRuns
 
 LOOKS_S = 10.0
-"""Time between two looks for new files in an archive, however often runs are asked for that it does not have."""
+"""Time between two looks for new files in an archive, however many unknown runs are requested."""
 
 
 class ArchivedRuns:

@@ -47,7 +47,7 @@ from refold.views.outcome import CommandResult, SignalResult, Started, Voted
 from refold.views.run import Ended, RunEvent, RunInfo, ending_of, events_of, info_of
 
 THREADS = 16
-"""Operations that are under way at once: each waits in a thread for its outcome."""
+"""Most concurrent operations: each waits in a thread for its outcome."""
 TAKEN_S = 0.5
 """Time for a planner to take a request before the run's past is read: a repeated request causes no entry. An idle
 planner needs a hundredth of it; a busy one costs one read."""

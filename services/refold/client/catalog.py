@@ -34,7 +34,7 @@ class CatalogReader:
 
     @property
     def behind(self) -> list[int]:
-        """The partitions that lack something of that, or take it for something else."""
+        """Partitions that miss entries of `whole`, or have others."""
         newest = self.whole.entries
         return [n for n, each in enumerate(self.partitions) if each.entries != newest or each.closed]
 

@@ -97,7 +97,7 @@ def published_entries(reader: LogReader, trust: Trust) -> list[Record]:
 def bundle_of(
     about: str, runs: Mapping[RunId, tuple[Run, int]], platform: Platform, rules: Sequence[str] = ()
 ) -> Bundle:
-    """The bundle of runs, each up to the entry that has an event; 0: all of it. **Raises** UnreachableError."""
+    """Bundle of runs, each up to the entry with an event; 0: the whole run. **Raises** UnreachableError."""
     hidden, parts, reader = set[bytes](), list[BundledRun](), platform.runs.reader
     trust: Trust = {}
     with suppress(UsageError):  # where no root key is pinned the catalog goes along as it is
@@ -122,7 +122,7 @@ def bundle_of(
 
 
 def linked_runs(because: Why, find: Callable[[str], Run | None]) -> dict[RunId, tuple[Run, int]]:
-    """The runs that a chain goes through, each up to the last event that it names."""
+    """Runs of a causal chain, each up to its last event in the chain."""
     last: dict[str, int] = {}
     for link in because.links:
         for run, seq in ((link.run_id, link.seq), *([link.other] if link.other else [])):

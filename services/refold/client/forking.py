@@ -44,7 +44,7 @@ from refold.views.history import Run
 
 _Job = TypeVar("_Job", ForkJob, CheckJob)
 TIMEOUT_S = 600.0
-"""Time that a fork may take: code that never gives its thread back is ended then."""
+"""Time limit of a fork: code that never yields its thread is killed then."""
 
 MOST_ANSWERED = 256 << 20
 """Bytes of a report, at most."""
@@ -75,7 +75,7 @@ def stubs_of(text: str, name: str) -> dict[str, str]:
 
 
 def family_rows(runs: Iterable[Run]) -> dict[RunId, list[LogRow]]:
-    """The records of a run and of those below it, by run, as a fork takes them."""
+    """Records of a run and its descendants, by run, as input of a fork."""
     return {
         run.state.run_id: [
             LogRow(judged.record.offset, judged.record.key or b"", judged.record.value or b"") for judged in run.records
@@ -113,7 +113,7 @@ _AS_M = (
 
 
 class ForkProcess:
-    """A process of forks. Loading the app may take `limit_s`, and so may each fork."""
+    """A process of forks. `limit_s` is the limit for loading the app, and for each fork."""
 
     def __init__(self, setup: ForkSetup, budget: Spendable | None = None, limit_s: float = TIMEOUT_S) -> None:
         # The process of a fork without calls gets none of the settings of the platform's clients.
@@ -137,11 +137,11 @@ class ForkProcess:
 
     @property
     def alive(self) -> bool:
-        """False once it has given no answer."""
+        """False once an order got no answer."""
         return self._process.returncode is None
 
     def ask(self, order: object) -> dict[str, Any]:
-        """The answer to an order, or why there is none: then it is ended."""
+        """Answer to an order, or the reason why there is none: then the process is killed."""
         orders, answers = self._process.stdin, self._process.stdout
         assert orders is not None, "it was asked for"
         assert answers is not None, "it was asked for"

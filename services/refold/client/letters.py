@@ -30,7 +30,7 @@ def find_letter(reader: LogReader, place: str) -> DeadLetter:
 
 
 def replayed(reader: LogReader, place: str) -> tuple[Record, int]:
-    """Return the input of a dead letter as it lies in its topic, and where it belongs. **Raises** as `original`."""
+    """Return the input of a dead letter from its topic, and its home partition. **Raises** as `original`."""
     if place.count("/") > 1:
         hint = "vote again, or have the planner ask again"
         raise UsageError(f"{place[:80]} is a letter of a service whose inputs are not sent again", hint=hint)
@@ -59,7 +59,7 @@ def original(content: DeadLetter, records: Callable[[], Iterable[Record]], *, le
 
 
 def home_of(found: Record, partitions: int) -> int:
-    """The home of the run that an input's key names, or the partition where it lies if it names none."""
+    """Home of the run in an input's key, or the input's own partition if its key names none."""
     try:
         key = (found.key or b"").decode()
         return home(_run_of(key), partitions)

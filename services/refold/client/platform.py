@@ -32,10 +32,10 @@ from refold.runtime.settings import Settings
 from refold.views.member import Workers
 
 KNOCK_S = 3.0
-"""The time a server may take to accept a connection; a whole question to Kafka would take 10 s to give up."""
+"""Time for a server to accept a connection; a request to Kafka would take 10 s to give up."""
 KNOCK_AGAIN_S = 0.3
 POOL_KNOWN_S = 3.0
-"""Age up to which an answer about a pool is used again: a page that is open asks for each event of its run."""
+"""Time for which an answer about a pool is cached: an open page asks for each event of its run."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Platform:
         return served(self.runs.reader, self.groups)
 
     def groups(self, names: Iterable[str]) -> dict[str, GroupState]:
-        """Groups by name, asked now. **Raises** as `group_states`."""
+        """Groups by name, read now. **Raises** as `group_states`."""
         self.knock()
         return group_states(self.settings.kafka, names)
 

@@ -50,7 +50,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _PlainLoader(_Loader):
-    """YAML in which every value stands where it is meant."""
+    """YAML without aliases: every value is written where it is used."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """A node. **Raises** ComposerError for an alias."""
@@ -75,7 +75,7 @@ def merged_policy(content: dict[str, Any]) -> Policy:
 
 
 def load_file(path: Path) -> Any:
-    """The content of a YAML or JSON file. **Raises** UsageError if it cannot be read, MalformedError if it is none."""
+    """Content of a YAML or JSON file. **Raises** UsageError if it cannot be read, MalformedError for other content."""
     try:
         return load_text(path.read_text(), str(path))
     except (OSError, UnicodeDecodeError) as error:
@@ -119,7 +119,7 @@ def unknown_roles(policy: Policy, roles: Roles, keys: Iterable[PublicKey]) -> li
 
 
 def problems_of(files: Mapping[str, Any]) -> list[Problem]:
-    """Everything that is wrong with policy files that are to be one policy; empty when they are fine."""
+    """Problems of policy files that form one policy; empty if there are none."""
     found: list[Problem] = []
     rules: list[tuple[str, Rule]] = []
     names: dict[str, str] = {}

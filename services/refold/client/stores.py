@@ -8,7 +8,7 @@ from refold.runtime.settings import Settings
 
 
 def blob_store(settings: Settings) -> ObjectBlobs | None:
-    """The blob store, if one is set. **Raises** UsageError for an address that is none."""
+    """The blob store, if one is set. **Raises** UsageError for an invalid address."""
     part = settings.blobs
     return ObjectBlobs(part.url, most=part.max_bytes) if part.url else None
 

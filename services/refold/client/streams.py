@@ -21,7 +21,7 @@ from refold.ports.log import Record
 from refold.views.history import Run, feed
 
 OVER_S = 1.0
-"""Silence after which nothing more is expected of a run that is over: its parts lie in other topics than its end."""
+"""Silence after which a finished run's output is complete: its parts are in other topics than its end."""
 MOST_WAITING_BYTES = 1 << 20
 """Parts of a pool that wait until the log has their calls. Parts of calls that never existed fill this, and cost only
 the parts of that pool."""
@@ -129,7 +129,7 @@ def live_parts(runs: Runs, run: RunId, timeout: timedelta | None) -> Generator[L
 
 
 def part_in(record: Record) -> StreamPart | None:
-    """Return the part in a record; None where there is none that can be read, or of a call of another run."""
+    """Return the part in a record; None if it is unreadable, or its call belongs to another run."""
     try:
         found = codec.decode(StreamPart, record.value or b"")
         canonical.parse(found.data)

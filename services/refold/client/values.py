@@ -21,7 +21,7 @@ MOST_LOADED = 64 << 20
 
 
 def values_of(state: RunState, blobs: Blobs | None) -> Values:
-    """All that code is handed along a run's history, or why not. **Raises** UnreachableError."""
+    """Large values along a run's history, each with its text or the reason of its loss. **Raises** UnreachableError."""
     found: dict[tuple[RunId, str], str | Failure] = {}
     for run, pointer in pointers(state):
         if blobs is None:

@@ -145,7 +145,7 @@ def _only(runs: Any, run: str) -> Any:
 
 
 def verify_log(reader: LogReader, trust: Trust, *, now_ms: int, settle_s: float = 5.0) -> Verified:
-    """Checks all of it. **Units**: `settle_s` is how long other topics may take to agree with the log."""
+    """Verify all topics. **Units**: `settle_s` is the time that other topics may take to agree with the log."""
     deadline = time.monotonic() + settle_s
     while True:
         found = _once(reader, trust, now_ms)

@@ -29,7 +29,7 @@ FRESH_S = 2.0
 """Wait for a view that is behind the log, so that a writer reads its own writes."""
 VIEW_POLL_S = 0.02
 MOST_LOOKED = 5_000
-"""Runs that are looked at for those that were in a state at a time: a millisecond each, or more."""
+"""Runs examined for their state at a time: a millisecond each, or more."""
 
 
 def views(settings: Settings) -> ViewDatabase:
@@ -48,7 +48,7 @@ class Viewed(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """The newest runs out of a view, the oldest of them first; how many were meant, and how many there are."""
+    """Newest runs of a view, oldest first; the number of selected ones, and of all."""
 
     runs: list[Run]
     meant: int
@@ -75,7 +75,7 @@ def viewed(settings: Settings, run: str, runs: Runs) -> Viewed | None:
 
 
 def listed(settings: Settings, which: Selector, status: str, limit: int, runs: Runs) -> Listed | None:
-    """Return the newest runs as the view has them; None where the log has to be asked, as for `stalled` ones."""
+    """Return the newest runs of the view; None if the log has to be read, as for `stalled` ones."""
     if status == "stalled" or which.code or which.since_ms or (status in _LIVE and runs.holds()):
         return None
     source = KafkaLogSource(settings.kafka)
@@ -93,7 +93,7 @@ def listed(settings: Settings, which: Selector, status: str, limit: int, runs: R
 def listed_at(
     settings: Settings, which: Selector, limit: int, at_ms: int, only: Callable[[Run], bool] | None
 ) -> Listed | None:
-    """Return the newest runs that `only` takes, as they were at a time; None where the log has to be asked."""
+    """Return the newest runs that `only` accepts, as they were at a time; None if the log has to be read."""
     source = KafkaLogSource(settings.kafka)
     with _current(settings, source, range(source.partitions)) as view:
         if view is None or view.count(Query(HEADS, (Where("reason", ">", ""),))):
@@ -125,7 +125,7 @@ def runs_then(
 
 
 def needs_people(settings: Settings, since_ms: int) -> tuple[dict[str, int] | None, list[str]]:
-    """Return counts as `needs_of` has them, None where the log has to be asked, and why projections stand still."""
+    """Return the counts of `needs_of`, None if the log has to be read, and reasons of halted projections."""
     database, source = views(settings), KafkaLogSource(settings.kafka)
     try:
         infos = [status_of(name, database, settings.views.url, source).row for name in database.projections()]

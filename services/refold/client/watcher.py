@@ -30,7 +30,7 @@ from refold.runtime.settings import KafkaSettings
 from refold.views.history import Run, feed
 
 MOMENT_S = 0.2
-"""The time one look for news lasts, and so how late a pass over history may begin that is due by time."""
+"""Duration of one poll, and so the delay of a due pass over history."""
 KEPT_S = 60.0
 """Time the consumer stays open without waits, so that the next wait needs no new one."""
 REMEMBERED = 10_000
@@ -49,7 +49,7 @@ class Watch(Generic[_T]):
         self._begin()
 
     def hear(self, record: Record) -> None:
-        """Takes a record of the run. It is kept for as long as those before it may have to be put in front."""
+        """Take a record of the run, and keep it while earlier ones may still be put before it."""
         if self.look_back_at:
             self._heard.append(record)
         if self.whole:
@@ -84,7 +84,7 @@ class Watch(Generic[_T]):
 
 
 class Watcher:
-    """See the module. Any thread may call it. **Units**: seconds."""
+    """Watcher of runs. Thread-safe. **Units**: seconds."""
 
     def __init__(self, settings: KafkaSettings, partitions: int) -> None:
         self._settings, self._partitions = settings, partitions

@@ -58,7 +58,7 @@ class Hole(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line whose seal holds. `content` has its fields, `n` and `kind` too."""
+    """A line with a valid seal. `content` has its fields, `n` and `kind` too."""
 
     n: int
     kind: str
@@ -156,7 +156,7 @@ def bundled_record(line: Line) -> Record:
 
 
 class RunListed(ReadModel):
-    """A run as the first line lists it, and how many lines it has."""
+    """A run in the list of the first line, with its numbers of lines."""
 
     run: str
     records: _Natural
@@ -252,7 +252,7 @@ def _parsed(number: int, kind: str, body: bytes) -> Line | Hole:
 
 
 _UNKNOWN = b"?"
-"""The seal of a line that is not there, or does not hold."""
+"""Seal of a missing or broken line."""
 MOST_MISSING = 100_000
 """Lines that may be missing: a limit of memory against made-up numbers."""
 END = "end"

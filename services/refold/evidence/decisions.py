@@ -24,7 +24,7 @@ from refold.evidence.bundle import Hole
 
 
 class PeopleDecided(NamedTuple):
-    """A decision of people in a bundle. `checked`: its signature, votes and quorum were, and hold."""
+    """A decision of people in a bundle. `checked`: its signature, votes and quorum are verified."""
 
     run_id: str
     seq: int
@@ -48,7 +48,7 @@ class Authorities:
         self._by_count = dict[int, Catalog]()
 
     def add(self, entry: CatalogEntry, key: bytes, value: bytes) -> str:
-        """Take the next record; return why it does not count, or nothing."""
+        """Add the next record; return the reason why it is void, or empty."""
         why = self._whole.follow(self._whole.position, key, value)
         if not why and self.platform and entry.platform != self.platform:
             why = f"it was signed for {entry.platform or 'no platform'}, and this is {self.platform}"
@@ -113,7 +113,7 @@ def _decided(before: RunState, event: events.ApprovalDecided, catalog: Catalog) 
 
 
 def not_let_out(order: ToolRequest) -> str:
-    """Why the decision that goes with an order does not allow it; nothing where it does. Its signature was checked."""
+    """Reason why an order's decision does not allow it; empty if it does. Its signature is already verified."""
     found = Decision.parse(signature.content_of(order.decision))
     facts = ToolFacts(order.tool, found.version, found.schema, order.effect)
     refused = decision.refusal(found, order, facts, environment=found.environment, now_ms=order.at_ms)

@@ -20,9 +20,9 @@ from refold.ports.log import Record
 ARGS, RESULTS = "args", "results"
 RULES = (ARGS, RESULTS)
 _FIELDS = {**dict.fromkeys(("args", "asked", "edit", "input"), ARGS), **dict.fromkeys(("result", "data"), RESULTS)}
-"""The fields of events that hold JSON of agents, tools and people, and the rule that removes each."""
+"""Fields of events with JSON of agents, tools and people, and the rule that removes each."""
 _IN_TOKEN = {"edit": ARGS, "amend": ARGS, "answer": RESULTS}
-"""Field that the signed decision of a verdict holds as text; of any other it holds digests."""
+"""Field of a verdict's signed decision that has the text; all other fields have digests."""
 
 
 def rules_of(text: str) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ def without_values(record: Record, rules: Collection[str]) -> Record:
 
 
 def is_redacted(entry: Entry, rules: Collection[str]) -> bool:
-    """True if an entry has nothing that the rules remove, and something that stands in its place."""
+    """True if an entry has no values that the rules remove, and pointers in their place."""
     kept = [_without(event, rules) for event in entry.events]
     there = (getattr(event, name, "") for event in entry.events for name, rule in _FIELDS.items() if rule in rules)
     hidden = any(map(is_pointer, there)) or any(is_hidden(event, rules) for event in entry.events)

@@ -13,7 +13,7 @@ from refold.sdk.app import App
 from refold.sdk.sources import FactsTable
 
 Recall = Callable[[RunState, CallProposed], Judgement | None]
-"""Judgement on the same call in the recorded run; None: it has no such call."""
+"""Judgement on the same call in the recorded run; None if it has none."""
 
 
 class ForkAuthority(Authority):
@@ -39,12 +39,12 @@ class ForkAuthority(Authority):
         self._asks_nobody = False
 
     def follow(self, again: Mapping[int, Judgement], *, asks_nobody: bool = False) -> None:
-        """Has an input followed after which the record judged these calls again, by step, or asked about no doubt."""
+        """Note that the present input, in the record, judged calls again, by step, or left doubts to operators."""
         self._again = {} if self._draft else again
         self._asks_nobody = asks_nobody and not self._draft
 
     def changed(self, policy: str) -> bool:
-        """True while an input is followed after which the record has judged by another policy."""
+        """True while the present input was judged by another policy in the record."""
         return any(judged.policy != policy for judged in self._again.values())
 
     def judge(

@@ -32,7 +32,7 @@ _PARENT_DIES = 1
 """PR_SET_PDEATHSIG of Linux: the signal for this process once the thread that has started it is gone."""
 
 _SECCOMP = {"x86_64": (0xC000003E, 317, 0), "aarch64": (0xC00000B7, 277, 1)}
-"""AUDIT_ARCH, the number of seccomp(2), and the column of `_CALLS`, by machine. Of others no numbers are here."""
+"""AUDIT_ARCH, the number of seccomp(2), and the column of `_CALLS`, by machine. Other machines have no filter."""
 _CALLS = """
 access:21: arch_prctl:158: brk:12:214 chdir:80:49 clock_getres:229:114 clock_gettime:228:113 clock_nanosleep:230:115
 clone:56:220 close:3:57 dup:32:23 dup2:33: dup3:292:24 epoll_create1:291:20 epoll_ctl:233:21 epoll_pwait:281:22
@@ -63,7 +63,7 @@ _ARGUMENTS = {
     "prctl": (0, _EQUAL, (15, 16, 0x53564D41)),  # names of threads and of memory: no PR_SET_PDEATHSIG
     "prlimit64": (0, _EQUAL, (0,)),  # its own limits
 }
-"""Arguments that are let through, by system call: which one, and how its low word is compared with which values."""
+"""Allowed arguments, by system call: index, comparison of its low word, and values."""
 
 _MORE = """
 os.chmod os.chown os.fork os.forkpty os.kill os.killpg os.link os.removexattr os.rmdir os.setxattr os.spawn os.symlink

@@ -41,7 +41,7 @@ ACTOR = "fork"
 """Actor of a fork's entries, and prefix of their nonces; planners never use it."""
 
 ATTEMPT_MS = 1_000
-"""Time that a call takes on the clock of the log that a stub answers, or an executor of this process."""
+"""Duration, on the log's clock, of a call answered by a stub or run in this process."""
 
 NEAR_MS = 1_000
 """Longest delay of a message within a family; a message within it counts as the recorded one."""
@@ -116,7 +116,7 @@ class UnansweredStep(ReadModel):
 
 
 class StandstillError(RefoldError):
-    """The code of a run cannot go on along its history in a fork: from this `step` on they differ, if it is not 0."""
+    """The code of a run disagrees with its history in a fork, from this `step` on; 0 if no step is known."""
 
     code = "standstill"
 
@@ -169,13 +169,13 @@ class ForkedRun:
         return same[nth] if nth < len(same) else None
 
     def foresee(self, call: events.CallProposed) -> int | None:
-        """The recorded step of a call that is proposed in the entry that is not written yet, with others before it."""
+        """Recorded step of a call proposed in the unfinished entry, after others of that entry."""
         self.ahead[call.step] = key = step_key(call)
         before = sum(step < call.step and each == key for step, each in self.ahead.items())
         return self.find(key, len(self.mine.equals.get(key, ())) + before)
 
     def adopt(self, at_ms: int | None, since: int) -> None:
-        """Finds the recorded steps of those that are new, asked for at a time; None: when they were recorded."""
+        """Find the recorded steps of new steps, requested at a time; None: at the recorded one."""
         for number in range(len(self.matched) + 1, len(self.state.steps) + 1):
             asked, later = self.mine.asked[number], 0
             found = self.find(asked.key, asked.nth)
@@ -191,7 +191,7 @@ class ForkedRun:
         self.adopt(found.entry.at_ms, since)
 
     def left(self, step: int, phase: str) -> bool:
-        """True if the recorded run came as far with a step, and has nothing more for it."""
+        """True if the recorded run reached this phase of a step, and has no more inputs for it."""
         found = self.matched.get(step, (None, 0))[0]
         return self.source is not None and found is not None and phase in self.source.phases[found]
 
@@ -201,12 +201,12 @@ class ForkedRun:
         return state is not None and not state.over and self.matched[step][0] in state.open
 
     def step_of(self, recorded: int) -> int:
-        """The step of this run that is a recorded one; 0 if it has none."""
+        """This run's step of a recorded one; 0 if it has none."""
         return next((step for step, (found, _) in self.matched.items() if found == recorded), 0)
 
 
 class _Agents(Agents):
-    """The planner's, but for the arguments that a fork gives calls."""
+    """The planner's agents, with the arguments that a fork changes."""
 
     def __init__(self, app: App, rules: Rules, around: Surroundings, edits: Mapping[tuple[str, int], str]) -> None:
         super().__init__(app, rules, around.environment, budget=around.bounds)

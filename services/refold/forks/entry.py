@@ -15,7 +15,7 @@ from refold.core.run.state import RunState
 from refold.core.wire import codec
 
 React = Callable[[RunState, bool], list[Event]]
-"""Events that a run's code adds, given the state with the verdict; none, and it is forgotten, where it is held."""
+"""Events that a run's code adds to the state after the verdict. A held run's code adds none and is forgotten."""
 
 
 class WrittenEntry(NamedTuple):

@@ -30,7 +30,7 @@ StepKey = tuple[str, ...]
 
 
 class LogRow(NamedTuple):
-    """A record of a run log: its place among all that are handed over, key and value."""
+    """A record of a run log: its place among all given ones, key and value."""
 
     place: int
     key: bytes
@@ -70,7 +70,7 @@ class Cue:
 
 
 class AskedStep(NamedTuple):
-    """A step: its key, how many equal ones are before it, when it was asked for, how a call was judged first."""
+    """A step: its key, the number of equal ones before it, the time of its request, the first judgement of a call."""
 
     key: StepKey
     nth: int
@@ -124,7 +124,7 @@ class RecordedRun:
         self.note(place, entry, apply(self.state, entry, name))
 
     def note(self, place: int, entry: Entry, state: RunState) -> None:
-        """Takes note of the next entry, after which the run has this state."""
+        """Note the next entry, and the run's state after it."""
         self.state = state
         self.entries.append((place, entry, self.state.head.id))
         judged = _judged(entry, self.state)
@@ -298,7 +298,7 @@ def input_for(state: RunState, step: int, cue: Cue) -> Input:
 
 
 def result_for(state: RunState, step: int, cue: Cue, *, at_most: int) -> ToolResult:
-    """Result that an executor sent for the record to have this entry; for an attempt that this run has made."""
+    """Result that would cause this recorded entry, for an attempt of this run."""
     event: Any = cue.of(*OUTCOMES_OF_CALLS)
     billed = cue.of(events.CallBilled)
     # An unknown outcome of a `pure` call is a failure, and billed otherwise.

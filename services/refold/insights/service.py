@@ -55,7 +55,7 @@ def figures_store(database: ViewDatabase, insights: Insights, log: str) -> ViewS
 
 
 class Counting:
-    """Applies batches to the tables. `position` is of each partition the offset of the next record. For one thread."""
+    """Applies batches to the tables. `position` is the next offset by partition. Not thread-safe."""
 
     def __init__(
         self, insights: Insights, store: ViewStore, runs: LoggedRuns, read: ReadSince, send: Callable[..., None]

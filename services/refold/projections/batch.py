@@ -19,7 +19,7 @@ _EXACT: dict[type[Scalar], Callable[[Any], Scalar]] = {
     int: int.__int__,
     bytes: lambda value: b"".join((value,)),
 }
-"""A value of a subclass, such as an enumeration's, as every store gives it back."""
+"""Conversion of subclasses, such as enumerations, to the types that stores return."""
 
 
 def shares_of(table: ViewTable) -> ViewTable:
@@ -48,14 +48,14 @@ class Batch:
         self._foreseen: set[str] = set()
         self.changes = ViewChanges(self.tables)
         self.indexes: dict[RunId, dict[ViewKey, list[ViewKey]]] = {}
-        """Keys of a run's dead letters, by topic, partition and key of their record, once a tombstone asks for them."""
+        """Keys of a run's dead letters, by topic, partition and key of their record, loaded at the first tombstone."""
 
     def enter(self, run: RunId) -> None:
         """Set the run that subsequent reads and writes belong to."""
         self.run = run
 
     def changed(self) -> ViewChanges:
-        """Return all that the batch has changed. Nothing is written afterwards."""
+        """Return all changes of the batch; nothing may be written afterwards."""
         for table in self.tables:
             if dirty := self._dirty[table.name]:
                 self.changes.rows[table] = {key: None if row is None else tuple(row) for key, row in dirty.items()}
@@ -254,7 +254,7 @@ class Batch:
         self._rows[table.name][key] = self._dirty[table.name][key] = row
 
     def rows_of(self, table: ViewTable) -> list[list[Scalar]]:
-        """Return all rows of the run in order of their keys. Costs a look at all rows of the table in the batch."""
+        """Return all rows of the run in order of their keys. Scans all rows of the table in the batch."""
         run, known = self.run, self._rows[table.name]
         stored = () if run in self.changes.runs else self._store.rows_of(table, run)
         found = {row[: table.keys]: list(row) for row in stored if row[: table.keys] not in known}

@@ -96,7 +96,7 @@ class Follower:
         return {place: (there[place], after) for place, after in reached.items() if after > there[place]}
 
     def reach(self, until: Mapping[Place, int], timeout_s: float = 60.0) -> None:
-        """Go on to these positions, and no further. **Raises** ConflictError where records of them do not come."""
+        """Go on to exactly these positions. **Raises** ConflictError if their records do not arrive."""
         heard = self._clock()
         while any(self.positions[place] < end for place, end in until.items()):
             if self.advance(0.1, until):

@@ -31,7 +31,7 @@ SHOWN_S = 5.0
 """Time for which a result is cached: counting runs reads an index of all of them."""
 BUSIEST = 100
 OTHER = "other"
-"""The label of all tools but the busiest: each is a time series."""
+"""Label of all tools but the busiest, as each label is a time series."""
 
 KAFKA_S = 3.0
 

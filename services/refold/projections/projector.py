@@ -61,7 +61,7 @@ _ENDS: Mapping[type, Status] = {
 
 
 class Accepted(NamedTuple):
-    """An entry that counts, with its id, the record that holds it, and the offset of the record by which it counts."""
+    """An accepted entry, with its id, its record, and the offset of the record that made it count."""
 
     id: EntryId
     entry: Entry
@@ -81,7 +81,7 @@ class WholeRun:
 
 
 Expect = Callable[[Batch, Sequence[Entry]], None]
-"""Reads the rows of a batch's entries at once, before it is known which of them count: a query for each costs more."""
+"""Reads the rows of a batch's entries at once, before they are accepted: one query for each would cost more."""
 
 
 Beside = Callable[[Batch, Record, int], None]
@@ -121,7 +121,7 @@ class RunHead(NamedTuple):
 
 
 LONGEST_APPLY_S = 1.0
-"""Time that the code of a projection may take for a batch: others wait meanwhile."""
+"""Time for a projection's code per batch, during which others wait."""
 MOST_RUN = 255
 """Characters of the id of a run at most."""
 _NEW = RunHead(Head(), "", marked=0, reason="")

@@ -19,7 +19,7 @@ from refold.views.history import JudgedRecord, Run, extend, fold_to
 
 
 class ViewedRuns:
-    """See the module. `store` is the generation in use of the shipped projection."""
+    """Runs of a view. `store` is the generation in use of the shipped projection."""
 
     def __init__(self, store: ViewReader) -> None:
         self._store = store
@@ -31,7 +31,7 @@ class ViewedRuns:
         return points[0] if points else None
 
     def points(self, run: str, seqs: Collection[int]) -> list[Run]:
-        """Return a run up to each of these events, folded once; none where `find` returns none."""
+        """Return a run as of each of these events, folded once; none if `find` returns none."""
         wanted = run_id(run)
         head = self._store.rows(HEADS, [(wanted,)]).get((wanted,))
         if head is None or head[HEADS.places["reason"]] or not head[HEADS.places["seq"]]:
@@ -66,7 +66,7 @@ class ViewedRuns:
         return found if entry == found.state.head.id else None
 
     def gone(self, run: RunId) -> GoneError | None:
-        """Return the error of a run that was erased, until nothing of it lies in any topic; None for any other."""
+        """Return the error of an erased run, until no topic has records of it; None for any other."""
         head = self._store.rows(HEADS, [(run,)]).get((run,))
         if (
             head is None
@@ -83,7 +83,7 @@ class ViewedRuns:
         return int(rows[0][ENTRIES.places["last_seq"]]) if rows else 0
 
     def family(self, run: Run) -> list[Run]:
-        """Return the runs below one, each behind the one that has started it."""
+        """Return the descendants of a run, each after its parent."""
         found: list[Run] = []
         for name in children_of(run):
             if (child := self.find(name)) is not None:

@@ -46,7 +46,7 @@ def priced(own: Mapping[str, Price] | None = None) -> tuple[PriceOf, str]:
 
 
 def shipped(own: Mapping[str, Price] | None = None) -> tuple[Projection, ...]:
-    """Return the projections that Refold brings along. `own` are prices of an app, which go before `genai-prices`."""
+    """Return the shipped projections. `own` are prices of an app, which override `genai-prices`."""
     return (Shipped(*priced(own)),)
 
 
@@ -110,7 +110,7 @@ class KeptProjection:
 
     @property
     def serves(self) -> bool:
-        """True if a generation is in use, and goes on."""
+        """True if a generation is in use, and not halted."""
         return self._serving is not None and not self.stopped
 
     def close(self) -> None:
@@ -276,7 +276,7 @@ def carried(projection: Projection, serving: Follower, building: Follower) -> Vi
 
 
 class Difference(NamedTuple):
-    """A row that the view has and the log does not lead to, or the other way round. One of both is None."""
+    """A row that the view has and the log does not lead to, or vice versa; the missing one is None."""
 
     table: str
     key: tuple[Scalar, ...]
@@ -384,7 +384,7 @@ def _there(table: ViewTable, store: ViewReader, starts: Mapping[Place, int]) -> 
 
 
 MANY_RECORDS = 1_000
-"""Records after which memory is given back when there is nothing more to read: a rebuild leaves 30 MiB behind."""
+"""Records after which an idle process returns memory: a rebuild leaves 30 MiB."""
 
 
 def keep_all(

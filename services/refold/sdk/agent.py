@@ -149,7 +149,7 @@ class AgentDef:
         return PARKED_BYTES if any(name.startswith("pydantic_ai") for name in self.foundation) else 0
 
     def needs(self, version: str) -> str:
-        """Requirements of a run that began with this version, in words; nothing if it may go on."""
+        """Requirements of a run that began with this version, in words; empty if it can continue here."""
         if version == self.version:
             return ""
         here = spoken(self.version)[1]

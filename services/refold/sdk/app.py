@@ -40,7 +40,7 @@ T = TypeVar("T")
 P = TypeVar("P", bound=type[Projection])
 
 ADAPTERS = "refold.agents"
-"""The group of entry points of packages that make agents of a framework durable, each named after the framework."""
+"""Group of entry points of packages with adapters for agents of a framework, each named after the framework."""
 
 _DIGEST = re.compile(r"[0-9a-f]{16}")
 """Version of an agent that declares none."""
@@ -300,7 +300,7 @@ class App:
         return [each.agent for each in self._listeners if each.hears(event, read)]
 
     def find_agent(self, agent: Callable[..., Any] | str) -> AgentDef:
-        """The agent that a function or a name stands for. **Raises** UsageError when the app has none."""
+        """The agent of a function or a name. **Raises** UsageError when the app has none."""
         found = self.agents.get(agent) if isinstance(agent, str) else self._agent_by_function.get(agent)
         if found is None:
             name = agent if isinstance(agent, str) else getattr(agent, "__name__", repr(agent))
@@ -309,7 +309,7 @@ class App:
         return found
 
     def staged(self, doubles: Mapping[str, ToolDef], secrets: Provider) -> App:
-        """The same app for a test, with doubles of some of its tools, and secrets that are none."""
+        """The same app for a test, with doubles of some of its tools, and made-up secrets."""
         stage = App(self.name, secrets=secrets, redact=self.redact, prices=self.prices.own)
         stage.tools = ToolTable({**self.tools, **doubles}, self.tools.sources)
         stage._by_function = {function: stage.tools[tool.name] for function, tool in self._by_function.items()}
@@ -334,11 +334,11 @@ class App:
         return Context(run_id, seed=seed, moment=moment, find=self.find, find_agent=self.find_agent, history=history)
 
     def fit_args(self, tool: str, args: str) -> str:
-        """Arguments of a tool, given as JSON, in canonical form. **Raises** UsageError when it does not take them."""
+        """JSON arguments of a tool, in canonical form. **Raises** UsageError if they do not fit."""
         return self.find(tool).canonical_args(**canonical.parse(args))
 
     def find(self, tool: Callable[..., Any] | str) -> ToolDef:
-        """The tool that a function or a name stands for. **Raises** UsageError when the app has none."""
+        """The tool of a function or a name. **Raises** UsageError when the app has none."""
         found = self.tools.get(tool) if isinstance(tool, str) else self._by_function.get(tool)
         if found is None:
             name = tool if isinstance(tool, str) else getattr(tool, "__name__", repr(tool))

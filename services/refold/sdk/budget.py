@@ -104,7 +104,7 @@ class Limit:
 
 
 def windows_of(limits: Iterable[Limit]) -> tuple[Window, ...]:
-    """The limits of an app, as a planner takes them. **Raises** UsageError when two are about the same."""
+    """Limits of an app, for planners. **Raises** UsageError for two with the same scope."""
     windows = [each.window for each in limits]
     if len({(each.per, each.agent, each.label) for each in windows}) < len(windows):
         raise UsageError("two limits are about the same runs", hint="one has usd=, tokens= and calls=")

@@ -287,12 +287,12 @@ class Context:
         return self._patched[patch]
 
     def now(self) -> datetime:
-        """The time at which whatever the agent waited for last was recorded, in UTC. It stands still until `await`."""
+        """Time of the record that ended the agent's last wait, in UTC. It is constant until `await`."""
         return _EPOCH + timedelta(milliseconds=self._moment.now_ms)
 
     @cached_property
     def random(self) -> Random:
-        """Random numbers that are the same in every replay of this run, and others in every other run."""
+        """Random numbers, equal in every replay of this run, and different in every other run."""
         return Random(f"{self._seed}/random")
 
     def uuid(self) -> UUID:

@@ -38,7 +38,7 @@ OF_EVENTS = Language({"event": "string: what the event is called", "data": "dyn:
 
 
 class Callee(Protocol):
-    """An agent as others see it."""
+    """Interface of an agent to its callers."""
 
     name: str
 
@@ -56,11 +56,11 @@ class Callee(Protocol):
 
 
 OnParentEnd = Literal["cancel", "abandon"]
-"""Fate of a run when the one that has started it is over, or gives it up."""
+"""Fate of a child when its parent is over, or gives it up."""
 
 
 def started(run_id: str, agent: Callee, given: Any, on_parent_end: OnParentEnd, *, typed: bool) -> StartRun:
-    """Request for the run of an agent. **Raises** UsageError when the agent does not take this input."""
+    """Request to run an agent. **Raises** UsageError for an input that does not fit."""
     if on_parent_end not in ("cancel", "abandon"):
         raise UsageError(f"on_parent_end={on_parent_end!r}", hint="it is 'cancel' or 'abandon'")
     asked = agent.input_json(given)
@@ -81,14 +81,14 @@ def started(run_id: str, agent: Callee, given: Any, on_parent_end: OnParentEnd, 
 
 
 def published(name: str, data: Any) -> PublishEvent:
-    """Event of an agent. **Raises** UsageError when it has no name, or no JSON form."""
+    """Event to publish. **Raises** UsageError for an invalid name, or without a JSON form."""
     if not isinstance(name, str) or not name:
         raise UsageError(f"ctx.publish({name!r}, ...)", hint="an event is named by a word, and its data is JSON")
     return PublishEvent(name, json_of(data, f"data of event {name!r}"))
 
 
 def signalled(run: str, name: str, data: Any) -> SendSignal:
-    """Signal to another run. **Raises** UsageError when either has no name, or the data no JSON form."""
+    """Signal to another run. **Raises** UsageError for an invalid name or run, or data without a JSON form."""
     try:
         told = run_id(run)
     except MalformedError as error:

@@ -29,13 +29,13 @@ MOST_CALLBACKS = 1_000_000
 """Callbacks of a turn, about a second; code that does more without a wait would block its planner for ever."""
 
 MOST_READY = 40_000
-"""Callbacks that stand in line, each with a task of 4 KiB perhaps: tasks that make two tasks each take all memory."""
+"""Queued callbacks, each perhaps a task of 4 KiB: tasks that make two tasks each would take all memory."""
 
 MOST_ASKED = 20_000
-"""Steps asked for in one turn. An entry of 2 MiB holds 17,000 calls of the smallest kind."""
+"""Steps requested in one turn. An entry of 2 MiB holds 17,000 calls of the smallest kind."""
 
 UNWIND_ROUNDS = 8
-"""How often code that is dropped is asked to end, before it is ended."""
+"""Attempts to cancel dropped code before it is forced to end."""
 
 UNWIND_CALLBACKS = 250_000
 """Callbacks of such a round, in which every task has to have its turn."""
@@ -97,7 +97,7 @@ class Execution:
 
     @property
     def waits_for_nothing(self) -> str:
-        """The tasks that wait for each other, if nothing that the log could say would ever wake one of them."""
+        """Tasks that wait for each other, if no input could ever wake one of them."""
         if self.end is not None or self._main is None or self._loop.steps.open:
             return ""
         return ", ".join(f"{task.get_name()} ({_place(task)})" for task in self._loop.live())

@@ -34,11 +34,11 @@ _PLAIN: Final = re.compile(
 """Kinds of schemas whose values are JSON data themselves, and arrive as they are."""
 
 _OPAQUE: Final = re.compile("cls|computed_fields|config|default|default_factory|expected|function|members|metadata")
-"""Parts of a schema in which no schema is looked for: a default may be a dict that looks like one."""
+"""Parts of a schema that contain no schemas: a default may be a dict that looks like one."""
 
 _NO_KEYS: Final = re.compile("list|tuple|set|frozenset|dict|model|dataclass|typed-dict|named-tuple|deque")
 _CONSTANT: Final = (list, dict, set, frozenset, tuple)
-"""Factories of defaults that are the same each time."""
+"""Factories of constant defaults."""
 
 _BASE64: Final = "data:;base64,"
 """Begins the text of bytes that are no UTF-8, and of those that begin so themselves."""
@@ -192,7 +192,7 @@ class JsonCodec:
         self.check, self._check_json = validator.validate_python, validator.validate_json
 
     def dump(self, value: Any) -> str:
-        """The canonical JSON of a value. **Raises** UsageError: it is not of this type, or would arrive as another."""
+        """Canonical JSON of a value. **Raises** UsageError for another type, or a value that would arrive changed."""
         try:
             checked = self.check(value)
             if self._direct:
@@ -367,7 +367,7 @@ def _raised(error: BaseException) -> str:
 
 
 def json_of(value: Any, what: str) -> str:
-    """A value of no declared type as canonical JSON, the same each time. **Raises** UsageError."""
+    """A value without a declared type as canonical JSON, the same each time. **Raises** UsageError."""
     try:
         return canonical.dumps(value)
     except MalformedError:
@@ -396,7 +396,7 @@ def _parts(value: Any) -> dict[Any, Any] | None:
 
 
 class _Lost(ValueError):  # noqa: N818 - a part of an error, which JsonCodec raises
-    """A part of a value that arrives as another, or not at all."""
+    """A part of a value that arrives changed, or not at all."""
 
     def __init__(self, path: tuple[Any, ...], problem: str = "it would arrive as another value") -> None:
         super().__init__(": ".join(filter(None, (".".join(map(str, path)), problem))))

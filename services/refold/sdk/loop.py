@@ -26,7 +26,7 @@ from refold.core.run.replay import Moment
 from refold.sdk.determinism.banned import CONCURRENCY, WORLD
 
 MOST_REDELIVERED = 100
-"""How often a turn delivers one cancellation of anyio's again: it would until the task ends, which may take months."""
+"""Deliveries of one cancellation of anyio's in a turn: it repeats until the task ends, which may take months."""
 
 
 MOST_REFUSED = 100
@@ -47,7 +47,7 @@ class NotHereError(UsageError, NotImplementedError):
 
 
 class Task(asyncio.Task[Any]):
-    """A task that hashes by its place in the run: sets of tasks have an order, and addresses differ each time."""
+    """A task with its place in the run as its hash: sets of tasks have an order, and addresses differ each time."""
 
     def __init__(self, coroutine: Any, *, loop: Loop, **options: Any) -> None:
         self.ordinal = loop.next_ordinal()  # before the rest: asyncio puts the task into a set at once
@@ -309,10 +309,10 @@ class Loop(_LOOP):  # type: ignore[misc]
         return None
 
     async def shutdown_asyncgens(self) -> None:
-        """Nothing: generators are closed at the end of the run, in the order of their birth."""
+        """Does nothing: generators are closed at the end of the run, in the order of their birth."""
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncio's
-        """Nothing: there is none."""
+        """Does nothing: there is no executor."""
 
     # Turns
 
@@ -324,7 +324,7 @@ class Loop(_LOOP):  # type: ignore[misc]
             self._parked.clear()
 
     def redelivers(self, scope: Any) -> None:
-        """A cancel scope of anyio has asked to cancel its tasks once more: if that was often, in the next turn."""
+        """Note that an anyio cancel scope cancels its tasks again; after many times it waits for the next turn."""
         count = self._redelivered[scope] = self._redelivered.get(scope, 0) + 1
         if count > MOST_REDELIVERED and self.ready and self.ready[-1] is scope._cancel_handle:
             self._parked.append(self.ready.pop())
@@ -377,7 +377,7 @@ def running(what: str) -> Loop:
 
 
 def step(intent: Intent) -> Coroutine[Any, Any, Any]:
-    """The coroutine of a step: begun (awaited, or made a task), it asks for it."""
+    """Coroutine of a step: it requests the step when it begins (awaited, or made a task)."""
     loop = asyncio._get_running_loop()
     if not isinstance(loop, Loop):
         loop = running(intent.words)

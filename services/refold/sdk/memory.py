@@ -90,7 +90,7 @@ class MemoryAgent(AgentDef):
         return None
 
     def unmetered(self, tool: str) -> UsageError:
-        """Error for a call that costs, where no budget would see it."""
+        """Error for a paid call without a reservation."""
         hint = f"say what all of it may take, reserve=Reserve(usd=...), or {LOG_IT}"
         return self.refused(f"{tool} costs, which no budget and no limit would see there", hint)
 

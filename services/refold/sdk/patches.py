@@ -103,13 +103,13 @@ def install() -> None:
 
 
 def tell_time(module: ModuleType) -> None:
-    """Gives a framework's module that asks `datetime.now`, which is in C, a datetime that asks the loop."""
+    """Give a framework's module, whose `datetime.now` is in C, a datetime that uses the loop's clock."""
     if module.datetime is datetime:
         module.datetime = _ToldDatetime  # type: ignore[attr-defined]
 
 
 def forget(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Takes tasks that are dropped out of anyio's books, which would hold them for ever."""
+    """Remove dropped tasks from anyio's tables, which would hold them for ever."""
     module = sys.modules.get(_ANYIO)
     if module is not None:
         for task in tasks:
@@ -242,7 +242,7 @@ def _order_scopes(module: ModuleType) -> None:
 
 
 _Datetime: Any = next(base for base in datetime.__mro__ if base.__name__ == "datetime")
-"""The class of Python: a test that freezes time may have put another in its place, with a metaclass of its own."""
+"""Python's own class: a test that freezes time may have replaced it, with a metaclass of its own."""
 
 
 class _AsDatetime(type):

@@ -49,7 +49,7 @@ class Prices:
         self._known: Callable[..., Decimal | None] | None = None
 
     def load(self) -> None:
-        """Makes `genai-prices` ready, if it is installed: that takes a second, and files that agents may not read."""
+        """Load `genai-prices`, if it is installed: that takes a second, and reads files that agents may not."""
         if self._known is not None:
             return
         try:

@@ -20,14 +20,14 @@ RESERVED_TABLES = frozenset({"heads", "calls"})
 """Tables that every projection has."""
 
 RESERVED_COLUMN = "erased"
-"""A column that every sum has, see `sums`."""
+"""Column that every table of sums has, see `sums`."""
 
 SHARES = "_by_run"
 """Suffix of the table with each run's part in sums."""
 
 
 def key(**columns: type[Scalar]) -> dict[str, type[Scalar]]:
-    """Declare the columns by which the rows of a table are found."""
+    """Declare the key columns of a table."""
     return columns
 
 
@@ -110,7 +110,7 @@ class View(Protocol):
         ...
 
     def change(self, of: ViewTable, /, **values: Scalar) -> None:
-        """Change some columns of a row, which is named by its key. Without such a row nothing happens."""
+        """Change some columns of the row with this key; without such a row, do nothing."""
         ...
 
     def drop(self, of: ViewTable, /, **by: Scalar) -> None:
@@ -177,7 +177,7 @@ class Called(NamedTuple):
 
     @property
     def call_id(self) -> str:
-        """The id of the call, as every record of it has it."""
+        """Id of the call, as in every record of it."""
         return call_id(RunId(self.run_id), self.seq)
 
     @property

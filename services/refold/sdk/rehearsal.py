@@ -29,7 +29,7 @@ class Past(Moment):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Where code stands at the end of a history: its steps, whether it is over, and the error that ended it."""
+    """State of code at the end of a history: its steps, `over` if it has ended, and its error."""
 
     steps: int
     over: bool

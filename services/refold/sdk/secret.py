@@ -25,7 +25,7 @@ _PLAIN = re.compile(r"[a-z0-9][a-z0-9_]{0,99}\Z")
 _FIELD: Final = "secret"
 
 Provider = Callable[[str], str]
-"""Gives the value of the secret of a name; raises when there is none. It is called in a thread of its own."""
+"""Returns the value of a secret by its name; raises without one. It is called in a thread of its own."""
 
 
 class Secret:
@@ -58,7 +58,7 @@ class Secret:
 
     @staticmethod
     def only(*names: str) -> Any:
-        """For a parameter that takes these alone: `key: Annotated[Secret, Secret.only("stripe_key")]`."""
+        """Annotation of a parameter for these names alone: `key: Annotated[Secret, Secret.only("stripe_key")]`."""
         return _Only(tuple(Secret(name).name for name in names))
 
     def __repr__(self) -> str:
@@ -91,7 +91,7 @@ class _Only:
 
 
 class Secrets:
-    """The secrets of one attempt: those that its arguments name, and their values once they were looked up."""
+    """Secrets of one attempt: those named in its arguments, with their values after the look-up."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
@@ -105,7 +105,7 @@ class Secrets:
         self._named.append(secret)
 
     def look_up(self) -> None:
-        """Gives all of them their values. **Raises** NotDone: one cannot be had, and nothing was sent so far."""
+        """Look up all values. **Raises** NotDone if one is unavailable: nothing was sent so far."""
         for secret in self._named:
             try:
                 secret._value = str(self._provider(secret.name))

@@ -14,7 +14,7 @@ from refold.sdk.tool import ToolDef
 
 
 class ToolSource(Protocol):
-    """Gives tools by name. `declared` are those that it has anyway; all others begin with `prefix`."""
+    """Source of tools by name. `declared` are always present; the names of all others begin with `prefix`."""
 
     @property
     def prefix(self) -> str: ...

@@ -48,7 +48,7 @@ NATURAL: Final = "where equal arguments again change nothing more, declare keyed
 """The way out for a keyed tool without a key: its receiver is idempotent by nature."""
 
 EarlierCalls = Callable[[], Mapping[int, tuple[str, str]]]
-"""The calls on which a call builds: arguments and result by step. Asking may take a while, where they are large."""
+"""Calls on which a call builds: arguments and result by step. Large ones may take a while."""
 
 _WORDS_OF_CALL = ("retry", "timeout")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
@@ -220,7 +220,7 @@ class ToolDef:
         return self._body.bind(self.arguments.load(args_json, secrets), (idempotency_key, heartbeat), secrets)
 
     def run_on(self, earlier: EarlierCalls, args_json: str, *, idempotency_key: str) -> Body:
-        """An attempt of a call that builds on others, not begun yet; only tools of adapters have such calls."""
+        """An attempt of a call that builds on others, not begun yet; only adapters' tools have such calls."""
         raise UsageError(f"tool {self.name} builds on no other calls", hint="`refold run verify` the run")
 
     def run_probe(

@@ -38,7 +38,7 @@ PROVIDERS: Mapping[str, str] = {
     "xai": "x_ai",
     "mistral": "mistral_ai",
 }
-"""Providers whose names in results are others."""
+"""Providers with another name in results."""
 
 SPAN_RUN, STEP, ATTEMPT, EFFECT = "refold.run.id", "refold.step", "refold.attempt", "refold.effect"
 OUTCOME, TOOK = "refold.outcome", "refold.took_seconds"

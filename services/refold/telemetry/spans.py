@@ -35,7 +35,7 @@ PLAN_AGENT = "plan"
 MOST_EVENTS = 128
 """Of a span, as in the SDK's own limits; later ones are left out."""
 MOST_CONTENT = 8_192
-"""Characters of arguments and results that a span has, where it has any."""
+"""Characters of arguments and results in a span."""
 
 Attributes = dict[str, str | int | float]
 
@@ -78,7 +78,7 @@ def resource_of(member: str) -> Resource:
 
 
 class Style(NamedTuple):
-    """Look of spans: with the names that are in development, and with content that `content` has redacted."""
+    """Form of spans: with the names that are in development, and with content, redacted by `content`."""
 
     gen_ai: bool = False
     content: Callable[[str], str] | None = None
@@ -93,7 +93,7 @@ class _Attempt(NamedTuple):
 
 
 class RunSpans:
-    """See the module. `find` is asked for the run that has started this one. A `broken` run has no further spans."""
+    """Spans of a run. `find` looks up its parent. A `broken` run has no further spans."""
 
     def __init__(self, run: RunId, style: Style, find: Callable[[RunId], RunSpans | None]) -> None:
         self.state = RunState(run)

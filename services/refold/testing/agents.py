@@ -111,7 +111,7 @@ class AgentRun(RunRead):
 
     @property
     def family(self) -> list[AgentRun]:
-        """This run and all that came of it."""
+        """This run and its descendants."""
         return self._family.below(self.state.run_id)
 
     @property
@@ -155,7 +155,7 @@ class AgentRun(RunRead):
         return self
 
     def settle(self, step: int) -> None:
-        """Lets an open step end, with all the attempts that it takes; or comes to be in doubt, or held."""
+        """Run an open step to its end, with all of its attempts; or until it is in doubt, or held."""
         if step not in self.state.open:
             raise UsageError(f"step {step} is not open", hint=f"open are {self.open}")
         if self.state.open[step].phase == "child":
@@ -198,11 +198,11 @@ class AgentRun(RunRead):
         return self._tell(RunOperation(self.state.run_id, f"pause-{next(self._numbers)}", "pause", said, actor))
 
     def resume(self, *, actor: str = "operator") -> AgentRun:
-        """Lets it go on, as `refold run resume` does; `finish` takes it further."""
+        """Resumes the run, as `refold run resume` does; `finish` takes it further."""
         return self._tell(RunOperation(self.state.run_id, f"resume-{next(self._numbers)}", "resume", "{}", actor))
 
     def take_over(self) -> None:
-        """Forgets the running code, as a crash does: the next event finds fresh code, which history brings here."""
+        """Forgets the running code, as a crash does: at the next event fresh code replays the history."""
         self._agents.forget(self.state.run_id)
 
     def check(self, agent: str = "") -> None:

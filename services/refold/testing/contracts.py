@@ -61,7 +61,7 @@ class ToolContract:
         return self.effects() - before
 
     def test_the_tool_is_declared_as_its_suite_says(self) -> None:
-        """Else the promises of another class are those that count."""
+        """Otherwise the promises of another class apply."""
         declared = self.app.find(self.tool).effect
         assert declared == self.effect, f"{self.tool} is declared {declared}, this suite is for {self.effect} tools"
 
@@ -95,7 +95,7 @@ class KeyedContract(ToolContract):
         assert again == first, f"{self.tool} gave {again} for a key for which it had given {first}"
 
     def test_the_same_key_twice_at_once_acts_once(self) -> None:
-        """An executor that was taken for dead, and the one that took over. One of the two may well be refused."""
+        """An executor that was presumed dead, and its successor. One of the two may well be refused."""
         once, key = self.growth(fresh_key()), fresh_key()
         twice = self.growth(key, key)
         assert twice <= once, f"{self.tool} acted {twice} times where one attempt acts {once} times: two came at once"

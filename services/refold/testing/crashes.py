@@ -68,7 +68,7 @@ class CrashReport:
 
     @property
     def ok(self) -> bool:
-        """True if no effect happened twice, and every run ended as the undisturbed one or asks people."""
+        """True if no effect happened twice, and every run ended as the undisturbed one or needs people."""
         return not (self.repeated or self.astray)
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ class CrashReport:
 
 
 class CrashError(AssertionError):
-    """Some crash has an effect that a test may not accept. `report` has all of it."""
+    """An effect of a crash that a test may not accept. `report` has all of them."""
 
     def __init__(self, report: CrashReport) -> None:
         super().__init__(str(report))
@@ -195,7 +195,7 @@ class _Counted:
         return found
 
     def acting_while_pure(self) -> list[Repeated]:
-        """Calls that should leave nothing behind, and did."""
+        """`pure` calls that had an effect."""
         reason = 'effect="pure" says that it may run any number of times: declare it keyed, probed or once'
         return [
             self._told(key, Boundary("planner", 0), reason)
@@ -244,7 +244,7 @@ class _Counted:
 
 
 def uses_key(function: FunctionType) -> bool:
-    """True if the code of a tool reads the key that it is handed."""
+    """True if the code of a tool reads its idempotency key."""
     plain = inspect.unwrap(function)
     code = getattr(plain, "__code__", None)
     if code is None or {"locals", "vars"} & set(code.co_names):

@@ -31,7 +31,7 @@ Kill = Literal["before", "after"]
 
 _POOL = "default"
 _STEP_MS = 100
-"""Step of the clock where nothing happens by itself. **Units**: milliseconds of the test's clock."""
+"""Step of the idle clock. **Units**: milliseconds of the test's clock."""
 
 
 class Heard:
@@ -41,11 +41,11 @@ class Heard:
         self.parts: list[StreamPart] = []
 
     def tell(self, part: StreamPart) -> None:
-        """Another part."""
+        """Keep a part."""
         self.parts.append(part)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are open."""
 
 
 class Executors:

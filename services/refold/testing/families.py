@@ -52,7 +52,7 @@ class Relatives(Generic[Kin]):
         return known.state if known else None
 
     def below(self, run: RunId) -> list[Kin]:
-        """A run and all that come of it."""
+        """A run and its descendants."""
         return [each for name, each in self.runs.items() if name == run or name.startswith(f"{run}.")]
 
     def hear(self, run: Kin, entry: Entry) -> None:

@@ -42,7 +42,7 @@ PeopleSay = Literal["approve", "reject", "expire"] | Says
 
 
 def edit(**args: Any) -> Says:
-    """People let a call out with other arguments, all of them. Where the policy asks others about those, it asks."""
+    """People approve a call with other arguments, given in full. If the policy then asks others, it does."""
     return Says("edit", args=canonical.dumps(to_jsonable_python(args, by_alias=True)))
 
 
@@ -52,7 +52,7 @@ def reject(message: str) -> Says:
 
 
 def answer(result: Any) -> Says:
-    """People give the result themselves, and nothing goes out."""
+    """People give the result themselves, and the call is not made."""
     return Says("answer", result=canonical.dumps(to_jsonable_python(result, by_alias=True)))
 
 
@@ -99,7 +99,7 @@ class Panel:
         return Gate(FactsTable(self._tools, pool), ENVIRONMENT, 1, pool)
 
     def decide(self, request: ApprovalRequest, says: Says, now_ms: int) -> Decided:
-        """Decision of people when as many say this as it takes. **Raises** UsageError when they may not."""
+        """Decision of people with a full quorum for `says`. **Raises** UsageError when they may not."""
         voted, catalog = {}, self.authority.catalog
         if says.args == request.args:  # a second question about their own edit
             says = Says("approve")

@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def refold_app(pytestconfig: pytest.Config) -> refold.App:
-    """Give the app under test. A fixture of this name in a test suite takes its place."""
+    """Give the app under test. A test suite may override this fixture."""
     target: str = pytestconfig.getoption("--refold-app") or pytestconfig.getini(TARGET)
     if not target:
         raise pytest.UsageError(

@@ -73,17 +73,17 @@ class RunRead:
 
     @property
     def failure(self) -> Failure | None:
-        """Why the run failed, as clients see it."""
+        """Failure of the run, as clients read it."""
         return getattr(self.state.end, "failure", None)
 
     @property
     def calls(self) -> list[CallMade]:
-        """The calls in the order in which the agent asked for them."""
+        """Calls in the order of the agent's requests."""
         return [call_made(self.state, self.events, step) for step in self.state.steps if isinstance(step, CallProposed)]
 
     @property
     def entries(self) -> int:
-        """The number of records of the log it has."""
+        """Number of its records in the log."""
         return len(self.records)
 
     @property
@@ -93,7 +93,7 @@ class RunRead:
 
     @property
     def checkpoints(self) -> list[str]:
-        """The names of those that it has reached."""
+        """Names of the reached checkpoints."""
         return [step.name for step in self.state.steps if isinstance(step, CheckpointReached)]
 
     @property

@@ -34,7 +34,7 @@ from refold.testing.reading import RunRead
 Records = Sequence[tuple[bytes, bytes]]
 
 _LIMITS = {*BUDGET_CODES.values(), "too_large", "too_many_waits", "no_price"}
-"""Codes of runs that ended as they asked for a step which no planner records."""
+"""Codes of runs that ended at the request of a step, which planners then do not record."""
 
 
 def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | None, Wanted]:
@@ -59,7 +59,7 @@ def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | No
 
 
 def same_end(app: App, agent: str, state: RunState) -> Returned | Raised | None:
-    """End of the agent, if there was one. **Raises** NonDeterminismError when fresh code comes to stand elsewhere."""
+    """End of the agent, if there was one. **Raises** NonDeterminismError when fresh code ends elsewhere."""
     end, beyond = rerun(app, agent, state)
     # A run that a limit has ended made one more request, which was refused.
     if beyond and not (isinstance(state.end, RunFailed) and state.end.failure.code in _LIMITS):
@@ -73,7 +73,7 @@ def same_end(app: App, agent: str, state: RunState) -> Returned | Raised | None:
 
 
 def keep_records(records: Records, path: str | Path) -> None:
-    """Keeps the records of a history in a file, for `replay`: one of JSON, with key and value in base64 each."""
+    """Keeps the records of a history in a file, for `replay`: a JSON array, with key and value in base64 each."""
     rows = [[base64.b64encode(part).decode() for part in record] for record in records]
     Path(path).write_text(canonical.dumps(rows) + "\n")
 
@@ -142,7 +142,7 @@ def _differs(step: int, before: str, again: str) -> NoReturn:
 
 _INSIDE: Final = "_REFOLD_OTHER_SEED"
 _SEEDS: Final = ("1", "2", "3")
-"""Where the first differs, the others decide: a module that a test has patched differs in all of them alike."""
+"""Hash seeds. If the first differs, the others decide: a module patched by a test differs in all of them alike."""
 
 
 def check_other_seed(app: App, runs: Iterable[tuple[str, Records]]) -> None:

@@ -153,7 +153,7 @@ class Question(ReadModel):
 
     @property
     def asked_at(self) -> datetime:
-        """When people were asked."""
+        """Time of the question."""
         return utc_of(self.asked_ms)
 
     @property
@@ -306,7 +306,7 @@ class ApprovalIndex:
         return self._approval(*known) if known else None
 
     def decided(self, approval: str) -> Decision | None:
-        """The first decision of an approval whose signature holds, however long ago it was made."""
+        """The first decision of an approval with a valid signature, of any age."""
         for partition, token in self._decisions.get(approval, ()):
             try:
                 made = Decision.parse(signature.verified(token, self.catalogs[partition].keys, use="decision"))
@@ -349,7 +349,7 @@ class ApprovalIndex:
         return "standing" if self._clock_ms() < grant.until_ms else "expired"
 
     def cast(self, approval: str, vote: str) -> tuple[Vote, tuple[int, int]] | None:
-        """The vote of this id, and the partition and offset of its record; None if there is none that can be opened."""
+        """The vote of this id, with the partition and offset of its record; None if no readable record has it."""
         said = self._said(home(parse_approval_id(approval)[0], self._partitions), approval)[0].items()
         return next((each for each in said if each[0].vote == vote), None)
 
@@ -446,7 +446,7 @@ def _held(request: ApprovalRequest, catalog: Catalog, now: int) -> str:
 
 
 def readable(args: str) -> list[str]:
-    """The lines of a JSON object: a field each, and a text of many lines as it is."""
+    """Lines of a JSON object: one per field, with texts of several lines unescaped."""
     value = json_text(args)
     if not isinstance(value, dict):
         return [canonical.dumps(value)]

@@ -74,12 +74,12 @@ class Run:
         return next((judged.entry.seq for judged in self.records if judged.entry and judged.record.offset < 0), 0)
 
     def copy(self) -> Run:
-        """A run that stays as it is now, while this one goes on."""
+        """A copy that does not change while this one is extended."""
         timeline, records = self.timeline.copy(), self.records.copy()
         return replace(self, state=self.state.copy(), timeline=timeline, records=records, void=self.void.copy())
 
     def stall(self, hold: Hold | None) -> None:
-        """Takes note of why the code of the run is not run, or that it is again."""
+        """Note the reason why the code of the run is not run; None if it is run again."""
         self.hold = hold
 
     def mark(self, idle: Callable[[Collection[str]], Collection[str]], *, now: bool = True) -> None:
@@ -132,7 +132,7 @@ def at_seqs(run: Run, seqs: Collection[int]) -> list[Run]:
 
 
 def fold_to(run: RunId, entries: Iterable[tuple[JudgedRecord, Entry]], seqs: Collection[int]) -> list[Run]:
-    """Fold the entries of a run once and return the run as it was after each of these events, its end at most."""
+    """Fold entries once and return the run as of each of these events, its end at most."""
     found, so_far = dict[int, Run](), Run.empty(run)
     wanted = sorted(set(seqs), reverse=True)
     for judged, entry in entries:
@@ -146,7 +146,7 @@ def fold_to(run: RunId, entries: Iterable[tuple[JudgedRecord, Entry]], seqs: Col
 
 
 def extend(run: Run, judged: JudgedRecord, entry: Entry, until: int = 0) -> None:
-    """Adds an entry that counts, next in order, up to the event with the number `until`; 0: all of it."""
+    """Add an accepted entry, next in order, up to the event with the number `until`; 0: all of it."""
     if until and entry.last_seq > until:
         entry = replace(entry, events=entry.events[: until - entry.seq + 1])
     apply(run.state, entry, judged.id)

@@ -70,12 +70,12 @@ class RunRow(ReadModel):
 
     @property
     def requested_at(self) -> datetime:
-        """When it was asked for."""
+        """Time of the request."""
         return utc_of(self.requested_ms)
 
     @property
     def at(self) -> datetime:
-        """When its last entry was made."""
+        """Time of its last entry."""
         return utc_of(self.at_ms)
 
     @property
@@ -227,7 +227,7 @@ class RunEvent(ReadModel):
 
     @property
     def at(self) -> datetime:
-        """When its entry was made."""
+        """Time of its entry."""
         return utc_of(self.at_ms)
 
 
@@ -411,7 +411,7 @@ def _place(judged: JudgedRecord) -> Data:
 
 
 def records_of(run: Run) -> list[RawRecord]:
-    """The records of a run as they lie in the log, with those that do not count."""
+    """Records of a run in the log, void ones too."""
     return [_record(judged) for judged in sorted([*run.records, *run.void], key=lambda each: each.record.offset)]
 
 

@@ -123,7 +123,7 @@ class RunStep(ReadModel):
 
     @property
     def ways_out(self) -> list[str]:
-        """Commands that settle a call which is in doubt or on hold."""
+        """Commands that settle a call in doubt or on hold."""
         if self.status == "held":
             return [f"refold run resolve {self.call_id} {word}" for word in ("--retry", "--answer '{...}'", "--fail")]
         return resolve_commands(self.asked.approval_id if self.asked else self.call_id)
@@ -166,7 +166,7 @@ class Timeline:
         self._actor = ""
 
     def copy(self) -> Timeline:
-        """A timeline that stays as it is now, while this one goes on: steps are replaced, never changed."""
+        """A copy that does not change while this one is extended: steps are replaced, never changed."""
         found = copy(self)
         vars(found).update({name: copy(of) for name, of in vars(self).items() if isinstance(of, list | dict)})
         return found

@@ -12,7 +12,7 @@ _OF_A_TOOLSET = re.compile(r"(?P<agent>.+?)__[a-z_]+__(?P<toolset>.+)\.call_tool
 
 
 def moment(at_ms: int) -> str:
-    """A time in UTC, as --since takes it, or a dash."""
+    """A time in UTC, in the format of --since, or a dash."""
     return _at(at_ms, lambda at: f"{at.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z") if at_ms else "-"
 
 

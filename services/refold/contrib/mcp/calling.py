@@ -23,7 +23,7 @@ MOST_ASKED_CHARS: Final = 65_536
 """Limits of one answer of a server: questions for people, and characters of these and of its state."""
 
 FIRST_WAIT_S: Final = 2.0
-"""Length of the first wait where a server wants to be asked again, and nothing else. Each is twice the one before."""
+"""First wait before a server's request is repeated without answers; it doubles each time."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ToolOutput:
 
 @dataclass(frozen=True)
 class ToolFailure(ToolOutput):
-    """Failure as reported by the server: an answer, for the agent to think about. The call is not made again."""
+    """Failure reported by the server: a final answer, for the agent. The call is not repeated."""
 
 
 class Configured(Protocol):
@@ -52,7 +52,7 @@ class Configured(Protocol):
 
     @property
     def questions(self) -> str:
-        """The tool that asks people."""
+        """Name of the tool that asks people."""
         ...
 
     def tool(self, name: str) -> ToolDef | None: ...
@@ -60,7 +60,7 @@ class Configured(Protocol):
 
 @dataclass(frozen=True)
 class RemoteTool:
-    """A tool of a server as it described it when the run asked. `effect` is the class that calls of it have."""
+    """A tool of a server, as listed for the run. `effect` is the class of its calls."""
 
     server: Configured = field(repr=False)
     ctx: Context = field(repr=False)

@@ -13,7 +13,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
 MOST_UNANSWERED: Final = 100
-"""Requests of a server that it has not taken the answers of: each waits as a task. More of them end the connection."""
+"""Requests of a server whose answers it has not read: each waits as a task. More of them end the connection."""
 
 UNASKED_A_S: Final = 500
 MOST_UNASKED: Final = 5_000
@@ -53,7 +53,7 @@ Opened = AbstractAsyncContextManager[Streams]
 
 
 class Guard:
-    """One connection. `over` is set when nothing will come any more, `stateless` once it is one of the new era."""
+    """One connection. `over` is set at its end, `stateless` once it is one of the new era."""
 
     def __init__(self) -> None:
         self.over = asyncio.Event()

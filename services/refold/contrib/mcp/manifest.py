@@ -14,7 +14,7 @@ from refold.sdk.tool import EffectClass, ToolDef
 
 @dataclass(frozen=True, slots=True)
 class OutgoingCall:
-    """A call as it goes to a server, by the tool's own name. `answers` and `state` are those that it asked for."""
+    """A call to a server, by the tool's own name. `answers` and `state` belong to its questions."""
 
     tool: str
     digest: str
@@ -67,7 +67,7 @@ def described(told: Mapping[str, Any]) -> Manifest:
 
 
 def tool_list(told: Iterable[Mapping[str, Any]], *, server: str, protocol: str, instructions: str) -> ToolList:
-    """Recorded form of a list of tools: the first of equal names, and why the others are left out."""
+    """Recorded form of a list of tools: the first of equal names, and the reason for each omission."""
     tools: dict[str, Manifest] = {}
     left_out: list[LeftOut] = []
     for each in told:
@@ -89,7 +89,7 @@ def stricter(configured: EffectClass, annotations: Mapping[str, Any]) -> EffectC
 
 
 def finite(value: Any) -> Any:
-    """A JSON value in which NaN and infinities, which parsers that are lax take, are texts."""
+    """A JSON value with NaN and infinities, which lax parsers accept, as texts."""
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

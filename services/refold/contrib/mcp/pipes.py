@@ -23,7 +23,7 @@ from refold.contrib.mcp.guards import Streams
 from refold.runtime import launch
 
 GRACE_S: Final = 2.0
-"""The time a server may take to end by itself when its input is closed; and again after it was asked to."""
+"""Time for a server to end after its input is closed, and again after it is terminated."""
 
 _POLL_S: Final = 0.05
 _WORDS: Final = 2_000

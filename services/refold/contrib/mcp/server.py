@@ -98,7 +98,7 @@ class MCPServer:
 
     @property
     def questions(self) -> str:
-        """The tool that people answer in its place, where the server asks for input."""
+        """Name of the tool that people answer in place of the server's requests for input."""
         return f"mcp.{self.name}.input"
 
     async def tools(self, ctx: Context) -> RemoteTools:
@@ -136,7 +136,7 @@ class MCPServer:
         return self._known(name) if ToolDef.pattern.match(name) else None
 
     def link(self, credentials: Mapping[str, Secret]) -> ServerLink:
-        """The connection of this executor. With other credentials than before it is another one."""
+        """Connection of this executor; new credentials make another one."""
         loop = asyncio.get_running_loop()
         revealed = {key: value.reveal() for key, value in credentials.items()}
         values, link = self._links.get(loop, ([], None))
@@ -203,7 +203,7 @@ Acts = Callable[[Mapping[str, Secret]], Callable[..., Coroutine[Any, Any, Any]]]
 
 
 class ServerTool(ToolDef):
-    """A tool whose body asks a server. A `scripted` one is the double of a test."""
+    """A tool whose body calls a server. A `scripted` one is the double of a test."""
 
     def __init__(self, server: MCPServer, acts: Acts, function: FunctionType, **options: Any) -> None:
         self.server, self.acts, self.scripted = server, acts, False
@@ -221,7 +221,7 @@ class ServerTool(ToolDef):
     def run(
         self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat, secrets: Secrets | None = None
     ) -> Body:
-        """As any tool; the credentials of the server are looked up for each attempt, and hidden from its errors."""
+        """As `ToolDef.run`; the server's credentials are looked up for each attempt, and hidden from its errors."""
         if self.scripted:
             return super().run(args_json, idempotency_key=idempotency_key, heartbeat=heartbeat, secrets=secrets)
         given = self.server.given

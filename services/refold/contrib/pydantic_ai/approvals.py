@@ -59,7 +59,7 @@ class RefoldApprovals(AbstractCapability[AgentDepsT]):
     approve in people's place, as no executor would accept it."""
 
     def get_ordering(self) -> CapabilityOrdering:
-        """The first that is asked."""
+        """Before all others."""
         return CapabilityOrdering(position="outermost")
 
     async def handle_deferred_tool_calls(
@@ -114,7 +114,7 @@ def decided() -> Decision | None:
 
 
 def edited(decision: Decision | None) -> bool:
-    """True if people have let the call out with other arguments than the model has asked for."""
+    """True if people have approved the call with other arguments than the model's."""
     return decision is not None and (decision.verdict == "edit" or bool(decision.asked.get("proposed_args")))
 
 

@@ -38,7 +38,7 @@ from refold.core.wire.conversation import (
 from refold.sdk.context import Context
 
 LONG = 100
-"""Characters of a tool's result from which on it is named and not repeated; naming it takes some twenty."""
+"""Characters of a tool's result from which it is named instead of repeated; a name takes some twenty."""
 
 _MESSAGE: TypeAdapter[ModelMessage] = TypeAdapter(ModelMessage)
 

@@ -42,13 +42,13 @@ from refold.sdk.json_codec import JsonCodec
 from refold.sdk.source import code_version
 
 GOES_ON = "refold.goes-on"
-"""The change since which conversations go on in a child: histories of before are gone along as they are."""
+"""Patch since which conversations continue in a child; older histories are replayed unchanged."""
 
 REQUESTS = 200
-"""Requests to models in one run: its code is made again from all of them, each with all messages before it."""
+"""Requests to models in one run: a replay repeats all of them, each with all messages before it."""
 
 MOST_TOLD = 512 * 1024
-"""Bytes of messages up to which a conversation goes on elsewhere: there they are one input, which a record holds."""
+"""Bytes of messages up to which a conversation continues in a child: they are one input there, in one record."""
 
 
 def durable(
@@ -148,7 +148,7 @@ class ThinkingAgent(AgentDef):
 
 
 class SoFar(TypedDict):
-    """State of a conversation that goes on in another run, beside its messages."""
+    """State of a conversation that continues in another run, beside its messages."""
 
     usage: RunUsage
     conversation_id: str
@@ -192,7 +192,7 @@ def _entry(agent: Agent[Any, Any], name: str, limits: UsageLimits | None, most: 
             raise TerminalError(failed.fields["message"] or failed.message, code=failed.fields["code"]) from None
 
     def goes_on(ctx: Context, begun: AgentRun[Any, Any], request: ModelRequest) -> list[Any]:
-        """The messages with which a conversation goes on in a child of its run; none where it goes on in this one."""
+        """Messages with which a conversation continues in a child of its run; empty if it continues in this one."""
         told = [dump_message(each) for each in (*begun.all_messages(), request)]
         # A child begins with the newest version, which is to be this one: it has the model of the run.
         same = getattr(ctx.find_agent(name), "agent", None) is agent or GOES_ON in ctx._recorded

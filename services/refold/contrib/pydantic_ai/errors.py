@@ -25,7 +25,7 @@ _HOPELESS = (ModelRequestRejectedError, ModelQuotaExceededError, ModelRequestTim
 """Errors that the next attempt of the same request would get, too."""
 
 _BUSY = (408, 409, 425, 429)
-"""Of the statuses below 500 those that may be others in a moment."""
+"""Statuses below 500 that may pass soon."""
 
 _LONGEST_S = 86_400.0
 """Longest delay that a provider may request: a longer one is a mistake, and too long for a search for its reason."""

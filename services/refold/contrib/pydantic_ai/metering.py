@@ -52,7 +52,7 @@ class Models:
     cheaper: str = ""
 
     def identity(self, asked: str | None) -> str:
-        """The model that a request goes to, with a digest of the settings that this model brings itself."""
+        """Model of a request, with a digest of its own settings."""
         model = self.known.get(asked or "default")
         if model is None:
             return asked or self.usual() or ""
@@ -60,7 +60,7 @@ class Models:
         return f"{model.model_id}+{facts_digest(settings)}" if settings else model.model_id
 
     def name(self, asked: str | None) -> str:
-        """One as prices know it, `provider:name`. Of several that stand in for each other it is the first."""
+        """Name of a model in prices, `provider:name`; of several fallbacks the first."""
         model = self.known.get(asked or "default")
         while model is not None and getattr(model, "models", None):
             model = cast(Any, model).models[0]

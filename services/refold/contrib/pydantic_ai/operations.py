@@ -80,7 +80,7 @@ OF_FUNCTIONS = (ToolsetCallToolId, ToolsetValidateToolArgumentsId)
 """Units that run code of one function of a toolset, or of its validator: which one is the name of the tool."""
 
 FORM = "1"
-"""The version of tools that are none of the author's: it changes with the forms of their arguments and results."""
+"""Version of tools without an author: it changes with the forms of their arguments and results."""
 
 
 _CALL: ContextVar[str] = ContextVar("idempotency_key", default="")
@@ -124,7 +124,7 @@ class OperationTool(ToolDef):
         return replace(super().facts, claim=CLAIM)
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the arguments: of a function its own, and of all else any object."""
+        """JSON Schema of the arguments: a function's own, otherwise any object."""
         return self._schema or {"type": "object"}
 
     def canonical_args(self, /, *args: Any, **kwargs: Any) -> str:
@@ -214,7 +214,7 @@ class RefoldNamer(JournalOperationNamer):
             return f"{self._agent_name}__{type(operation_id).__name__}__{facts}"
 
     def tool_name(self, unit: DurableOperationId, params: Any) -> str:
-        """The tool that a unit with these parameters is a call of: of functions each is one."""
+        """Tool for a unit with these parameters; each function has its own."""
         if not isinstance(unit, OF_FUNCTIONS):
             return self.operation_name(unit)
         tool = getattr(params, "tool", None)
@@ -247,7 +247,7 @@ class ListedTools:
         self._known = lru_cache(MOST_KNOWN)(self._made)
 
     def declared(self) -> Sequence[ToolDef]:
-        """None: the toolset is asked for its tools by executors."""
+        """None: executors list the toolset's tools."""
         return ()
 
     def tool(self, name: str) -> ToolDef | None:
@@ -259,7 +259,7 @@ class ListedTools:
 
 
 class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
-    """A unit as the agent's loop asks for it: one call, of the tool that was registered for it."""
+    """A unit in the agent's loop: one call, of the tool that was registered for it."""
 
     def __init__(self, operation: DurableOperation[Any, Wire, Any], namer: RefoldNamer, models: Models) -> None:
         self._operation, self._namer, self._models = operation, namer, models

@@ -35,7 +35,7 @@ _OF_PROVIDER = ("conversation_id", "container_id")
 
 
 def check_length(given: str) -> None:
-    """**Raises** UsageError for the input (JSON) of a run whose conversation pydantic-ai would take too long for."""
+    """**Raises** UsageError for a run's input (JSON) whose conversation would take pydantic-ai too long."""
     found = canonical.parse(given) if len(given) > SHORT else None
     if not isinstance(found, dict):
         return

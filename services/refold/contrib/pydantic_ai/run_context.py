@@ -73,7 +73,7 @@ def with_usual(carried: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dump_deps(codec: JsonCodec, deps: Any) -> Any:
-    """Dependencies as JSON data. **Raises** UsageError when tools would get others."""
+    """Dependencies as JSON data. **Raises** UsageError if tools would get changed ones."""
     text = codec.dump(deps)
     if type(again := codec.load(text)) is not type(deps):
         problem = f"{codec.what}: a {type(deps).__name__} would arrive as a {type(again).__name__}"

@@ -54,7 +54,7 @@ def mcp_tools(server: MCPServer, *, toolset: str = "") -> AbstractToolset[Any]:
 
 
 class ServerTools(AbstractToolset[Any]):
-    """The tools of a server as they were when this run of an agent asked for them."""
+    """Tools of a server, as listed in this run of an agent."""
 
     def __init__(self, server: MCPServer, toolset: str) -> None:
         self._server, self._toolset = server, toolset

@@ -110,7 +110,7 @@ class FunctionTransport(Transport[ParamsT]):
         self._load_for, self.before = load, before
 
     async def load_for(self, name: str, payload: Wire) -> ParamsT:
-        """The parameters of a call of this function. **Raises** TerminalError: the arguments name another."""
+        """Parameters of a call of this function. **Raises** TerminalError if the arguments name another."""
         if foreign := _SELECTING_ONCE & payload.keys():
             raise TerminalError(f"the arguments hold {', '.join(sorted(foreign))}", code=UNAUTHORISED)
         return await self._load_for(name, payload)
@@ -259,7 +259,7 @@ class RefoldTransports(ParameterTransports):
         return Transport(dump, load)
 
     def function_call(self, toolset: FunctionToolset[Any]) -> FunctionTransport[ToolsetCallToolParams]:
-        """A call of a function: its arguments stand as they are, for policies and people to judge."""
+        """A call of a function: its arguments are unchanged, for policies and people to judge."""
 
         async def load(name: str, wire: Wire) -> ToolsetCallToolParams:
             args, ctx = self._load_call(name, wire)
@@ -276,7 +276,7 @@ class RefoldTransports(ParameterTransports):
         return await revalidate_function_call(toolset, params, engine_spec=self._crossing.engine_spec)
 
     def mcp_call(self, toolset: AbstractToolset[Any]) -> FunctionTransport[ToolsetCallToolParams]:
-        """A call of a tool of an MCP server, which the executor asks for its definition."""
+        """A call of a tool of an MCP server, whose definition the executor requests."""
 
         async def load(name: str, wire: Wire) -> ToolsetCallToolParams:
             args, ctx = self._load_call(name, wire)
@@ -295,7 +295,7 @@ class RefoldTransports(ParameterTransports):
         return FunctionTransport(self._dump_call, load, before)
 
     def dynamic_call(self, toolset: DynamicToolset[Any]) -> FunctionTransport[DynamicToolsetCallToolParams]:
-        """A call of a tool that a function has come up with: without a definition, the executor takes its own."""
+        """A call of a tool of a dynamic toolset: without a definition, the executor uses its own."""
 
         async def load(name: str, wire: Wire) -> DynamicToolsetCallToolParams:
             args, ctx = self._load_call(name, wire)
@@ -355,7 +355,7 @@ def with_run(args: dict[str, Any], told: Wire) -> Wire:
 
 
 def why_unfit(args: dict[str, Any]) -> str:
-    """Why a model cannot have a tool called with these arguments; nothing if it can."""
+    """Reason why a model cannot call a tool with these arguments; empty if it can."""
     try:
         canonical.dumps(with_run(args, {}))
     except (MalformedError, UsageError) as error:

@@ -50,7 +50,7 @@ def write_beside(batch: Batch, rows: list[tuple[ViewTable, list[Scalar]]], root:
 
 
 def count_votes(batch: Batch, event: events.ApprovalDecided) -> None:
-    """Note the votes that a decision in the log rests on. Those that gave a grant count for the first one alone."""
+    """Note the votes of a decision in the log. Votes for a grant count only for its first decision."""
     try:
         made = Decision.parse(content_of(event.token))
     except (MalformedError, UnauthorisedError):

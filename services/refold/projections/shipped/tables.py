@@ -11,7 +11,7 @@ TEXT_CHARS = 200
 """Characters of free text in a row at most: status lines, reasons, messages of failures."""
 
 HOLD_CHARS = 10_000
-"""Characters of the message and stack of a hold: the way out is at its end."""
+"""Characters of the message and stack of a hold: the remedy is at the end."""
 
 ENTRIES = table(
     "entries",

@@ -51,7 +51,7 @@ class Turn:
         return self._sums
 
     def move(self, row: list[Any], status: str, phase: str) -> None:
-        """Give a step another status, and the phase in which it is open ("" where it is not)."""
+        """Set a step's status, and its phase while it is open, else ""."""
         run, was = self.run, row[StepAt.phase]
         if was != phase:
             run[RunAt.open] += bool(phase) - bool(was)
@@ -76,7 +76,7 @@ class Turn:
         run[RunAt.waiting_for_people] += sign * asks(row)
 
     def question(self, row: list[Any], **change: Any) -> None:
-        """Change the row of the question that was asked last about a step."""
+        """Change the row of a step's newest question."""
         if (asked := self.batch.edit(APPROVALS, (row[StepAt.approval_id],))) is not None:
             for name, value in change.items():
                 asked[APPROVALS.places[name]] = value
@@ -91,6 +91,6 @@ def cut(text: str, most: int = TEXT_CHARS) -> str:
 
 
 def failed(row: list[Any], failure: Failure | None) -> None:
-    """Write why a step has no result, or that nothing is known to be wrong with it."""
+    """Write the failure of a step, or clear it."""
     row[StepAt.failure_code] = cut(failure.code) if failure else ""
     row[StepAt.failure_message] = cut(failure.message) if failure else ""

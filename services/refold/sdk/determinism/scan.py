@@ -198,7 +198,7 @@ class _Scope:
         return True
 
     def imported(self, op: str, name: str, line: int) -> Iterator[_Load]:
-        """An import inside a function, without importing: only modules that are there can be looked into."""
+        """An import inside a function, without importing: only loaded modules can be scanned."""
         if op == "IMPORT_NAME":
             self._module = self._fresh = sys.modules.get(name, _NOTHING)
             if self._module is _NOTHING and hint_for_module(name):
