@@ -36,9 +36,9 @@ class ArchivedBlobs:
         self._blobs, self._copies = blobs, copies
 
     def copy(self, run: ArchivedRun, *, dry_run: bool = False) -> int:
-        """Copies the values of a run's pointers and returns their number. Values that are already lost are skipped.
-        `dry_run`: values are read, not written. **Raises** UnreachableError; BlobError for an existing value that
-        cannot be copied."""
+        """Copies the values of a run's pointers and returns their number; values that are lost already are skipped.
+        `dry_run`: values are only read. **Raises** UnreachableError; BlobError for an existing value that cannot be
+        copied."""
         if self._copies is None:
             return 0
         count = 0

@@ -1,6 +1,5 @@
 """The archivist's passes over the topics: due runs are archived, marked and erased. Progress is read from topics and
-archive. The only state between passes is when the next run of a partition is due, which saves reading the partition in
-vain."""
+archive. The only state between passes is the next due time of each partition, which saves reading it in vain."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ class TopicWriter(Protocol):
     """Writes records in order; returns when every one is acknowledged or its outcome unknown."""
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
-        """**JsonCodec**: one delivery per record, any order."""
+        """**Shape**: one delivery per record, any order."""
         ...
 
 
@@ -65,8 +64,7 @@ class Swept:
 
 
 class Archivist:
-    """Archives and erases. Without an `archive_store` runs are erased without a copy; `archived_values` are large
-    values."""
+    """Archives and erases. Without an `archive_store` runs are erased uncopied; `archived_values` are large values."""
 
     def __init__(
         self,

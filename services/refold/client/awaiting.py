@@ -295,7 +295,7 @@ class AsyncClient:
         return await self._do(lambda: self._platform.served().agents)
 
     async def tools(self) -> list[ToolServed]:
-        """The tools that executors report, each with its members and the JSON Schema of its arguments. For display, as
+        """The tools that executors report, with members and the JSON Schema of their arguments. For display, as
         `agents`."""
         return await self._do(lambda: self._platform.served().tools)
 
@@ -345,9 +345,8 @@ class AsyncClient:
     async def vote(
         self, approval: str, action: str, key: str, words: Mapping[str, Any], *, timeout: timedelta = WAIT
     ) -> Voted:
-        """Votes with the fields of `decide` and `resolve`. `key` is your own name for this vote: repeated with it, it
-        is the same vote and has the answer of the first. **Raises** as `decide`; ReusedIdError for another vote with
-        this name."""
+        """Votes with the fields of `decide` and `resolve`. `key` is your own name for this vote: a repetition has the
+        answer of the first. **Raises** as `decide`; ReusedIdError for another vote with this name."""
         return await self._do(self._vote, approval, action, timeout, key=key, **words)
 
     async def _do(self, work: Callable[..., _T], *args: Any, **named: Any) -> _T:

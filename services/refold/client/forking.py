@@ -167,7 +167,7 @@ class ForkProcess:
         return _report(job, self.ask(job))
 
     def kill(self) -> None:
-        """Kill the process group. Thread-safe: a reader that waits for an answer holds no lock."""
+        """Kill the process group. Thread-safe: a waiting reader then gets no answer."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -179,9 +179,8 @@ class ForkProcess:
 def forks(
     jobs: Iterable[ForkJob], setup: ForkSetup, *, at_once: int = 1, budget: Spendable | None = None
 ) -> Iterator[ForkReport]:
-    """Forks runs, in up to `at_once` processes. All of them share the `budget` of `pure` calls. **Shape**: reports in
-    the order of the jobs. **Raises** UsageError for an invalid change, or if the app cannot be loaded under the ban on
-    effects."""
+    """Forks runs, in up to `at_once` processes, which share the `budget` of `pure` calls. **Shape**: reports in the
+    order of the jobs. **Raises** UsageError for an invalid change, or an app that does not load under restrictions."""
     return (_report(job, said) for job, said in _served(jobs, setup, at_once, budget))
 
 

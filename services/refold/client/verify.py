@@ -1,6 +1,5 @@
 """Verification of all topics from raw bytes, without trust in any service. `run-completed` and `tool-requested` are
-derived from the run log and must agree with it. On a live platform they lag by moments, so a disagreement counts only
-if it persists."""
+derived from the run log and must agree with it; on a live platform they lag, so only a lasting disagreement counts."""
 
 from __future__ import annotations
 
@@ -123,8 +122,8 @@ class Verified:
         self._check_marked(marked, erased)
 
     def _check_marked(self, fold: LogFold, erased: Markers) -> None:
-        """Check the topic of markers, which planners write. An archivist's names an end, which no copy of a beginning
-        has."""
+        """Check the topic of markers. Planners write it too; an archivist's marker names an end, which no copied
+        beginning has."""
         for state in [each for run, each in fold.states.items() if fold.has_all(run) and not each.over]:
             if erased.runs[state.run_id].head in ("", *(each.id.hex() for each in state.heads)):
                 self.add("erased", state.run_id, f"it is marked as erased, and is {state.status}")

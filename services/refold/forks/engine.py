@@ -147,8 +147,7 @@ class _Answer(NamedTuple):
 @dataclass(slots=True)
 class ForkedRun:
     """A run of the fork: `mine`, as if it had been recorded, beside `source`, the recorded one. `rows` are the fork's
-    entries for it, after the `kept` ones. `matched` maps each step to its recorded step, or None, and the delay of its
-    request."""
+    entries for it, after the `kept` ones. `matched` maps each step to its recorded step, or None, and its delay."""
 
     mine: RecordedRun
     source: RecordedRun | None

@@ -81,8 +81,8 @@ class AskedStep(NamedTuple):
 @dataclass(slots=True)
 class RecordedRun:
     """A run as it was recorded. `state` is its fold. `asked` has its steps, `equals` their numbers by request, `phases`
-    the phases that entries have ended. `cues` has the inputs of each step, `outside` those of the run itself, `kin`
-    those that followed from its parent. `doubt` is the policy for calls in doubt, and its settlers."""
+    each step's phases after entries. `cues` has the inputs of each step, `outside` those of the run itself, `kin` those
+    that followed from its parent. `doubt` is the policy for calls in doubt, and its settlers."""
 
     run_id: RunId
     state: RunState

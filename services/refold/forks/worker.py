@@ -1,6 +1,6 @@
 """Process of forks: it loads the app after it is restricted, and has no clients. It reads orders from its stdin,
-pickled by its parent, and answers each with a line of JSON: output of a process that has run foreign code is only
-parsed as data."""
+pickled by its parent, and answers in lines of JSON: output of a process that ran foreign code is only parsed as data.
+"""
 
 from __future__ import annotations
 

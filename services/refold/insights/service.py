@@ -100,8 +100,7 @@ class Counting:
 
 
 def work(settings: KafkaSettings, counting: Counting) -> None:
-    """Count the records that Faust delivers, until a signal ends the process. Faust's tables, timers and topics are
-    unused."""
+    """Count the records that Faust delivers, until a signal ends the process. Nothing else of Faust is used."""
     app = faust.App(
         settings.prefix + GROUP,
         broker=[f"kafka://{server}" for server in settings.bootstrap.split(",")],

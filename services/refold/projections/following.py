@@ -154,8 +154,8 @@ def _markers_first(record: Record) -> bool:
 
 
 def _named(record: Record) -> str:
-    """Offset of a record and a digest of its key, which no other entry has. In other topics keys repeat, so the digest
-    includes the time."""
+    """Offset of a record and a digest of its key, which no other entry has; in other topics, whose keys repeat, also
+    its time."""
     own = record.key or b"" if record.topic == RUN_LOG else f"{record.key!r} {record.at_ms}".encode()
     return f"{record.offset} {blake2b(own, digest_size=8).hexdigest()}"
 

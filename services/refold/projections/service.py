@@ -1,5 +1,4 @@
-"""Updates projections: the generation in use, and the one being built. One process per database; others wait for its
-lock."""
+"""Updates projections: the generations in use and being built. One process per database; others wait for its lock."""
 
 from __future__ import annotations
 

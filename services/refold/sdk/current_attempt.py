@@ -16,8 +16,8 @@ from refold.core.messages import StreamPart, ToolRequest
 from refold.core.wire import canonical
 
 MOST_PART, MOST_A_SECOND = 16_384, 131_072
-"""Limits of live parts. **Units**: characters of a part, and of parts a second; more is dropped. A fast model sends
-2,000 a second."""
+"""Limits of live parts: characters of a part, and of parts a second; more is dropped. A fast model sends 2,000 a
+second."""
 
 
 class CurrentAttempt:

@@ -1,6 +1,5 @@
 """Tools of an app by name, including tools of sources that list them only on request. A source's configuration alone
-decides about a tool, so that planners and executors find the same tool by its name, whatever was discovered or
-recorded."""
+decides about a tool, so that planners and executors find the same one by name, whatever was discovered or recorded."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""People of a test: a policy asks them, and their votes are signed and counted as in production, here and by the
-executor."""
+"""People of a test: a policy asks them; votes are signed and counted as in production, here and by the executor."""
 
 from __future__ import annotations
 

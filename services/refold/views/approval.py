@@ -403,8 +403,7 @@ def against(state: RunState | None, approval: Approval) -> str:
 
 
 def others(approval: Approval, args: str) -> str:
-    """Approvers that the policy certainly requires for other arguments, if they differ from those of the request; else
-    empty."""
+    """Approvers that the policy certainly requires for other arguments; empty if they may be those of the request."""
     found = approval.judged(args)
     if found is None or found.allows or not found.requirements or approval.request.requirement in found.requirements:
         return ""

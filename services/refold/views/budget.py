@@ -81,7 +81,7 @@ def budget_of(state: RunState) -> RunBudget | None:
 
 
 def limits_in_use(records: Iterable[ReadRecord]) -> list[LimitInUse]:
-    """Limits with spending, by the records of `budget-spent`, the newest windows first. A planner's last second may be
+    """Limits with spending, by the records of `budget-spent`, newest windows first. A planner's last second may be
     missing."""
     told: dict[bytes, WindowSpent] = {}
     for record in records:

@@ -120,9 +120,9 @@ def at_seq(run: Run, seq: int) -> Run:
 
 
 def at_seqs(run: Run, seqs: Collection[int]) -> list[Run]:
-    """Return a run as of each of these events, folded once. The present reason of a stall is not among them. Services
-    apply whole entries, so a number within one is a state that only readers see. **Raises** MalformedError for an
-    unknown number."""
+    """Return a run as of each of these events, folded once, without the present reason of a stall. Services apply whole
+    entries, so a number within one is a state that only readers see. **Raises** MalformedError for an unknown number.
+    """
     if wrong := [seq for seq in seqs if not 1 <= seq <= run.state.head.seq]:
         raise MalformedError(
             f"run {run.state.run_id} has no event {wrong[0]}", hint=f"its events are 1 to {run.state.head.seq}"

@@ -1,6 +1,5 @@
 """Messages of requests to models, rebuilt from the log without their framework and verified by digest. A request has
-only the messages since an earlier one (`core.wire.conversation`). Agents without pydantic-ai record all messages,
-without a digest."""
+only the messages since an earlier one (`core.wire.conversation`); without pydantic-ai it has all, and no digest."""
 
 from __future__ import annotations
 

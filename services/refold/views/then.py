@@ -10,7 +10,7 @@ from refold.views.steps import RunStep
 from refold.views.words import with_ellipsis
 
 MOST_SEEN = 200
-"""Characters of a call's arguments."""
+"""Characters of a call's input."""
 
 
 class StepThen(ReadModel):

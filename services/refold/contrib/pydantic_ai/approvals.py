@@ -169,7 +169,7 @@ _ALWAYS: tuple[Any, ...] = (
     ApprovalRequiredToolset.__dataclass_fields__["approval_required_func"].default,
     *(AbstractToolset.approval_required.__defaults__ or ()),
 )
-"""Condition of pydantic-ai without one by the author."""
+"""Default conditions of pydantic-ai: they hold for every call."""
 
 
 def required_by(toolset: AbstractToolset[Any], what: str) -> dict[int, list[Required]]:

@@ -112,8 +112,8 @@ def hint_for_module(name: str) -> str | None:
 
 
 def hint_for(thing: Any, *, called: bool) -> str | None:
-    """Replacement for an object; None if it is allowed. A banned class may be named (in `except`, in `isinstance`), but
-    not instantiated."""
+    """Replacement for an object; None if it is allowed. A banned class may be named (`except`, `isinstance`), not
+    called."""
     thing = getattr(thing, ORIGINAL, thing)
     if isinstance(thing, type) and (not called or issubclass(thing, BaseException)):
         return None

@@ -36,8 +36,8 @@ class _Switched(AbstractContextManager[None]):  # a generator would cost each st
 
 def watching() -> AbstractContextManager[None]:
     """A `with` block around the driving of agents: in this thread, effects raise UsageError. The hook is installed at
-    the first use and stays, as Python cannot remove one; it costs less than a microsecond per reported event, in other
-    threads too."""
+    the first use and stays, as Python cannot remove one; in all threads it costs less than a microsecond per reported
+    event."""
     if not _INSTALLED.is_set():
         _INSTALLED.set()
         sys.addaudithook(_object)
