@@ -1,4 +1,4 @@
-"""The large values of runs: copied beside the archive before they are erased, and erased with their runs."""
+"""Large values of runs: copied beside the archive, then erased with their runs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:  # services that open a blob store do without the packages of 
     from refold.archive.container import ArchivedRun
 
 COPIES = "/blobs"
-"""Where copies lie, below the address of an archive, as they lay in their store."""
+"""Folder of copies below the address of an archive, with the paths of their store."""
 
 
 MISSING = "blob_missing"
-"""The code of a value that is not in its store: the run has said so itself, or nobody has asked for it."""
+"""Error code of a value that is not in its store: lost, or never requested."""
 
 
 def values_behind(run: ArchivedRun) -> list[str]:
-    """What stands in the records of a run for values in the blob store, each once."""
+    """Pointers of a run's records to the blob store, without duplicates."""
     read = [chain.read(record.key, record.value) for record in run.records]
     events = [event for each in read if isinstance(each, chain.LogRecord) for event in each.entry.events]
     return list(dict.fromkeys(own_pointers(events)))
@@ -36,12 +36,9 @@ class ArchivedBlobs:
         self._blobs, self._copies = blobs, copies
 
     def copy(self, run: ArchivedRun, *, dry_run: bool = False) -> int:
-        """Copies what the records of a run point to, and returns how many were there. What is lost already stays lost.
-
-        `dry_run`: each value is read, and none is written.
-
-        **Raises** UnreachableError; BlobError for a value that is there and cannot be copied.
-        """
+        """Copies the values of a run's pointers and returns their number; values that are lost already are skipped.
+        `dry_run`: values are only read. **Raises** UnreachableError; BlobError for an existing value that cannot be
+        copied."""
         if self._copies is None:
             return 0
         count = 0
@@ -57,6 +54,6 @@ class ArchivedBlobs:
         return count
 
     def erase(self, runs: Iterable[RunId]) -> None:
-        """Erases all that lies below these runs, whether or not a record points there. **Raises** UnreachableError."""
+        """Erase all values of these runs, referenced or not. **Raises** UnreachableError."""
         for run in runs:
             self._blobs.erase(run)

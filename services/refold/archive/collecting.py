@@ -1,4 +1,4 @@
-"""What the run log has: which runs are over since when, and all records of some of them."""
+"""Finished runs of the run log with their end times, and all records of chosen runs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,8 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True, slots=True)
 class ArchivableRun:
-    """A run that is over. `size` are the bytes of its records, `pools` where its calls went.
-
-    `above` are the runs that it was started by, as far as the log has them, `below` those that it has started and that
-    are not over. `seq` is that of its last event.
-    """
+    """A finished run. `size` are the bytes of its records, `pools` those of its calls, `seq` that of its last event.
+    `above` are its ancestors in the log, `below` its unfinished children."""
 
     run_id: RunId
     agent: str
@@ -43,12 +40,11 @@ class ArchivableRun:
 
 
 class RunsOfLog(NamedTuple):
-    """The runs of a partition that are over, those that ended first before others; and of others the ids of entries.
+    """Runs of a partition: `ended`, those that ended first before others, and entry ids of others.
 
-    A run of which something cannot be read, whose beginning is gone, or of which the log has two histories, is not
-    among those that are over: nobody knows what it is. The others are those that were wanted and have a beginning, and
-    no entry with a tombstone. `there` are all that were wanted of which something is left but tombstones, `every` all
-    of which anything is left.
+    `ended` has no run with unreadable entries, without a beginning or with two histories: its state is unknown. `begun`
+    are wanted runs with a beginning and without a tombstone of an entry. `there` are wanted runs with any record but
+    tombstones, `every` all runs with any record.
     """
 
     ended: dict[RunId, ArchivableRun]
@@ -76,8 +72,8 @@ def runs_of_log(reader: LogReader, partition: int, wanted: Container[RunId] = ()
         found[run] = ArchivableRun(
             run, agent, state.status, partition, record.at_ms, head, 0, pools, seq=state.head.seq
         )
-        # The fold keeps enough to judge what may still come of it; its results would fill the memory. Only of a failed
-        # run it takes the state to judge what lets it go on.
+        # The fold keeps enough to judge later records without the state, whose results would fill the memory. Only a
+        # failed run needs its state, to judge a retry.
         if state.status != "failed":
             del fold.states[run]
     fold.settle()
@@ -109,13 +105,13 @@ def _families(
 
 
 def kept_rows(reader: LogReader, partition: int, runs: Collection[ArchivableRun]) -> set[RunId]:
-    """Those of some runs of a partition of which a planner has kept the row: their ids stay known without their log."""
+    """Runs of a partition whose row a planner has written: their ids stay known without their log."""
     wanted = {(run_digest(run.run_id), bytes.fromhex(run.head)): run.run_id for run in runs}
     return {wanted[end] for ends in _rows(reader, partition, ends_of) for end in ends if end in wanted}
 
 
 def oldest_ends(reader: LogReader, partition: int, runs: Collection[RunId]) -> list[int]:
-    """When the first of some runs ended, in each record that planners keep of them."""
+    """Earliest end of some runs, in each record of rows that planners keep."""
     wanted = {run_digest(run) for run in runs}
     found = [[times[run] for run in times.keys() & wanted] for times in _rows(reader, partition, times_of)]
     return [min(ends) for ends in found if ends]
@@ -129,7 +125,7 @@ def _rows(reader: LogReader, partition: int, read: Callable[[bytes], _Read]) -> 
 
 
 def whole_runs(reader: LogReader, partition: int, wanted: Mapping[RunId, ArchivableRun]) -> list[ArchivedRun]:
-    """All records of some runs, void ones too, each run as it goes into the archive."""
+    """All records of some runs, void ones too, as archived runs."""
     taken: dict[RunId, list[ArchivedRecord]] = {run: [] for run in wanted}
     for record in reader.scan(RUN_LOG, partition):
         parts = parse_log_key(record.key)
@@ -144,7 +140,7 @@ def whole_runs(reader: LogReader, partition: int, wanted: Mapping[RunId, Archiva
 
 
 def batches(runs: Collection[ArchivableRun], most_bytes: int) -> list[list[ArchivableRun]]:
-    """The runs in groups of so many bytes at most, but for a larger family: one never leaves in parts."""
+    """Runs in groups of at most so many bytes; a family is never split, and may be larger."""
     families: dict[str, list[ArchivableRun]] = {}
     for run in runs:
         families.setdefault(root_of(run.run_id), []).append(run)

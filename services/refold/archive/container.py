@@ -1,7 +1,5 @@
-"""The format of an archive: Avro object container files, which hold the raw records of whole runs.
-
-Any Avro library reads them. Equal runs make equal bytes, so a pass that is repeated writes nothing new.
-"""
+"""Archive format: Avro object container files with the raw records of whole runs, readable by any Avro library. Equal
+runs make equal bytes, so a repeated pass writes nothing new."""
 
 from __future__ import annotations
 
@@ -70,7 +68,7 @@ class ArchivedRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRun:
-    """A run that is over. `head` is the id of its last entry, `digest` that of all its records, both in hex."""
+    """A finished run. `head` is the id of its last entry, `digest` that of all its records, both in hex."""
 
     run_id: RunId
     agent: str
@@ -87,7 +85,7 @@ class ArchivedRun:
 
 
 def digest_of(records: Sequence[ArchivedRecord]) -> str:
-    """The name of the records: with another byte, place or time of one of them it is another."""
+    """Digest of records, with the bytes, place and time of each."""
     found = blake2b(digest_size=32)
     for record in records:
         found.update(_LENGTHS.pack(record.offset, record.at_ms, len(record.key), len(record.value)))
@@ -105,10 +103,10 @@ def pack_runs(runs: Sequence[ArchivedRun]) -> bytes:
 
 
 def unpack_runs(content: bytes, place: str) -> Iterator[ArchivedRun]:
-    """The runs in a file. **Raises** MalformedError when it is none, or was cut."""
+    """Runs in a file. **Raises** MalformedError for another or a cut file."""
     try:
         rows = fastavro.reader(io.BytesIO(content))
-        # A schema of somebody else's decides how often a loop of the library goes round, and what it builds.
+        # A foreign schema would control the loops of the library, and the objects it builds.
         if to_parsing_canonical_form(rows.writer_schema) != _CANONICAL:
             raise ValueError("it has another schema than archives have")
         for row in rows:

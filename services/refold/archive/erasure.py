@@ -1,14 +1,13 @@
-"""In which order a run is erased, and which records are its own. Pure: from what lies there to what is written.
+"""Order in which a run's records are erased, and which records belong to it. Pure.
 
-The marker comes first, and goes when nothing of the run lies anywhere. In between a crash may stop the writing after
-any record, and each topic is cleaned by itself, at any time and in part. What then remains must be neither a run nor
+The marker is written first, and removed once no topic has records of the run. In between, a crash may stop the writing
+after any record, and each topic is cleaned on its own, at any time and in part. The remains must be neither a run nor
 the beginning of one:
 
-- What starts or feeds a run goes first, what people and executors were asked next, the run log last: as long as the
-  log is whole, the run is known, and a pass that is repeated finds all of it.
-- Of the run log the first entry goes before the others: what remains of a history then has no beginning, and extends
-  nothing. (A cleaner knows of no tombstone without those before it. From the last to the first, a beginning would
-  remain: a run that lives.)
+- Inputs of a run go first, then requests to people and executors, the run log last: while the log is whole, the run is
+  known, and a repeated pass finds all of it.
+- Of the run log the first entry goes first: the rest of a history then has no beginning, and extends nothing. (A
+  cleaner never keeps a tombstone without those before it. From last to first, a beginning would remain: a live run.)
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ ORDER = (
     *(APPROVAL_DECIDED, TOOL_REQUESTED, APPROVAL_REQUESTED, TOOL_CLAIMED),
     *(RUN_COMPLETED, RUN_VIEW, *DEAD_LETTERS, RUN_SNAPSHOT, RUN_LOG),
 )
-"""The topics that hold something of a run, in the order in which it is erased there."""
+"""Topics with records of a run, in the order of their erasure."""
 
 
 class Lying(NamedTuple):
@@ -59,7 +58,7 @@ class Lying(NamedTuple):
 
 
 def run_of(record: Record) -> str:
-    """The run that a record is about, as far as its topic says; nothing if it is about none."""
+    """The run of a record by its topic's key; empty if there is none."""
     key = record.key or b""
     if record.topic == RUN_LOG:
         parts = parse_log_key(key)
@@ -69,17 +68,17 @@ def run_of(record: Record) -> str:
     parts_of_key = key.split(b"/")
     if record.topic == RUN_SNAPSHOT:
         return _text(parts_of_key[1]) if parts_of_key[0] in (b"run", b"hold") and len(parts_of_key) > 1 else ""
-    # A question that was asked again is told under `again/RUN/SEQ`. (A run may be called `again`, so the parts count.)
+    # A repeated question has the key `again/RUN/SEQ`. (A run may be called `again`, so the parts count.)
     if key.startswith(_AGAIN) and len(parts_of_key) > 2 and record.topic in (APPROVAL_DECIDED, *DEAD_LETTERS):
         return _text(parts_of_key[1])
-    # A token has no slash, and what is said of a run has one: its id may begin as tokens do.
+    # A token has no slash, and the key of a signal has one: a run id may begin as tokens do.
     if record.topic in (RUN_SIGNALLED, *DEAD_LETTERS) and key.startswith(_CALLBACK) and b"/" not in key:
         return _called_back(key)
     return _text(parts_of_key[0])
 
 
 def _called_back(token: bytes) -> str:
-    """The run whose callback an outside system has answered: the record's key is the token, as it was handed out."""
+    """The run of an answered callback: the record's key is the callback's token."""
     try:
         return parse_callback_token(token.decode())
     except (MalformedError, UnicodeDecodeError):
@@ -87,7 +86,7 @@ def _called_back(token: bytes) -> str:
 
 
 def stages(lying: Iterable[Lying]) -> list[list[Lying]]:
-    """Tombstones to write: stage by stage, each when the one before it is acknowledged, in order."""
+    """Tombstones to write, in stages: each stage after the one before it is acknowledged, in order."""
     ranks: dict[int, list[Lying]] = {}
     for each in lying:
         if each.valued:
@@ -96,10 +95,8 @@ def stages(lying: Iterable[Lying]) -> list[list[Lying]]:
 
 
 def lying_of(records: Iterable[Record], wanted: frozenset[RunId]) -> list[Lying]:
-    """The keys of some runs in the records of one topic.
-
-    A tombstone of which nothing is left to erase is told as well: until it is gone, a reader may be behind it.
-    """
+    """Keys of some runs in the records of one topic. Tombstones without a value left to erase are included: until they
+    are gone, a reader may be behind them."""
     found: dict[tuple[int, bytes], Lying] = {}
     for record in records:
         if record.key is None:
@@ -115,7 +112,7 @@ def lying_of(records: Iterable[Record], wanted: frozenset[RunId]) -> list[Lying]
 
 
 def _told_of(letter: Record) -> str:
-    """The run that a refused input names in its content: it may have lain under a key of something else."""
+    """The run named in the content of a refused input, whose key may name something else."""
     try:
         told = codec.decode(DeadLetter, letter.value or b"")
         if told.topic == RUN_REQUESTED:
@@ -128,7 +125,7 @@ def _told_of(letter: Record) -> str:
 
 
 def _claimant(record: Record) -> str:
-    """The run of a claim, which its key does not say: it is keyed by what the receiver knows the call by."""
+    """The run of a claim, from its value: the key is the call's idempotency key."""
     if record.value is None:
         return _text((record.key or b"").split(b"/")[0])
     try:

@@ -1,4 +1,4 @@
-"""True if a copy of a run is that run, whole: asked of its bytes alone, without Kafka."""
+"""Verification that a copy of a run is complete, by its bytes alone, without Kafka."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from refold.core.run.state import RunState
 
 
 def fold_of(run: RunId, records: Sequence[ArchivedRecord]) -> tuple[RunState | None, list[str]]:
-    """The state that records fold to, and what is wrong with them."""
+    """The state that records fold to, and problems of the records."""
     fold, problems = LogFold(), []
     for record in records:
         judged = fold.feed(record.key, record.value)

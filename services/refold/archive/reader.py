@@ -17,13 +17,13 @@ class ArchiveReader:
         self._run = run
 
     def partitions(self, topic: str) -> int:
-        """One: whoever looks for the run's home finds it."""
+        """One partition, so that a run's home is always found."""
         if topic != RUN_LOG:
             raise NotFoundError(f"an archive holds records of {RUN_LOG} alone, not of {topic}")
         return 1
 
     def scan(self, topic: str, partition: int | None = None) -> Iterator[Record]:
-        if topic == RUN_SNAPSHOT:  # whoever folds the run asks for its marker, and here is none
+        if topic == RUN_SNAPSHOT:  # a fold of the run looks for its marker, and here is none
             return
         self.partitions(topic)
         for offset, at_ms, key, value in self._run.records:

@@ -1,8 +1,5 @@
-"""The archivist at work: a pass over the topics, after which what was due is archived, marked and erased.
-
-What is done and what is left to do, the topics and the archive say. A pass leaves to the next one only when the next
-run of a partition is due, so that it does not read the partition to find nothing.
-"""
+"""The archivist's passes over the topics: due runs are archived, marked and erased. Progress is read from topics and
+archive. The only state between passes is the next due time of each partition, which saves reading it in vain."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ from refold.core.wire.headers import cloud_event
 from refold.ports.log import NEVER, Delivery, LogReader, Outgoing, Record
 
 BATCH_BYTES = 64 << 20
-"""Of records that are held in memory at once and become one file; a run has up to 64 MiB itself."""
+"""Bytes of records in memory at once, which become one file; a single run has up to 64 MiB."""
 
 WRITES = 10_000
 """Records that are written before their acknowledgements are waited for."""
@@ -49,7 +46,7 @@ class TopicWriter(Protocol):
     """Writes records in order; returns when every one is acknowledged or its outcome unknown."""
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
-        """**JsonCodec**: one delivery per record, any order."""
+        """**Shape**: one delivery per record, any order."""
         ...
 
 
@@ -67,8 +64,7 @@ class Swept:
 
 
 class Archivist:
-    """Archives and erases. Without an `archive_store` runs are erased without a copy; the `archived_values` has their
-    large values."""
+    """Archives and erases. Without an `archive_store` runs are erased uncopied; `archived_values` are large values."""
 
     def __init__(
         self,
@@ -86,13 +82,9 @@ class Archivist:
         self._partitions = reader.partitions(RUN_LOG)
 
     def sweep(self, quiet: dict[int, int] | None = None, *, dry_run: bool = False) -> Swept:
-        """One pass: what is due is archived and erased, what an earlier pass began goes on.
-
-        `dry_run`: everything is read, and nothing is copied or erased. `quiet` goes from pass to pass: the time until
-        which nothing is due, by partition.
-
-        **Raises** UnreachableError when the outcome of a write is unknown; another pass does the rest.
-        """
+        """One pass: archive and erase due runs, and continue an interrupted pass. `dry_run`: read everything, copy and
+        erase nothing. `quiet` is passed from pass to pass: by partition, the time before which no run is due.
+        **Raises** UnreachableError when the outcome of a write is unknown; another pass does the rest."""
         swept = Swept(self._now())
         marked = self._markers()
         quiet = {} if quiet is None else quiet
@@ -122,17 +114,15 @@ class Archivist:
         return [each for each in range(self._partitions) if now_ms >= quiet.get(each, 0) or each in homes]
 
     def _next_due_ms(self, ended: list[ArchivableRun], now_ms: int) -> int:
-        """Before when no run of a partition is due: neither one that is over nor one that ends from now on."""
+        """Time before which no run of a partition is due, neither a finished one nor one that ends from now on."""
         soonest = min([self._settings.retention_ms, *self._settings.by_agent.values()])
         due = (run.ended_ms + self._settings.retention_of(run.agent) for run in ended)
         # A horizon moves with every pass.
         return 0 if self._settings.horizon_ms else min([now_ms + soonest, now_ms + LONGEST_MS, *due])
 
     def erase(self, run: str, *, dry_run: bool = False) -> Swept:
-        """Erases one run that is over, whenever it ended, and all that it has started.
-
-        **Raises** NotFoundError, ConflictError when the run is not over or its outcome was not told, and as `sweep`.
-        """
+        """Erases one finished run, whenever it ended, and its descendants. **Raises** NotFoundError, ConflictError when
+        the run is not over or its outcome is unpublished, and as `sweep`."""
         wanted = run_id(run)
         swept, partition = Swept(self._now()), home(wanted, self._partitions)
         marked = {name: marker for name, marker in self._markers().items() if is_below(name, wanted)}
@@ -143,7 +133,7 @@ class Archivist:
             if (ended := known.get(wanted)) is None:
                 raise self._unfinished(wanted, partition)
             _check_family(ended)
-        # A pass that was cut short has marked the parents first: what they have started is still to be erased.
+        # An interrupted pass has marked the parents first: their children are still to be erased.
         rest = [each for name, each in known.items() if is_below(name, wanted) and name not in marked]
         family = _parents_first(rest, marked)
         seconds_left = self._settings.give_up_s
@@ -167,21 +157,19 @@ class Archivist:
         return swept
 
     def _move_horizon(self, partition: int, log: RunsOfLog, left: set[RunId], swept: Swept) -> None:
-        """Says before which time no run of a partition ended that has anything `left`: their rows may go.
-
-        A row may be written later than its run ended, and lie there of a run whose end cannot be read here.
-        """
+        """Publish the time before which no run with remaining records of a partition ended: planners may drop older
+        rows. A row may be written after its run ended, and may exist for a run whose end is unreadable here."""
         ends = [run.ended_ms for run in log.ended.values()] + oldest_ends(self._reader, partition, left)
         horizon = min([swept.now_ms - self._settings.horizon_ms, *ends])
         if horizon > 0:
             self._write([_marker(partition, HORIZON_KEY, RunErased(RunId(""), at_ms=horizon))])
 
     def _believe(self, marked: dict[RunId, RunErased], log: RunsOfLog, swept: Swept) -> set[RunId]:
-        """Leaves markers out that no archivist has written: planners write the topic, and erase nothing.
+        """Drop markers that no archivist has written: planners can write the topic, but erase nothing.
 
-        The archive has whatever was erased, but where there is none. (Of a run that was, a mirror may bring a beginning
-        again.) What is over leaves in its own time, as if it had no marker. Returns those that were to leave before the
-        archive was another one: what it takes for that is known, and gone perhaps.
+        A genuine marker has a copy in the archive, if there is one. (A mirror may bring back the beginning of an erased
+        run.) Finished runs with a dropped marker leave in their own time. Returns runs whose marker fits their end but
+        whose copy is in another archive: they met the other conditions then, and the records that prove it may be gone.
         """
         again, files = set[RunId](), dict[str, set[tuple[str, str]]]()
         for run in [name for name in marked if name in log.there]:
@@ -217,7 +205,7 @@ class Archivist:
             )
             for run in sound
         }
-        # A child whose parent's marker was lost would be gone while what can start it again is there.
+        # If a parent's marker was lost, its child would be gone while the parent can start it again.
         for depth in sorted({depth_of(run) for run in markers}):
             layer = {run: marker for run, marker in markers.items() if depth_of(run) == depth}
             self._write([_marker(partition, erased_key(run), marker) for run, marker in layer.items()])
@@ -229,10 +217,8 @@ class Archivist:
     def _take_back(
         self, partition: int, batch: list[ArchivableRun], markers: dict[RunId, RunErased], swept: Swept
     ) -> None:
-        """Takes the markers back of families that are not what was archived any more: a run of it was retried, say.
-
-        Reading a log takes minutes. Who writes to a run after this look knows of its marker, but for some milliseconds.
-        """
+        """Remove the markers of families that changed since they were archived, for example by a retry. Reading a log
+        takes minutes. Writers after this look see the run's marker, but for some milliseconds."""
         whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch}) if markers else ()
         there = {run.run_id: run.digest for run in whole}
         moved = {root_of(run) for run, marker in markers.items() if there[run] != marker.digest}
@@ -245,10 +231,8 @@ class Archivist:
             self._write(self._before(partition, [*reversed(back.values())]))
 
     def _before(self, partition: int, markers: list[Outgoing]) -> list[Outgoing]:
-        """Return what takes markers back: tombstones, or the marker that lay there.
-
-        Another archivist may have erased the run as it is now, while this one stood still: that one's marker stays.
-        """
+        """Return the records that undo markers: tombstones, or the marker that was there before. Another archivist may
+        have erased the run meanwhile: its marker stays."""
         mine, others = {each.key: each.value for each in markers}, dict[bytes | None, bytes | None]()
         for record in self._reader.scan(RUN_SNAPSHOT, partition):
             if record.key in mine and record.value != mine[record.key]:
@@ -259,7 +243,7 @@ class Archivist:
     def _sound(
         self, partition: int, batch: list[ArchivableRun], swept: Swept, *, dry_run: bool = False
     ) -> list[ArchivedRun]:
-        """The runs of a batch that can leave, their large values copied; the others are `left`, with the reason."""
+        """Runs of a batch that can leave, with their large values copied; the others are `left`, with the reason."""
         whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch})
         for run in whole:
             if problem := self._kept_back(run, dry_run=dry_run):
@@ -270,7 +254,7 @@ class Archivist:
         return [run for run in whole if run.run_id not in swept.left]
 
     def _kept_back(self, run: ArchivedRun, *, dry_run: bool) -> str:
-        """Why a run cannot leave; empty if it can, with its large values copied. **Raises** UnreachableError."""
+        """Reason why a run cannot leave; empty if it can, with its large values copied. **Raises** UnreachableError."""
         if problems := inspection.flaws(run):
             return "; ".join(problems)
         if self._archived_values is None:
@@ -282,7 +266,7 @@ class Archivist:
         return ""
 
     def _clear(self, marked: Mapping[RunId, RunErased], swept: Swept) -> None:
-        """Writes the tombstones that are missing; takes the marker away of a run of which nothing lies anywhere."""
+        """Write missing tombstones; remove the markers of runs without any record."""
         if not marked:
             return
         lying = self._lying(marked)
@@ -320,10 +304,8 @@ class Archivist:
     def _settled(
         self, runs: list[ArchivableRun], partition: int, swept: Swept, again: Container[RunId]
     ) -> list[ArchivableRun]:
-        """The runs that a planner is done with: their outcome was published, and their row is kept; or were to leave.
-
-        Nobody would ever hear of the others, or they could be asked for once more when nothing tells of them.
-        """
+        """Runs whose outcome is published and whose row is written, or that are `again` to leave. Without an outcome,
+        waiters would get none; without a row, the same id could be requested again."""
         if not runs:
             return []
         kept = kept_rows(self._reader, partition, runs)
@@ -342,12 +324,12 @@ class Archivist:
         return Markers((record.key, record.value) for record in self._reader.scan(RUN_SNAPSHOT)).runs
 
     def _now(self) -> int:
-        """The broker's time: that of a record of ours, which says nothing and means nothing."""
+        """The broker's time: that of a probe record without meaning."""
         probe = Outgoing(RUN_SNAPSHOT, 0, b"archivist", None, (), 0)
         return self._write([probe])[0].at_ms
 
     def _write(self, records: Sequence[Outgoing]) -> list[Delivery]:
-        """Writes and waits. **Raises** UnreachableError unless all are acknowledged."""
+        """Write, and wait. **Raises** UnreachableError unless all records are acknowledged."""
         answers: list[Delivery] = []
         for start in range(0, len(records), WRITES):
             part = records[start : start + WRITES]
@@ -367,7 +349,7 @@ class Archivist:
 
 
 def _parents_first(due: Iterable[ArchivableRun], gone: Container[RunId] = ()) -> list[ArchivableRun]:
-    """Those of which no parent stays: what a run has started, it could start again where the log is read anew."""
+    """Runs without a remaining parent: a parent could start its children again when the log is read again."""
     leaving: dict[RunId, ArchivableRun] = {}
     for run in sorted(due, key=lambda each: depth_of(each.run_id)):
         if all(name in leaving or name in gone for name in run.above):
@@ -376,7 +358,7 @@ def _parents_first(due: Iterable[ArchivableRun], gone: Container[RunId] = ()) ->
 
 
 def _tells(outcome: Record, seq: int) -> bool:
-    """True if an outcome is of the end of a run at this seq; one that cannot be read here is taken for it."""
+    """True if an outcome is of the end of a run at this seq; an unreadable one counts as such."""
     try:
         return outcome.value is None or codec.decode(RunOutcome, outcome.value).seq >= seq
     except (MalformedError, FoldError):
@@ -384,7 +366,7 @@ def _tells(outcome: Record, seq: int) -> bool:
 
 
 def _check_family(run: ArchivableRun) -> None:
-    """**Raises** ConflictError for a run that does not leave alone."""
+    """**Raises** ConflictError for a run that cannot leave alone."""
     if run.above:
         hint = f"erase that one, and all that it has started: {run.above[0]}"
         raise ConflictError(f"run {run.run_id} was started by {run.above[-1]}", hint=hint)

@@ -10,11 +10,11 @@ from refold.runtime import defaults
 
 @dataclass(frozen=True, slots=True)
 class ArchivistSettings:
-    """`pools` are those of the app. **Units**: milliseconds since the end of a run, by agent where it says so itself.
+    """Settings of an archivist. `pools` are those of the app. **Units**: milliseconds since the end of a run, by agent
+    if set.
 
-    `most_runs` of a partition are taken in one pass, the oldest first: what a pass has to remember is bounded.
-    `give_up_s` is how long an erasure on demand waits for what a planner has to do first. What is known of erased runs
-    goes `horizon_ms` after their end; never, if it is 0.
+    `most_runs` limits the runs of a partition in one pass, the oldest first, and so its memory. `give_up_s` is how long
+    an erasure on demand waits for planners. Data about erased runs goes `horizon_ms` after their end; 0 means never.
     """
 
     retention_ms: int = defaults.RETENTION_MS

@@ -1,8 +1,6 @@
-"""Where the files of an archive lie, and how a run is found in them.
-
-`YYYY/MM/DD/<partition>-<n>.avro` holds runs that ended on that day (UTC); `index/` has a small file beside each, with a
-line per run. A data file is written at once and never again; its index can be made from it, and is if it is missing.
-"""
+"""Files of an archive, and the lookup of runs in them. `YYYY/MM/DD/<partition>-<n>.avro` holds runs that ended on that
+day (UTC); `index/` has a small file beside each, with a line per run. A data file is written once and never changed; a
+missing index is made from it."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ _INDEX = "index/"
 
 @dataclass(frozen=True, slots=True)
 class IndexedRun:
-    """A line of an index. `file` is where the run lies."""
+    """A line of an index. `file` has the run."""
 
     run_id: RunId
     agent: str
@@ -45,10 +43,8 @@ _KINDS = [str, str, str, int, str, str, int, int, str]
 
 
 class ArchiveStore:
-    """An archive: `file:///folder` (made if it is missing), `s3://bucket/path` and what else obstore knows.
-
-    **Raises** UsageError for an address that is none; its methods UnreachableError when the store does not answer.
-    """
+    """An archive: `file:///folder` (made if missing), `s3://bucket/path` or another address of obstore. **Raises**
+    UsageError for an invalid address; its methods UnreachableError when the store does not answer."""
 
     def __init__(self, url: str) -> None:
         self._objects = ObjectStore(url, "an archive", private=True)
@@ -56,10 +52,8 @@ class ArchiveStore:
         self._store = self._objects.store
 
     def keep(self, runs: Sequence[ArchivedRun]) -> dict[RunId, str]:
-        """Files runs that are not there so far, by day; returns the file of each, read back and verified.
-
-        **Raises** ConflictError when what was read back is not what was written.
-        """
+        """Writes runs that are missing, by day; returns the file of each run, read back and verified. **Raises**
+        ConflictError when a file differs after it was written."""
         kept: dict[RunId, str] = {}
         days: dict[str, list[ArchivedRun]] = {}
         for run in runs:
@@ -73,7 +67,7 @@ class ArchiveStore:
         return kept
 
     def _verified(self, place: str, group: Sequence[ArchivedRun]) -> dict[RunId, str]:
-        """Where copies of these runs lie from an earlier pass, each read once more: an index says nothing of bytes."""
+        """Files with copies of these runs from an earlier pass, each read again: an index does not prove the bytes."""
         wanted, found = {(run.run_id, run.digest) for run in group}, dict[RunId, str]()
         for file in self._files_of(place):
             if wanted.isdisjoint((line.run_id, line.digest) for line in self._lines(file)):
@@ -85,7 +79,7 @@ class ArchiveStore:
         return found
 
     def _lines(self, file: str) -> list[IndexedRun]:
-        """The index of a file that may be damaged: then nothing in it counts."""
+        """Index of a file; empty if the index is damaged."""
         try:
             return self.index(file, mend=True)
         except MalformedError:
@@ -100,7 +94,7 @@ class ArchiveStore:
                 (unread if unread is not None else []).append(error)
 
     def find(self, run: str) -> IndexedRun:
-        """Where a run lies, its newest copy if there are several. **Raises** NotFoundError."""
+        """Index line of a run's newest copy. **Raises** NotFoundError."""
         return self._copies(run)[0]
 
     def _copies(self, run: str) -> list[IndexedRun]:
@@ -134,7 +128,7 @@ class ArchiveStore:
         yield from unpack_runs(self._get(file), file)
 
     def index(self, file: str, *, mend: bool = False) -> list[IndexedRun]:
-        """The lines of a file. `mend`: they are written down where they are not."""
+        """Index lines of a file. `mend`: a missing index is written."""
         path = f"{_INDEX}{file.removesuffix('.avro')}.json"
         try:
             return [_indexed(row, file) for row in json.loads(self._get(path))]
@@ -154,7 +148,7 @@ class ArchiveStore:
         while True:
             file = f"{place}-{number}.avro"
             try:
-                # Never over another: a file that exists holds runs that may be nowhere else by now.
+                # Never overwrite: an existing file may have the only copy of its runs.
                 self._put(file, content)
                 break
             except AlreadyExistsError:
@@ -206,7 +200,7 @@ def _line(run: ArchivedRun, file: str) -> IndexedRun:
 
 
 def _indexed(row: Any, file: str) -> IndexedRun:
-    """A line of an index as it was read. **Raises** ValueError or TypeError."""
+    """A parsed line of an index. **Raises** ValueError or TypeError."""
     line = IndexedRun(**row, file=file)
     if list(map(type, astuple(line))) != _KINDS or not 0 < line.ended_ms <= LAST_MS:
         raise ValueError(f"a line of the index of {file} is none")

@@ -1,18 +1,8 @@
-"""Runs as anyone can know them: read from the topics alone, with no service, group or database in between.
+"""Client for starting, reading and operating runs: it reads topics alone, with no service or consumer group.
 
-**Consumes** every topic, through a `LogReader`. **Produces** what users may, `run-requested`, `run-signalled` and
-`approval-voted`, and for operators `run-operated`.
-
-`Client` and `AsyncClient` are for programs that use agents; they return models of `refold.views`. All other modules are
-for the command line, too.
-
-Where to look: `platform` and `addresses` find Kafka, `awaiting` has the client and `blocking` the one that waits,
-`watcher` listens to many runs at once; `catalog` is what operators publish, `policies` their files, `back_test` a
-policy asked about the past; `verify` re-checks everything from raw bytes. Runs are read and operations sent by
-`refold.operations`.
-
-**Guarantees**: the same rule as the planner's (`core.run.log`), so that what is shown here is what the planner acts on.
-**Fails** by raising UnreachableError; nothing here is remembered, so asking again is always right.
+**Consumes** every topic, through a `LogReader`. **Produces** `run-requested`, `run-signalled`, `approval-voted` and,
+for operators, `run-operated`. **Guarantees** the planner's rule of the log (`core.run.log`), so that readers see what
+planners act on. **Fails** with UnreachableError; no state is kept, so a repeated question is always right.
 """
 
 from __future__ import annotations
@@ -64,7 +54,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Names are loaded when they are asked for: commands that need no Kafka import modules of this room."""
+    """Import lazily: commands that need no Kafka import modules of this room."""
     if name not in _PLACES:
         raise AttributeError(f"module refold.client has no attribute {name!r}")
     return getattr(importlib.import_module(_PLACES[name]), name)

@@ -1,4 +1,4 @@
-"""Where Kafka and Redis are: what was said, the environment, a running `refold dev`, or the default, in this order."""
+"""Addresses of Kafka and Redis, in this order: arguments, the environment, a running `refold dev`, the default."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from refold.runtime.settings import PARTITIONS, KafkaSettings, Settings, load
 
 DATA = Path(".refold")
 ROOT_KEY, ROOT_PUB = Path("keys", "root.json"), Path("keys", "root.pub")
-"""In the data folder: the root key, and its public half as it stands in REFOLD_TRUST."""
+"""In the data folder: the root key, and its public half as REFOLD_TRUST takes it."""
 LEDGER_KEY = Path("executor", "ledger.key")
-"""In the data folder: the key of what executors leave in Redis, apart from the keys that they must not have."""
+"""Key, in the data folder, of the ledger's records in Redis; executors must not have the other keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """The settings of a command. `dev`: they are those of a running `refold dev`. `lost` is the folder of one that
-    was meant and does not run, so that nobody is asked who merely listens at the default address."""
+    """Settings of a command. `dev`: they come from a running `refold dev`. `lost`: the folder of a configured `refold
+    dev` that does not run; the default address is then refused, since another process may listen there."""
 
     settings: Settings
     dev: bool
@@ -34,10 +34,7 @@ class Addresses:
 
     @property
     def trust(self) -> Trust:
-        """The root keys that are pinned by REFOLD_TRUST, or, for what runs on this machine alone, in the data folder.
-
-        **Raises** UsageError.
-        """
+        """Root keys pinned by REFOLD_TRUST or, on local brokers, by the data folder. **Raises** UsageError."""
         text = self.settings.trust
         if text.startswith("@"):
             text = _first_line(Path(text[1:]))
@@ -47,7 +44,7 @@ class Addresses:
 
     @property
     def local(self) -> bool:
-        """True if all brokers are taken for ones of development, because nobody else reaches them."""
+        """True if all brokers listen on loopback: they count as brokers of development."""
         return on_loopback(self.settings.kafka.bootstrap)
 
     @property
@@ -56,14 +53,14 @@ class Addresses:
         return self.local or self.settings.allow_open
 
     def check(self) -> None:
-        """**Raises** UnreachableError when a `refold dev` is meant that does not run."""
+        """**Raises** UnreachableError when the configured `refold dev` does not run."""
         if self.lost is not None:
             hint = "start one, or wait until it is ready; --kafka or REFOLD_KAFKA__BOOTSTRAP names another Kafka"
             raise UnreachableError(f"no `refold dev` runs on {self.lost}", hint=hint)
 
 
 def addresses(*, kafka: str = "", redis: str = "", data: str = "") -> Addresses:
-    """The settings by what was said on the command line and by what is known here."""
+    """Settings from the command line, the environment and a running `refold dev`."""
     running, given = running_dev(data), os.environ.get
     named = kafka or given("REFOLD_KAFKA__BOOTSTRAP")
     known: dict[str, dict[str, Any]] = {
@@ -102,7 +99,7 @@ def on_loopback(bootstrap: str) -> bool:
 
 
 def is_here(server: str) -> bool:
-    """True if a server, `HOST:PORT` or a URL, is one that only this machine reaches. A name is resolved by nobody."""
+    """True if a server, `HOST:PORT` or a URL, is on loopback. Names are not resolved."""
     kind, mark, place = server.strip().partition("://")
     try:
         host = urlsplit(f"//{place if mark else kind}").hostname or ""

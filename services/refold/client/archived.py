@@ -1,7 +1,4 @@
-"""Runs that neither a view nor the log has any more, out of the archive that is set.
-
-Needs the extra `archive`, so nothing imports this that can do without.
-"""
+"""Runs in the archive that neither a view nor the log has. Import it lazily: it needs the extra `archive`."""
 
 from __future__ import annotations
 
@@ -22,14 +19,12 @@ from refold.projections.shipped.projection import Shipped
 from refold.projections.whole import LoggedRuns
 
 LOOKS_S = 10.0
-"""Time between two looks for new files in an archive, however often runs are asked for that it does not have."""
+"""Time between two looks for new files in an archive, however many unknown runs are requested."""
 
 
 class ArchivedRuns:
-    """The runs in an archive, for a process that is asked often: it remembers which file each lies in. For threads.
-
-    **Raises** UsageError for an address that is none; its methods UnreachableError when the store does not answer.
-    """
+    """Reader of archived runs for long-lived processes: it caches the file of each run. Thread-safe. **Raises**
+    UsageError for an invalid address; its methods UnreachableError when the store does not answer."""
 
     def __init__(self, url: str) -> None:
         self._archive_store, self._lock = ArchiveStore(url), threading.Lock()
@@ -43,7 +38,7 @@ class ArchivedRuns:
             return None
         try:
             return next(((file, _view_of(each)) for each in self._archive_store.runs(file) if each.run_id == run), None)
-        except NotFoundError:  # somebody has deleted it
+        except NotFoundError:  # it was deleted
             return None
         except MalformedError as error:
             raise UnreachableError(error.message, hint="`refold archive verify` reads all files") from None

@@ -1,8 +1,5 @@
-"""The client for programs on asyncio. `Client` has the same methods, which wait.
-
-One per process is enough, for all tasks of one event loop. It is to be made after a fork, not before. Nothing is opened
-before it is used; ends and events come from one consumer and one thread, however many runs are waited for.
-"""
+"""`AsyncClient`: the client for programs on asyncio; `Client` has the same methods, blocking. Make one per process,
+after a fork. Connections open at first use; one consumer and one thread serve all waits."""
 
 from __future__ import annotations
 
@@ -50,10 +47,10 @@ from refold.views.outcome import CommandResult, SignalResult, Started, Voted
 from refold.views.run import Ended, RunEvent, RunInfo, ending_of, events_of, info_of
 
 THREADS = 16
-"""Operations that are under way at once: each waits in a thread for its outcome."""
+"""Most concurrent operations: each waits in a thread for its outcome."""
 TAKEN_S = 0.5
-"""The time a planner has to take a request before its run is looked for in the past: a request that is repeated causes
-no entry. An idle planner needs a hundredth of it; a busy one costs a look."""
+"""Time for a planner to take a request before the run's past is read: a repeated request causes no entry. An idle
+planner needs a hundredth of it; a busy one costs one read."""
 WAIT = timedelta(seconds=30)
 
 Action = Literal["approve", "edit", "reject", "answer"]
@@ -64,15 +61,15 @@ _T = TypeVar("_T")
 
 
 class AsyncClient:
-    """Starts runs and waits for them, sends them signals and decides what they ask, from any program.
+    """Starts runs and waits for them, sends signals and decides approvals, from any program.
 
-    A context manager. `kafka` is the address of Kafka; without it, that of REFOLD_KAFKA__BOOTSTRAP or of the
-    `refold dev` on the folder `data` (or REFOLD_DATA, `.refold`). All other settings are those of services, REFOLD_*.
-    `actor` is in whose name it speaks; without it, the login of this process. `key` and `vote_key` are files of keys:
-    the first signs that the actor asks for a run, the second what they decide. Without them it is the only such key in
-    `data`, if there is one. Operations run in up to `threads` threads at once.
+    A context manager. `kafka` is the address of Kafka; without it, that of REFOLD_KAFKA__BOOTSTRAP or of the `refold
+    dev` on the folder `data` (or REFOLD_DATA, `.refold`). All other settings are those of services, REFOLD_*. `actor`
+    is the name it acts in; without it, the login of this process. `key` and `vote_key` are files of keys: the first
+    signs requests of the actor, the second decisions. Without them it is the only such key in `data`, if there is one.
+    Operations run in up to `threads` threads at once.
 
-    **Raises** UnreachableError wherever Kafka does not answer, UsageError for settings and arguments that cannot be,
+    **Raises** UnreachableError wherever Kafka does not answer, UsageError for invalid settings and arguments,
     TimedOutError when a wait is over: nothing is lost then, ask again. **Units**: timeouts are timedeltas; None waits
     for ever.
     """
@@ -102,11 +99,12 @@ class AsyncClient:
         await self.close()
 
     def of(self, actor: str, *, key: str = "", vote_key: str = "", roles: Sequence[str] = ()) -> Self:
-        """Returns this client in another name, for a program that knows its users: `client.of("ada").cancel("r-1")`.
+        """Returns this client for another actor, for a program that authenticates its users:
+        `client.of("ada").cancel("r-1")`.
 
-        Both share connections, consumer and threads, and end when this one is closed. `roles` are those that a login
-        has told of the actor: they go into votes, and count as far as the vote key may claim them. A key that is left
-        out is that of this client; it has to speak for the actor.
+        Both share connections, consumer and threads, and end when this one is closed. `roles` come from the actor's
+        login: they go into votes, and count as far as the vote key may claim them. A key that is left out is that of
+        this client; it has to be valid for the actor.
         """
         found, keys = copy(self), {"_key": key or self._key, "_vote_key": vote_key or self._vote_key}
         vars(found).pop("_request_key", None)
@@ -121,7 +119,7 @@ class AsyncClient:
         self.pid = os.getpid()
 
     async def close(self) -> None:
-        """Ends what waits, with UsageError, and closes the consumer. Of a client made by `of`, it does nothing."""
+        """Ends pending waits with UsageError and closes the consumer. On a client made by `of` it does nothing."""
         if self._main is not self or self.pid not in (0, os.getpid()):
             return
         await self._do(self._close)
@@ -140,14 +138,14 @@ class AsyncClient:
         budget: Budget | None = None,
         timeout: timedelta | None = WAIT,
     ) -> Started:
-        """Asks for a run of an agent, and waits until a planner has taken it.
+        """Requests a run of an agent, and waits until a planner has taken it.
 
         `input` is JSON data: the agent's arguments by name. The same `id` with the same agent and input is one run,
-        however often and by whomever it is asked for; without one it gets a fresh one. A `budget` makes that of the
+        however often and by any actor it is requested; without one it gets a fresh one. A `budget` makes that of the
         agent smaller, never larger.
 
-        **Raises** ConflictError when the run exists with another agent or input; UsageError, MalformedError for a
-        request that nobody could take.
+        **Raises** ConflictError when the run exists with another agent or input; UsageError, MalformedError for an
+        invalid request.
         """
         request = RunRequest(
             RunId(id),
@@ -165,9 +163,9 @@ class AsyncClient:
         return await _heard(asked, timeout, f"no planner has taken the request for {id or agent}")
 
     async def result(self, run: str, *, timeout: timedelta | None = None) -> Any:
-        """Waits until a run is over; returns what the agent has returned, as JSON data.
+        """Waits until a run is over; returns the agent's result as JSON data. The run may not be requested yet.
 
-        It need not have been asked for by now. **Raises** RunFailedError when it has failed or was cancelled.
+        **Raises** RunFailedError when it has failed or was cancelled.
         """
         ended = await self.wait(run, timeout=timeout)
         ended.check()
@@ -179,9 +177,9 @@ class AsyncClient:
         return await self._do(self._whole, await _heard(over, timeout, f"run {run} is not over"))
 
     async def get(self, run: str) -> RunInfo:
-        """Returns a run as it is now: from the view where one is set (REFOLD_VIEWS__URL) and has it, else from the log.
+        """Returns a run as it is now: from the view (REFOLD_VIEWS__URL) if one is set and has it, else from the log.
 
-        Large values stay what stands for them, and a view has no records that do not count. **Raises** NotFoundError.
+        Large values stay pointers, and a view has no void records. **Raises** NotFoundError.
         """
 
         def read() -> RunInfo:
@@ -195,10 +193,10 @@ class AsyncClient:
         return await self._do(read)
 
     async def events(self, run: str, *, after: int = 0, timeout: timedelta | None = None) -> AsyncIterator[RunEvent]:
-        """Yields the events of a run behind the one with the number `after`, and on, until the run is over.
+        """Yields the events of a run after number `after`, until the run is over.
 
-        **JsonCodec**: in order, without gaps. `timeout` is for each of them. Close it, with `contextlib.aclosing`,
-        where you leave it early.
+        **Shape**: in order, without gaps. `timeout` is for each of them. Close it, with `contextlib.aclosing`, where
+        you leave it early.
         """
         told: asyncio.Queue[RunEvent | None] = asyncio.Queue()
         tell, seen = partial(_tell, asyncio.get_running_loop(), told), after
@@ -222,7 +220,7 @@ class AsyncClient:
     async def stream(self, run: str, *, timeout: timedelta | None = None) -> AsyncIterator[LivePart]:
         """Yields the live output of calls, as tokens of models. It ends with the run, or after a `timeout` of silence.
 
-        Lossy, and kept for minutes; what counts is the result. Reading asks nobody for anything.
+        Lossy, and kept for minutes; the result is authoritative. Reading causes no calls.
         """
         runs = await self._do(lambda: self._platform.runs)
         parts, over = live_parts(runs, run_id(run), timeout), object()
@@ -236,9 +234,10 @@ class AsyncClient:
     async def signal(
         self, run: str, name: str, data: object = None, *, id: str = "", timeout: timedelta | None = WAIT
     ) -> SignalResult:
-        """Tells a run what its `ctx.wait_for(name)` waits for, or will. Twice with one `id` is one signal.
+        """Sends the signal that a run's `ctx.wait_for(name)` waits for, now or later. Twice with one `id` is one
+        signal.
 
-        **Raises** NotFoundError, ConflictError when the run is over or keeps too many already.
+        **Raises** NotFoundError; ConflictError when the run is over or has too many unread signals.
         """
         said = operations.signal_message(run_id(run), name, data, signal_id=id, actor=self._actor)
         return _told(await self._on(run, lambda found: operations.signal(found.state, said), timeout), said)
@@ -246,27 +245,26 @@ class AsyncClient:
     async def complete(
         self, token: str, data: object = None, *, key: str = "", timeout: timedelta | None = WAIT
     ) -> SignalResult:
-        """Gives the result of a callback, by the token that a run has made. The first answer counts.
+        """Gives the result of a callback by its token, which the run has made. The first answer counts.
 
-        `key` is your own name for this answer: repeated with it, it is the same answer.
-        **Raises** NotFoundError, ConflictError when it was answered otherwise or is over, UsageError for a result that
-        does not fit.
+        `key` is your own name for this answer: repeated with it, it is the same answer. **Raises** NotFoundError;
+        ConflictError when it has another answer or is over; UsageError for a result that does not fit.
         """
         return await self._answer(operations.answered(token, data, key=key, actor=self._actor), timeout)
 
     async def fail(self, token: str, message: str, *, key: str = "", timeout: timedelta | None = WAIT) -> SignalResult:
-        """Says that a callback will have no result: the agent sees a failure. **Raises** as `complete`."""
+        """Fails a callback: it will have no result, and the agent sees a failure. **Raises** as `complete`."""
         return await self._answer(operations.answered(token, failure=message, key=key, actor=self._actor), timeout)
 
     async def cancel(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> CommandResult:
-        """Cancels a run and what it has started; as an operator, where somebody else has asked for it.
+        """Cancels a run and its children; as an operator, if another actor requested it.
 
-        **Raises** NotFoundError, ConflictError when it is over otherwise.
+        **Raises** NotFoundError, ConflictError when it has ended otherwise.
         """
         return await self._word(run, "cancel", reason, timeout)
 
     async def pause(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> CommandResult:
-        """Pauses a run and what it has started. **Raises** NotFoundError, ConflictError when it is over."""
+        """Pauses a run and its children. **Raises** NotFoundError, ConflictError when it is over."""
         return await self._word(run, PAUSE, reason, timeout)
 
     async def resume(self, run: str, *, timeout: timedelta | None = WAIT) -> CommandResult:
@@ -274,7 +272,7 @@ class AsyncClient:
         return await self._word(run, RESUME, "", timeout)
 
     async def retry(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> CommandResult:
-        """Has a failed run go on where it failed, or the code of a stalled one tried again, as an operator.
+        """Continues a failed run where it failed, or runs the code of a stalled one again, as an operator.
 
         **Raises** NotFoundError, ConflictError when it is neither.
         """
@@ -289,7 +287,7 @@ class AsyncClient:
         return (await self._on(run, build, timeout)).said
 
     async def agents(self) -> list[AgentServed]:
-        """The versions of agents that planners report to have, each with its members.
+        """The versions of agents that planners report, each with its members.
 
         For display: any executor may write such a report. That of a killed member (`alive` is False) stays for up to
         nine days.
@@ -297,14 +295,12 @@ class AsyncClient:
         return await self._do(lambda: self._platform.served().agents)
 
     async def tools(self) -> list[ToolServed]:
-        """The tools that executors report to run, each with its members and the JSON Schema of its arguments.
-
-        For display, as `agents`.
-        """
+        """The tools that executors report, with members and the JSON Schema of their arguments. For display, as
+        `agents`."""
         return await self._do(lambda: self._platform.served().tools)
 
     async def approvals(self, state: State = "open") -> list[Question]:
-        """Lists what people are asked, the oldest first; what was closed long ago is in its run's history."""
+        """Lists questions to people, oldest first; long-closed ones are in the histories of their runs."""
         known = await self._do(lambda: self._platform.approvals.read().all())
         return [question_row(each) for each in known if state in ("all", each.state)]
 
@@ -326,10 +322,10 @@ class AsyncClient:
         message: str = "",
         timeout: timedelta = WAIT,
     ) -> Voted:
-        """Says of a question, by its whole id, that the call may go out or not, signed in the actor's name.
+        """Votes on a question, by its whole id: whether the call may go out. Signed in the actor's name.
 
-        `edit` takes all `args` that it goes out with instead; `answer` the `result` in the tool's place.
-        **Raises** NotFoundError, ConflictError when it is decided already, UsageError for a vote that is void.
+        `edit` replaces all `args` of the call; `answer` gives the `result` in the tool's place. **Raises**
+        NotFoundError, ConflictError when it is decided already, UsageError for a void vote.
         """
         edit = {"args": canonical.dumps(dict(args or {}))} if action == "edit" else {}
         return await self.vote(approval, action, "", {"result": result, "message": message, **edit}, timeout=timeout)
@@ -337,18 +333,15 @@ class AsyncClient:
     async def resolve(
         self, approval: str, verdict: Came, *, result: object = None, message: str = "", timeout: timedelta = WAIT
     ) -> Voted:
-        """Says what came of a call in doubt, by the whole id of that question, signed. **Raises** as `decide`."""
+        """States the outcome of a call in doubt, by the whole id of that question, signed. **Raises** as `decide`."""
         words = {"result": result, "message": message, "about": DOUBT}
         return await self.vote(approval, VERDICTS_ON_DOUBT[verdict], "", words, timeout=timeout)
 
     async def vote(
         self, approval: str, action: str, key: str, words: Mapping[str, Any], *, timeout: timedelta = WAIT
     ) -> Voted:
-        """Votes, with the words of `decide` and `resolve`. `key` is your own name for this vote, if it has one.
-
-        Repeated with it, it is the same vote, and the answer is that of the first. **Raises** as `decide`;
-        ReusedIdError for another vote with this name.
-        """
+        """Votes with the fields of `decide` and `resolve`. `key` is your own name for this vote: a repetition has the
+        answer of the first. **Raises** as `decide`; ReusedIdError for another vote with this name."""
         return await self._do(self._vote, approval, action, timeout, key=key, **words)
 
     async def _do(self, work: Callable[..., _T], *args: Any, **named: Any) -> _T:
@@ -390,7 +383,7 @@ class AsyncClient:
         return own_key(REQUEST, self._key, self._data)
 
     def _open(self) -> None:
-        """Opens what all of it needs, once, whichever thread comes first. **Raises** UnreachableError, UsageError."""
+        """Open the watcher and the publisher once, from any thread. **Raises** UnreachableError, UsageError."""
         with self._opening:
             _ = self._main._watcher, self._platform.publisher
 
@@ -423,7 +416,7 @@ class AsyncClient:
         return watch.answer
 
     def _whole(self, ended: Ended) -> Ended:
-        """The end of a run with its result in full: a large one is read from the blob store, if there is one."""
+        """End of a run with its large result loaded, if there is a blob store."""
         if (blobs := self._main._blobs) is None:
             return ended
         return ended.model_copy(update={"result": in_full(ended.result, run_id(ended.run_id), blobs)})
@@ -449,7 +442,7 @@ class AsyncClient:
         return approvals.cast(vote, signs, self._platform.publisher, timeout.total_seconds()).voted
 
     def _asked(self, approval: str, until: float) -> str:
-        """The id of a question. One that the run's history shows already may still be on its way to its topic."""
+        """Id of a question. It may be in the run's history before it is in its topic."""
         while True:
             try:
                 return self._platform.approvals.named(approval)
@@ -481,7 +474,7 @@ async def _within(answer: Awaitable[_T], timeout: timedelta | None, what: str) -
 
 
 def _tell(loop: asyncio.AbstractEventLoop, told: asyncio.Queue[_T], event: _T) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+    with suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(told.put_nowait, event)
 
 

@@ -1,4 +1,4 @@
-"""Judgement of a policy on calls that are in the log, beside the one of then."""
+"""Back-test of a policy: it judges logged calls again and compares with the recorded judgements."""
 
 from __future__ import annotations
 
@@ -21,15 +21,12 @@ from refold.views.model import Data, json_text, plain
 USUAL_MS = 3_600_000
 """The time a decision is valid where a policy does not say."""
 OF_THE_APP = frozenset({"tool.version", "tool.tags"})
-"""What the log does not have of a call."""
+"""Facts of a call that the log does not have."""
 
 
 class RecordedCall(NamedTuple):
-    """A call, and how it was judged the last time.
-
-    `call` has the arguments that were judged, `edited` those that people have given it since, of which the policy asked
-    the same people or nobody.
-    """
+    """A call with its newest judgement. `call` has the judged arguments. `edited` has arguments that people changed
+    since; the policy then required nothing new."""
 
     state: RunState
     call_id: str
@@ -40,19 +37,19 @@ class RecordedCall(NamedTuple):
 
 
 class OtherRuling(NamedTuple):
-    """A call of which a policy says something else than was said."""
+    """A call on which the policy's judgement differs from the recorded one."""
 
     call: RecordedCall
     now: Judgement
 
     @property
     def kind(self) -> str:
-        """What became of what, `allow -> deny`; `require -> require` stands for another requirement."""
+        """Both outcomes, `allow -> deny`; `require -> require` stands for another requirement."""
         return f"{self.call.judgement.outcome} -> {self.now.outcome}"
 
 
 class BackTest:
-    """A policy, asked today about calls of the log. Without `tools`, rules about what only the app knows fail."""
+    """Policy that judges logged calls today. Without `tools`, rules about facts of the app fail."""
 
     def __init__(self, policy: Policy, environment: str, tools: Mapping[str, ToolFacts] | None = None) -> None:
         self.policy = policy
@@ -71,7 +68,7 @@ class BackTest:
         return variables(state, call, tool, environment=self._environment, needs=needs)
 
     def judge(self, state: RunState, call: CallProposed) -> Judgement:
-        """Judgement of the policy on a call; with the app's tools, what a planner of today would say."""
+        """Judgement of the policy on a call; with the app's tools, that of a planner of today."""
         if self._tools is None:
             return self.policy.judge(self.variables(state, call))
         return self._authority.judge(state, call, self.policy.digest)
@@ -80,7 +77,7 @@ class BackTest:
         return self.policy.explain(self.variables(state, call))
 
     def differences(self, calls: Iterable[RecordedCall]) -> Iterator[OtherRuling]:
-        """The calls of which the policy says something else. Another rule that says the same is no difference."""
+        """Calls with another outcome or requirement. Another rule with the same judgement is no difference."""
         for each in calls:
             now = self.judge(each.state, each.call)
             then = each.judgement
@@ -89,10 +86,8 @@ class BackTest:
 
 
 def recorded(run: Run, *, copies: bool = False) -> list[RecordedCall]:
-    """The calls of a run in order of their steps. Without a policy a call counts as allowed, by no rule.
-
-    Without `copies` those that a live fork keeps are left out: they were judged in its source.
-    """
+    """Calls of a run in order of steps; without a policy they count as allowed, by no rule. Without `copies`, calls
+    that a live fork copied are left out: they were judged in its source."""
     policy = run.state.request.policy if run.state.request else ""
     found, own = dict[int, RecordedCall](), set[int]()
     for at_ms, seq, event in _told(run):
@@ -118,7 +113,7 @@ def _told(run: Run) -> Iterator[tuple[int, int, Event]]:
 
 
 def under(runs: Iterable[Run], policy: str) -> tuple[list[str], list[str]]:
-    """The runs that go on under a policy, and the approvals that wait under it: what suffers if it is taken away."""
+    """Unfinished runs under a policy, and approvals that wait under it: those that its removal harms."""
     going = [run.state for run in runs if not run.state.over]
     waiting = [
         state.waits_for(step)
@@ -175,7 +170,7 @@ def _value_text(name: str, requirement: Data, value: object) -> str:
 
 
 def requirement_words(needed: Data) -> str:
-    """A requirement in words: how many of whom, what else is not as usual, and for how long."""
+    """A requirement in words: quorum, approvers, exceptions from the defaults, and times."""
     more = {
         "the requester too": not needed["not_requester"],
         f"within {_span_text(needed['expires_ms'])}": needed["expires_ms"],

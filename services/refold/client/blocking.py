@@ -1,4 +1,4 @@
-"""The client for programs whose calls wait: `AsyncClient` on an event loop of its own, in a thread."""
+"""`Client`, the blocking client: `AsyncClient` on an event loop of its own, in a thread."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def _iterating(
 
 
 class Client:
-    """`AsyncClient` for programs without asyncio: the same arguments and methods, which wait. Any thread may call it.
+    """`AsyncClient` for programs without asyncio: the same arguments and methods, which block. Thread-safe.
 
-    One per process is enough, made after a fork: however many runs are waited for, they cost one consumer. After
-    `close` all methods raise UsageError.
+    One per process is enough, made after a fork: all waits share one consumer. After `close` all methods raise
+    UsageError.
     """
 
     def __init__(self, *, kafka: str = "", data: str = "", actor: str = "", key: str = "", vote_key: str = "") -> None:
@@ -99,7 +99,7 @@ class Client:
         return found
 
     def close(self) -> None:
-        """Ends what waits, with UsageError, and closes the consumer. Of a client made by `of`, it does nothing."""
+        """Ends pending waits with UsageError and closes the consumer. On a client made by `of` it does nothing."""
         if self._main is not self or self._client.pid not in (0, os.getpid()):
             return
         with self._starting:
@@ -132,6 +132,6 @@ def _live(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _end(loop: asyncio.AbstractEventLoop) -> None:
-    """Stops the loop once nobody waits for anything any more."""
+    """Stop the loop once all other tasks are done."""
     await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
     loop.stop()

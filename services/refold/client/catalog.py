@@ -1,4 +1,4 @@
-"""Reads what is in force in all partitions of the catalog, and publishes into all of them, signed."""
+"""Reads the entries in force of all partitions of the catalog, and publishes signed entries into all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from refold.ports.log import LogReader
 
 @dataclass(frozen=True, slots=True)
 class CatalogReader:
-    """The catalog as each partition has it, in their order. `void` says where a record lies that is void, and why."""
+    """Catalog by partition, in order. `void` names the place of each void record, with the reason."""
 
     partitions: list[Catalog]
     void: list[str]
@@ -26,7 +26,7 @@ class CatalogReader:
 
     @property
     def whole(self) -> Catalog:
-        """What the authority has published last, whichever partition has it: what all of them should have."""
+        """Newest entry of each name over all partitions: the content that every partition should have."""
         found = Catalog(self.trust)
         for entry in sorted((entry for each in self.partitions for entry in each.entries.values()), key=_counter):
             found.follow(found.position, entry.name.encode(), codec.encode(entry))
@@ -34,7 +34,7 @@ class CatalogReader:
 
     @property
     def behind(self) -> list[int]:
-        """The partitions that lack something of that, or take it for something else."""
+        """Partitions that miss entries of `whole`, or have others."""
         newest = self.whole.entries
         return [n for n, each in enumerate(self.partitions) if each.entries != newest or each.closed]
 
@@ -45,7 +45,7 @@ class CatalogReader:
 
     @property
     def closed(self) -> set[str]:
-        """The names under which some partition has what nobody can read."""
+        """Names whose value in some partition is unreadable."""
         return set().union(*(each.closed for each in self.partitions))
 
 
@@ -64,12 +64,12 @@ def publish(
 ) -> None:
     """Signs entries and writes them into every partition, one after the other.
 
-    What an entry refers to goes first: the policy before the `current` that names it. A partition that lacks something
-    of an earlier publication, which broke off, gets it too.
+    Dependencies go first: the policy before the `current` that names it. A partition that misses entries of an
+    interrupted publication gets them too.
 
-    **Raises** UsageError for the catalog of another platform; as `KafkaPublisher.send_raw`: then some partitions may
-    have the entries and others not, and publishing them again mends that. ConflictError where the catalog has lost
-    records: services take nothing from it any more.
+    **Raises** UsageError for the catalog of another platform; as `KafkaPublisher.send_raw`: then only some partitions
+    may have the entries; publish them again. ConflictError where the catalog has lost records: services ignore it from
+    then on.
     """
     if catalog_reader.lost:
         hint = "no run starts and no vote counts until the topic is recreated: docs/guides/keys-and-acls.md"

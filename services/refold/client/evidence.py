@@ -1,4 +1,4 @@
-"""Collects what goes into a bundle of evidence, and reads runs back out of one."""
+"""Collects the content of evidence bundles, and reads runs out of bundles."""
 
 from __future__ import annotations
 
@@ -30,10 +30,8 @@ from refold.views.why import Find, Why, entry_with
 
 
 def run_of_key(reader: LogReader, key: str, find: Find) -> tuple[str, int]:
-    """The run and the event of the call with an idempotency key. Reads the whole run log. **Raises** NotFoundError.
-
-    A record that does not count may have a key, too: a call is of the run that `find` has.
-    """
+    """Run and event of the call with an idempotency key, by a scan of the run log. **Raises** NotFoundError. A void
+    record may have a key, too: a call counts if `find` has it in its run."""
     wanted = key.encode()
     for record in reader.scan(RUN_LOG):
         if record.value and wanted in record.value and (entry := decoded(Entry, record.value)):
@@ -69,7 +67,7 @@ def claims_of(reader: LogReader, runs: Collection[Run], call: str = "") -> list[
 
 
 def _counting(records: Iterable[Record], chains: Mapping[bytes, RunId]) -> list[Record]:
-    """Claims that are links of chains: what lost a race, was copied, or was made up is none."""
+    """Claims that are links of chains, without those that lost a race, were copied or were made up."""
     links, found = defaultdict[bytes, ClaimChain](ClaimChain), dict[tuple[bytes, str], Record]()
     for record in records:
         name = (record.key or b"").rpartition(b"/")[0]
@@ -99,7 +97,7 @@ def published_entries(reader: LogReader, trust: Trust) -> list[Record]:
 def bundle_of(
     about: str, runs: Mapping[RunId, tuple[Run, int]], platform: Platform, rules: Sequence[str] = ()
 ) -> Bundle:
-    """The bundle of runs, each up to the entry that has an event; 0: all of it. **Raises** UnreachableError."""
+    """Bundle of runs, each up to the entry with an event; 0: the whole run. **Raises** UnreachableError."""
     hidden, parts, reader = set[bytes](), list[BundledRun](), platform.runs.reader
     trust: Trust = {}
     with suppress(UsageError):  # where no root key is pinned the catalog goes along as it is
@@ -124,7 +122,7 @@ def bundle_of(
 
 
 def linked_runs(because: Why, find: Callable[[str], Run | None]) -> dict[RunId, tuple[Run, int]]:
-    """The runs that a chain goes through, each up to the last event that it names."""
+    """Runs of a causal chain, each up to its last event in the chain."""
     last: dict[str, int] = {}
     for link in because.links:
         for run, seq in ((link.run_id, link.seq), *([link.other] if link.other else [])):
@@ -143,10 +141,8 @@ def reading(path: Path) -> Iterator[BinaryIO]:
 
 
 def bundled_runs(path: Path, run: str) -> dict[str, Run]:
-    """The runs of a bundle, of which one is meant, folded.
-
-    **Raises** UsageError for no file, MalformedError for a bundle with a hole, NotFoundError.
-    """
+    """Folded runs of a bundle that has the run `run`. **Raises** UsageError without a file, MalformedError for a bundle
+    with a hole, NotFoundError."""
     with reading(path) as file:
         found = runs_in(file)
     if run not in found:

@@ -1,4 +1,4 @@
-"""Forks of many runs, each in a process that can do nothing else; reports come as they are ready."""
+"""Forks of many runs, each in a restricted process; reports come as they are ready."""
 
 from __future__ import annotations
 
@@ -44,20 +44,18 @@ from refold.views.history import Run
 
 _Job = TypeVar("_Job", ForkJob, CheckJob)
 TIMEOUT_S = 600.0
-"""Time that a fork may take: code that never gives its thread back is ended then."""
+"""Time limit of a fork: code that never yields its thread is killed then."""
 
 MOST_ANSWERED = 256 << 20
 """Bytes of a report, at most."""
 
 OF_STORES = ("AWS_ACCESS", "AWS_SECRET", "AWS_SESSION", "AZURE_", "GOOGLE_APPLICATION", "GOOGLE_SERVICE", "PG")
-"""Beginnings of variables with what opens blob stores and databases: a process without a network has no use for it."""
+"""Prefixes of variables with credentials of blob stores and databases: a process without a network needs none."""
 
 
 def verdict_of(approval: str, said: str) -> tuple[str, PeopleSaid]:
-    """The call of an approval, and what people say: `approve`, `reject`, `reject:WHY`, `edit:JSON`, `answer:JSON`.
-
-    **Raises** UsageError, MalformedError.
-    """
+    """Call and verdict of an approval: `approve`, `reject`, `reject:WHY`, `edit:JSON`, `answer:JSON`. **Raises**
+    UsageError, MalformedError."""
     call = approval.partition("~")[0]
     parse_call_id(call)
     word, _, words = said.partition(":")
@@ -77,7 +75,7 @@ def stubs_of(text: str, name: str) -> dict[str, str]:
 
 
 def family_rows(runs: Iterable[Run]) -> dict[RunId, list[LogRow]]:
-    """The records of a run and of those below it, by run, as a fork takes them."""
+    """Records of a run and its descendants, by run, as input of a fork."""
     return {
         run.state.run_id: [
             LogRow(judged.record.offset, judged.record.key or b"", judged.record.value or b"") for judged in run.records
@@ -87,7 +85,7 @@ def family_rows(runs: Iterable[Run]) -> dict[RunId, list[LogRow]]:
 
 
 def family_values(runs: Sequence[Run], blobs: Blobs | None, most: int = sys.maxsize) -> Values:
-    """The large values of a family. **Raises** UnreachableError; UsageError for more than so many bytes of both."""
+    """Large values of a family. **Raises** UnreachableError; UsageError if records and values exceed `most` bytes."""
     size = sum(len(judged.record.value or b"") for run in runs for judged in run.records)
     size += sum(size_of(pointer) for run in runs for _, pointer in pointers(run.state)) if blobs else 0
     if size > most:
@@ -115,10 +113,10 @@ _AS_M = (
 
 
 class ForkProcess:
-    """A process of forks. Loading the app may take `limit_s`, and so may each fork."""
+    """A process of forks. `limit_s` is the limit for loading the app, and for each fork."""
 
     def __init__(self, setup: ForkSetup, budget: Spendable | None = None, limit_s: float = TIMEOUT_S) -> None:
-        # Of what the platform's clients are told nothing is told to a process that runs the app for nothing.
+        # The process of a fork without calls gets none of the settings of the platform's clients.
         hidden = (PREFIX,) if budget else (PREFIX, *OF_STORES)
         env = {name: value for name, value in os.environ.items() if not name.upper().startswith(hidden)}
         room = "refold.client.pure" if budget else "refold.forks.worker"
@@ -139,11 +137,11 @@ class ForkProcess:
 
     @property
     def alive(self) -> bool:
-        """False once it has given no answer."""
+        """False once an order got no answer."""
         return self._process.returncode is None
 
     def ask(self, order: object) -> dict[str, Any]:
-        """The answer to an order, or why there is none: then it is ended."""
+        """Answer to an order, or the reason why there is none: then the process is killed."""
         orders, answers = self._process.stdin, self._process.stdout
         assert orders is not None, "it was asked for"
         assert answers is not None, "it was asked for"
@@ -169,7 +167,7 @@ class ForkProcess:
         return _report(job, self.ask(job))
 
     def kill(self) -> None:
-        """Ends it, and what it has started. Any thread may: who waits for an answer has none."""
+        """Kill the process group. Thread-safe: a waiting reader then gets no answer."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -181,11 +179,8 @@ class ForkProcess:
 def forks(
     jobs: Iterable[ForkJob], setup: ForkSetup, *, at_once: int = 1, budget: Spendable | None = None
 ) -> Iterator[ForkReport]:
-    """Forks runs, in so many processes at once. A `budget` allows `pure` calls, in all of them together.
-
-    **Shape**: the reports in the order of the jobs. **Raises** UsageError when the app cannot be loaded where nothing
-    may be done, or for a change that cannot be.
-    """
+    """Forks runs, in up to `at_once` processes, which share the `budget` of `pure` calls. **Shape**: reports in the
+    order of the jobs. **Raises** UsageError for an invalid change, or an app that does not load under restrictions."""
     return (_report(job, said) for job, said in _served(jobs, setup, at_once, budget))
 
 
@@ -257,7 +252,7 @@ def _checked(job: CheckJob, said: dict[str, Any]) -> ReplayCheck:
 
 
 def _why(said: dict[str, Any]) -> str:
-    """Why there is no answer, if there is none. **Raises** UsageError where the order was wrong."""
+    """Reason for the lack of an answer, or empty. **Raises** UsageError for an invalid order."""
     error = said.get("error")
     code, message, hint = (
         (error.get(name) for name in ("code", "message", "hint")) if isinstance(error, dict) else [""] * 3
@@ -268,7 +263,7 @@ def _why(said: dict[str, Any]) -> str:
 
 
 def _share(budget: Spendable | None, at_once: int) -> Spendable | None:
-    """Share of each of so many processes in a budget. **Raises** UsageError where that is nothing."""
+    """Share of each process in a budget. **Raises** UsageError if a share is zero."""
     parts = {name: getattr(budget, name) for name in ("calls", "tokens", "nano_usd")} if budget else {}
     if any(0 < amount < at_once for amount in parts.values()):
         raise UsageError("the budget is too small for so many processes", hint="--jobs 1")
@@ -276,10 +271,8 @@ def _share(budget: Spendable | None, at_once: int) -> Spendable | None:
 
 
 def fork_bundle(family: Sequence[Run], report: ForkReport) -> Bundle:
-    """The runs of a fork in one file: what was kept of each, and what the fork has added, which lies in no topic.
-
-    **Raises** MalformedError for entries that are none: a report is the word of a process that ran foreign code.
-    """
+    """Runs of a fork as one bundle: the kept records of each, and the fork's entries, which are in no topic. **Raises**
+    MalformedError for invalid entries: the report comes from a process that ran foreign code."""
     runs = []
     for name in sorted({*report.kept, *report.rows}):
         source = next((run for run in family if run.state.run_id == name), None)

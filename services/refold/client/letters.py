@@ -1,8 +1,5 @@
-"""Which inputs are sent again of those that dead letters tell of: what lies in its topic, and not what a letter says.
-
-Any service may write a dead letter that says that it comes from anywhere; whoever sends it again has an operator's
-rights, which reach further than those of the letter's writer.
-"""
+"""Inputs of dead letters that may be sent again: the record in its topic, not the copy in the letter. Any service may
+write a letter with any claimed place; an operator who sends it again has wider rights than its writer."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ def find_letter(reader: LogReader, place: str) -> DeadLetter:
 
 
 def replayed(reader: LogReader, place: str) -> tuple[Record, int]:
-    """Return the input of a dead letter as it lies in its topic, and where it belongs. **Raises** as `original`."""
+    """Return the input of a dead letter from its topic, and its home partition. **Raises** as `original`."""
     if place.count("/") > 1:
         hint = "vote again, or have the planner ask again"
         raise UsageError(f"{place[:80]} is a letter of a service whose inputs are not sent again", hint=hint)
@@ -47,10 +44,8 @@ def replayed(reader: LogReader, place: str) -> tuple[Record, int]:
 
 
 def original(content: DeadLetter, records: Callable[[], Iterable[Record]], *, letter: str) -> Record:
-    """The input that a letter tells of, among the `records` of the partition where it says that it lies.
-
-    **Raises** UsageError for what is no input, NotFoundError when it is gone, ConflictError when it is another one.
-    """
+    """The input that a letter names, out of `records` from its claimed place on. **Raises** UsageError for a topic that
+    is no input, NotFoundError when it is gone, ConflictError for another content."""
     hint = f"`refold deadletter show {letter}`"
     if content.topic not in INPUTS:
         raise UsageError(f"a letter from {content.topic} is not sent again, only {' and '.join(INPUTS)} are", hint=hint)
@@ -64,7 +59,7 @@ def original(content: DeadLetter, records: Callable[[], Iterable[Record]], *, le
 
 
 def home_of(found: Record, partitions: int) -> int:
-    """The home of the run that an input's key names, or the partition where it lies if it names none."""
+    """Home of the run in an input's key, or the input's own partition if its key names none."""
     try:
         key = (found.key or b"").decode()
         return home(_run_of(key), partitions)

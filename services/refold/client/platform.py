@@ -1,4 +1,4 @@
-"""Where a platform is reached: its log, what its authority has published, and what sends inputs."""
+"""Access to a platform: its log, its catalog, and the publisher of inputs."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from refold.runtime.settings import Settings
 from refold.views.member import Workers
 
 KNOCK_S = 3.0
-"""The time a server may take to accept a connection; a whole question to Kafka would take 10 s to give up."""
+"""Time for a server to accept a connection; a request to Kafka would take 10 s to give up."""
 KNOCK_AGAIN_S = 0.3
 POOL_KNOWN_S = 3.0
-"""Age up to which an answer about a pool is used again: a page that is open asks for each event of its run."""
+"""Time for which an answer about a pool is cached: an open page asks for each event of its run."""
 
 
 @dataclass(frozen=True)
 class Platform:
-    """What commands and clients talk to, `source` in CloudEvents. Nothing is opened before it is used."""
+    """Platform of commands and clients; `source` is that of CloudEvents. Connections open at first use."""
 
     where: Addresses
     source: str = "refold-cli"
@@ -51,12 +51,12 @@ class Platform:
 
     @cached_property
     def runs(self) -> Runs:
-        """The runs in the log. **Raises** UnreachableError at once when nobody listens."""
+        """Runs in the log. **Raises** UnreachableError at once when no broker listens."""
         self.knock()
         return Runs(KafkaLogReader(self.settings.kafka))
 
     def workers(self) -> Workers:
-        """Workers, asked now. **Raises** as `workers`, and at once when nobody listens."""
+        """Workers, read now. **Raises** as `workers`, and at once when no broker listens."""
         self.knock()
         return workers(self.settings.kafka)
 
@@ -65,12 +65,12 @@ class Platform:
         return served(self.runs.reader, self.groups)
 
     def groups(self, names: Iterable[str]) -> dict[str, GroupState]:
-        """Groups by name, asked now. **Raises** as `group_states`."""
+        """Groups by name, read now. **Raises** as `group_states`."""
         self.knock()
         return group_states(self.settings.kafka, names)
 
     def idle_pools(self, pools: Collection[str]) -> set[str]:
-        """Pools that no executor serves, as of some seconds ago at most; none where nobody says."""
+        """Pools without an executor, cached for `POOL_KNOWN_S` seconds; empty if Kafka does not answer."""
         now = time.monotonic()
         if stale := [pool for pool in pools if now - self._pools.get(pool, (-math.inf, False))[0] > POOL_KNOWN_S]:
             self._pools.update(dict.fromkeys(stale, (now, False)))
@@ -81,7 +81,7 @@ class Platform:
 
     @cached_property
     def _pools(self) -> dict[str, tuple[float, bool]]:
-        """Pools with the time of the last question, and if they had no executor."""
+        """Pools with the time of the last look-up, and if they had no executor then."""
         return {}
 
     @cached_property
@@ -128,10 +128,7 @@ class Platform:
             )
 
     def wait(self, timeout_s: float, tell: Callable[[str], object]) -> None:
-        """Waits for a Kafka that is being started again, and tells so once.
-
-        **Raises** as `knock` when it does not come back in time.
-        """
+        """Waits for a Kafka that is restarted, with one notice to `tell`. **Raises** as `knock` after `timeout_s`."""
         self.where.check()
         deadline, told = time.monotonic() + timeout_s, False
         while not self._answers(again=told):
@@ -156,7 +153,7 @@ class Platform:
 
 
 def login() -> str:
-    """Who runs this process, as the history tells it, and as names are written."""
+    """Login of this process, normalised as names in the history are."""
     try:
         return spelt(getpass.getuser())
     except (OSError, KeyError):

@@ -1,4 +1,4 @@
-"""Policy files: how they are read, and everything that is wrong with them."""
+"""Policy files: reading them, and finding all of their problems."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Problem(NamedTuple):
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without what a reader of the file would not see: a key that is there twice has one of its values ignored."""
+    """YAML without duplicate keys: YAML silently ignores the first value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """A mapping. **Raises** ConstructorError for a key that is there twice."""
@@ -50,7 +50,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _PlainLoader(_Loader):
-    """YAML in which every value stands where it is meant."""
+    """YAML without aliases: every value is written where it is used."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """A node. **Raises** ComposerError for an alias."""
@@ -75,7 +75,7 @@ def merged_policy(content: dict[str, Any]) -> Policy:
 
 
 def load_file(path: Path) -> Any:
-    """The content of a YAML or JSON file. **Raises** UsageError if it cannot be read, MalformedError if it is none."""
+    """Content of a YAML or JSON file. **Raises** UsageError if it cannot be read, MalformedError for other content."""
     try:
         return load_text(path.read_text(), str(path))
     except (OSError, UnicodeDecodeError) as error:
@@ -84,10 +84,8 @@ def load_file(path: Path) -> Any:
 
 
 def load_text(text: str, name: str, *, aliases: bool = True) -> Any:
-    """Return the content of a policy file. **Raises** MalformedError if it is no YAML.
-
-    Without `aliases` it has none: ten lines of them stand for more data than any memory has.
-    """
+    """Return the content of a policy file. **Raises** MalformedError if it is no YAML. Without `aliases` they are
+    refused: ten lines of them can stand for more data than fits into memory."""
     try:
         return yaml.load(text, _Loader if aliases else _PlainLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -104,7 +102,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def nobody_has(policy: Policy | None, roles: Roles) -> list[str]:
-    """The roles that a policy asks for and that nobody has by the catalog. A login may still say so of somebody."""
+    """Roles that a policy requires and no actor has in the catalog. A login may still claim them."""
     if policy is None:
         return []
     asked = [policy.fallback, policy.doubt, *(rule.requirement for rule in policy.rules)]
@@ -114,14 +112,14 @@ def nobody_has(policy: Policy | None, roles: Roles) -> list[str]:
 
 
 def unknown_roles(policy: Policy, roles: Roles, keys: Iterable[PublicKey]) -> list[str]:
-    """The roles that a policy asks for and that neither the catalog has nor a key for votes may claim for anybody."""
+    """Roles that a policy requires and that are neither in the catalog nor claimable by a vote key."""
     claimed = {f"role:{role}" for key in keys if key.use == "vote" and not key.revoked for role in key.roles}
     kept = {f"role:{role}" for role in roles.by_role}
     return [name for name in nobody_has(policy, roles) if name not in kept | claimed]
 
 
 def problems_of(files: Mapping[str, Any]) -> list[Problem]:
-    """Everything that is wrong with policy files that are to be one policy; empty when they are fine."""
+    """Problems of policy files that form one policy; empty if there are none."""
     found: list[Problem] = []
     rules: list[tuple[str, Rule]] = []
     names: dict[str, str] = {}
@@ -147,7 +145,7 @@ def problems_of(files: Mapping[str, Any]) -> list[Problem]:
             found += [Problem(file, rule.name, reason, fatal=False) for reason in traps]
             names.setdefault(rule.name, file)
             rules.append((file, rule))
-    # What no file shows by itself: two that contradict each other, or what JSON does not hold.
+    # Problems of all files together: two that contradict each other, or values that JSON lacks.
     if not any(problem.fatal for problem in found):
         try:
             Policy.parse(merge(files))
@@ -170,17 +168,17 @@ def _problems_of_part(file: str, content: Mapping[str, Any], part: str, rule: st
 
 
 def sent_once(policy: Policy, tools: Iterable[ToolFacts]) -> list[Problem]:
-    """The tools of which the policy does not say who tells what came of a call, and executors ask for that word."""
+    """Problem of a policy without a rule for calls in doubt, if tools have the effect `once`."""
     names = sorted(tool.name for tool in tools if tool.effect == "once") if policy.doubt is None else []
     told = f"it names nobody, so a call in doubt of {', '.join(names)} waits for an operator, and is not tried again"
     return [Problem("", DOUBT, told, fatal=False)] if names else []
 
 
 def dead_rules(rules: Iterable[Rule]) -> Iterator[tuple[Rule, str]]:
-    """The rules that decide no call because a condition says the same of every call, with the reason."""
+    """Rules that decide no call because a condition is constant, with the reason."""
     always = ""
     for rule in rules:
-        # Asked without any variable it has a value only if none matters: || and && pass over what fails.
+        # Without variables it has a value only if none matters: || and && skip operands that fail.
         value = rule.when.value({})
         constant = None if isinstance(value, str) and rule.when.needs else value
         if always:
@@ -194,7 +192,7 @@ def dead_rules(rules: Iterable[Rule]) -> Iterator[tuple[Rule, str]]:
 
 
 def _traps(rule: Rule, before: Iterable[Rule]) -> Iterator[str]:
-    """How a condition says something else than it seems to."""
+    """Ways in which a condition differs from its apparent meaning."""
     yield from rule.when.pitfalls()
     told = rule.when.needs & CHOSEN
     if (

@@ -1,4 +1,4 @@
-"""The process of forks that may run `pure` calls, models among them: under a budget, in a toolbox of its own."""
+"""Fork process that may run `pure` calls, models among them, under a budget and in its own toolbox."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class PureCalls:
 
     @property
     def left(self) -> bool:
-        """True if another call may be made. What a call takes is known when it has been made."""
+        """True if another call may be made. The price of a call is known only after it."""
         most = self.budget
         spent = ((most.calls, self._calls), (most.tokens, self._tokens), (most.nano_usd, self._nano_usd))
         return all(taken < limit for limit, taken in spent if limit)
 
     def __call__(self, request: ToolRequest) -> ToolResult:
-        """Result of an attempt. **Raises** UsageError where nobody knows the price of what counts in dollars."""
+        """Result of an attempt. **Raises** UsageError for a call without a known price under a budget in dollars."""
         self._calls += 1
         self._tools.start([StartTool(self._calls, request, probe=False)])
         ended = self._ended.get()

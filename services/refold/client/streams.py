@@ -1,7 +1,4 @@
-"""Live output of a run's calls, as it comes on `run-stream`: for display, and lossy.
-
-Reading takes nothing from anybody: it asks for no run, no call and no model.
-"""
+"""Live output of a run's calls, from `run-stream`: for display, and lossy. Reading it causes no calls."""
 
 from __future__ import annotations
 
@@ -24,19 +21,17 @@ from refold.ports.log import Record
 from refold.views.history import Run, feed
 
 OVER_S = 1.0
-"""Silence after which nothing more is expected of a run that is over: its parts lie in other topics than its end."""
+"""Silence after which a finished run's output is complete: its parts are in other topics than its end."""
 MOST_WAITING_BYTES = 1 << 20
-"""What waits of a pool for its calls to be found in the log: whoever writes about calls that never were fills this, and
-drops parts of that pool alone."""
+"""Parts of a pool that wait until the log has their calls. Parts of calls that never existed fill this, and cost only
+the parts of that pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class LivePart:
-    """A part of what a call says. `n` numbers the parts of a try from 1; a number that is missing was lost.
-
-    `supersedes`: it is the first of a new try, and what the call has said before counts no more. `data` has `text`, or
-    `tool` and `args`, by `kind`: text, thinking, tool_call.
-    """
+    """A part of a call's output. `n` numbers the parts of a try from 1; a missing number was lost. `supersedes`: it is
+    the first of a new try, and earlier output of the call is void. `data` has `text`, or `tool` and `args`, by `kind`:
+    text, thinking, tool_call."""
 
     run_id: str
     call_id: str
@@ -48,13 +43,13 @@ class LivePart:
 
 
 class Tries:
-    """Tells the parts of the last try of each call from those of a try before, which may go on for a while."""
+    """Filter for parts of the last try of each call; an earlier try may go on for a while."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[int, int]] = {}
 
     def read(self, part: StreamPart) -> LivePart | None:
-        """A part as who looks on gets it; None: it is of a try that was superseded."""
+        """A part for readers; None if its try was superseded."""
         tried, last = (part.attempt, part.began_ms), self._last.get(part.call_id)
         if last is not None and tried < last:
             return None
@@ -64,11 +59,9 @@ class Tries:
 
 
 class Vouched:
-    """Parts of a run, each as soon as the log says that its call is one of the pool on whose topic it lies.
-
-    An executor writes into the topic of its own pool alone, so that it speaks for no call of another. What comes before
-    the proposal of its call is read waits for that, `MOST_WAITING_BYTES` of a pool at a time.
-    """
+    """Parts of a run whose calls are, by the log, calls of the pool that the topic belongs to. An executor may write
+    only into the topic of its own pool, so it cannot forge parts of other pools. Parts that arrive before the proposal
+    of their call wait, up to `MOST_WAITING_BYTES` of a pool."""
 
     def __init__(self, run: RunId) -> None:
         self.run, self._fold, self._pools = Run.empty(run), LogFold(), dict[CallId, str]()
@@ -117,10 +110,8 @@ class Vouched:
 
 
 def live_parts(runs: Runs, run: RunId, timeout: timedelta | None) -> Generator[LivePart | None]:
-    """The parts of a run, those of the last minutes first, and on, and None when there is nothing new for a moment.
-
-    It ends when there was none for a `timeout`, and once the run is over and all of them were read.
-    """
+    """Parts of a run from the last minutes on; None when there is nothing new for a moment. It ends after a `timeout`
+    without parts, or once the run is over and all parts were read."""
     tries, vouched, heard = Tries(), Vouched(run), time.monotonic()
     read = heard
     for record in runs.reader.tail_kinds((RUN_LOG, RUN_STREAM), home(run, runs.partitions)):
@@ -138,11 +129,11 @@ def live_parts(runs: Runs, run: RunId, timeout: timedelta | None) -> Generator[L
 
 
 def part_in(record: Record) -> StreamPart | None:
-    """Return the part in a record; None where there is none that can be read, or of a call of another run."""
+    """Return the part in a record; None if it is unreadable, or its call belongs to another run."""
     try:
         found = codec.decode(StreamPart, record.value or b"")
         canonical.parse(found.data)
         whose = parse_call_id(found.call_id)[0]
-    except (FoldError, MalformedError):  # of a newer version, too: others go on to be heard
+    except (FoldError, MalformedError):  # of a newer version, too: other parts still count
         return None
     return found if found.run_id == whose else None

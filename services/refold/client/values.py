@@ -1,4 +1,4 @@
-"""Large values of runs, for readers: read where somebody wants to see them, or drive code with them."""
+"""Large values of runs, loaded for readers and for forks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_LOADED = 64 << 20
 
 
 def values_of(state: RunState, blobs: Blobs | None) -> Values:
-    """All that code is handed along a run's history, or why not. **Raises** UnreachableError."""
+    """Large values along a run's history, each with its text or the reason of its loss. **Raises** UnreachableError."""
     found: dict[tuple[RunId, str], str | Failure] = {}
     for run, pointer in pointers(state):
         if blobs is None:
@@ -35,10 +35,8 @@ def values_of(state: RunState, blobs: Blobs | None) -> Values:
 
 
 def in_full(data: Any, run: RunId, blobs: Blobs, step: int = 0) -> Any:
-    """What is told of a run, with the values that its records point to; of a `step` they may be its child's.
-
-    What is lost stays what stands for it. **Raises** UnreachableError.
-    """
+    """Data of a run with large values loaded; those of a `step` may belong to its child. Lost values stay pointers.
+    **Raises** UnreachableError."""
     if isinstance(data, dict):
         step = data.get("step", step)
         return {name: in_full(value, run, blobs, step) for name, value in data.items()}
@@ -54,10 +52,8 @@ def in_full(data: Any, run: RunId, blobs: Blobs, step: int = 0) -> Any:
 
 
 def texts_of(run: RunId, store: Callable[[], Blobs | None]) -> Callable[[str], str]:
-    """A function that returns the text that a record of a run has, or points to; the store is opened for the latter.
-
-    **Raises** (the function) BlobError, also for what goes beyond `MOST_LOADED`; UnreachableError.
-    """
+    """A function that returns the text of a record, inline or from the store, which opens for the first pointer.
+    **Raises** (the function) BlobError, also beyond `MOST_LOADED`; UnreachableError."""
     left = MOST_LOADED
 
     def text_of(text: str) -> str:

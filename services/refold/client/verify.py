@@ -1,8 +1,5 @@
-"""Re-checks everything that the topics say, from raw bytes: nothing here trusts a service.
-
-The run log is the truth; `run-completed` and the `tool-requested` topics are what the planner made of it, and must
-agree with it. On a live platform they follow the log within moments, so a disagreement counts only if it stays.
-"""
+"""Verification of all topics from raw bytes, without trust in any service. `run-completed` and `tool-requested` are
+derived from the run log and must agree with it; on a live platform they lag, so only a lasting disagreement counts."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ _T = TypeVar("_T")
 
 
 class Violation(NamedTuple):
-    """Something that must not be. `kind` is for programs, `what` for people; `run_id` is empty for a whole topic."""
+    """A broken rule. `kind` is for programs, `what` for people; `run_id` is empty for a whole topic."""
 
     kind: str
     run_id: str
@@ -49,12 +46,9 @@ class Violation(NamedTuple):
 
 @dataclass(slots=True)
 class Verified:
-    """Result of a verification.
-
-    **JsonCodec**: `erased` counts records that are left of erased runs, `copied` how many records of a run are in the
-    log again; `digests` the fold of every run by id; `overdue` the runs for which something was due at `now_ms` and has
-    not happened (a platform that stands still has some; a running one that keeps them is stuck).
-    """
+    """Result of a verification. **Shape**: `erased` counts remaining records of erased runs, `copied` duplicate records
+    by run; `digests` the fold of every run by id; `overdue` the runs with an action due before `now_ms` (a stopped
+    platform has some; on a running one they are stuck)."""
 
     now_ms: int
     partitions: int = 0
@@ -76,7 +70,7 @@ class Verified:
         self.violations.append(Violation(kind, run, what))
 
     def settle(self, fold: LogFold, kept: _Kept) -> None:
-        """Takes what the fold says of all runs, once the log is read."""
+        """Add the final state of all runs, once the log is read."""
         for run, reason in fold.settle().items():
             self.add("beginning" if reason == GAP else "forked", run, reason)
         self.frozen = {str(run): reason for run, reason in fold.frozen.items()}
@@ -88,7 +82,7 @@ class Verified:
         self.runs = dict(Counter([*(end.status for end in kept.ends.values()), *live]))
 
     def note(self, state: RunState, kept: _Kept) -> None:
-        """Takes what is needed of a run to check other topics; of one that is over nothing else is."""
+        """Record the facts of a run that checks of other topics need; finished runs are then dropped."""
         self.digests[state.run_id] = state.digest()
         kept.pools.update(state.called_pools())
         kept.ends.pop(state.run_id, None)
@@ -110,7 +104,7 @@ class Verified:
                 self.copied[judged.run_id] = self.copied.get(judged.run_id, 0) + 1
             if judged.void:
                 void[judged.void] += judged.void != "anchor"
-            # What was held aside until now was counted as an orphan.
+            # Records held aside until now were counted as orphans.
             void["orphan"] -= len(judged.linked)
             for each in (judged, *judged.linked):
                 if each.state is None or each.entry is None:
@@ -128,13 +122,14 @@ class Verified:
         self._check_marked(marked, erased)
 
     def _check_marked(self, fold: LogFold, erased: Markers) -> None:
-        """Planners write the topic of markers. An archivist's names an end, which no copy of a beginning has."""
+        """Check the topic of markers. Planners write it too; an archivist's marker names an end, which no copied
+        beginning has."""
         for state in [each for run, each in fold.states.items() if fold.has_all(run) and not each.over]:
             if erased.runs[state.run_id].head in ("", *(each.id.hex() for each in state.heads)):
                 self.add("erased", state.run_id, f"it is marked as erased, and is {state.status}")
 
     def only(self, run: str) -> Verified:
-        """What is about one run; the counts are of all. **Raises** NotFoundError if it is not there."""
+        """Violations and details of one run; the counts are of all. **Raises** NotFoundError for an unknown run."""
         mine = [violation for violation in self.violations if violation.run_id == run]
         if run not in self.digests and run not in self.frozen and not mine:
             raise NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")
@@ -149,7 +144,7 @@ def _only(runs: Any, run: str) -> Any:
 
 
 def verify_log(reader: LogReader, trust: Trust, *, now_ms: int, settle_s: float = 5.0) -> Verified:
-    """Checks all of it. **Units**: `settle_s` is how long other topics may take to agree with the log."""
+    """Verify all topics. **Units**: `settle_s` is the time that other topics may take to agree with the log."""
     deadline = time.monotonic() + settle_s
     while True:
         found = _once(reader, trust, now_ms)
@@ -210,10 +205,8 @@ def _check_decision(found: Verified, run: str, token: str, keys: dict[str, Publi
 
 
 class _Statuses:
-    """What histories say of the status of their runs, and where (`wrong`) the fold says otherwise for the first time.
-
-    A run whose records are out of order is passed over.
-    """
+    """Statuses by histories; `wrong` has the first place of each run where the fold differs. A run whose records are
+    out of order is passed over."""
 
     def __init__(self) -> None:
         self.wrong: dict[RunId, str] = {}
@@ -233,10 +226,8 @@ class _Statuses:
 
 @dataclass(slots=True)
 class _Kept:
-    """All that is kept of runs while the log is read: how they ended, and the pools of their calls, for other topics.
-
-    `keys` are those that sign decisions, read when the first one is met.
-    """
+    """Facts about runs kept while the log is read, for other topics: ends, and pools of calls. `keys` sign decisions;
+    they are read at the first decision."""
 
     keys: Callable[[], dict[str, PublicKey]]
     statuses: _Statuses = field(default_factory=_Statuses)
@@ -245,9 +236,9 @@ class _Kept:
 
 
 def _let_go(fold: LogFold, judged: JudgedRecord) -> RunState | None:
-    """Takes the state of a run from the fold that is over with a record for good: the fold knows enough without it."""
+    """Drop the state of a run that this record ended for good: the fold needs it no more."""
     state = fold.states.get(judged.run_id) if not judged.void or judged.mended else None
-    if state is None or not state.over or state.status == "failed":  # a retry extends all of what has failed
+    if state is None or not state.over or state.status == "failed":  # a retry may extend a failed one
         return None
     return fold.states.pop(state.run_id)
 
@@ -265,7 +256,7 @@ def _check_record(found: Verified, judged: JudgedRecord) -> None:
 
 
 def _check_order(found: Verified, reader: LogReader, copied: dict[RunId, list[EntryId]]) -> None:
-    """Cleaning keeps the last copy of a record: a history that then stands in another order was torn by a tool."""
+    """Check record order: cleaning keeps the last copy of a record, so another order was made by a tool."""
     last: dict[RunId, dict[bytes, int]] = {run: {} for run in copied}
     for record in reader.scan(RUN_LOG) if last else ():
         if (parts := parse_log_key(record.key)) is not None and parts[0] in last:

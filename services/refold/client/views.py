@@ -1,7 +1,4 @@
-"""Views in place of the log: the database of projections that is set, and runs out of it.
-
-Needs the extra `views`, so nothing imports this that can do without.
-"""
+"""Runs from the database of projections instead of the log. Import it lazily: it needs the extra `views`."""
 
 from __future__ import annotations
 
@@ -29,10 +26,10 @@ from refold.runtime.settings import Settings
 from refold.views.history import Run
 
 FRESH_S = 2.0
-"""The time a view that is behind the log is waited for. Whoever has just written reads what they wrote."""
+"""Wait for a view that is behind the log, so that a writer reads its own writes."""
 VIEW_POLL_S = 0.02
 MOST_LOOKED = 5_000
-"""Runs that are looked at for those that were in a state at a time: a millisecond each, or more."""
+"""Runs examined for their state at a time: a millisecond each, or more."""
 
 
 def views(settings: Settings) -> ViewDatabase:
@@ -51,7 +48,7 @@ class Viewed(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """The newest runs out of a view, the oldest of them first; how many were meant, and how many there are."""
+    """Newest runs of a view, oldest first; the number of selected ones, and of all."""
 
     runs: list[Run]
     meant: int
@@ -59,11 +56,8 @@ class Listed(NamedTuple):
 
 
 def viewed(settings: Settings, run: str, runs: Runs) -> Viewed | None:
-    """Return a run as the view has it; None where the log has to be asked.
-
-    The view is waited for until it is where the log was at the call. What stalls a run that goes on is asked of `runs`.
-    **Raises** GoneError if the run was erased.
-    """
+    """Return a run from the view; None if it has to be read from the log. Waits until the view is where the log was at
+    the call. Reasons of stalls come from `runs`. **Raises** GoneError for an erased run."""
     wanted, source = run_id(run), KafkaLogSource(settings.kafka)
     number = home(wanted, source.partitions)
     with _current(settings, source, (number,)) as view:
@@ -81,7 +75,7 @@ def viewed(settings: Settings, run: str, runs: Runs) -> Viewed | None:
 
 
 def listed(settings: Settings, which: Selector, status: str, limit: int, runs: Runs) -> Listed | None:
-    """Return the newest runs as the view has them; None where the log has to be asked, as for `stalled` ones."""
+    """Return the newest runs of the view; None if the log has to be read, as for `stalled` ones."""
     if status == "stalled" or which.code or which.since_ms or (status in _LIVE and runs.holds()):
         return None
     source = KafkaLogSource(settings.kafka)
@@ -99,7 +93,7 @@ def listed(settings: Settings, which: Selector, status: str, limit: int, runs: R
 def listed_at(
     settings: Settings, which: Selector, limit: int, at_ms: int, only: Callable[[Run], bool] | None
 ) -> Listed | None:
-    """Return the newest runs that `only` takes, as they were at a time; None where the log has to be asked."""
+    """Return the newest runs that `only` accepts, as they were at a time; None if the log has to be read."""
     source = KafkaLogSource(settings.kafka)
     with _current(settings, source, range(source.partitions)) as view:
         if view is None or view.count(Query(HEADS, (Where("reason", ">", ""),))):
@@ -110,10 +104,8 @@ def listed_at(
 def runs_then(
     view: ViewReader, which: Selector, limit: int, at_ms: int, only: Callable[[Run], bool] | None = None
 ) -> Listed:
-    """Return the newest runs of a view that `only` takes, as they were at a time.
-
-    Of all that there were, `MOST_LOOKED` are looked at. `meant` counts those of them that `only` takes.
-    """
+    """Return the newest runs of a view that `only` accepts, as they were at a time. Of all that there were,
+    `MOST_LOOKED` are examined. `meant` counts the accepted ones among them."""
     query = _listing(which, "", MOST_PAGE)
     query = replace(query, where=(*query.where, Where("requested_ms", "<=", at_ms)))
     total, meant, known, found = view.count(query), 0, ViewedRuns(view), list[Run]()
@@ -133,7 +125,7 @@ def runs_then(
 
 
 def needs_people(settings: Settings, since_ms: int) -> tuple[dict[str, int] | None, list[str]]:
-    """Return counts as `needs_of` has them, None where the log has to be asked, and why projections stand still."""
+    """Return the counts of `needs_of`, None if the log has to be read, and reasons of halted projections."""
     database, source = views(settings), KafkaLogSource(settings.kafka)
     try:
         infos = [status_of(name, database, settings.views.url, source).row for name in database.projections()]
@@ -146,9 +138,9 @@ def needs_people(settings: Settings, since_ms: int) -> tuple[dict[str, int] | No
 
 
 _LIVE = ("pending", "running", "suspended")
-"""What a run is not while its code is held."""
+"""Statuses that a run does not have while its code is held."""
 _ALSO = {"doubt": "doubt", "held": "on_hold", "paused": "paused"}
-"""What a run may be beside its status, and the column that counts it."""
+"""Conditions beside a status, with the columns that count them."""
 
 
 def _listing(which: Selector, status: str, limit: int) -> Query:
@@ -168,7 +160,7 @@ def _stall(runs: Collection[Run], read: Callable[[], Mapping[RunId, Hold]]) -> N
 
 @contextmanager
 def _current(settings: Settings, source: KafkaLogSource, partitions: Iterable[int]) -> Iterator[ViewReader | None]:
-    """The view once it is where these partitions of the log end now; None if there is none, or it is not in time."""
+    """The view once it has reached these partitions' current ends; None without one or after `FRESH_S`."""
     database, store = views(settings), None
     try:
         with suppress(NotFoundError):

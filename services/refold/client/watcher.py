@@ -1,10 +1,8 @@
-"""Listens to many runs at once: one consumer and one thread, however many runs somebody waits for.
+"""Watcher of many runs at once, with one consumer and one thread.
 
-**Consumes** `run-log` and `dead-letter` from the moment on in which somebody listens first. Whoever needs what was
-before gets it from a pass over the homes of all runs that need it just then, where records of other runs cost a look at
-their keys. Nothing is remembered but where runs begin that were heard from their first entry on.
-
-**Fails** by telling everybody who waits; it listens anew when somebody asks again. A broker's restart is waited out.
+**Consumes** `run-log` and `dead-letter` from the first listener on. Earlier records come from one pass over the homes
+of all runs that need them; records of other runs cost a look at their keys. It remembers only where runs begin that it
+has read from their first entry on. **Fails** every wait; a new one restarts it. A broker's restart is waited out.
 """
 
 from __future__ import annotations
@@ -32,9 +30,9 @@ from refold.runtime.settings import KafkaSettings
 from refold.views.history import Run, feed
 
 MOMENT_S = 0.2
-"""The time one look for news lasts, and so how late a pass over history may begin that is due by time."""
+"""Duration of one poll, and so the delay of a due pass over history."""
 KEPT_S = 60.0
-"""The time the consumer is kept when nobody waits: the next one who does need not wait for another."""
+"""Time the consumer stays open without waits, so that the next wait needs no new one."""
 REMEMBERED = 10_000
 """Beginnings of runs, and refused inputs, that are remembered: a few MiB."""
 
@@ -42,7 +40,7 @@ _T = TypeVar("_T")
 
 
 class Watch(Generic[_T]):
-    """Somebody waits for something of a run; `answer` has it. Everything but the future is the watcher's alone."""
+    """A wait for an answer about a run. Only `answer` is thread-safe; all else belongs to the watcher."""
 
     def __init__(self, run: RunId, judge: Callable[[Run], _T | None], *, look_back_at: float, fresh: bool) -> None:
         self.run, self.answer, self.look_back_at = run, Future[_T](), look_back_at
@@ -51,14 +49,14 @@ class Watch(Generic[_T]):
         self._begin()
 
     def hear(self, record: Record) -> None:
-        """Takes a record of the run. It is kept for as long as those before it may have to be put in front."""
+        """Take a record of the run, and keep it while earlier ones may still be put before it."""
         if self.look_back_at:
             self._heard.append(record)
         if self.whole:
             self.found.take(feed(self._fold, record), self._fold)
 
     def catch_up(self, history: list[Record], end: int) -> None:
-        """Takes what was before: the records of the run below an offset."""
+        """Take the run's records before offset `end`."""
         later, self._heard = [record for record in self._heard if record.offset >= end], []
         self.look_back_at, self.whole = 0.0, True
         self._begin()
@@ -74,7 +72,7 @@ class Watch(Generic[_T]):
             self.refuse(error)
             return
         if found is not None:
-            with suppress(InvalidStateError):  # whoever has waited gives up just now
+            with suppress(InvalidStateError):  # its waiter gives up just now
                 self.answer.set_result(found)
 
     def refuse(self, error: RefoldError) -> None:
@@ -86,7 +84,7 @@ class Watch(Generic[_T]):
 
 
 class Watcher:
-    """See the module. Any thread may call it. **Units**: seconds."""
+    """Watcher of runs. Thread-safe. **Units**: seconds."""
 
     def __init__(self, settings: KafkaSettings, partitions: int) -> None:
         self._settings, self._partitions = settings, partitions
@@ -101,11 +99,9 @@ class Watcher:
         self._used = 0.0
 
     def listen(self, run: RunId, judge: Callable[[Run], _T | None], *, give_up_s: float | None = None) -> Watch[_T]:
-        """Waits for what `judge` says of a run whenever something was heard of it, and once when its past is known.
-
-        `give_up_s`: the run is probably new; only if there is no answer in that time its past is looked at.
-        **Raises** UnreachableError, UsageError.
-        """
+        """Returns a wait for an answer of `judge`, asked at each record of the run, and once its past is read.
+        `give_up_s`: the run is probably new; its past is read only without an answer in that time. **Raises**
+        UnreachableError, UsageError."""
         fresh = give_up_s is not None
         watch = Watch(run, judge, look_back_at=time.monotonic() + (give_up_s or 0.0), fresh=fresh)
         with self._lock:
@@ -122,7 +118,7 @@ class Watcher:
         return watch
 
     def sent(self, watch: Watch[_T], position: Cause) -> None:
-        """The input lies there, of which `judge` waits for what comes: a dead letter is an answer, too."""
+        """Note the position of the input that `judge` waits on: a dead letter of it is an answer, too."""
         with self._lock:
             if position in self._refused:
                 watch.refuse(self._refused[position])
@@ -132,7 +128,7 @@ class Watcher:
             watch.judge()
 
     def close(self) -> None:
-        """Tells everybody who waits that it is over."""
+        """Close, and fail all waits."""
         with self._lock:
             self._closed, thread = True, self._thread
             self._refuse_all(UsageError("the client was closed", hint="nothing is lost: ask with another one"))
@@ -207,7 +203,7 @@ class Watcher:
 
     def _note_beginning(self, watch: Watch[object]) -> None:
         if watch.whole and watch.found.records and watch.run not in self._first:
-            # Void records before it change nothing of what counts behind it.
+            # Void records before it do not change which later ones count.
             self._first[watch.run] = min(judged.record.offset for judged in watch.found.records)
             if len(self._first) > REMEMBERED:
                 self._first.popitem(last=False)

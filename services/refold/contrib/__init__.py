@@ -1,1 +1,1 @@
-"""Frameworks of others on Refold, each an extra of the package. Nothing else of Refold knows of them."""
+"""Frameworks on Refold, each an extra of the package. No other room imports this one."""

@@ -1,8 +1,8 @@
-"""The format of a bundle: JSON Lines, in one order, each line sealed by a digest over itself and the line before.
+"""Format of a bundle: JSON Lines, in one order, each line sealed by a digest over itself and the line before.
 
-The first line (`bundle`) lists what follows: `schema` lines with the Avro schemas, `catalog` lines with what the
-authority has signed, and for each run `entry` lines with its log from the first entry on, and `claim` lines with the
-claims of its calls. A seal finds damage and names the line; what a liar could seal anew is checked by `verify`. Equal
+The first line (`bundle`) lists the rest: `schema` lines with the Avro schemas, `catalog` lines with the authority's
+signed entries, and for each run `entry` lines with its log from the first entry on, and `claim` lines with the claims
+of its calls. A seal finds damage and names the line; `verify` checks content that a liar could seal again. Equal
 content makes equal bytes.
 """
 
@@ -46,11 +46,9 @@ _Natural = Annotated[int, Field(ge=0)]
 
 
 class Hole(NamedTuple):
-    """Why a bundle does not hold, and where: `record` is the number of the line, 0 for the first one.
-
-    `kind` is one of removed, changed, moved, repeated, foreign, cut, more, unreadable, version, signature, decision,
-    claim, about, head. `run_id` is empty, and `seq` 0, where that is no record of a run. `what` is for people.
-    """
+    """Reason and place of a failure of a bundle: `record` is the number of the line, 0 for the first one. `kind` is one
+    of removed, changed, moved, repeated, foreign, cut, more, unreadable, version, signature, decision, claim, about,
+    head. Without a record of a run `run_id` is empty, and `seq` 0. `what` is for people."""
 
     kind: str
     record: int
@@ -60,7 +58,7 @@ class Hole(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line whose seal holds. `content` has its fields, `n` and `kind` too."""
+    """A line with a valid seal. `content` has its fields, `n` and `kind` too."""
 
     n: int
     kind: str
@@ -82,12 +80,9 @@ class BundledRun:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Content of a bundle that is written.
-
-    `about` is what it was asked for (`inc-1/30`), `root` the ids of the root keys that have signed its catalog: a
-    hint, and never what it is verified by. Of the entries in `redacted`, by key, the values are others than those that
-    the log has. `fork` marks entries which no topic has: their offset is -1.
-    """
+    """Content of a bundle to write. `about` is its subject (`inc-1/30`), `root` the ids of the root keys that have
+    signed its catalog: a hint, and never used to verify it. `redacted` are keys of entries whose values differ from the
+    log's. `fork` marks entries which no topic has: their offset is -1."""
 
     about: str
     runs: Sequence[BundledRun]
@@ -161,7 +156,7 @@ def bundled_record(line: Line) -> Record:
 
 
 class RunListed(ReadModel):
-    """A run as the first line lists it, and how many lines it has."""
+    """A run in the list of the first line, with its numbers of lines."""
 
     run: str
     records: _Natural
@@ -182,7 +177,7 @@ class Contents(ReadModel):
 
     @cached_property
     def first(self) -> list[int]:
-        """The number of the first line of each part; last, that of all lines."""
+        """Number of the first line of each part, and last the number of all lines."""
         parts = chain.from_iterable((run.records, run.claims) for run in self.runs)
         return list(accumulate((1, self.schemas, self.catalog, *parts), initial=0))
 
@@ -208,17 +203,15 @@ def contents_of(line: Line) -> Contents:
     except ValidationError:
         raise MalformedError("the first line is not that of a bundle") from None
     names = [each.run for each in found.runs]
-    if names != sorted(set(names)):  # a run is held against what was said before of it, by the run that started it
+    if names != sorted(set(names)):  # a run is compared with its parent's records, which come first
         raise MalformedError("the runs of the first line are not in the order of their names")
     return found
 
 
 def read(file: BinaryIO) -> Iterator[Line | Hole]:
-    """The lines of a bundle in the order of the file, and what is wrong with its seals. Keeps one line in memory.
-
-    A line that does not hold is a hole, and no line. Behind a hole the seal of the next line cannot be told, so what
-    stands there is checked by its content alone. The last one is of the kind `END`, with the number of lines.
-    """
+    """Lines of a bundle in the order of the file, with holes for broken seals. Keeps one line in memory. A broken line
+    is a hole, and no line. After a hole the seal of the next line cannot be verified, so only its content is checked.
+    The last one is of the kind `END`, with the number of lines."""
     due, seal, missing = 0, b"", set[int]()
     for raw in _raw_lines(file):
         begins, sealed = _BEGINS.match(raw), _SEALED.search(raw)
@@ -243,7 +236,7 @@ def read(file: BinaryIO) -> Iterator[Line | Hole]:
 
 
 def _raw_lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file; of one that is too long its end, which is no line of a bundle."""
+    """Lines of a file; a line that is too long is cut to its end, which is no line of a bundle."""
     while raw := file.readline(LINE_BYTES):
         whole = raw
         while len(raw) == LINE_BYTES and not raw.endswith(b"\n"):
@@ -259,11 +252,11 @@ def _parsed(number: int, kind: str, body: bytes) -> Line | Hole:
 
 
 _UNKNOWN = b"?"
-"""The seal of a line that is not there, or does not hold."""
+"""Seal of a missing or broken line."""
 MOST_MISSING = 100_000
-"""Lines that may be missing, so that numbers which somebody has made up fill no memory."""
+"""Lines that may be missing: a limit of memory against made-up numbers."""
 END = "end"
-"""The kind of what `read` gives last: its number is that of the lines that there should be, as far as was read."""
+"""Kind of the last item of `read`: its number is the expected number of lines, as far as was read."""
 
 
 def _seal(before: bytes, body: bytes) -> bytes:

@@ -24,7 +24,7 @@ from refold.evidence.bundle import Hole
 
 
 class PeopleDecided(NamedTuple):
-    """A decision of people in a bundle. `checked`: its signature, votes and quorum were, and hold."""
+    """A decision of people in a bundle. `checked`: its signature, votes and quorum are verified."""
 
     run_id: str
     seq: int
@@ -37,18 +37,18 @@ class PeopleDecided(NamedTuple):
 
 
 class Authorities:
-    """The catalog of a bundle as of any time, by what the root keys that the reader trusts have signed."""
+    """Catalog of a bundle as of any time, by entries signed with the reader's trusted root keys."""
 
     def __init__(self, trust: Trust) -> None:
         self.trust, self.platform = trust, platform_of(trust)
-        """Platform that the catalog was signed for (`production/refold.`): of readers who name none, that of the first
-        entry that names one. What was signed for another counts no more then."""
+        """Platform that the catalog was signed for (`production/refold.`); by default, that of the first entry that
+        names one. Entries for others then do not count."""
         self._entries = list[tuple[CatalogEntry, bytes]]()
         self._whole = Catalog(trust)
         self._by_count = dict[int, Catalog]()
 
     def add(self, entry: CatalogEntry, key: bytes, value: bytes) -> str:
-        """Take the next record; return why it does not count, or nothing."""
+        """Add the next record; return the reason why it is void, or empty."""
         why = self._whole.follow(self._whole.position, key, value)
         if not why and self.platform and entry.platform != self.platform:
             why = f"it was signed for {entry.platform or 'no platform'}, and this is {self.platform}"
@@ -58,12 +58,12 @@ class Authorities:
         return why
 
     def withdrawn(self, keys: Iterable[str]) -> list[str]:
-        """Keys that the catalog has revoked by its end: whoever has one that was stolen can date what it signs back."""
+        """Keys that the catalog has revoked by its end: with a stolen key, signatures can be backdated."""
         known = self._whole.keys
         return sorted({kid for kid in keys if kid not in known or known[kid].revoked})
 
     def at(self, ms: int) -> Catalog:
-        """The catalog as it was in force at a time, by what the authority has signed of that."""
+        """The catalog in force at a time, by the authority's signed entries."""
         there = [(entry, value) for entry, value in self._entries if entry.at_ms <= ms]
         if len(there) not in self._by_count:
             found = self._by_count[len(there)] = Catalog(KeyRing(self.trust, self.platform))
@@ -79,9 +79,9 @@ def text_digest(text: str) -> str:
 
 
 def recounted(before: RunState, event: events.ApprovalDecided, at_ms: int, known: Authorities) -> Hole | Decision:
-    """The decision in an event, if people have made it of just what the run asked `before`."""
+    """The decision in an event, if people made it on exactly the question of the run `before`."""
     found: Hole | Decision = Hole("decision", 0, "")
-    for then_ms in (at_ms, at_ms + SKEW_MS):  # who wrote to the catalog may have had a clock that goes before
+    for then_ms in (at_ms, at_ms + SKEW_MS):  # the clock of a writer to the catalog may be ahead
         found = _decided(before, event, known.at(then_ms))
         if isinstance(found, Decision):
             break
@@ -113,7 +113,7 @@ def _decided(before: RunState, event: events.ApprovalDecided, catalog: Catalog) 
 
 
 def not_let_out(order: ToolRequest) -> str:
-    """Why the decision that goes with an order does not allow it; nothing where it does. Its signature was checked."""
+    """Reason why an order's decision does not allow it; empty if it does. Its signature is already verified."""
     found = Decision.parse(signature.content_of(order.decision))
     facts = ToolFacts(order.tool, found.version, found.schema, order.effect)
     refused = decision.refusal(found, order, facts, environment=found.environment, now_ms=order.at_ms)
@@ -121,7 +121,7 @@ def not_let_out(order: ToolRequest) -> str:
 
 
 def _other(before: RunState, event: events.ApprovalDecided, found: Decision) -> str:
-    """The part of a decision that is not that of what was asked, or told otherwise by the event; empty for none."""
+    """Part of a decision that differs from the question or from the event; empty if none does."""
     opened, call = before.open.get(event.step), before.call(event.step)
     if opened is None or opened.question is None:
         return "question: people were asked nothing"

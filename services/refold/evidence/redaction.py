@@ -1,8 +1,8 @@
-"""Redaction: entries without some of their values, of which the digests stay.
+"""Redaction: entries without some of their values, whose digests stay.
 
-A redacted value is what stands for a large one in the log (`blob:SHA-256:BYTES`), so everything that reads runs shows
-it, and the digest that people have signed of arguments still compares. The entry keeps its id, which its bytes do not
-prove any more. A decision whose token holds such a value loses it, and with it the signature.
+A redacted value becomes a pointer to a large value (`blob:SHA-256:BYTES`), so every reader of runs can show it, and the
+signed digest of arguments can still be compared. The entry keeps its id, which its bytes do not prove any more. A
+decision whose token contains such a value loses it, and with it the signature.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from refold.ports.log import Record
 ARGS, RESULTS = "args", "results"
 RULES = (ARGS, RESULTS)
 _FIELDS = {**dict.fromkeys(("args", "asked", "edit", "input"), ARGS), **dict.fromkeys(("result", "data"), RESULTS)}
-"""The fields of events that hold JSON of agents, tools and people, and the rule that removes each."""
+"""Fields of events with JSON of agents, tools and people, and the rule that removes each."""
 _IN_TOKEN = {"edit": ARGS, "amend": ARGS, "answer": RESULTS}
-"""Field that the signed decision of a verdict holds as text; of any other it holds digests."""
+"""Field of a verdict's signed decision that has the text; all other fields have digests."""
 
 
 def rules_of(text: str) -> tuple[str, ...]:
@@ -34,7 +34,7 @@ def rules_of(text: str) -> tuple[str, ...]:
 
 
 def without_values(record: Record, rules: Collection[str]) -> Record:
-    """The record of an entry without what the rules remove; the same one where that is nothing."""
+    """An entry's record without the values that the rules remove; the same record if there are none."""
     entry = codec.decode(Entry, record.value or b"")
     kept = [_without(event, rules) for event in entry.events]
     if kept == entry.events:
@@ -43,7 +43,7 @@ def without_values(record: Record, rules: Collection[str]) -> Record:
 
 
 def is_redacted(entry: Entry, rules: Collection[str]) -> bool:
-    """True if an entry has nothing that the rules remove, and something that stands in its place."""
+    """True if an entry has no values that the rules remove, and pointers in their place."""
     kept = [_without(event, rules) for event in entry.events]
     there = (getattr(event, name, "") for event in entry.events for name, rule in _FIELDS.items() if rule in rules)
     hidden = any(map(is_pointer, there)) or any(is_hidden(event, rules) for event in entry.events)

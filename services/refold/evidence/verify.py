@@ -1,7 +1,5 @@
-"""One pass over a bundle that names every hole, by the bytes alone: no Kafka, and no word of who wrote it is taken.
-
-Memory grows with the largest run, and not with the bundle: of a run that was passed a line stays.
-"""
+"""One pass over a bundle that names every hole, by the bytes alone: without Kafka, and without trust in its writer.
+Memory grows with the largest run, not with the bundle: a finished run leaves one line."""
 
 from __future__ import annotations
 
@@ -44,11 +42,11 @@ from refold.ports.log import Record
 from refold.views.words import with_ellipsis
 
 MOST_HOLES = 1_000
-"""Holes that are told; a bundle that is torn in more places is torn enough."""
+"""Most reported holes."""
 MOST_PASSED = 1_000
-"""Lines of one gap of which it is worked out where they belong."""
+"""Lines of one gap whose places are worked out."""
 HOLE_CHARS = 1_000
-"""Characters that are told of a hole."""
+"""Characters of a reported hole."""
 
 
 class BundleRun(NamedTuple):
@@ -65,11 +63,11 @@ class BundleRun(NamedTuple):
 
 
 class VerifiedBundle(NamedTuple):
-    """Content of a bundle, and every hole in it. `notes` say what it does not prove, in words.
+    """Content of a bundle, and every hole in it. `notes` are the things that it does not prove, in words.
 
-    `unchecked` signatures are those of decisions and of the catalog where the reader has named no root key, or the
-    catalog has a hole or is older than the decision, and of decisions that were redacted. `platform` is the one that
-    the catalog was signed for, `catalog` the number and the time (ms) of its last entry.
+    `unchecked` counts signatures of decisions and of the catalog without a root key of the reader, with a hole in the
+    catalog, or with a catalog older than the decision, and those of redacted decisions. `platform` is the one that the
+    catalog was signed for, `catalog` the number and the time (ms) of its last entry.
     """
 
     about: str
@@ -92,12 +90,9 @@ class VerifiedBundle(NamedTuple):
 
 
 def verify_bundle(file: BinaryIO, trust: Trust, *, heads: Collection[str] = (), catalog: int = 0) -> VerifiedBundle:
-    """Check a bundle. `trust` has the root keys of the reader: without any, what people signed is not checked.
-
-    `heads` of runs and `catalog`, the number of its last entry, are from another source: the bytes prove neither.
-
-    **Raises** MalformedError for a file that is no bundle at all.
-    """
+    """Check a bundle. `trust` has the reader's root keys: without any, people's signatures are not checked. `heads` of
+    runs and `catalog`, the number of its last entry, are from another source: the bytes prove neither. **Raises**
+    MalformedError for a file that is no bundle at all."""
     checking = _Pass(Authorities(trust), heads, catalog)
     found = (hole for line in read(file) for hole in checking.take(line))
     holes = [hole._replace(what=with_ellipsis(hole.what, HOLE_CHARS)) for hole in islice(found, MOST_HOLES)]
@@ -131,13 +126,13 @@ class _Pass:
         self.known, self._newer, self._forked = known, False, False
         self._schemas, self._counter, self._next = set[int](), 0, 0
         self._torn, self._broken = set[str](), set[str]()
-        """Runs and kinds of lines of which something is missing: just now, so that what follows cannot be linked to it;
-        and once and for all, so that what follows from it is no hole of its own."""
+        """Runs and kinds of lines with a gap: `_torn` just now, so that the next line cannot be linked; `_broken` for
+        good, so that consequences are no holes of their own."""
         self._due: dict[int, int] = {}
         """The event with which a missing line should begin, by the number of the line."""
         self._heads: dict[str, Head] = {}
         self._told: dict[tuple[str, str], str] = {}
-        """Words of parents about their children: what they were asked, and how they ended."""
+        """Records of parents about their children: input and outcome."""
         self._begin(RunId(""))
 
     def _begin(self, run: RunId) -> None:
@@ -248,15 +243,15 @@ class _Pass:
         self._broken.add(part)
 
     def _damaged(self, hole: Hole) -> Hole:
-        """A line does not hold or is not there: it is named by its run, and the event that it should have had."""
+        """Name a broken or missing line by its run and the event that it should have."""
         kind, run = self._place(hole.record)
-        if hole.kind != "removed":  # that is told last, once it did not come later
+        if hole.kind != "removed":  # missing lines are reported last: they may still come
             self._pass_by(hole.record + 1)
             self._tear(kind, run)
         return hole._replace(what=f"{run or kind}: {hole.what}", run_id=run, seq=self._due.get(hole.record, 0))
 
     def _pass_by(self, number: int) -> None:
-        """Lines up to this one should have come."""
+        """Pass over missing lines up to this one."""
         for missing in range(self._next, min(number, self._next + MOST_PASSED)):
             kind, run = self._place(missing)
             if kind == ENTRY and run not in self._torn:
@@ -313,7 +308,7 @@ class _Pass:
             yield from self._said(found, line.n)
 
     def _read(self, record: Record, name: EntryId, *, hidden: bool) -> LogRecord | None:
-        """The entry in a record, if its bytes are those of its key, or redacted. **Raises** FoldError."""
+        """The entry in a record, if its bytes match its key, or are redacted. **Raises** FoldError."""
         found = chain.read(record.key, record.value)
         if isinstance(found, Unreadable):
             raise FoldError(found.reason)
@@ -387,7 +382,7 @@ class _Pass:
             yield Hole("cut", lines, what, run, self._due.get(lines, 0))
 
     def _leave(self) -> Iterator[Hole]:
-        """Compare a run that was read whole with what those say that have started it."""
+        """Compare a run that was read whole with its parent's records."""
         state, run, head = self._state, self._run, self._head(self._run)
         if not run:
             return
@@ -403,7 +398,7 @@ class _Pass:
             self._take_told(state)
 
     def _take_told(self, state: RunState) -> None:
-        """Keep what a run says of its children, and count its chained calls without a claim."""
+        """Record a run's facts about its children, and count its chained calls without a claim."""
         for step, each in enumerate(state.steps, 1):
             outcome = state.outcomes[step][1] if step in state.outcomes else None
             if isinstance(each, events.ChildStarted):

@@ -1,7 +1,7 @@
 """Forks: the agent's code of today goes on from an earlier point of a recorded run, in this process alone.
 
-A fork decides by what decides in a planner: `decide`, the fold, the replay, the reaction of the code, on the clock of
-the log. It reads recorded histories that it is handed, and gives entries that lie in no topic. It cannot fire because
-there is nothing to fire with: this room reaches no executor, producer, ledger or tool (an import contract), and the
-process that runs a fork refuses sockets, processes and files to write (`ban`).
+A fork decides with the code of a planner: `decide`, the fold, the replay, the reaction of the code, on the clock of the
+log. It takes recorded histories, and returns entries that are in no topic. It has no effects: this room reaches no
+executor, producer, ledger or tool (an import contract), and the process of a fork refuses sockets, processes and files
+to write (`ban`).
 """

@@ -1,4 +1,4 @@
-"""Recorded runs against an app's code: which go on with it, and which would stand still."""
+"""Replay of recorded runs with an app's code: which runs it would continue, and which would stall."""
 
 from __future__ import annotations
 
@@ -24,12 +24,10 @@ class CheckJob(NamedTuple):
 class ReplayCheck(ReadModel):
     """Result of a replay of a run's history with an app's code.
 
-    `verdict`: `agrees`; `differs`, first at `step` and by what `change`; `no_agent`; or `raises`, where something else
-    went wrong. `version` is the run's, `code` that of the agent that was tried. `over`: the code has come to its end.
-    `needs`: what the run began on, in words, where that is another Python or framework than this, or the version of
-    its agent, where that is not registered: then an agreement
-    here says little, and a planner that has what is here would hold the run. `stack`: the user's lines where the code
-    raised, if it did.
+    `verdict`: `agrees`; `differs`, first at `step` and by `change`; `no_agent`; or `raises`, for any other error.
+    `version` is the run's, `code` that of the tried agent. `over`: the code has ended. `needs`: the run's other Python
+    or framework, in words, or its version, if that is not registered: then an agreement proves little, and a planner
+    with this code would hold the run. `stack`: the user's lines where the code raised.
     """
 
     run_id: str
@@ -47,7 +45,7 @@ class ReplayCheck(ReadModel):
 
 
 def check_replay(app: App, state: RunState, values: Values = NO_VALUES) -> ReplayCheck:
-    """Runs the code that would go on with a run along its history, of which `values` are large."""
+    """Replay a run with the code that would continue it; `values` are its large values."""
     name = state.request.agent if state.request else ""
     registered = app.agent_of(name, state.version)
     agent = registered or app.agents.get(name)  # where a migration to the newest would lead

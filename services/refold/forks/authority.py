@@ -1,4 +1,4 @@
-"""Who judges the calls of a fork: a policy of the catalog, a draft in its place, or the log, as it has a call."""
+"""Judgement of the calls of a fork: by a policy of the catalog, a draft in its place, or the log."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from refold.sdk.app import App
 from refold.sdk.sources import FactsTable
 
 Recall = Callable[[RunState, CallProposed], Judgement | None]
-"""Judgement on the same call in the recorded run; None: it has no such call."""
+"""Judgement on the same call in the recorded run; None if it has none."""
 
 
 class ForkAuthority(Authority):
-    """Judges the calls of a fork. A `draft` judges all of them; else the policy of the run does, where it is known.
-
-    Where it is not, as of an archived run without its catalog, a call is judged as the log says that it was, and a call
-    that the log has not is let go on: it comes to where nothing answers it. `doubt` is who settled doubts in the log.
-    """
+    """Judges the calls of a fork: by the `draft` if there is one, else by the run's policy, if it is known. Otherwise,
+    as for an archived run without its catalog, a call is judged as in the log, and one that the log lacks is allowed:
+    it ends unanswered. `doubt` has the settlers of doubts in the log."""
 
     def __init__(
         self,
@@ -41,12 +39,12 @@ class ForkAuthority(Authority):
         self._asks_nobody = False
 
     def follow(self, again: Mapping[int, Judgement], *, asks_nobody: bool = False) -> None:
-        """Has an input followed after which the record judged these calls again, by step, or asked about no doubt."""
+        """Note that the present input, in the record, judged calls again, by step, or left doubts to operators."""
         self._again = {} if self._draft else again
         self._asks_nobody = asks_nobody and not self._draft
 
     def changed(self, policy: str) -> bool:
-        """True while an input is followed after which the record has judged by another policy."""
+        """True while the present input was judged by another policy in the record."""
         return any(judged.policy != policy for judged in self._again.values())
 
     def judge(
@@ -69,7 +67,7 @@ class ForkAuthority(Authority):
         return super().judge(state, call, digest, ahead=ahead, unknown=unknown)
 
     def settlers(self, policy: str) -> tuple[str, Requirement] | None:
-        """Who says what came of a call in doubt, by the policy that judges it here."""
+        """Settlers of a call in doubt, by the policy that judges it here."""
         if self._asks_nobody:
             return None
         digest = self._draft.digest if self._draft else policy

@@ -1,9 +1,9 @@
-"""Walls that keep the process of a fork from acting: its own environment, the kernel, and an audit hook of Python.
+"""Walls around the process of a fork: its own environment, the kernel, and an audit hook of Python.
 
-A seccomp filter lets through the system calls that a replay needs and no others, for C code and all threads too. Below
-it lie a network namespace with nothing in it, files that do not grow, and Landlock (Linux 5.13), which also keeps the
-memory and the environment of other processes from being read. Python reports sockets, processes, foreign functions and
-changes of files to hooks, and the one here refuses and counts them.
+A seccomp filter allows only the system calls that a replay needs, for C code and all threads too. Below it are an empty
+network namespace, files that do not grow, and Landlock (Linux 5.13), which also protects the memory and the environment
+of other processes from reads. Python reports sockets, processes, foreign functions and changes of files to hooks; this
+one refuses and counts them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PARENT_DIES = 1
 """PR_SET_PDEATHSIG of Linux: the signal for this process once the thread that has started it is gone."""
 
 _SECCOMP = {"x86_64": (0xC000003E, 317, 0), "aarch64": (0xC00000B7, 277, 1)}
-"""AUDIT_ARCH, the number of seccomp(2), and the column of `_CALLS`, by machine. Of others no numbers are here."""
+"""AUDIT_ARCH, the number of seccomp(2), and the column of `_CALLS`, by machine. Other machines have no filter."""
 _CALLS = """
 access:21: arch_prctl:158: brk:12:214 chdir:80:49 clock_getres:229:114 clock_gettime:228:113 clock_nanosleep:230:115
 clone:56:220 close:3:57 dup:32:23 dup2:33: dup3:292:24 epoll_create1:291:20 epoll_ctl:233:21 epoll_pwait:281:22
@@ -49,8 +49,7 @@ statfs:137:43 statx:332:291 sysinfo:99:179 time:201: timerfd_create:283:85 timer
 timerfd_settime:286:86 times:100:153 umask:95:166 uname:63:160 wait4:61:260 waitid:247:95 write:1:64 writev:20:66
 """
 """System calls that a replay needs: name, number on x86_64, number on aarch64. Those from 424 on answer ENOSYS, so that
-libc does without them: clone3, openat2, io_uring, and on x86_64 the x32 ABI, whose numbers have bit 30.
-"""
+libc does without them: clone3, openat2, io_uring, and on x86_64 the x32 ABI, whose numbers have bit 30."""
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 """Instructions of classic BPF: load a word, jump if equal, if at least, if a bit is set, and return."""
@@ -64,7 +63,7 @@ _ARGUMENTS = {
     "prctl": (0, _EQUAL, (15, 16, 0x53564D41)),  # names of threads and of memory: no PR_SET_PDEATHSIG
     "prlimit64": (0, _EQUAL, (0,)),  # its own limits
 }
-"""Arguments that are let through, by system call: which one, and how its low word is compared with which values."""
+"""Allowed arguments, by system call: index, comparison of its low word, and values."""
 
 _MORE = """
 os.chmod os.chown os.fork os.forkpty os.kill os.killpg os.link os.removexattr os.rmdir os.setxattr os.spawn os.symlink
@@ -73,24 +72,22 @@ fcntl.lockf ctypes.cdata ctypes.dlopen ctypes.dlsym ctypes.dlsym/handle ctypes.c
 socket.gethostbyname socket.sendmsg socket.sendto cpython.PyInterpreterState_New import
 gc.get_objects gc.get_referents gc.get_referrers
 """
-"""Events that are refused beside those of agents; by the last three the hook could be found."""
+"""Audit events refused beside those of agents; the last three could be used to find the hook."""
 _INTERPRETERS = frozenset({"_interpreters", "_xxsubinterpreters"})  # 3.13 reports none, 3.12 crashes if one is refused
 _LET = frozenset({"time.sleep", "_thread.start_new_thread", "_thread.start_joinable_thread"})
-"""Of what agents must not do: this acts on nobody."""
+"""Events that agents must not cause, but which have no effect outside."""
 
 PREVENTED: Counter[str] = Counter()
-"""Numbers of what was refused in this process, by the names that Python has for it."""
+"""Number of refused events in this process, by Python's names."""
 
 
 def shut(*, network: bool = False) -> bool:
-    """Shuts this process in, for good. True if the kernel refuses whatever acts on others, to C code too.
-
-    With `network` calls of models are let out: then the thread that runs agents is watched alone (`sdk.determinism`).
-    """
+    """Restrict this process, for good. True if the kernel refuses effects outside, of C code too. With `network` calls
+    of models are allowed: then only the thread that runs agents is watched (`sdk.determinism`)."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a file that grows is an error then, and not the end
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     linux = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if linux:  # code that never ends would outlive who has started it, and could end it
+    if linux:  # endless code would outlive its parent, which alone could end it
         linux.prctl(_PARENT_DIES, signal.SIGKILL)
     if network:
         return False
@@ -100,14 +97,14 @@ def shut(*, network: bool = False) -> bool:
         linux.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
         _lock(linux)
         alone = _filter(linux)
-    # Neither a function of ours nor a cell of one: what an app can find, it can change.
+    # Neither a function of ours nor a cell of one: an app could find and change them.
     refused = frozenset(EVENTS) - _LET | frozenset(_MORE.split())
     sys.addaudithook(partial(_refuse, (_refuse, refused, _WRITES, _INTERPRETERS, UsageError, PREVENTED)))
     return alone
 
 
 def _lock(linux: ctypes.CDLL) -> None:
-    """Has Landlock, as far as this kernel knows it, refuse programs, changes of files, TCP, and signals to others."""
+    """Have Landlock, as far as this kernel has it, refuse programs, changes of files, TCP, and signals to others."""
     version = linux.syscall(_CREATE_RULESET, None, 0, 1)
     if version < 1:
         return
@@ -119,7 +116,7 @@ def _lock(linux: ctypes.CDLL) -> None:
 
 
 def _filter(linux: ctypes.CDLL) -> bool:
-    """Have seccomp refuse other system calls to all threads; return False where Linux has none, or another machine."""
+    """Have seccomp refuse other system calls to all threads; False without it, or on another machine than known."""
     machine = platform.machine()
     if machine not in _SECCOMP:
         return False
@@ -144,7 +141,7 @@ def seccomp_filter(machine: str) -> bytes:
 
 
 def _refuse(known: tuple[Any, ...], event: str, args: tuple[Any, ...]) -> None:
-    """The hook. What it looks at is `known`, itself among it. A child of the process has it, too."""
+    """The audit hook. It uses only `known`, which includes itself. Child processes have it, too."""
     own, refused, writes, interpreters, error, counts = known
     if event not in refused and (event != "object.__setattr__" or args[0] is not own):
         return

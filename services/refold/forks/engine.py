@@ -1,8 +1,6 @@
-"""The fork itself: runs of one family go on from a cut, on their code of today and the answers of the record.
-
-Answers are looked for by what a step asks for: the k-th of equal steps has the answers of the k-th in the record, as
-long after it was asked for as they took then. What nothing answers ends the fork.
-"""
+"""The fork itself: runs of one family go on from a cut, with their code of today and recorded answers. Answers are
+found by the request of a step: the k-th of equal steps gets the answers of the k-th in the record, after the same
+delays. The first unanswered step ends the fork."""
 
 from __future__ import annotations
 
@@ -40,18 +38,18 @@ from refold.sdk.app import App
 from refold.views.model import ReadModel, json_text
 
 ACTOR = "fork"
-"""Who writes the entries of a fork, and the beginning of their nonces: no planner writes such a one."""
+"""Actor of a fork's entries, and prefix of their nonces; planners never use it."""
 
 ATTEMPT_MS = 1_000
-"""Time that a call takes on the clock of the log that a stub answers, or an executor of this process."""
+"""Duration, on the log's clock, of a call answered by a stub or run in this process."""
 
 NEAR_MS = 1_000
-"""Longest time after which a run of a family hears of another: then it is the same that it heard in the record."""
+"""Longest delay of a message within a family; a message within it counts as the recorded one."""
 
 _RESTING = ("child", "wait", "sleep", "proposed", "backoff")
 
 LAST = 1 << 62
-"""The place of what no record has: it comes after all that came at the same time."""
+"""Place of an input without a record: after all others of the same time."""
 
 
 class Act(Protocol):
@@ -64,10 +62,8 @@ class Act(Protocol):
 
 
 class PeopleSaid(NamedTuple):
-    """Statement of people about a call: the verdict, its words, and arguments or result as canonical JSON.
-
-    Of a recorded decision `event` has the rest; it is good for as long as it was, and so `later` than it was made.
-    """
+    """Statement of people about a call: the verdict, its text, and arguments or result as canonical JSON. `event` is
+    the recorded decision, if any; it is valid for the same time, shifted by `later`."""
 
     verdict: Verdict
     message: str = ""
@@ -90,10 +86,8 @@ class ForkChanges:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Surroundings of a fork: the platform's environment, policies of the catalog and bounds, large values, who acts.
-
-    `act` runs an attempt of a `pure` call in this process; without it none is run.
-    """
+    """Environment of a fork: the platform's name, policies of the catalog and bounds, large values, and `act`. `act`
+    runs an attempt of a `pure` call in this process; without it none is run."""
 
     environment: str
     policies: Sequence[Policy] = ()
@@ -122,7 +116,7 @@ class UnansweredStep(ReadModel):
 
 
 class StandstillError(RefoldError):
-    """The code of a run cannot go on along its history in a fork: from this `step` on they differ, if it is not 0."""
+    """The code of a run disagrees with its history in a fork, from this `step` on; 0 if no step is known."""
 
     code = "standstill"
 
@@ -137,7 +131,7 @@ class StandstillError(RefoldError):
 
 
 class _Answer(NamedTuple):
-    """Next input of a step or run (step 0): when, its place in the record, and what it is; None: time has come."""
+    """Next input of a step or run (step 0): time, place in the record, and content; None is the passing of time."""
 
     due_ms: int
     place: int
@@ -152,11 +146,8 @@ class _Answer(NamedTuple):
 
 @dataclass(slots=True)
 class ForkedRun:
-    """A run of the fork: `mine`, as if it had been recorded, beside `source`, the recorded one.
-
-    `rows` is what the fork has written for it, behind the entries that were `kept`. `matched` has the recorded step of
-    each step, or None, and how much later it was asked for than that.
-    """
+    """A run of the fork: `mine`, as if it had been recorded, beside `source`, the recorded one. `rows` are the fork's
+    entries for it, after the `kept` ones. `matched` maps each step to its recorded step, or None, and its delay."""
 
     mine: RecordedRun
     source: RecordedRun | None
@@ -172,18 +163,18 @@ class ForkedRun:
         return self.mine.state
 
     def find(self, key: StepKey, nth: int) -> int | None:
-        """The recorded step with a key that has so many equal ones before it; None: the record has none."""
+        """The recorded step of a key with `nth` equal ones before it; None if there is none."""
         same = self.source.equals.get(key, ()) if self.source else ()
         return same[nth] if nth < len(same) else None
 
     def foresee(self, call: events.CallProposed) -> int | None:
-        """The recorded step of a call that is proposed in the entry that is not written yet, with others before it."""
+        """Recorded step of a call proposed in the unfinished entry, after others of that entry."""
         self.ahead[call.step] = key = step_key(call)
         before = sum(step < call.step and each == key for step, each in self.ahead.items())
         return self.find(key, len(self.mine.equals.get(key, ())) + before)
 
     def adopt(self, at_ms: int | None, since: int) -> None:
-        """Finds the recorded steps of those that are new, asked for at a time; None: when they were recorded."""
+        """Find the recorded steps of new steps, requested at a time; None: at the recorded one."""
         for number in range(len(self.matched) + 1, len(self.state.steps) + 1):
             asked, later = self.mine.asked[number], 0
             found = self.find(asked.key, asked.nth)
@@ -199,7 +190,7 @@ class ForkedRun:
         self.adopt(found.entry.at_ms, since)
 
     def left(self, step: int, phase: str) -> bool:
-        """True if the recorded run came as far with a step, and has nothing more for it."""
+        """True if the recorded run reached this phase of a step, and has no more inputs for it."""
         found = self.matched.get(step, (None, 0))[0]
         return self.source is not None and found is not None and phase in self.source.phases[found]
 
@@ -209,12 +200,12 @@ class ForkedRun:
         return state is not None and not state.over and self.matched[step][0] in state.open
 
     def step_of(self, recorded: int) -> int:
-        """The step of this run that is a recorded one; 0 if it has none."""
+        """This run's step of a recorded one; 0 if it has none."""
         return next((step for step, (found, _) in self.matched.items() if found == recorded), 0)
 
 
 class _Agents(Agents):
-    """The planner's, but for the arguments that a fork gives calls."""
+    """The planner's agents, with the arguments that a fork changes."""
 
     def __init__(self, app: App, rules: Rules, around: Surroundings, edits: Mapping[tuple[str, int], str]) -> None:
         super().__init__(app, rules, around.environment, budget=around.bounds)
@@ -227,10 +218,8 @@ class _Agents(Agents):
 
 
 class Fork:
-    """A family of recorded runs, `run` the first of them, cut behind its last entry that ends at `at` or before.
-
-    **Raises** UsageError for a change of what is kept, or of what the run has not.
-    """
+    """A family of recorded runs, `run` the first of them, cut after its last entry that ends at `at` or before.
+    **Raises** UsageError for a change of a kept step, or of an unknown one."""
 
     def __init__(
         self,
@@ -255,7 +244,7 @@ class Fork:
         self._written = 0
         doubt = next((each.doubt for each in family.values() if each.doubt), None)
         self._authority = ForkAuthority(app, around.environment, around.policies, changes.policy, self._recall, doubt)
-        facts = replace(app.facts(), windows=())  # who else has used a window, nobody knows here
+        facts = replace(app.facts(), windows=())  # the use of windows by other runs is unknown here
         self.rules = Rules(app=facts, authority=self._authority, above=BudgetAccounts(self._state).above)
         edits: dict[tuple[str, int], str] = {(run, step): args for step, args in changes.edits.items()}
         self._agents = _Agents(app, self.rules, around, edits)
@@ -277,12 +266,12 @@ class Fork:
         self.now_ms = max(self.now_ms, line.state.at_ms)
 
     def _outside_of(self, source: RecordedRun) -> list[Cue]:
-        """Inputs that came for a run, but for what comes from runs that are forked as well."""
+        """Inputs of a run from outside, without those from runs that are forked as well."""
         above = source.kin if source.run_id == self.root else []
         return sorted([*source.outside, *above], key=lambda cue: cue.place)
 
     def _check(self, source: RecordedRun) -> None:
-        """**Raises** UsageError where a change is about what is kept."""
+        """**Raises** UsageError for a change of a kept step."""
         line = self.lines.get(self.root)
         state = line.state if line else RunState(self.root)
         if self.changes.input and line is not None:
@@ -301,10 +290,8 @@ class Fork:
                 raise UsageError(f"{call} was over before the cut", hint=f"fork at {at} or before")
 
     def run(self) -> Fork:
-        """Goes on until all runs are over, wait as the recorded ones do, or something is asked that nothing answers.
-
-        **Raises** StandstillError where the code does not go on along its history.
-        """
+        """Go on until all runs are over, wait as the recorded ones do, or a request has no answer. **Raises**
+        StandstillError if the code does not follow its history."""
         for source in self.family.values():
             for place, entry, _ in source.entries:
                 if place < self.since:
@@ -352,7 +339,7 @@ class Fork:
         self._take(line, begun, hold=first.held)
 
     def _join(self, line: ForkedRun) -> None:
-        """The code of today comes to where the history ends; of another version than the run's it is handed over."""
+        """Run today's code to the end of the history; a run of another version is migrated."""
         state = line.state
         if state.over or state.request is None or state.status == "pending":
             return
@@ -364,7 +351,7 @@ class Fork:
             self._react(line.state, [], verify=True)
 
     def _held(self) -> ForkedRun | None:
-        """A run whose code stood still in the record, and has not been tried since."""
+        """A run whose code was halted in the record, and has not been tried since."""
         for line in self.lines.values():
             state, tried = line.state, (line.state.run_id, line.state.head.seq)
             if state.unseen and not (state.over or state.paused) and tried not in self._vain:
@@ -372,10 +359,10 @@ class Fork:
                 return line
         return None
 
-    # What comes next
+    # Next inputs
 
     def _next(self) -> tuple[ForkedRun, _Answer] | None:
-        """Input that is due first. What nothing answers is found on the way, and ends the fork: see `wants`."""
+        """Input that is due first. An unanswered step found on the way ends the fork: see `wants`."""
         due = [(line, answer) for line in self.lines.values() for answer in self._answers(line)]
         due += [(self.lines[self.root], told) for told in self._told]
         if self.wants or not due:
@@ -419,19 +406,19 @@ class Fork:
         if opened.phase == "dispatched":
             return self._instead(line, step)
         timed = opened.phase in ("sleep", "wait", "callback", "backoff") and opened.due_ms > 0
-        # What the record left may have been ended by others, however late; a call is tried again by time alone.
+        # Other runs may have ended a step that the record left open; only time ends a backoff.
         over = line.waits_still(step) if opened.phase == "backoff" else line.left(step, opened.phase)
         return _Answer(opened.due_ms, LAST, step, None) if timed and not over else None
 
     def _otherwise(self, state: RunState, step: int, opened: OpenStep) -> PeopleSaid | str | None:
-        """Answer that the changes have in the place of what the record has."""
+        """Answer from the changes, which replaces the recorded one."""
         if opened.question is not None:
             return self.changes.decisions.get(state.call_id(step))
         mine = opened.phase == "dispatched" and state.run_id == self.root
         return self.changes.results.get(step) if mine else None
 
     def _instead(self, line: ForkedRun, step: int) -> _Answer | None:
-        """Answer to a call that the record does not know."""
+        """Answer to a call that is not in the record."""
         if line.left(step, "dispatched") and not line.waits_still(step):
             return None
         tool = line.state.call(step).tool
@@ -443,7 +430,7 @@ class Fork:
         return None
 
     def _rests(self, line: ForkedRun, step: int, opened: OpenStep) -> bool:
-        """True if nothing has to answer a step: others or time end it, or the record left it as it is here."""
+        """True if a step needs no answer: other runs or time end it, or the record left it in this state."""
         return opened.phase in _RESTING or line.left(step, opened.phase)
 
     def _want(self, line: ForkedRun, step: int, opened: OpenStep) -> UnansweredStep:
@@ -464,7 +451,7 @@ class Fork:
             approvers=found.requirement.approvers if found.requirement else [],
         )
 
-    # What it means
+    # Effects of an input
 
     def _feed(self, line: ForkedRun, answer: _Answer) -> None:
         self.now_ms = max(self.now_ms, answer.due_ms)
@@ -541,7 +528,7 @@ class Fork:
         return self._decide(line, input_for(state, step, cue))
 
     def _people(self, line: ForkedRun, step: int, said: PeopleSaid) -> list[Event]:
-        """The events of a decision, as `decide` has them of one that is signed. **Raises** UsageError."""
+        """Events of a decision, as `decide` derives them from a signed one. **Raises** UsageError."""
         state, token = line.state, said.event.token if said.event else ""
         told = _decision(state, step, said, self.now_ms)
         if said.event is None and (why := asking.contradiction(state, step, told)):
@@ -554,7 +541,7 @@ class Fork:
         return found
 
     def _outside(self, line: ForkedRun, cue: Cue) -> list[Event] | None:
-        """Word of others about a run in the record."""
+        """Events of a recorded input from outside about a run."""
         state, event = line.state, cue.event
         if isinstance(event, events.RunStarted):
             return self._decide(line, Due(state.run_id, 0, 0))
@@ -583,7 +570,7 @@ class Fork:
                 self._told.append(_Answer(*self._when(line, told, now), 0, told))
 
     def _heard(self, told: FamilyMessage) -> bool:
-        """True if what a kept entry means for another run is in the history of that, or means nothing any more."""
+        """True if the effect of a kept entry on another run is in that run's history, or is void by now."""
         if isinstance(told, Start):
             return told.request.run_id in self.lines
         line = self.lines.get(told.run_id)
@@ -592,7 +579,7 @@ class Fork:
         return isinstance(told, ChildEnded) and told.step not in line.state.open
 
     def _when(self, line: ForkedRun, told: FamilyMessage, now: int) -> tuple[int, int]:
-        """When another run hears of an entry, and the place of that in the record."""
+        """Time at which another run gets a message of an entry, and its place in the record."""
         if isinstance(told, Start):
             source = self._source_of(told.request.run_id)
             if source is None or line.source is None:
@@ -640,7 +627,7 @@ class Fork:
         if run in self.lines or not (crossed or waits_for(parent.state, origin)):
             return
         if source is None and parent.matched[_started_in(run)][0] is not None:
-            return  # its history is gone; if somebody waits for it, its end is in that of its parent
+            return  # its history is gone; its parent's has the end, if it is awaited
         seed = source.request.seed if source else f"{self.family[self.root].request.seed}/{run}"
         line = self.lines[run] = ForkedRun(
             RecordedRun.empty(run), source, outside=deque(source.outside if source else ())
@@ -656,14 +643,14 @@ class Fork:
         return line.state if line else None
 
     def _recall(self, state: RunState, call: events.CallProposed) -> Judgement | None:
-        """Judgement of the record on the same call, the k-th of equal ones for the k-th."""
+        """Recorded judgement of the same call, the k-th of equal ones for the k-th."""
         line = self.lines.get(state.run_id)
         if line is None or line.source is None:
             return None
         found = line.matched[call.step][0] if call.step in line.matched else line.foresee(call)
         return line.source.asked[found].judgement if found else None
 
-    # What is written
+    # Writing
 
     def _react(self, state: RunState, fresh: list[Event], *, verify: bool = False) -> list[Event]:
         found = self._agents.react(state, fresh, self.now_ms, values=self.around.values, verify=verify)
@@ -686,7 +673,7 @@ class Fork:
 
 
 def _forked_until(source: RecordedRun) -> int:
-    """Last event of what a live fork has of its source: its code never went along that under the name of this run."""
+    """Last event that a live fork copied from its source: its code never replayed that under this run's name."""
     begun = (
         entry for _, entry, _ in source.entries if any(isinstance(each, events.RunForked) for each in entry.events)
     )
@@ -694,7 +681,7 @@ def _forked_until(source: RecordedRun) -> int:
 
 
 def _started_in(run: RunId) -> int:
-    """The step of the run above that has started a run, whether or not that waits for it."""
+    """The parent's step that started a run, awaited or not."""
     return int(run.rpartition(".")[2].partition("_")[0])
 
 

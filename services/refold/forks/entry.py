@@ -1,4 +1,4 @@
-"""Entry that a planner writes for an input, as one entry: for runs that have no planner, in forks and in tests."""
+"""Builder of one entry from an input, as planners write it, for runs without a planner: in forks and in tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from refold.core.run.state import RunState
 from refold.core.wire import codec
 
 React = Callable[[RunState, bool], list[Event]]
-"""Events that a run's code adds, given the state with the verdict; none, and it is forgotten, where it is held."""
+"""Events that a run's code adds to the state after the verdict. A held run's code adds none and is forgotten."""
 
 
 class WrittenEntry(NamedTuple):
@@ -29,10 +29,8 @@ class WrittenEntry(NamedTuple):
 def written(
     before: RunState, verdict: list[Event], now: int, react: React, *, by: tuple[str, bytes], hold: bool = False
 ) -> WrittenEntry | None:
-    """The entry of an input with this verdict; None if nothing follows from it. `by` is its actor and its nonce.
-
-    With `hold` the code is not run, nor while the run is paused.
-    """
+    """The entry of an input with this verdict; None if nothing follows from it. `by` is its actor and its nonce. With
+    `hold`, or while the run is paused, the code is not run."""
     seq, at_ms, after = before.head.seq + 1, max(now, before.at_ms), before.copy()
     advance(after, verdict, seq=seq, at_ms=at_ms)
     held = (hold or bool(after.paused)) and not after.over

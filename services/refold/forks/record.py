@@ -1,8 +1,6 @@
-"""A recorded history as a fork reads it: the steps, and for each the answers that came, in order and with their times.
-
-Every entry of a log was caused by one input. The first event of the entry shows which one it was, so a history is also
-the list of the inputs that its run has had. `input_for` makes each one of a fork's run, whose attempts may be others.
-"""
+"""A recorded history for forks: its steps, and for each the answers, in order and with their times. Every entry of a
+log was caused by one input, which its first event identifies, so a history is also the list of its run's inputs.
+`input_for` makes these for a fork's run, whose attempts may differ."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ StepKey = tuple[str, ...]
 
 
 class LogRow(NamedTuple):
-    """A record of a run log: its place among all that are handed over, key and value."""
+    """A record of a run log: its place among all given ones, key and value."""
 
     place: int
     key: bytes
@@ -40,15 +38,13 @@ class LogRow(NamedTuple):
 
 
 CueKind = Literal["result", "due", "decided", "reopened", "resolve", "child", "outside", "kin", "late", "verbatim"]
-"""`due`: time had come. `verbatim`: an event that no input can be made of again. The others name who has spoken."""
+"""`due`: a time has passed. `verbatim`: an event from which no input can be made. The others name the sender."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """An input that a run has had. `step` 0: it is about the run, or about a step that is over.
-
-    `stalled`: the code was not run then, though nobody had paused it. `judged` has the calls that were judged again.
-    """
+    """An input of a recorded run. `step` 0: it is about the run, or about a step that is over. `stalled`: the code was
+    not run then, without a pause. `judged` has the calls that were judged again."""
 
     kind: CueKind
     step: int
@@ -64,7 +60,7 @@ class Cue:
 
     @property
     def asks_nobody(self) -> bool:
-        """True if a doubt was left to operators then: the policy in force named nobody."""
+        """True if a doubt was left to operators: the policy in force named no settlers."""
         doubted = self.kind == "reopened" or self.of(events.CallDoubted, events.DoubtResolved) is not None
         return doubted and not any(getattr(event, "about", "") == DOUBT for event in self.entry.events)
 
@@ -74,7 +70,7 @@ class Cue:
 
 
 class AskedStep(NamedTuple):
-    """A step: its key, how many equal ones are before it, when it was asked for, how a call was judged first."""
+    """A step: its key, the number of equal ones before it, the time of its request, the first judgement of a call."""
 
     key: StepKey
     nth: int
@@ -84,12 +80,9 @@ class AskedStep(NamedTuple):
 
 @dataclass(slots=True)
 class RecordedRun:
-    """A run as it was recorded. `state` is what all of it folds to.
-
-    `asked` has its steps, `equals` their numbers by what they ask for, `phases` those in which entries have left each.
-    `cues` has what came for each step, `outside` what came for the run itself, `kin` what followed from the run above.
-    `doubt` is the policy that has asked what came of a call in doubt, and whom.
-    """
+    """A run as it was recorded. `state` is its fold. `asked` has its steps, `equals` their numbers by request, `phases`
+    each step's phases after entries. `cues` has the inputs of each step, `outside` those of the run itself, `kin` those
+    that followed from its parent. `doubt` is the policy for calls in doubt, and its settlers."""
 
     run_id: RunId
     state: RunState
@@ -120,7 +113,7 @@ class RecordedRun:
             if not isinstance(record, chain.LogRecord):
                 raise MalformedError(f"a record is none of a run log that can be read here: {record}")
             found = found or RecordedRun.empty(record.entry.run_id)
-            # After a mirror records may lie in another order than that of the history, which they are handed over in.
+            # After a mirror the log may have another order than the history, in which records come here.
             place = max(row.place, found.entries[-1][0] + 1) if found.entries else row.place
             found.take(place, record.entry, record.id)
         if found is None:
@@ -131,7 +124,7 @@ class RecordedRun:
         self.note(place, entry, apply(self.state, entry, name))
 
     def note(self, place: int, entry: Entry, state: RunState) -> None:
-        """Takes note of the next entry, after which the run has this state."""
+        """Note the next entry, and the run's state after it."""
         self.state = state
         self.entries.append((place, entry, self.state.head.id))
         judged = _judged(entry, self.state)
@@ -177,7 +170,7 @@ def judgement_in(event: Event, policy: str) -> Judgement | None:
             return Judgement("allow", event.rule, policy)
         case events.CallJudged():
             return Judgement("allow", event.rule, event.policy)
-        case events.ApprovalRequested() if event.about != DOUBT:  # what came of a call judges nothing
+        case events.ApprovalRequested() if event.about != DOUBT:  # a question about an outcome is no judgement
             return Judgement("require", event.rule, event.policy, requirement=event.requirement)
         case events.CallFailed() | events.CallDoubted() if event.failure.code == "denied":
             return Judgement("deny", event.failure.detail, policy, event.failure.message)
@@ -233,7 +226,7 @@ _KINDS: Mapping[type, CueKind] = {
 
 
 def _cue(place: int, entry: Entry, stalled: bool, judged: Mapping[int, Judgement]) -> Cue | None:
-    """The input that an entry answers; None for the request of the run, which is made otherwise."""
+    """The input that an entry answers; None for the request of the run, which is made elsewhere."""
     told = [event for event in entry.events if not isinstance(event, _OF_BUDGET)]
     if not told or isinstance(told[0], events.RunRequested):
         return None
@@ -255,7 +248,7 @@ def _is_of_parent(event: Event, run: RunId) -> bool:
 
 
 def _of_question(told: Sequence[Event], first: events.ApprovalDecided) -> CueKind:
-    """Kind of what ends a question: people, time, a result that came all the same, or a decision that did not hold."""
+    """Kind of the end of a question: people, time, a late result, or an invalid decision."""
     kind: CueKind = "decided"
     if first.verdict == "expire":
         after = _second(told)
@@ -273,7 +266,7 @@ _ACTED = frozenset({"dispatched", "backoff", "doubt", "held"})
 
 
 def may_answer(cue: Cue, opened: OpenStep) -> bool:
-    """True if what came for a step in the record may come for it now."""
+    """True if a recorded input of a step may answer it now."""
     phase, asks = opened.phase, opened.question is not None
     match cue.kind:
         case "result":
@@ -291,7 +284,7 @@ def may_answer(cue: Cue, opened: OpenStep) -> bool:
 
 
 def input_for(state: RunState, step: int, cue: Cue) -> Input:
-    """Input for an open step: the end of a child, what an operator knows of a doubt, a time, or a result."""
+    """Input for an open step: the end of a child, an operator's finding on a doubt, a time, or a result."""
     event, opened, done = cue.event, state.open[step], cue.of(events.CallCompleted)
     if isinstance(event, events.ChildCompleted):
         return ChildEnded(state.run_id, step, event.status, event.result, event.failure, event.used)
@@ -305,10 +298,10 @@ def input_for(state: RunState, step: int, cue: Cue) -> Input:
 
 
 def result_for(state: RunState, step: int, cue: Cue, *, at_most: int) -> ToolResult:
-    """Result that an executor sent for the record to have this entry; for an attempt that this run has made."""
+    """Result that would cause this recorded entry, for an attempt of this run."""
     event: Any = cue.of(*OUTCOMES_OF_CALLS)
     billed = cue.of(events.CallBilled)
-    # Of a `pure` call an outcome that nobody knows is a failure, and billed otherwise.
+    # An unknown outcome of a `pure` call is a failure, and billed otherwise.
     unknown = state.call(step).effect == "pure" and state.account is not None and (billed is None or billed.twice)
     told = ToolResult(
         state.call_id(step),

@@ -1,4 +1,4 @@
-"""Outcome of a fork beside what was recorded: result, calls, judgements, what it cost, and why it stopped."""
+"""Report of a fork beside the recorded run: result, calls, judgements, cost, and the reason of its end."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def forked(
 
 
 def _agrees_until(app: App, source: RecordedRun, at: int, around: Surroundings) -> int:
-    """The end of the last entry until which the code of today agrees with a history; agreement is lost for good."""
+    """End of the last entry up to which today's code agrees with a history; after it, it never agrees again."""
     kept = [(name, entry) for _, entry, name in source.entries if entry.last_seq <= at]
 
     def differs(count: int) -> bool:
@@ -161,10 +161,10 @@ def _of_fork(fork: Fork) -> Data:
 
 
 def _calls(fork: Fork, name: RunId, recorded: RecordedRun | None, after: RecordedRun | None) -> Iterator[ForkedCall]:
-    """Calls that one side alone has asked for; of two calls of one tool the arguments were changed."""
+    """Calls that only one side has; two calls of one tool differ in their arguments."""
     line = fork.lines.get(name)
     matched = {step: found for step, (found, _) in line.matched.items()} if line else {}
-    # Of a fork that goes on nobody knows what it leaves out.
+    # The omissions of an unfinished fork are unknown.
     ended = not fork.wants and (after is None or after.state.over)
     gone = _left_out(line.source if line else recorded, matched.values()) if ended else []
     for call in (each for each in _asked(after) if matched[each.step] is None):
@@ -219,7 +219,7 @@ def _words(judged: Judgement) -> str:
 
 
 def _same_end(mine: RunState, theirs: RunState) -> bool:
-    """True if two runs have the same steps and have ended alike; texts of errors may hold addresses of objects."""
+    """True if two runs have the same steps and equal ends; texts of errors may contain addresses of objects."""
     if len(mine.steps) != len(theirs.steps) or mine.status != theirs.status:
         return False
     if isinstance(mine.end, events.RunCompleted) and isinstance(theirs.end, events.RunCompleted):

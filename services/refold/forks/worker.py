@@ -1,7 +1,5 @@
-"""The process in which forks run: it loads the app when it is shut in, and has no client of anything.
-
-It reads orders from its stdin, pickled by whoever has started it, and answers with a line of JSON each: what comes out
-of a process that has run foreign code is taken for words.
+"""Process of forks: it loads the app after it is restricted, and has no clients. It reads orders from its stdin,
+pickled by its parent, and answers in lines of JSON: output of a process that ran foreign code is only parsed as data.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ class ForkSetup:
 
 
 def serve(act: Callable[[App], Act] | None = None) -> None:
-    """Answers orders until stdin ends. `act` makes what runs `pure` calls here; without it the process is shut in."""
+    """Answer orders until stdin ends. `act` makes the runner of `pure` calls; without it the process is restricted."""
     orders, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever an app prints is no answer
     setup: ForkSetup = pickle.load(orders)

@@ -71,7 +71,7 @@ class Insights(Projection):
             view.add(self.agents, minute=minute, agent=run["agent"], tokens=tokens, nano_usd=nano_usd, **amounts)
 
     def _spent(self, view: View, recorded: Recorded) -> tuple[int, int]:
-        """Tokens and cost: those of a bill or, of a call for which none comes, those that its result contains."""
+        """Tokens and cost, from a bill or, for a call without one, from its result."""
         event = recorded.event
         if isinstance(event, events.CallBilled):
             return event.tokens, event.nano_usd
@@ -109,7 +109,7 @@ def recent(store: ViewStore, since_minute: int) -> Iterator[dict[str, bytes | No
 
 
 def _records(of: ViewTable, row: ViewRow) -> list[tuple[str, bytes | None]]:
-    """The records of a row; tombstones where there is only a key."""
+    """Records of a row; tombstones if only a key is left."""
     if of is Insights.runs:
         run, minute, tool, times = str(row[0]), *(row[2:] or (0, "", 0))
         loop = {"equal_calls": int(times)} if int(times) >= LOOP_CALLS else {}

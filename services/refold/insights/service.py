@@ -1,4 +1,4 @@
-"""Batches of the run log on their way into the figures, and from there into `run-insight`."""
+"""Applies batches of the run log to the figures, and writes these to `run-insight`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def figures_store(database: ViewDatabase, insights: Insights, log: str) -> ViewS
 
 
 class Counting:
-    """Applies batches to the tables. `position` is of each partition the offset of the next record. For one thread."""
+    """Applies batches to the tables. `position` is the next offset by partition. Not thread-safe."""
 
     def __init__(
         self, insights: Insights, store: ViewStore, runs: LoggedRuns, read: ReadSince, send: Callable[..., None]
@@ -65,10 +65,8 @@ class Counting:
         self.position = {number: known.get((RUN_LOG, number), 0) for number in range(runs.partitions)}
 
     def begin(self, now_ms: int, log: str, bounds: Mapping[Place, tuple[int, int]]) -> None:
-        """Write what may not have been written, and go on to where the log ends: the group may be behind that already.
-
-        **Raises** UsageError if the positions mean nothing in this log.
-        """
+        """Write rows that may be unwritten, and read to the log's end: the group may be past it. **Raises** UsageError
+        if the positions are invalid in this log."""
         if reason := misplaced(self._store.notes(), self._store.positions(), log, bounds):
             raise UsageError(f"insights stand still: {reason}", hint="remove their database: they begin anew")
         for records in recent(self._store, (now_ms - KEPT_MS) // MINUTE_MS):
@@ -92,7 +90,7 @@ class Counting:
                 self._apply(partition, some)
 
     def _apply(self, partition: int, batch: list[Record]) -> None:
-        """Commit a batch that begins at the position, then write what it changes."""
+        """Commit a batch that begins at the position, then write the changed rows."""
         end, before = batch[-1].offset + 1, self._projector.counts["repaired"]
         changes = self._projector.apply(batch, {(RUN_LOG, partition): (self.position[partition], end)})
         self.position[partition] = end
@@ -102,7 +100,7 @@ class Counting:
 
 
 def work(settings: KafkaSettings, counting: Counting) -> None:
-    """Count what Faust delivers, until a signal ends the process. Nothing else of Faust: no tables, timers, topics."""
+    """Count the records that Faust delivers, until a signal ends the process. Nothing else of Faust is used."""
     app = faust.App(
         settings.prefix + GROUP,
         broker=[f"kafka://{server}" for server in settings.bootstrap.split(",")],
@@ -137,7 +135,7 @@ def work(settings: KafkaSettings, counting: Counting) -> None:
 
 
 def credentials(options: Mapping[str, str]) -> Any:
-    """Return how Faust logs in, from the options of librdkafka. **Raises** UsageError for what it cannot do."""
+    """Return Faust's credentials from the options of librdkafka. **Raises** UsageError for unsupported mechanisms."""
     protocol, context = options.get("security.protocol", "").lower(), None
     if protocol.endswith("ssl"):
         context = ssl.create_default_context(cafile=options.get("ssl.ca.location"))

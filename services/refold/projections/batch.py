@@ -1,4 +1,4 @@
-"""The tables of a projection during a batch: rows are read once by key, changed in memory, and written once."""
+"""Rows of a projection during a batch: read once by key, changed in memory, written once."""
 
 from __future__ import annotations
 
@@ -11,28 +11,26 @@ from refold.ports.tables import Scalar, ViewChanges, ViewKey, ViewStore, ViewTab
 from refold.sdk.projection import SHARES
 
 LARGEST_ROW = 1 << 20
-"""Bytes of a row at most: what is larger belongs into the log, or into a blob store."""
+"""Bytes of a row at most; larger values belong into the log or a blob store."""
 LARGEST_KEY = 600
-"""Characters of a key, and of what an index has of a row: an entry of an index in Postgres has 2,704 bytes at most."""
+"""Characters of a key or an indexed value: an index entry in Postgres has 2,704 bytes at most."""
 _EXACT: dict[type[Scalar], Callable[[Any], Scalar]] = {
     str: str.__str__,
     int: int.__int__,
     bytes: lambda value: b"".join((value,)),
 }
-"""A value of a subclass, such as an enumeration's, as every store gives it back."""
+"""Conversion of subclasses, such as enumerations, to the types that stores return."""
 
 
 def shares_of(table: ViewTable) -> ViewTable:
-    """Return the table of what each run has added to sums: subtracted when the run is erased or read anew."""
+    """Return the table of each run's part in sums: subtracted when the run is erased or read again."""
     columns = {"run_id": str, **{name: kind for name, kind in table.columns.items() if name != "erased"}}
     return ViewTable(f"{table.name}{SHARES}", columns, table.keys, sums=True)
 
 
 class Batch:
-    """The rows that a batch has touched. `run` is the run whose events are applied.
-
-    Where a run is forgotten, all its rows go, and its part of the sums is subtracted.
-    """
+    """Rows touched by a batch. `run` is the run whose events are applied. When a run is forgotten, its rows go, and its
+    part of the sums is subtracted."""
 
     def __init__(self, store: ViewStore, tables: Collection[ViewTable], internal: Collection[ViewTable] = ()) -> None:
         self._store = store
@@ -50,14 +48,14 @@ class Batch:
         self._foreseen: set[str] = set()
         self.changes = ViewChanges(self.tables)
         self.indexes: dict[RunId, dict[ViewKey, list[ViewKey]]] = {}
-        """Keys of a run's dead letters, by topic, partition and key of their record, once a tombstone asks for them."""
+        """Keys of a run's dead letters, by topic, partition and key of their record, loaded at the first tombstone."""
 
     def enter(self, run: RunId) -> None:
-        """Go on with a run: what is read, written and added is in its name."""
+        """Set the run that subsequent reads and writes belong to."""
         self.run = run
 
     def changed(self) -> ViewChanges:
-        """Return all that the batch has changed. Nothing is written afterwards."""
+        """Return all changes of the batch; nothing may be written afterwards."""
         for table in self.tables:
             if dirty := self._dirty[table.name]:
                 self.changes.rows[table] = {key: None if row is None else tuple(row) for key, row in dirty.items()}
@@ -73,13 +71,13 @@ class Batch:
         return self.changes
 
     def _remove_nothing(self, table: ViewTable, totals: dict[ViewKey, list[int]]) -> None:
-        """Remove the sums to which no run has a part any more: their keys would name runs that were erased."""
+        """Remove sums to which no run contributes any more: their keys would name erased runs."""
         for key, row in self._store.rows(table, list(totals)).items():
             if not any(_sum(row[table.keys :], totals[key])):
                 self.changes.rows.setdefault(table, {})[key] = None
                 del totals[key]
 
-    # What projections do
+    # For projections
 
     def get(self, of: ViewTable, /, **by: Scalar) -> dict[str, Scalar] | None:
         """See `View`."""
@@ -202,7 +200,7 @@ class Batch:
                 hint="a row belongs to one run: put the run's id into the key, or declare the table with sums(...)",
             )
 
-    # What the projector does, without a look at what was declared
+    # For the projector, without checks of declarations
 
     def fetch(self, table: ViewTable, keys: Iterable[ViewKey]) -> None:
         """Read the rows of these keys at once, where they were not read before."""
@@ -221,10 +219,8 @@ class Batch:
         return self._rows[table.name].get(key) is not None
 
     def foresee(self, runs: Collection[RunId], new: Collection[RunId], steps: Collection[ViewKey]) -> None:
-        """Note the runs of the batch, those of which there are no rows yet, and the steps that its events are of.
-
-        What is found by a run, or by a run and a step, is then read for all of them when one of them is asked for.
-        """
+        """Note the runs of the batch, the new ones without rows, and the steps of its events. A lookup by run, or by
+        run and step, then reads the rows of all of them in one query."""
         self.new = new
         self._likely = {
             ("run_id",): [(run,) for run in runs if run not in new],
@@ -258,7 +254,7 @@ class Batch:
         self._rows[table.name][key] = self._dirty[table.name][key] = row
 
     def rows_of(self, table: ViewTable) -> list[list[Scalar]]:
-        """Return all rows of the run in order of their keys. Costs a look at all rows of the table in the batch."""
+        """Return all rows of the run in order of their keys. Scans all rows of the table in the batch."""
         run, known = self.run, self._rows[table.name]
         stored = () if run in self.changes.runs else self._store.rows_of(table, run)
         found = {row[: table.keys]: list(row) for row in stored if row[: table.keys] not in known}
@@ -266,7 +262,7 @@ class Batch:
         return [found[key] for key in sorted(found)]
 
     def totals_of(self, table: ViewTable, key: ViewKey) -> list[int]:
-        """Return what the run adds to the sums of a key (without `erased`) in this batch, to be changed in place."""
+        """Return the run's additions to the sums of a key (without `erased`) in this batch, to be changed in place."""
         if (added := self._added.get(self.run)) is None:
             added = self._added[self.run] = {}
         if (sums := added.get(table.name)) is None:
@@ -276,7 +272,7 @@ class Batch:
         return amounts
 
     def forget(self, run: RunId, *, erased: bool) -> None:
-        """Remove all rows of a run. What it has added to sums is subtracted; of an erased run it is kept as such."""
+        """Remove all rows of a run. Its part of the sums is subtracted; that of an erased run stays, marked as such."""
         pending = self._added.pop(run, {})
         self.indexes.pop(run, None)
         for table, share in self._shares.items():

@@ -1,4 +1,4 @@
-"""A generation of a projection and its place in the log: it is fed batch by batch, up to where it is told to stop."""
+"""A generation of a projection and its position in the log, fed batch by batch up to a limit."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MOST_RECORDS = 2_000
 """Records of a batch at most: with 5,000 a rebuild took as long, and 25 MiB more."""
 FED_BYTES = 16 << 20
 OLDEST_S = 0.2
-"""The time a batch waits for more records at most: what readers see is that much older."""
+"""Longest wait of a batch for more records; the delay for readers."""
 _LAST = "last "
 """Begins the name of the note that has the last record read of a partition."""
 
 
 class Follower:
-    """See the module. `store` is that of the generation. Used by one thread. **Raises** as its log and its store."""
+    """A generation that follows the log. `store` is its own. Not thread-safe. **Raises** as its log and its store."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Follower:
         return {place: (there[place], after) for place, after in reached.items() if after > there[place]}
 
     def reach(self, until: Mapping[Place, int], timeout_s: float = 60.0) -> None:
-        """Go on to these positions, and no further. **Raises** ConflictError where records of them do not come."""
+        """Go on to exactly these positions. **Raises** ConflictError if their records do not arrive."""
         heard = self._clock()
         while any(self.positions[place] < end for place, end in until.items()):
             if self.advance(0.1, until):
@@ -110,10 +110,8 @@ class Follower:
             feed.close()
 
     def _wanted(self) -> dict[Place, int]:
-        """Where to read. Markers are read to their end first: a tombstone without a marker costs a look at its run.
-
-        The last record of each is read once more, to see that it is the same.
-        """
+        """Places to read from. Markers are read to their end first: a tombstone without a marker costs a look at its
+        run. The last record of each place is read again, to verify that it is unchanged."""
         bounds, until = self._source.bounds(), self._until
         # Beyond `until` nothing is applied: markers that came since must not keep the other topics from being read.
         self._ends = {
@@ -127,11 +125,9 @@ class Follower:
         return int(self._last[place].partition(" ")[0]) if place in self._last else self.positions[place]
 
     def _check_last(self, record: Record) -> bool:
-        """Return False for the last record, read once more. **Raises** UsageError for any other in its place.
-
-        A log that was cut while nobody read it may have grown beyond the position since: offsets alone do not show it.
-        Of other topics the record may be gone, as a later one of its key is there.
-        """
+        """Return False for the last record, read again. **Raises** UsageError for another record in its place. A log
+        that was cut may have grown beyond the position since, so offsets alone do not show it. In other topics a later
+        record of its key may have replaced it."""
         place = record.topic, record.partition
         if place in self._last and self._last[place] != _named(record):
             raise self._lost(f"the log has lost its end: {place[0]}/{place[1]} has another record {record.offset}")
@@ -141,7 +137,7 @@ class Follower:
         return any(self.positions[place] < end for place, end in self._ends.items() if place[0] == topic)
 
     def _take(self, feed: LogFeed, timeout_s: float) -> list[Record]:
-        """A batch: what has come, for as long as there is more of it."""
+        """A batch of records, extended while more are available."""
         records = feed.take(timeout_s)
         begun, size = self._clock(), sum(len(record.value or b"") for record in records)
         while records and len(records) < MOST_RECORDS and size < FED_BYTES and self._clock() - begun < OLDEST_S:
@@ -158,10 +154,8 @@ def _markers_first(record: Record) -> bool:
 
 
 def _named(record: Record) -> str:
-    """The offset of a record and a digest of its key, which no other entry and no tombstone of another has.
-
-    In other topics the same key comes again, so that its time counts too.
-    """
+    """Offset of a record and a digest of its key, which no other entry has; in other topics, whose keys repeat, also
+    its time."""
     own = record.key or b"" if record.topic == RUN_LOG else f"{record.key!r} {record.at_ms}".encode()
     return f"{record.offset} {blake2b(own, digest_size=8).hexdigest()}"
 
@@ -179,7 +173,7 @@ def _last_records(notes: Mapping[str, str]) -> dict[Place, str]:
 def misplaced(
     notes: Mapping[str, str], positions: Mapping[Place, int], log: str, bounds: Mapping[Place, tuple[int, int]]
 ) -> str:
-    """Return why positions mean nothing in a log, or nothing: it is another one, or it has lost what comes next."""
+    """Return the reason why positions are invalid in a log (another log, or lost records); empty if they are valid."""
     if (of := notes.get("log", "")) != log:
         return f"they are of the log {of}, and this one is {log}"
     for place, (start, end) in bounds.items():
@@ -187,7 +181,7 @@ def misplaced(
         cut = f"{place[0]}/{place[1]} has the records {start} to {end}, and they go on at {at}"
         if at > end:
             return f"the log has lost its end: {cut}"
-        if at and place[0] == RUN_LOG and start > at:  # others lose what is superseded, or old
+        if at and place[0] == RUN_LOG and start > at:  # other topics lose superseded and old records
             return f"the log has lost its beginning: {cut}"
     return ""
 

@@ -1,4 +1,4 @@
-"""Metrics of the views, for Prometheus: read from the database when scraped, at most every few seconds."""
+"""Metrics of the views for Prometheus, read from the database when scraped, at most every few seconds."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
 SHOWN_S = 5.0
-"""The time what was found is shown again: counting runs reads an index of all of them."""
+"""Time for which a result is cached: counting runs reads an index of all of them."""
 BUSIEST = 100
 OTHER = "other"
-"""The label of all tools but the busiest: each is a time series."""
+"""Label of all tools but the busiest, as each label is a time series."""
 
 KAFKA_S = 3.0
 
@@ -54,10 +54,8 @@ _SUMS = {
 
 
 class ViewMetrics(Collector):
-    """See the module. While the database or Kafka is away, nothing is shown of it but that.
-
-    Kafka has `KAFKA_S` to answer: Prometheus would take a process whose metrics are late for one that is gone.
-    """
+    """Collector of view metrics. While the database or Kafka is away, it reports only that. Kafka has `KAFKA_S` to
+    answer: Prometheus would count a process with late metrics as down."""
 
     def __init__(self, database: ViewDatabase, source: LogSource, ask: Callable[[], Workers] | None = None) -> None:
         self._database, self._source, self._ask = database, source, ask
@@ -115,7 +113,7 @@ class ViewMetrics(Collector):
             yield family
 
     def _read_log(self) -> Iterator[Metric]:
-        """What Kafka says of projections and of workers."""
+        """Kafka's metrics of projections and workers."""
         bounds, log = self._source.bounds(), self._source.identity()
         behind, stopped = dict[str, int](), dict[str, int]()
         for name in self._database.projections():
@@ -140,7 +138,7 @@ class ViewMetrics(Collector):
         yield family
 
     def _totals(self, generation: int, view: ViewReader) -> dict[str, Counter[str]]:
-        """The sums by tool. Days before yesterday grow no more, so they are added up once a day."""
+        """Sums by tool. Days before yesterday no longer grow, so they are added up once a day."""
         yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
         if self._closed[:2] != (generation, yesterday):
             self._closed = generation, yesterday, _by_tool(view, Where("day", "<", yesterday))

@@ -1,8 +1,8 @@
-"""Which records of the run log count for a view, and what a batch of them makes of its rows.
+"""Applies batches of run-log records to the rows of a view.
 
-A record counts if it extends the head of its run, which is a row. A record with a lower seq is a copy, or has lost the
-race. Where a record fits in neither way the run is read whole, by the fold that all readers share, and its rows are
-replaced: so copied, mirrored, linked and repaired histories end as everywhere else.
+A record counts if it extends the head of its run, which is a row. A record with a lower seq is a copy or a loser of a
+race. For any other record the run is read whole, by the fold shared by all readers, and its rows are replaced: so
+copied, mirrored, linked and repaired histories give the same result everywhere.
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ HEADS = ViewTable(
      "file": str},
     1,
 )  # fmt: skip
-"""Where the history of each run ends. `reason` is why it cannot be told; `marked` when an archivist began to erase it,
-in milliseconds, 0 for never, and `file` the place of its copy in the archive;
-`orphans`: entries were read whose predecessor may still come, and then they count."""
+"""End of each run's history. `reason`: why it is unreadable; `marked`: when its erasure began, in milliseconds, 0 for
+never; `file`: its copy in the archive; `orphans`: entries wait for a predecessor that may still come."""
 
 CALLS = ViewTable(
     "calls",
@@ -62,7 +61,7 @@ _ENDS: Mapping[type, Status] = {
 
 
 class Accepted(NamedTuple):
-    """An entry that counts, with its id, the record that holds it, and the offset of the record by which it counts."""
+    """An accepted entry, with its id, its record, and the offset of the record that made it count."""
 
     id: EntryId
     entry: Entry
@@ -72,11 +71,8 @@ class Accepted(NamedTuple):
 
 @dataclass(frozen=True)
 class WholeRun:
-    """A run as the log has it up to some offset: the entries that count, in order, and why that is not all of it.
-
-    `marked`: an archivist has erased it, or is about to, and nothing of it counts. `orphans`: further entries are there
-    whose predecessor is not.
-    """
+    """A run in the log up to an offset: accepted entries in order, and the `reason` if they are not all. `marked`: an
+    archivist erases it, so nothing of it counts. `orphans`: entries without their predecessor exist."""
 
     entries: Sequence[Accepted] = ()
     reason: str = ""
@@ -85,11 +81,11 @@ class WholeRun:
 
 
 Expect = Callable[[Batch, Sequence[Entry]], None]
-"""Reads the rows of a batch's entries at once, before it is known which of them count: a query for each costs more."""
+"""Reads the rows of a batch's entries at once, before they are accepted: one query for each would cost more."""
 
 
 Beside = Callable[[Batch, Record, int], None]
-"""Applies a record of another topic, of a platform with so many partitions."""
+"""Applies a record of another topic; the number is that of the platform's partitions."""
 
 
 class WholeRuns(Protocol):
@@ -99,11 +95,11 @@ class WholeRuns(Protocol):
     def partitions(self) -> int: ...
 
     def home(self, run: RunId) -> int:
-        """Return the partition of a run: what lies in others under its name is none of its history."""
+        """Return the partition of a run; records under its name elsewhere are not part of its history."""
         ...
 
     def read(self, runs: Collection[RunId], ends: Mapping[int, int]) -> Mapping[RunId, WholeRun]:
-        """Return the runs as of these offsets by partition of the run log. A run of which nothing is left is absent."""
+        """Return runs as of these offsets by partition of the run log. A run without any record is absent."""
         ...
 
 
@@ -125,7 +121,7 @@ class RunHead(NamedTuple):
 
 
 LONGEST_APPLY_S = 1.0
-"""Time that the code of a projection may take for a batch: others wait meanwhile."""
+"""Time for a projection's code per batch, during which others wait."""
 MOST_RUN = 255
 """Characters of the id of a run at most."""
 _NEW = RunHead(Head(), "", marked=0, reason="")
@@ -133,11 +129,9 @@ _NEW = RunHead(Head(), "", marked=0, reason="")
 
 @dataclass
 class Projector:
-    """Applies batches of records to the tables of one generation of a projection.
-
-    `notes_replaced`: a note names the runs whose rows a batch removes, for whoever has to pass that on.
-    `counts` are of records `accepted` and `void`, of `events`, and of runs `erased` and read whole (`repaired`).
-    """
+    """Applies batches of records to the tables of one generation of a projection. `notes_replaced`: a note names the
+    runs whose rows a batch removes, for publishers. `counts` are of records `accepted` and `void`, of `events`, and of
+    runs `erased` and read whole (`repaired`)."""
 
     projection: Projection
     store: ViewStore
@@ -161,17 +155,15 @@ class Projector:
 
     @staticmethod
     def tables_of(projection: Projection) -> tuple[ViewTable, ...]:
-        """Return all tables of a generation: those of the projection, and what it needs to go on."""
+        """Return all tables of a generation: those of the projection, heads, calls and shares."""
         return (HEADS, CALLS, *projection.tables, *(shares_of(table) for table in projection.tables if table.sums))
 
     def apply(
         self, records: Sequence[Record], moves: Mapping[Place, tuple[int, int]], notes: Mapping[str, str] | None = None
     ) -> ViewChanges:
-        """Apply records of `run-log` and `run-snapshot` in order, and commit them with `moves` and `notes`.
-
-        **Raises** ProjectionError, with nothing committed, when the projection's own code raises; ConflictError when
-        another process has moved the position.
-        """
+        """Apply records of `run-log` and `run-snapshot` in order, and commit them with `moves` and `notes`. **Raises**
+        ProjectionError, with nothing committed, when the projection's code raises; ConflictError when another process
+        has moved the position."""
         self._took_s = 0.0
         with _uncollected():
             changes = self._changes(records, moves)
@@ -218,7 +210,7 @@ class Projector:
         return batch
 
     def _besides(self, batch: Batch, run: RunId, record: Record) -> None:
-        """A record of another topic than the run log. Of a run that is erased nothing counts."""
+        """Apply a record of another topic; those of erased runs are ignored."""
         if record.topic in (RUN_SNAPSHOT, APPROVAL_VOTED) and record.partition != self.histories.home(run):
             return
         batch.enter(run)
@@ -269,7 +261,7 @@ class Projector:
             ) from error
 
     def _apply(self, batch: Batch, accepted: Accepted) -> None:
-        """Call a projection of a user with the events that it asks for."""
+        """Call a user's projection with the events that it subscribes to."""
         entry, begun = accepted.entry, time.monotonic()
         for seq, event in enumerate(entry.events, start=entry.seq):
             self._seq = seq
@@ -290,7 +282,7 @@ class Projector:
             raise UsageError(f"it has taken {self._took_s:.1f} s for a batch, and {LONGEST_APPLY_S:g} s is the most")
 
     def _bury(self, batch: Batch, record: Record, head: RunHead, aside: dict[RunId, None]) -> None:
-        """A tombstone. That of the head says that the run is erased; any other that a loser is gone, or follows it."""
+        """Apply a tombstone: that of the head erases the run; any other removes a loser, or follows the head's."""
         parts = parse_log_key(record.key)
         if parts is None or parts[2] != head.last.id:
             self.counts["void"] += 1
@@ -306,7 +298,7 @@ class Projector:
         self.counts["erased"] += 1
 
     def _mark(self, batch: Batch, record: Record, aside: dict[RunId, None]) -> None:
-        """A marker comes before the first tombstone of a run, and stays until nothing of it lies in any topic."""
+        """Apply a marker: it precedes the first tombstone of a run, and stays until no topic has records of it."""
         head = self._head(batch)
         if record.value is not None:
             marker = read_marker(batch.run, record.value)
@@ -355,10 +347,8 @@ class Projector:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Keep the garbage collector away from a batch: all of it is alive to its end, and looked at in vain.
-
-    That takes a third of the time with Python's defaults, and a tenth with the settings of a service.
-    """
+    """Pause the garbage collector during a batch, whose objects all live to its end. Collection would take a third of
+    the time with Python's defaults, and a tenth with the settings of a service."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -372,7 +362,7 @@ _Found = LogRecord | Unreadable | str
 
 
 def _read(record: Record) -> tuple[RunId, _Found]:
-    """The run that a record is of, empty for none, and what it is."""
+    """The run of a record, empty for none, and the record's kind."""
     if record.topic != RUN_LOG:
         run = erased_run(record.key) if record.topic == RUN_SNAPSHOT else None
         return (run, "marker") if run else _run_beside(record)
@@ -386,7 +376,7 @@ def _read(record: Record) -> tuple[RunId, _Found]:
 
 
 def _run_beside(record: Record) -> tuple[RunId, str]:
-    """The run of a record beside the run log, empty if it is of none; and that it makes rows, if it may."""
+    """Run of a record beside the run log, empty for none, and its kind."""
     if record.topic == RUN_SNAPSHOT:
         run = held_run(record.key)
         return run or RunId(""), "beside" if run else ""
@@ -394,7 +384,7 @@ def _run_beside(record: Record) -> tuple[RunId, str]:
 
 
 def _counts(head: RunHead, entry: Entry) -> bool:
-    """True if an entry extends a run, which a failed one does by a retry alone."""
+    """True if an entry extends a run; only a retry extends a failed one."""
     if head.status in _ENDS.values():
         return reopens(head.last, head.status, entry)  # type: ignore[arg-type]
     return chain.extends(head.last, entry)

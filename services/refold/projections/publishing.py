@@ -1,8 +1,8 @@
-"""Rows of runs on their way into `run-view`: after the transaction that has changed them, at least once.
+"""Publishes changed rows of runs to `run-view`, at least once, after the transaction that changed them.
 
-What is written is read from the database, and read again once Kafka has it: whoever has lost the lock meanwhile writes
-the newer row after its old one. A note of the view says up to where of the run log rows were written; it moves later
-than the rows, so what a crash has left unwritten is written at the next start.
+Rows are read from the database, and again after Kafka has acknowledged them: a process that lost the lock meanwhile
+then overwrites its stale row. A note in the view has the position of published rows; it moves after them, so the next
+start writes all rows that a crash left unwritten.
 """
 
 from __future__ import annotations
@@ -29,21 +29,19 @@ PUBLISHED, REPLACED = "published", "replaced"
 """Notes: positions up to which rows are written; runs whose rows went in the last batch that removed some."""
 MANY_RUNS = 500
 NOTED_EACH = 50
-"""Batches after which the position is noted. A start writes what these have changed once more."""
+"""Batches between two notes of the position; a start publishes their rows once more."""
 
 
 class RunRows:
-    """See the module. `store` is the generation in use; `in_use` opens the one that is by then, if it was dropped.
-
-    **Raises** UnreachableError and ConflictError: begin again with another one.
-    """
+    """Publisher of rows. `store` is the generation in use; `in_use` opens its successor after it was dropped.
+    **Raises** UnreachableError and ConflictError: begin again with another one."""
 
     def __init__(self, store: ViewStore, send: SendRows, in_use: Callable[[], ViewReader] | None = None) -> None:
         self._store, self._send, self._in_use = store, send, in_use or (lambda: store)
         self._batches = 0
 
     def begin(self) -> None:
-        """Write what may not have been written: all rows where nothing is known of that."""
+        """Publish rows that may be unpublished: all rows, if no position is noted."""
         notes = self._store.notes()
         known = json.loads(notes.get(PUBLISHED, "null"))
         runs = (RunId(str(row[0])) for row in self._store.scan(RUNS)) if known is None else self._since(known)
@@ -77,7 +75,7 @@ class RunRows:
     def _rows(self, keys: Collection[tuple[RunId]]) -> dict[RunId, ViewRow | None]:
         try:
             found = self._store.rows(RUNS, keys)
-        except ConflictError:  # this process has stood still, and what it has just written may be an old row
+        except ConflictError:  # this process has paused, and its last row may be stale
             found = self._in_use().rows(RUNS, keys)
         return {key[0]: found.get(key) for key in keys}
 

@@ -1,4 +1,4 @@
-"""Runs as a view has them: folded from the rows of their entries, in milliseconds, whatever the log holds."""
+"""Runs of a view, folded from its rows of entries in milliseconds, whatever the size of the log."""
 
 from __future__ import annotations
 
@@ -19,21 +19,19 @@ from refold.views.history import JudgedRecord, Run, extend, fold_to
 
 
 class ViewedRuns:
-    """See the module. `store` is the generation in use of the shipped projection."""
+    """Runs of a view. `store` is the generation in use of the shipped projection."""
 
     def __init__(self, store: ViewReader) -> None:
         self._store = store
 
     def find(self, run: str, until: int = 0) -> Run | None:
-        """Return a run up to the event with the number `until`, 0 for all; None if only the log can tell, or nothing.
-
-        Records that do not count are in the log alone, and so is why the code of a run is not run.
-        """
+        """Return a run up to the event `until`, 0 for all; None if the view has no complete history of it. Void
+        records, and reasons of stalls, are only in the log."""
         points = self.points(run, [until or sys.maxsize])
         return points[0] if points else None
 
     def points(self, run: str, seqs: Collection[int]) -> list[Run]:
-        """Return a run up to each of these events, folded once; none where `find` returns none."""
+        """Return a run as of each of these events, folded once; none if `find` returns none."""
         wanted = run_id(run)
         head = self._store.rows(HEADS, [(wanted,)]).get((wanted,))
         if head is None or head[HEADS.places["reason"]] or not head[HEADS.places["seq"]]:
@@ -49,10 +47,8 @@ class ViewedRuns:
         return found if known and whole else []
 
     def again(self, known: Run) -> Run | None:
-        """Return a run that was read before, with what has come since then; None if that does not follow from it.
-
-        The id of an entry is a digest of all before it, so that an equal head is an equal history.
-        """
+        """Return a known run with its entries since; None if they do not continue it. An entry's id is a digest of all
+        before it, so equal heads mean equal histories."""
         name, seq = known.state.run_id, known.state.head.seq
         head = self._store.rows(HEADS, [(name,)]).get((name,))
         if head is None or head[HEADS.places["reason"]]:
@@ -70,7 +66,7 @@ class ViewedRuns:
         return found if entry == found.state.head.id else None
 
     def gone(self, run: RunId) -> GoneError | None:
-        """Return the error of a run that was erased, until nothing of it lies in any topic; None for any other."""
+        """Return the error of an erased run, until no topic has records of it; None for any other."""
         head = self._store.rows(HEADS, [(run,)]).get((run,))
         if (
             head is None
@@ -87,7 +83,7 @@ class ViewedRuns:
         return int(rows[0][ENTRIES.places["last_seq"]]) if rows else 0
 
     def family(self, run: Run) -> list[Run]:
-        """Return the runs below one, each behind the one that has started it."""
+        """Return the descendants of a run, each after its parent."""
         found: list[Run] = []
         for name in children_of(run):
             if (child := self.find(name)) is not None:
@@ -102,7 +98,7 @@ def runs_with(labels: Iterable[tuple[str, str]], session: str) -> tuple[RunsWith
 
 
 def _chained(rows: Iterable[ViewRow], head: EntryId = NO_ENTRY) -> Iterator[tuple[JudgedRecord, Entry]]:
-    """Iterate over the entries of a run. **Raises** FoldError for one that does not follow from the one before."""
+    """Iterate over the entries of a run. **Raises** FoldError for one that does not follow its predecessor."""
     for judged, entry in map(entry_of, rows):
         if entry.prev != head:
             raise FoldError(f"an entry of run {entry.run_id} does not follow from the one before in the views")

@@ -1,7 +1,4 @@
-"""Keeps projections up to date: the generation in use, and the one that is being built beside it.
-
-One process writes the views of a database. Others wait for its lock.
-"""
+"""Updates projections: the generations in use and being built. One process per database; others wait for its lock."""
 
 from __future__ import annotations
 
@@ -28,10 +25,10 @@ from refold.sdk.projection import Projection
 _log = structlog.get_logger()
 
 REFRESH_S = 1.0
-"""Interval at which a projection looks for a generation that somebody else has made, and for the end of the log."""
+"""Interval of looks for generations made by other processes, and for the end of the log."""
 PACE_S = 0.1
-"""How far commits are apart at least once a projection has caught up: a transaction costs as much as a hundred records.
-What comes alone is not held up; in a steady stream readers see it so much later."""
+"""Least time between commits of a projection that has caught up: a transaction costs as much as a hundred records. A
+single record is not delayed; in a steady stream readers see it so much later."""
 BACKOFF_S = (0.5, 10.0)
 """After an error of Kafka or the database: the first wait and the longest."""
 
@@ -48,12 +45,12 @@ def priced(own: Mapping[str, Price] | None = None) -> tuple[PriceOf, str]:
 
 
 def shipped(own: Mapping[str, Price] | None = None) -> tuple[Projection, ...]:
-    """Return the projections that Refold brings along. `own` are prices of an app, which go before `genai-prices`."""
+    """Return the shipped projections. `own` are prices of an app, which override `genai-prices`."""
     return (Shipped(*priced(own)),)
 
 
 class BuildProgress(NamedTuple):
-    """Progress of a generation. `lag` is in offsets, `of` what there is to read in all."""
+    """Progress of a generation, in offsets: `lag` is left of the total `of`."""
 
     generation: int
     lag: int
@@ -61,7 +58,7 @@ class BuildProgress(NamedTuple):
 
 
 class KeptProjection:
-    """A projection in its database. `stopped` is why it stands still, until somebody makes another generation."""
+    """A projection in its database. `stopped` is the reason of a halt, which lasts until a generation is added."""
 
     def __init__(
         self,
@@ -86,7 +83,7 @@ class KeptProjection:
         return self.projection.name
 
     def turn(self, timeout_s: float) -> int:
-        """Apply what has come; return how many records. Errors of Kafka and the database are waited out."""
+        """Apply new records; return their number. Errors of Kafka and the database are waited out."""
         if self._clock() < self._until:
             time.sleep(timeout_s)
             return 0
@@ -112,7 +109,7 @@ class KeptProjection:
 
     @property
     def serves(self) -> bool:
-        """True if a generation is in use, and goes on."""
+        """True if a generation is in use, and not halted."""
         return self._serving is not None and not self.stopped
 
     def close(self) -> None:
@@ -132,7 +129,7 @@ class KeptProjection:
                     follower.store.commit(ViewChanges((), notes={"stopped": reason}))
 
     def _restarts(self) -> bool:
-        """True once there is a generation that was made after this one stopped: `refold projection rebuild` does."""
+        """True once a generation is newer than the stopped one: `refold projection rebuild` makes one."""
         if self._clock() - self._looked < REFRESH_S:
             return False
         self._looked = self._clock()
@@ -156,7 +153,7 @@ class KeptProjection:
         return count
 
     def _serve(self, work: Callable[[Follower], int | None]) -> int | None:
-        """Have the generation in use go on. If it cannot in this log, it stands still while another is being built."""
+        """Advance the generation in use. If this log does not fit it, it halts while another is built."""
         if self._serving is None:
             return None
         try:
@@ -174,7 +171,7 @@ class KeptProjection:
         self._serving = None
 
     def _look(self) -> None:
-        """Open the generations that there are, and make one if there is none of this version."""
+        """Open the existing generations; make one if none has this version."""
         if not self._database.lock(self.name):
             raise ConflictError(f"another process keeps the views of {self.name} up to date")
         serving, building = self._tidied()
@@ -200,11 +197,8 @@ class KeptProjection:
         self._looked = self._clock()
 
     def _tidied(self) -> tuple[int, int]:
-        """The generations in use and being built; 0: none. Drops others.
-
-        One that was replaced is left where the process died before it was dropped. What was built of another version
-        cannot go on: its tables are others.
-        """
+        """Numbers of the generations in use and being built, 0 for none. Drops all others. A crash can leave a replaced
+        one undropped. A build of another version cannot go on: its tables differ."""
         there = self._database.generations(self.name)
         self._newest = max(there, default=0)
         serving = next((number for number, state in there.items() if state == "serving"), 0)
@@ -227,7 +221,7 @@ class KeptProjection:
 
     def _open(self, number: int, send: SendRows | None = None) -> Follower:
         store = self._database.store(self.name, number)
-        if store.notes().get("stopped"):  # its code may be another by now
+        if store.notes().get("stopped"):  # its code may have changed
             store.commit(ViewChanges((), notes={"stopped": ""}))
         rows = RunRows(store, send, self._in_use) if send else None
         return Follower(self.projection, store, self._source, clock=self._clock, rows=rows)
@@ -236,7 +230,7 @@ class KeptProjection:
         return self._database.store(self.name, serving(self._database, self.name))
 
     def _switch(self, building: Follower) -> None:
-        """Put a generation in use that has caught up. What erased runs have added to sums goes with it."""
+        """Put a caught-up generation in use. The parts of erased runs in sums are carried over."""
         if (serving := self._serving) is not None:
             there = {place: max(at, serving.positions.get(place, 0)) for place, at in building.positions.items()}
             self._serve(lambda each: each.reach(there))
@@ -255,21 +249,19 @@ class KeptProjection:
             self._database.drop(self.name, old)
 
     def _gone(self, old: int, store: ViewReader) -> list[str]:
-        """Runs that were written and are no more: a generation that stood still has not seen them erased."""
+        """Published runs that no longer exist: a halted generation has missed their erasure."""
         gone = {str(row[0]) for row in self._database.store(self.name, old).scan(RUN_IDS)}
         return sorted(gone.difference(str(row[0]) for row in store.scan(RUN_IDS)))
 
 
 def made_by(projection: Projection) -> dict[str, str]:
-    """Return the notes of a generation that name what its rows were made by."""
+    """Return the notes of a generation with the version and inputs of its rows."""
     return {"version": str(projection.version), "inputs": projection.inputs}
 
 
 def carried(projection: Projection, serving: Follower, building: Follower) -> ViewChanges:
-    """What erased runs have added, taken over from the generation in use. Both are at the same position.
-
-    Applied twice it leads to the same sums, and at any other position to none: another process may have gone on.
-    """
+    """Parts of erased runs in sums, from the generation in use. Both are at the same position. Idempotent at that
+    position, and without effect at another: a second process may have gone on."""
     changes = ViewChanges(projection.tables, moves={place: (at, at) for place, at in building.positions.items() if at})
     for table in projection.tables:
         if table.sums:
@@ -283,7 +275,7 @@ def carried(projection: Projection, serving: Follower, building: Follower) -> Vi
 
 
 class Difference(NamedTuple):
-    """A row that the view has and the log does not lead to, or the other way round. One of both is None."""
+    """A row that the view has and the log does not lead to, or vice versa; the missing one is None."""
 
     table: str
     key: tuple[Scalar, ...]
@@ -312,11 +304,8 @@ def verify(
     source: LogSource,
     progress: Callable[[BuildProgress], object] = lambda _: None,
 ) -> Comparison:
-    """Fold the log again beside a view that goes on, up to where it was, and compare all rows.
-
-    What erased runs have added to sums is in no log any more, and is not compared. **Raises** NotFoundError;
-    ConflictError where the rows were made by another version, or with other prices.
-    """
+    """Fold the log again up to the position of a live view, and compare all rows. Parts of erased runs in sums are not
+    compared: no log has them. **Raises** NotFoundError; ConflictError for rows of another version or other prices."""
     number = serving(database, projection.name)
     with database.store(projection.name, number).snapshot() as view:
         _check_made(projection, view)
@@ -365,7 +354,7 @@ def _digest(table: ViewTable, store: ViewReader, starts: Mapping[Place, int]) ->
 def _comparable(
     table: ViewTable, store: ViewReader, starts: Mapping[Place, int], *, in_order: bool = True
 ) -> Iterator[ViewRow]:
-    """The rows that the log still leads to, which `starts` there."""
+    """Rows that follow from the log, which begins at `starts`."""
     rows = store.scan(table, in_order=in_order)
     if table.fading:
         topic, partition, offset = (table.places[name] for name in table.fading)
@@ -376,7 +365,7 @@ def _comparable(
 def _differences(
     table: ViewTable, stores: tuple[ViewReader, ViewReader], starts: Mapping[Place, int]
 ) -> Iterator[Difference]:
-    """The rows of a table that differ, both being in order of their keys. Sums that are all 0 are none."""
+    """Differing rows of a table, in order of keys. Sums of 0 equal missing ones."""
     sides = [iter(_there(table, store, starts)) for store in stores]
     left, right = (next(side, None) for side in sides)
     while left is not None or right is not None:
@@ -394,16 +383,14 @@ def _there(table: ViewTable, store: ViewReader, starts: Mapping[Place, int]) -> 
 
 
 MANY_RECORDS = 1_000
-"""Records after which memory is given back when there is nothing more to read: a rebuild leaves 30 MiB behind."""
+"""Records after which an idle process returns memory: a rebuild leaves 30 MiB."""
 
 
 def keep_all(
     slots: Collection[KeptProjection], stop: Callable[[], bool], stand: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Keep projections up to date until told to stop. One that stands still holds up no other.
-
-    `stand` is called each time with what stands still or is behind.
-    """
+    """Update projections until `stop`. A halted one does not delay the others. `stand` is called in each round with the
+    projections that are halted or behind."""
     read = MANY_RECORDS
     while not stop():
         busy = sum(slot.turn(0.0) for slot in slots)

@@ -1,4 +1,4 @@
-"""Progress of projections, as their database and the log say, whoever keeps them up to date."""
+"""Progress of projections, by their database and the log, whichever process updates them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAMPLE_S = 1.0
 
 
 def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) -> ProjectionInfo:
-    """Return how far a projection is. Takes a second where it is behind, to see its rate. **Raises** NotFoundError."""
+    """Return the progress of a projection. If it is behind, a second passes to measure it. **Raises** NotFoundError."""
     found = database.generations(name)
     if not found:
         there = ", ".join(database.projections()) or "none yet"
@@ -88,7 +88,7 @@ _CALLS = {"doubts": "doubt", "held": "held"}
 def stands_still(
     notes: Mapping[str, str], positions: Mapping[Place, int], log: str, bounds: Mapping[Place, tuple[int, int]]
 ) -> str:
-    """Return why a generation with these notes and positions reads no further, or nothing."""
+    """Return the reason why a generation with these notes and positions is halted, or empty."""
     return notes.get("stopped", "") or misplaced(notes, positions, log, bounds)
 
 

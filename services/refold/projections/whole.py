@@ -1,4 +1,4 @@
-"""Reads runs whole from the run log, by the fold that all readers share."""
+"""Reads whole runs from the run log, by the fold shared by all readers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _home = lru_cache(1 << 14)(home)  # the hash takes as long as the rest of a reco
 
 
 class LoggedRuns:
-    """See `WholeRuns`. Costs a scan of the homes of the runs; records of other runs cost a look at their keys."""
+    """Whole runs from the log. Scans the homes of the runs; records of other runs cost a look at their keys."""
 
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader

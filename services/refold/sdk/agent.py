@@ -24,19 +24,18 @@ PARKED_BYTES = 180_000
 
 
 INSTRUMENTED = "instrumented"
-"""The entry of a manifest that says that the agent's framework makes spans of model calls itself."""
+"""Entry of a manifest: the agent's framework makes spans of model calls itself."""
 
 
 class AgentDef:
     """A decorated agent: `async def deploy(ctx, service: str, version: str) -> Report`.
 
     The parameters after the context come from the run's input, an object, by name; `null` stands for `{}`. An agent
-    with exactly one such parameter, and that a pydantic model, takes the whole input as this model.
-    `retention` is how long its runs stay in the topics after their end, where it is not the platform's setting.
-    `budget` is what a run of it may take, with all that it waits for; who starts one may make that smaller.
-    `definition` has the parts of an agent that are no code, by name: model and prompt, where a framework has them.
-    `version` is what runs that begin with this code say of it; without one it is a digest of the code. What the code
-    stands on is added to it, `2+py3.12+anyio4.12`: Python, anyio and frameworks that its module imports.
+    with exactly one such parameter, and that a pydantic model, takes the whole input as this model. `retention` is how
+    long its runs stay in the topics after their end, instead of the platform's setting. `budget` limits a run with the
+    runs that it waits for; a request may make it smaller. `definition` has the parts of an agent that are no code, by
+    name: model and prompt, if a framework has them. `version` names this code in its runs; by default it is a digest of
+    the code. Its foundation is added to it, `2+py3.12+anyio4.12`: Python, anyio and frameworks that its module imports.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class AgentDef:
         self._read(text)
 
     def input_json(self, given: Any) -> str:
-        """An input as canonical JSON, with what is given and no more. **Raises** UsageError, as `validate_input`."""
+        """An input as canonical JSON, without defaults. **Raises** UsageError, as `validate_input`."""
         try:
             text = canonical.dumps(given)
         except MalformedError:
@@ -103,9 +102,9 @@ class AgentDef:
         return not self._shape.form.plain and self._shape.means(text, other)
 
     def completed(self, text: str) -> str:
-        """An input with all that reading it would draw, as of a clock; nothing where each reading gives the same.
+        """An input with its drawn defaults filled in, as of a clock; empty if each reading gives the same.
 
-        **Raises** UsageError: it does not fit, or reading the complete form would draw again.
+        **Raises** UsageError if it does not fit, or if reading the complete form would draw again.
         """
         text = "{}" if text == "null" else text
         try:
@@ -118,7 +117,7 @@ class AgentDef:
 
     def open(self, input_json: str, context: Context) -> Coroutine[Any, Any, Any]:
         """The agent's coroutine, not begun yet. **Raises** UsageError when the input does not fit."""
-        _ = self.code  # the code is scanned again: what it uses may have been defined after it
+        _ = self.code  # scan again: its helpers may have been defined after it
         made: Coroutine[Any, Any, Any] = self.function(context, **self._read(input_json))
         return made
 
@@ -136,7 +135,7 @@ class AgentDef:
 
     @cached_property
     def version(self) -> str:
-        """Name of this version, else its `code`; and what it stands on."""
+        """The declared version, or else `code`, and the foundation."""
         return "+".join((self.declared or self.code, *self.foundation))
 
     @cached_property
@@ -150,7 +149,7 @@ class AgentDef:
         return PARKED_BYTES if any(name.startswith("pydantic_ai") for name in self.foundation) else 0
 
     def needs(self, version: str) -> str:
-        """Requirements of a run that began with this version, in words; nothing if it may go on."""
+        """Requirements of a run that began with this version, in words; empty if it can continue here."""
         if version == self.version:
             return ""
         here = spoken(self.version)[1]
@@ -159,7 +158,7 @@ class AgentDef:
 
     @cached_property
     def code(self) -> str:
-        """A name for the agent's code, and that of the functions of its module that it uses."""
+        """Digest of the agent's code and of the functions of its module that it uses."""
         return code_version(self._functions)
 
     @cached_property

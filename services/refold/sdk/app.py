@@ -40,7 +40,7 @@ T = TypeVar("T")
 P = TypeVar("P", bound=type[Projection])
 
 ADAPTERS = "refold.agents"
-"""The group of entry points of packages that make agents of a framework durable, each named after the framework."""
+"""Group of entry points of packages with adapters for agents of a framework, each named after the framework."""
 
 _DIGEST = re.compile(r"[0-9a-f]{16}")
 """Version of an agent that declares none."""
@@ -50,7 +50,7 @@ MODEL_POOL = "model"
 
 
 def _adapter(agent: object) -> Callable[[App, Any], object] | None:
-    """What makes an agent of a framework durable, by the entry points of installed packages; None for a function."""
+    """Adapter for an agent of a framework, by the entry points of installed packages; None for a function."""
     framework = type(agent).__module__.partition(".")[0]
     found = () if callable(agent) else entry_points(group=ADAPTERS, name=framework)
     return next((cast("Callable[[App, Any], object]", point.load()) for point in found), None)
@@ -73,12 +73,11 @@ class AgentOptions(TypedDict, total=False):
 class App:
     """The registry that a planner and its executors share.
 
-    `agents` are those that new runs get. `version` is what runs say of the app that they began in; without one it is a
-    digest of the code of its agents and tools. `plan=True` adds the agent `plan`: whoever may start runs may then call
-    every tool with any arguments. `secrets` gives executors the value of a `Secret` by its name. `redact` is handed
-    what a tool's exception says, up to 20,000 characters, and returns what the log may have of it. `prices` are those
-    of models, by `provider:name`, that `genai-prices` does not know, or knows otherwise. `limits` are what all runs may
-    take in a day or a month.
+    `agents` are those of new runs. `version` is recorded in runs that begin in this app; by default it is a digest of
+    the code of its agents and tools. `plan=True` adds the agent `plan`: anyone who may start runs may then call every
+    tool with any arguments. `secrets` gives executors the value of a `Secret` by its name. `redact` gets the text of a
+    tool's exception, up to 20,000 characters, and returns the text for the log. `prices` are those of models, by
+    `provider:name`, that `genai-prices` lacks or has otherwise. `limits` bound all runs of a day or a month.
 
     **Example**
 
@@ -118,7 +117,7 @@ class App:
     def load(target: str) -> App:
         """The app at `package.module:app` or `path/file.py:app`; without `:app`, the only one there is.
 
-        **Raises** UsageError, saying what was looked for and found.
+        **Raises** UsageError with the places searched and the apps found.
         """
         return loading.load(target, App)
 
@@ -156,7 +155,7 @@ class App:
         return projection
 
     def include(self, source: ToolSource) -> None:
-        """Takes the tools of a source into the app: `app.include(MCPServer("files", command=["files-server"]))`.
+        """Adds the tools of a source to the app: `app.include(MCPServer("files", command=["files-server"]))`.
 
         **Raises** UsageError when the app has a tool of such a name.
         """
@@ -235,10 +234,10 @@ class App:
         return {spoken(each.version)[0]: each for each in (*self._older.get(name, ()), *([newest] if newest else ()))}
 
     def agent_of(self, name: str, version: str) -> AgentDef | None:
-        """Agent of the version that a run began with; None where that is not registered.
+        """Agent of the version that a run began with; None if that is not registered.
 
-        A version that nobody declared is a digest of code: code without a version of its own takes such a run, and its
-        history judges whether it agrees.
+        An undeclared version is a digest of code: code without a declared version takes such a run, and a comparison
+        with its history decides whether they agree.
         """
         newest = self.agents.get(name)
         if newest is None or not version or newest.version == version:
@@ -250,7 +249,7 @@ class App:
         return newest if not newest.declared and _DIGEST.fullmatch(called) else None
 
     def manifest(self, name: str, version: str = "") -> dict[str, str]:
-        """Manifest of a run: names and values: digests of code and tools, and what that stands on."""
+        """Manifest of a run, by name: digests of code and tools, and their foundation."""
         agent = self.versions(name).get(version) or self.agents[name]
         facts = " ".join(f"{tool}:{self.tools[tool].facts.schema}" for tool in sorted(self.tools))
         tools = blake2b(facts.encode(), digest_size=8).hexdigest()
@@ -267,7 +266,7 @@ class App:
 
     @property
     def meters(self) -> bool:
-        """True if models are called here, and so somebody has to know what that costs."""
+        """True if models are called here, so that their prices matter."""
         return any(tool.pool == MODEL_POOL for tool in self.tools.values())
 
     def _keep(self, known: AgentDef, found: AgentDef) -> None:
@@ -281,10 +280,10 @@ class App:
         older.append(known)
 
     def on(self, event: str, *, match: str = "") -> Callable[[F], F]:
-        """Has an agent run, by itself, whenever another tells of this event: `@app.on("order.paid")`.
+        """Runs an agent whenever another agent publishes this event: `@app.on("order.paid")`.
 
         Its input is the data of the event. `match` is a condition in CEL over `data` and `event`, as in
-        `match="data.amount > 100"`; where that has no value for what was told, it does not match.
+        `match="data.amount > 100"`; without a value for the event it does not match.
         """
 
         def register(body: F) -> F:
@@ -296,12 +295,12 @@ class App:
         return register
 
     def listeners(self, event: str, data: str) -> list[str]:
-        """The agents that are to be run when somebody tells of an event, in the order of their registration."""
+        """Agents to run for a published event, in the order of their registration."""
         read = cache(partial(canonical.parse, data))
         return [each.agent for each in self._listeners if each.hears(event, read)]
 
     def find_agent(self, agent: Callable[..., Any] | str) -> AgentDef:
-        """The agent that a function or a name stands for. **Raises** UsageError when the app has none."""
+        """The agent of a function or a name. **Raises** UsageError when the app has none."""
         found = self.agents.get(agent) if isinstance(agent, str) else self._agent_by_function.get(agent)
         if found is None:
             name = agent if isinstance(agent, str) else getattr(agent, "__name__", repr(agent))
@@ -310,7 +309,7 @@ class App:
         return found
 
     def staged(self, doubles: Mapping[str, ToolDef], secrets: Provider) -> App:
-        """The same app for a test, with doubles of some of its tools, and secrets that are none."""
+        """The same app for a test, with doubles of some of its tools, and made-up secrets."""
         stage = App(self.name, secrets=secrets, redact=self.redact, prices=self.prices.own)
         stage.tools = ToolTable({**self.tools, **doubles}, self.tools.sources)
         stage._by_function = {function: stage.tools[tool.name] for function, tool in self._by_function.items()}
@@ -335,11 +334,11 @@ class App:
         return Context(run_id, seed=seed, moment=moment, find=self.find, find_agent=self.find_agent, history=history)
 
     def fit_args(self, tool: str, args: str) -> str:
-        """Arguments of a tool, given as JSON, in canonical form. **Raises** UsageError when it does not take them."""
+        """JSON arguments of a tool, in canonical form. **Raises** UsageError if they do not fit."""
         return self.find(tool).canonical_args(**canonical.parse(args))
 
     def find(self, tool: Callable[..., Any] | str) -> ToolDef:
-        """The tool that a function or a name stands for. **Raises** UsageError when the app has none."""
+        """The tool of a function or a name. **Raises** UsageError when the app has none."""
         found = self.tools.get(tool) if isinstance(tool, str) else self._by_function.get(tool)
         if found is None:
             name = tool if isinstance(tool, str) else getattr(tool, "__name__", repr(tool))

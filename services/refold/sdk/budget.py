@@ -1,4 +1,4 @@
-"""Budgets, as authors write them."""
+"""Budgets and limits as authors write them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ Then = Literal["warn", "ask", "degrade"]
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limit of a run and all that it waits for: beyond it the run fails with `budget_usd`, say.
+    """Limit of a run and the runs that it waits for: beyond it the run fails with `budget_usd`, say.
 
     `usd` is a number of dollars, as a text or a Decimal. Every attempt of every tool is one of `calls`. Beyond the part
-    `soft` of a limit follows what `then` says, once per run: `warn` records `BudgetReached`, and that is all; `ask` has
-    calls wait for an operator (`refold run resolve`), whose word lets this run go on; `degrade` has metered calls fail
-    with the code `degrade`, but for those whose `Reserve` is `cheap`. Of calls with equal arguments `same` are made,
-    and more fail with the code `repeated`.
-    **Raises** UsageError for what is no limit.
+    `soft` of a limit `then` applies, once per run: `warn` only records `BudgetReached`; `ask` has calls wait for an
+    operator (`refold run resolve`), who may let this run go on; `degrade` has metered calls fail with the code
+    `degrade`, except those whose `Reserve` is `cheap`. At most `same` calls with equal arguments are made, and more
+    fail with the code `repeated`. **Raises** UsageError for an invalid limit.
 
     **Example**
 
@@ -69,12 +68,11 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Limit of all runs of a day or a month: beyond it a run fails with `limit_usd`, say.
+    """Limit of all runs of a day or a month, in UTC: beyond it a run fails with `limit_usd`, say.
 
-    It counts the runs of one `agent`, or of all. With a `label` there is such a limit for each value of it: each
-    tenant, or user; runs without the label count for who asked for them. Days and months are those of UTC. For the
-    rest see `Budget`.
-    **Raises** UsageError for what is no limit.
+    It counts the runs of one `agent`, or of all. With a `label` each of its values, a tenant or user, has such a limit;
+    runs without the label count for their requester. For the rest see `Budget`. **Raises** UsageError for an invalid
+    limit.
 
     **Example**
 
@@ -106,7 +104,7 @@ class Limit:
 
 
 def windows_of(limits: Iterable[Limit]) -> tuple[Window, ...]:
-    """The limits of an app, as a planner takes them. **Raises** UsageError when two are about the same."""
+    """Limits of an app, for planners. **Raises** UsageError for two with the same scope."""
     windows = [each.window for each in limits]
     if len({(each.per, each.agent, each.label) for each in windows}) < len(windows):
         raise UsageError("two limits are about the same runs", hint="one has usd=, tokens= and calls=")

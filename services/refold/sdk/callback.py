@@ -1,4 +1,4 @@
-"""Token for somebody outside, so that they can answer: a token, and what waits for the answer."""
+"""Callbacks: a token for an outside system, and the wait for its answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 class Callback(Generic[R]):
-    """A callback that was made: `token` is for whoever shall answer, `await callback` gives what they say."""
+    """A callback: `token` is for the system that answers, `await callback` returns its answer."""
 
     def __init__(self, intent: Answer, token: str) -> None:
         self.name, self.token = intent.name, token
@@ -24,15 +24,15 @@ class Callback(Generic[R]):
         return self._future.__await__()
 
     def cancel(self) -> None:
-        """Gives it up: nobody waits for the answer any more, and the token is of no use."""
+        """Gives it up: the wait ends, and the token becomes invalid."""
         self._future.cancel()
 
     def __repr__(self) -> str:
-        return f"<Callback {self.name}>"  # and not its token: what is printed lands in logs
+        return f"<Callback {self.name}>"  # without its token, which would get into logs
 
 
 def result_reader(schema: Any, name: str) -> tuple[str, Any]:
-    """The JSON Schema of a type as text, and what reads a result of it; of no type, anything is read as plain data."""
+    """JSON Schema of a type as text, and the reader of its results; without a type, results are plain JSON data."""
     if schema is None:
         return "", canonical.parse
     shape = JsonCodec(schema, f"result of callback {name}")

@@ -1,4 +1,4 @@
-"""The context: all that an agent may know and do, and every bit of it the same again when its run is recovered."""
+"""The context: an agent's access to data and effects, all of it equal again when its run is recovered."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from refold.sdk.tool import ToolDef
 MOST_PATCH = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_HISTORY = RunState(RunId(""))
-"""That of a run which has done nothing so far."""
+"""State of a run without steps."""
 
 
 class Context:
-    """First argument of an agent. What it asks of it becomes a step of the run.
+    """First argument of an agent. Its requests become steps of the run.
 
     All else is ordinary asyncio: `asyncio.gather`, `TaskGroup`, `timeout`, `sleep`, queues and locks, and anyio.
     """
@@ -52,7 +52,7 @@ class Context:
         history: RunState = NO_HISTORY,
     ) -> None:
         forked = history.request.forked if history.request else None
-        # What a fork keeps of another run was asked for under the name of that: by it the code goes on.
+        # Steps that a fork keeps of another run were requested under its name: the code continues with it.
         self._names = [*(forked.lineage if forked else ()), run_id]
         self.run_id = self._names[0]
         self.log = AgentLog(moment, {"run_id": run_id})
@@ -114,11 +114,12 @@ class Context:
 
         A coroutine, to be awaited once, or given to `asyncio.create_task`, `gather`, `wait_for`. Cancelled, the call is
         given up and not undone. Naming the tool by a string gives the result as plain JSON data, naming it by its
-        function as its type. The `label` is for who looks on, beside the tool's name, and may change as you like.
-        `reserve` is what each attempt may take of a budget, where the tool does not say it (`cost=`). A tool that has
-        a parameter `label` or `reserve` gets it.
-        **Raises** UsageError at once when there is no such tool or the arguments do not fit; CallFailed when awaited,
-        after the last attempt.
+        function as its type. The `label` is shown beside the tool's name, and may change freely. `reserve` is each
+        attempt's maximum share of a budget, for tools without `cost=`. A tool that has a parameter `label` or `reserve`
+        gets it.
+
+        **Raises** UsageError at once for an unknown tool or arguments that do not fit; CallFailed when awaited, after
+        the last attempt.
         """
         declared = self.find(tool)
         if label != "" and "label" in declared.arguments.names:
@@ -139,7 +140,7 @@ class Context:
         label: str = "",
         reserve: Reserve | None = None,
     ) -> Coroutine[Any, Any, Any]:
-        """As `call`, with the arguments as one mapping: what a model or a user says is no word of `call` there."""
+        """As `call`, with the arguments as one mapping: names chosen by models or users never set options of `call`."""
         declared = self.find(tool)
         if not isinstance(arguments, Mapping) or not all(isinstance(name, str) for name in arguments):
             raise UsageError(f"tool {declared.name}: its arguments are {arguments!r}", hint="give a mapping by name")
@@ -170,9 +171,9 @@ class Context:
     def wait_for(self, name: str, *, match: str = "", timeout: timedelta | None = None) -> Coroutine[Any, Any, Signal]:
         """Waits for a signal of this name: `signal = await ctx.wait_for("shipped", timeout=timedelta(days=7))`.
 
-        One that came before is kept for it, and each is taken by one wait. `match` is CEL over the signal's `data`,
-        `actor` and `signal_id`: `"data.parcel == 'p-1'"`. **Raises** UsageError at once for what is no name or does
-        not compile; TimeoutError when awaited.
+        Earlier signals are kept, and each is taken by one wait. `match` is CEL over the signal's `data`, `actor` and
+        `signal_id`: `"data.parcel == 'p-1'"`. **Raises** UsageError at once for an invalid name or condition;
+        TimeoutError when awaited.
         """
         name = check_name(name)
         if match:
@@ -184,16 +185,17 @@ class Context:
     @overload
     def callback(self, name: str, *, schema: Any = None, timeout: timedelta | None = None) -> Callback[Any]: ...
     def callback(self, name: str, *, schema: Any = None, timeout: timedelta | None = None) -> Callback[Any]:
-        """Makes a token with which somebody outside answers, once: `paid = ctx.callback("paid", schema=Payment)`.
+        """Makes a token for one answer from outside: `paid = ctx.callback("paid", schema=Payment)`.
 
-        Hand `paid.token` to a tool, then `await paid`. No `await` makes it: it is there from now on, until its timeout.
-        A result that does not fit the schema (a type, as of a tool's result) is refused, and the callback waits on.
-        **Raises** UsageError at once for what is no name or type; TimeoutError and CallbackError when awaited.
+        Hand `paid.token` to a tool, then `await paid`. It exists from this call on, without an `await`, until its
+        timeout. A result that does not fit the schema (a type, as of a tool's result) is refused, and the callback
+        waits on. **Raises** UsageError at once for an invalid name or type; TimeoutError and CallbackError when
+        awaited.
         """
         name = check_name(name)
         text, read = result_reader(schema, name)
         self._callbacks += 1
-        # What a retry has left behind nobody answers any more: what is made instead has another token.
+        # Callbacks discarded by a retry get no answers: those in their place have other tokens.
         for life in count():
             number = life * LIFE_CALLBACKS + self._callbacks
             tokens = [callback_token(RunId(name), self._seed, number) for name in self._names]
@@ -209,12 +211,12 @@ class Context:
     def run(
         self, agent: Callable[..., Any] | str, given: Any = None, *, on_parent_end: OnParentEnd = "cancel"
     ) -> Coroutine[Any, Any, Any]:
-        """Has another agent run on this input, and gives its result: `await ctx.run(research, {"topic": "x"})`.
+        """Runs another agent on this input, and returns its result: `await ctx.run(research, {"topic": "x"})`.
 
-        A coroutine, as `call` makes one. Cancelled, or when this run is over, the other is cancelled too, unless it is
-        to be left alone: `on_parent_end="abandon"`. Naming the agent by its function gives the result as its type.
-        **Raises** UsageError at once when there is no such agent or it does not take the input; ChildFailed when
-        awaited, of one that failed or was cancelled.
+        A coroutine, as of `call`. When it is cancelled or this run is over, the child is cancelled too, unless
+        `on_parent_end="abandon"`. Naming the agent by its function gives the result as its type. **Raises** UsageError
+        at once for an unknown agent or an input that does not fit; ChildFailed when awaited, if the child failed or was
+        cancelled.
         """
         found = self.find_agent(agent)
         return loop.step(started(self.run_id, found, given, on_parent_end, typed=not isinstance(agent, str)))
@@ -228,23 +230,23 @@ class Context:
         return loop.running("ctx.start").ask(asked)
 
     def publish(self, event: str, data: Any = None) -> None:
-        """Tells all agents of `@app.on(event)`: each is run by itself, with this data as its input. No `await`.
+        """Publishes an event: each agent with `@app.on(event)` runs with this data as its input. No `await`.
 
         **Raises** UsageError when `event` is no text, or `data` has no JSON form or holds a set.
         """
         loop.running("ctx.publish").tell(published(event, data))
 
     def signal(self, run: str, name: str, data: Any = None) -> None:
-        """Tells another run something that it waits for: `ctx.signal("order-7", "paid", {"euro": 5})`. No `await`.
+        """Sends a signal to another run: `ctx.signal("order-7", "paid", {"euro": 5})`. No `await`.
 
-        It is said once, however often this code is run again, in the name of whoever has asked for this run. One that
-        comes before the wait is kept for it. Whether the run is there, and waits, this one is not told: what nobody
-        takes is a dead letter. **Raises** UsageError for what is no id or name, or `data` without a JSON form.
+        It is sent once, however often this code is run again, in the name of this run's requester. If it comes before
+        the wait, it is kept. This run gets no reply: a signal that no run takes becomes a dead letter. **Raises**
+        UsageError for an invalid id or name, or `data` without a JSON form.
         """
         loop.running("ctx.signal").tell(signalled(run, name, data))
 
     def note(self, kind: str, data: Any = None) -> None:
-        """Records something for those who read the run: a plan, decision, checkpoint or thought. No `await`.
+        """Records a note for readers of the run: a plan, decision, checkpoint or thought. No `await`.
 
         **Raises** UsageError when `kind` is no text, or `data` has no JSON form or holds a set.
         """
@@ -263,14 +265,15 @@ class Context:
         loop.running("ctx.checkpoint").tell(Checkpoint(_said(name, "the name of a checkpoint", LABEL_CHARS)))
 
     def status(self, text: str) -> None:
-        """Says what the run does now, for those who look on. No step: it may change as you like. No `await`."""
+        """Sets the run's status line, for display. No step: it may change freely. No `await`."""
         loop.running("ctx.status").tell(Say(_said(text, "a status", STATUS_CHARS)))
 
     def patched(self, patch: str) -> bool:
         """True if the run takes the new way at a change in its agent's code: `if ctx.patched("ask-twice"): ...`.
 
-        False where the run's history has passed this place without the change, true for all that come here later. The
-        first answer for a name is that of all its places, for ever. No `await`. **Raises** UsageError for no name.
+        False for runs whose history has passed this place without the change, true for all that come here later. The
+        first answer for a name holds at all its places, for ever. No `await`. **Raises** UsageError for an invalid
+        name.
         """
         if not (isinstance(patch, str) and 0 < len(patch) <= MOST_PATCH and patch.isprintable()):
             raise UsageError(f"ctx.patched({patch!r})", hint=f"a change has a name of up to {MOST_PATCH} characters")
@@ -284,12 +287,12 @@ class Context:
         return self._patched[patch]
 
     def now(self) -> datetime:
-        """The time at which whatever the agent waited for last was recorded, in UTC. It stands still until `await`."""
+        """Time of the record that ended the agent's last wait, in UTC. It is constant until `await`."""
         return _EPOCH + timedelta(milliseconds=self._moment.now_ms)
 
     @cached_property
     def random(self) -> Random:
-        """Random numbers that are the same in every replay of this run, and others in every other run."""
+        """Random numbers, equal in every replay of this run, and different in every other run."""
         return Random(f"{self._seed}/random")
 
     def uuid(self) -> UUID:
@@ -298,11 +301,11 @@ class Context:
 
     @property
     def replaying(self) -> bool:
-        """True if the code runs along recorded history. For logs and metrics only: what it decides must not differ."""
+        """True if the code runs along recorded history. For logs and metrics only: decisions must not depend on it."""
         return self._moment.replaying
 
     def __getattr__(self, name: str) -> Any:
-        """**Raises** AttributeError, which for what is gone says what has taken its place."""
+        """**Raises** AttributeError, with the replacement of a removed name."""
         hint = f": {_GONE[name]}" if name in _GONE else ""
         raise AttributeError(f"a context has no {name}{hint}")
 
@@ -325,7 +328,7 @@ _GONE = {
 
 
 def _said(text: str, what: str, most: int) -> str:
-    """Words for people, cut. **Raises** UsageError for what is no text."""
+    """Text for people, cut. **Raises** UsageError for another type."""
     if not isinstance(text, str):
         raise UsageError(f"{what} is {type(text).__name__}", hint="it is a text")
     text = str.__str__(text)  # of an enumeration, say
@@ -348,7 +351,7 @@ class AgentLog:
         return AgentLog(self._moment, {**self._fields, **fields})
 
     def debug(self, event: str, **fields: Any) -> None:
-        """Writes a line for those who debug."""
+        """Writes a log line of level debug."""
         self._write("debug", event, fields)
 
     def info(self, event: str, **fields: Any) -> None:

@@ -1,4 +1,4 @@
-"""The attempt for which a tool's code is run, for tools that know Refold: an executor says it, and nobody else can."""
+"""The current attempt of a tool's code, set by executors, for tools that use Refold."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from refold.core.messages import StreamPart, ToolRequest
 from refold.core.wire import canonical
 
 MOST_PART, MOST_A_SECOND = 16_384, 131_072
-"""Limits of live parts. **Units**: characters of a part, and of parts a second: a fast model says 2,000 in as
-many, and what is beyond is dropped."""
+"""Limits of live parts: characters of a part, and of parts a second; more is dropped. A fast model sends 2,000 a
+second."""
 
 
 class CurrentAttempt:
@@ -35,10 +35,8 @@ class CurrentAttempt:
         return Decision.parse(signature.content_of(token)) if token else None
 
     def tell(self, kind: str, data: Any) -> None:
-        """Tells who looks on, now; no part of the call's result, and lost where it is too much or nobody takes it.
-
-        What is dropped has a number, too: so who reads sees that something is missing.
-        """
+        """Sends a live part to readers; no part of the call's result, and lost if it is too large or unread. Dropped
+        parts have numbers too, so that readers see the gap."""
         if self._live is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""Start of other agents by an agent: their input as JSON, and their end as a value or an error."""
+"""Children of an agent: their input as JSON, and their end as a value or an error."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from refold.sdk.json_codec import json_of
 
 
 class Listener:
-    """An agent that is run when others tell of an `event` of which `match` is true.
-
-    **Raises** UsageError when `match` is no condition over `data` and `event`.
-    """
+    """An agent that runs for published `event`s that satisfy `match`. **Raises** UsageError when `match` is no
+    condition over `data` and `event`."""
 
     def __init__(self, event: str, match: str, agent: str) -> None:
         self.event, self.agent = event, agent
@@ -29,7 +27,7 @@ class Listener:
             raise UsageError(f"the match of event {event!r}: {error.message}", hint=error.hint) from None
 
     def hears(self, event: str, data: Callable[[], Any]) -> bool:
-        """True if it is to be run. Where its condition has no value for what is told, it is not."""
+        """True if the agent runs for the event; false if its condition has no value."""
         if event != self.event:
             return False
         return self._condition is None or self._condition.value({"event": event, "data": data()}) is True
@@ -40,7 +38,7 @@ OF_EVENTS = Language({"event": "string: what the event is called", "data": "dyn:
 
 
 class Callee(Protocol):
-    """An agent as others see it."""
+    """Interface of an agent to its callers."""
 
     name: str
 
@@ -58,11 +56,11 @@ class Callee(Protocol):
 
 
 OnParentEnd = Literal["cancel", "abandon"]
-"""Fate of a run when the one that has started it is over, or gives it up."""
+"""Fate of a child when its parent is over, or gives it up."""
 
 
 def started(run_id: str, agent: Callee, given: Any, on_parent_end: OnParentEnd, *, typed: bool) -> StartRun:
-    """Request for the run of an agent. **Raises** UsageError when the agent does not take this input."""
+    """Request to run an agent. **Raises** UsageError for an input that does not fit."""
     if on_parent_end not in ("cancel", "abandon"):
         raise UsageError(f"on_parent_end={on_parent_end!r}", hint="it is 'cancel' or 'abandon'")
     asked = agent.input_json(given)
@@ -83,14 +81,14 @@ def started(run_id: str, agent: Callee, given: Any, on_parent_end: OnParentEnd, 
 
 
 def published(name: str, data: Any) -> PublishEvent:
-    """Event of an agent. **Raises** UsageError when it has no name, or no JSON form."""
+    """Event to publish. **Raises** UsageError for an invalid name, or without a JSON form."""
     if not isinstance(name, str) or not name:
         raise UsageError(f"ctx.publish({name!r}, ...)", hint="an event is named by a word, and its data is JSON")
     return PublishEvent(name, json_of(data, f"data of event {name!r}"))
 
 
 def signalled(run: str, name: str, data: Any) -> SendSignal:
-    """Signal to another run. **Raises** UsageError when either has no name, or the data no JSON form."""
+    """Signal to another run. **Raises** UsageError for an invalid name or run, or data without a JSON form."""
     try:
         told = run_id(run)
     except MalformedError as error:

@@ -1,8 +1,6 @@
-"""One run's code under way: driven turn by turn to where it waits, and unwound when it is dropped.
-
-The end of an agent is that of `asyncio.run`: what it left running is cancelled and waited for, because its clean-up may
-call tools; then generators are closed in the order of their birth, and only then is the run over.
-"""
+"""Execution of one run's code: driven turn by turn to where it waits, and unwound when it is dropped. It ends as under
+`asyncio.run`: remaining tasks are cancelled and awaited, because their clean-up may call tools; then generators are
+closed in the order of their birth, and only then is the run over."""
 
 from __future__ import annotations
 
@@ -28,30 +26,30 @@ from refold.sdk import patches
 from refold.sdk.loop import RESTING, Loop, StepFuture, Task, Timer, TooBusyError, Waiting
 
 MOST_CALLBACKS = 1_000_000
-"""Callbacks of a turn, which take about a second: what does more without waiting would never give its planner back."""
+"""Callbacks of a turn, about a second; code that does more without a wait would block its planner for ever."""
 
 MOST_READY = 40_000
-"""Callbacks that stand in line, each with a task of 4 KiB perhaps: tasks that make two tasks each take all memory."""
+"""Queued callbacks, each perhaps a task of 4 KiB: tasks that make two tasks each would take all memory."""
 
 MOST_ASKED = 20_000
-"""Steps asked for in one turn. An entry of 2 MiB holds 17,000 calls of the smallest kind."""
+"""Steps requested in one turn. An entry of 2 MiB holds 17,000 calls of the smallest kind."""
 
 UNWIND_ROUNDS = 8
-"""How often code that is dropped is asked to end, before it is ended."""
+"""Attempts to cancel dropped code before it is forced to end."""
 
 UNWIND_CALLBACKS = 250_000
 """Callbacks of such a round, in which every task has to have its turn."""
 
 CROWD = 64
-"""So many generators are held before those that are over are let go."""
+"""Generators held before finished ones are released."""
 
 
 class Execution:
-    """The code of one run. `start` and `settle` return what it asks for; `end` is set when all of it is over.
+    """Code of one run. `start` and `settle` return its requests; `end` is set when all of it is over.
 
-    `unheard` are the tasks that failed and that nobody has awaited, by name. Code that asks `most` times in one turn is
-    over, too. Its steps are numbered, and numbers that retries have `left` behind are passed over. It has to be closed:
-    then its clean-up runs, and what that asks for is not heard. `handed` counts the large values that it has, in bytes.
+    `unheard` are failed tasks that were never awaited, by name. Code with `most` requests in one turn is over, too.
+    Steps are numbered, without the numbers that retries have `left`. It has to be closed: then its clean-up runs, whose
+    requests are dropped. `handed` counts the bytes of its large values.
     """
 
     def __init__(
@@ -92,14 +90,14 @@ class Execution:
 
     @property
     def unheard(self) -> list[tuple[str, BaseException]]:
-        """Failures that nobody has caught, in the order of its making. Complete at the end."""
+        """Failures that were never awaited, in order of their tasks. Complete at the end."""
         failed = [t for t in self._loop.tasks.values() if t is not self._main and t.done() and not t.cancelled()]
         tasks = [(t.get_name(), error) for t in failed if (error := _unheard(t)) is not None]
         return [*self._loop.unheard, *tasks]
 
     @property
     def waits_for_nothing(self) -> str:
-        """The tasks that wait for each other, if nothing that the log could say would ever wake one of them."""
+        """Tasks that wait for each other, if no input could ever wake one of them."""
         if self.end is not None or self._main is None or self._loop.steps.open:
             return ""
         return ", ".join(f"{task.get_name()} ({_place(task)})" for task in self._loop.live())
@@ -122,10 +120,8 @@ class Execution:
         return self._run(waiting, outcome)
 
     def close(self) -> bool:
-        """Drops the code where it stands; its `finally` blocks run, and what they ask for or raise is not heard.
-
-        Returns True if a coroutine ignored that: one that catches every exception around its waits does.
-        """
+        """Drops the code where it stands; its `finally` blocks run, and their requests and errors are dropped. Returns
+        True if a coroutine refused to end: one that catches every exception around its waits does."""
         loop = self._loop
         loop.closing = True
         if self._coroutine is not None and self._main is None:
@@ -140,7 +136,7 @@ class Execution:
                     self._drain()
             except TooBusyError:  # the next round would come no further
                 break
-            except BaseException:  # noqa: BLE001 - what clean-up raises is not heard
+            except BaseException:  # noqa: BLE001 - errors of clean-up are dropped
                 continue
         self._coroutine, self._main, self._closer, self._ending, refused = None, None, None, [], False
         with suppress(BaseException), self._turn():
@@ -150,7 +146,7 @@ class Execution:
                 with suppress(BaseException):
                     self._context.run(generator.aclose().send, None)
         for task in loop.tasks.values():
-            task._log_traceback = False  # it is told, or dropped with the run
+            task._log_traceback = False  # it is in the log, or dropped with the run
         patches.forget(loop.tasks.values())
         self._forget_made()
         loop.ready = RESTING
@@ -159,7 +155,7 @@ class Execution:
         return refused
 
     def _run(self, waiting: Waiting | None = None, outcome: Settled | None = None) -> Wanted:
-        """One turn: an outcome and everything that follows, until all wait."""
+        """One turn: an outcome and everything that follows, until all tasks wait."""
         steps, outside = self._loop.steps, self._enter()
         self._left = MOST_CALLBACKS
         try:
@@ -179,7 +175,7 @@ class Execution:
         return self._number() if steps.asked or steps.given_up else []
 
     def _number(self) -> Wanted:
-        """What the turn has asked for. What was asked for and cancelled within it never becomes a step."""
+        """Requests of the turn, numbered. One that was cancelled within the turn never becomes a step."""
         steps = self._loop.steps
         new: Wanted = [(step, GIVE_UP) for step in sorted(steps.given_up)]
         for asked in steps.asked:
@@ -210,14 +206,12 @@ class Execution:
                 try:
                     handle._run()
                 except (SystemExit, KeyboardInterrupt):
-                    continue  # it has ended its task, and ends no planner: hosting hears of it at the end
+                    continue  # it has ended its task, and must not end the planner; it is reported at the end
         self._left = left
 
     def _wind_up(self, main: Task) -> None:
-        """Once the agent's own coroutine is over, what it left running ends too; until then the run goes on.
-
-        What is left is cancelled, and waited for with all that its clean-up begins; then what that has left, in turn.
-        """
+        """Once the agent's own coroutine is over, end its tasks; until then the run goes on. Tasks are cancelled, and
+        awaited with all that their clean-up begins; then the remaining ones, in turn."""
         while all(task.done() for task in self._ending):
             live = self._loop.live()
             if not live and self._closer is None and self._generators:
@@ -254,8 +248,8 @@ class Execution:
         """Ends a task that does not end when it is cancelled. Returns True if a coroutine of it goes on all the same.
 
         Such a coroutine is destroyed here, on its own loop and as its own task, where its next wait suspends it and
-        that ends it. A garbage collector would find neither: each wait would raise, and code that catches everything
-        goes round for ever.
+        that ends it. Under a garbage collector there would be neither: each wait would raise, and code that catches
+        everything would loop for ever.
         """
         loop, coroutines = self._loop, _chain(task.get_coro())
         asyncio.tasks._enter_task(loop, task)
@@ -284,14 +278,14 @@ class Execution:
             self._leave(outside)
 
     def _hold(self, generator: AsyncGenerator[Any, Any]) -> None:
-        """A generator that is born: when nobody refers to it any more depends on collectors, so it is held."""
+        """Hold a new generator: without a reference, its end would depend on the collector."""
         self._generators.append(generator)
         if len(self._generators) > self._crowd:
             self._generators[:] = [held for held in self._generators if getattr(held, "ag_frame", None)]
             self._crowd = CROWD + 2 * len(self._generators)
 
     def _enter(self) -> _Outside:
-        """From now on this loop runs, whatever runs outside; collectors wait, for they would run `__del__`."""
+        """Make this loop the running one; collectors are paused, since they would run `__del__`."""
         loop, task = _get_running_loop(), None
         if loop is not None and (task := asyncio.current_task(loop)) is not None:
             asyncio.tasks._leave_task(loop, task)
@@ -319,11 +313,11 @@ class Execution:
 _WAITING = StepFuture, Timer
 
 _Outside = tuple[Any, Any, Any, bool, Any]
-"""What ran in this thread before a turn: a loop and its task, hooks, the collector, the code of another run."""
+"""State of this thread before a turn: a loop and its task, hooks, the collector, the code of another run."""
 
 
 def _chain(coroutine: Any) -> list[Any]:
-    """A task's coroutine and those that it awaits, each of them in the one before."""
+    """A task's coroutine and those that it awaits, outermost first."""
     chain = []
     while inspect.iscoroutine(coroutine):
         chain.append(coroutine)
@@ -335,7 +329,7 @@ async def _nothing() -> None: ...
 
 
 def _cancel(tasks: list[Task]) -> None:
-    """Cancels tasks, each once: who waits for another passes it on, and a tree of them would be walked for each."""
+    """Cancel tasks, each once: awaiting tasks pass it on, and a tree of them would be walked for each."""
     before = [task.cancelling() for task in tasks]
     for task, heard in zip(tasks, before, strict=True):
         if task.cancelling() == heard:
@@ -343,7 +337,7 @@ def _cancel(tasks: list[Task]) -> None:
 
 
 def _keep_open(generator: AsyncGenerator[Any, Any]) -> None:
-    """A generator is held until its run is over, so nobody drops one."""
+    """Finalizer that does nothing: generators are held until their run is over."""
 
 
 async def _close_all(generators: list[AsyncGenerator[Any, Any]]) -> None:

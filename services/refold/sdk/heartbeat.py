@@ -1,4 +1,4 @@
-"""Notice to a running tool that nobody wants its result any more."""
+"""Notice to a running tool that its result is no longer needed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ class Cancelled(BaseException):
 
 
 class Heartbeat:
-    """Call it now and then in a long tool: it raises Cancelled once the call is no longer wanted.
-
-    Safe to use from any thread. The lease is kept by the executor, whether a tool calls this or not.
-    """
+    """Call it now and then in a long tool: it raises Cancelled once the call is no longer wanted. Safe to use from any
+    thread. The executor keeps the lease in any case."""
 
     def __init__(self) -> None:
         self.reason = ""
@@ -30,5 +28,5 @@ class Heartbeat:
         return bool(self.reason)
 
     def cancel(self, reason: str) -> None:
-        """For the executor: tells the tool. The first reason stays."""
+        """For the executor: cancel the tool. The first reason stays."""
         self.reason = self.reason or reason or "cancelled"

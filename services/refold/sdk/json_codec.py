@@ -1,4 +1,4 @@
-"""Python values as canonical JSON and back, in the one wire form of their declared type."""
+"""Python values as canonical JSON and back, in one wire form per declared type."""
 
 from __future__ import annotations
 
@@ -34,22 +34,20 @@ _PLAIN: Final = re.compile(
 """Kinds of schemas whose values are JSON data themselves, and arrive as they are."""
 
 _OPAQUE: Final = re.compile("cls|computed_fields|config|default|default_factory|expected|function|members|metadata")
-"""Parts of a schema in which no schema is looked for: a default may be a dict that looks like one."""
+"""Parts of a schema that contain no schemas: a default may be a dict that looks like one."""
 
 _NO_KEYS: Final = re.compile("list|tuple|set|frozenset|dict|model|dataclass|typed-dict|named-tuple|deque")
 _CONSTANT: Final = (list, dict, set, frozenset, tuple)
-"""Factories of defaults that are the same each time."""
+"""Factories of constant defaults."""
 
 _BASE64: Final = "data:;base64,"
 """Begins the text of bytes that are no UTF-8, and of those that begin so themselves."""
 
 
 class WireForm:
-    """`schema` is the wire form of a type. **Raises** UsageError, with the field's name, where there is none.
-
-    `plain`: a value that is JSON data arrives as it is, without a look at it. `ordered`: it takes sequences, and
-    pydantic takes a set for one. `drawn`: reading one text may give other values each time, as of a clock.
-    """
+    """`schema` is the wire form of a type. **Raises** UsageError with the field's name if there is none. `plain`: JSON
+    data arrives unchanged, so values need no check. `ordered`: it takes sequences, for which pydantic accepts sets.
+    `drawn`: reading one text may give other values each time, as of a clock."""
 
     def __init__(self, schema: Any, what: str) -> None:
         self._what = what
@@ -101,14 +99,14 @@ class WireForm:
             self._refuse(path, "an InitVar is not part of the value", "give it a default, or make it a field")
         if node.get("serialization_exclude") and required:
             self._refuse(path, "a field that is excluded is missing when it is read", "give it a default")
-        if node.get("init") is False:  # it is made anew where it is read
+        if node.get("init") is False:  # it is made again by the reader
             node["serialization_exclude"] = True
         node.pop("serialization_alias", None)
         if config.get("validate_by_alias") is not False and (alias := self._alias(node, path, config)):
             node["serialization_alias"] = alias
 
     def _alias(self, node: Node, path: tuple[str, ...], config: Mapping[str, Any]) -> Any:
-        """The name by which a field is read, where that is not its own."""
+        """Alias by which a field is read, if it has one."""
         if not (reads := node.get("validation_alias")):
             return None
         paths = [[reads]] if isinstance(reads, str) else reads if isinstance(reads[0], list) else [reads]
@@ -138,7 +136,7 @@ def _masks(function: Any) -> bool:
 
 
 def _open(value: Any, handler: Any, info: Any) -> Any:
-    if isinstance(info.context, dict):  # has what no type is declared for: it arrives as JSON data
+    if isinstance(info.context, dict):  # ids of parts without a declared type, which arrive as JSON data
         info.context[id(value)] = value
     return handler(value)
 
@@ -173,10 +171,10 @@ _AS_JSON: Final[dict[str, Any]] = {"mode": "json", "by_alias": True, "round_trip
 class JsonCodec:
     """Values of a type annotation as JSON. `what` names them in errors.
 
-    A value is validated once when it is written and once when it is read; `write` skips the first. What arrives is what
-    was sent, or UsageError names the place: the text is read and compared, unless the type is of plain JSON data.
-    `sparse`: `dump` leaves out fields of models that nobody has set, so that they are not set where they arrive.
-    **Raises** UsageError for a type without a JSON form.
+    A value is validated once when it is written and once when it is read; `write` skips the first. A value arrives as
+    it was sent, or UsageError names the place: the text is read and compared, unless the type is of plain JSON data.
+    `sparse`: `dump` leaves out unset fields of models, so that they are unset where they arrive. **Raises** UsageError
+    for a type without a JSON form.
     """
 
     def __init__(self, annotation: Any, what: str, *, sparse: bool = False) -> None:
@@ -187,14 +185,14 @@ class JsonCodec:
         except (PydanticUserError, NameError) as error:
             raise UsageError(f"{what}: the type has no JSON form: {str(error).partition(chr(10))[0]}") from error
         self.form = WireForm(adapter.core_schema, what)
-        # Models have a validator and a serializer of their own, which are not those of the wire form.
+        # Models have their own validator and serializer, which differ from the wire form.
         validator = SchemaValidator(self.form.schema, None, _use_prebuilt=False)
         self._plain = SchemaSerializer(self.form.schema, None, _use_prebuilt=False).to_python
         self._direct = self.form.plain and not self.form.ordered
         self.check, self._check_json = validator.validate_python, validator.validate_json
 
     def dump(self, value: Any) -> str:
-        """The canonical JSON of a value. **Raises** UsageError: it is not of this type, or would arrive as another."""
+        """Canonical JSON of a value. **Raises** UsageError for another type, or a value that would arrive changed."""
         try:
             checked = self.check(value)
             if self._direct:
@@ -218,7 +216,7 @@ class JsonCodec:
             try:
                 return canonical.dumps(checked)
             except MalformedError:
-                pass  # what follows finds the place
+                pass  # the comparison below finds the place
         try:
             return self._compared(checked, sparse)
         except (MemoryError, UsageError):
@@ -229,7 +227,7 @@ class JsonCodec:
             raise UsageError(f"{self.what}: {_raised(error)}") from error
 
     def load(self, text: str, secrets: Secrets | None = None) -> Any:
-        """The value of a JSON text; `secrets` hears of those that it names. **Raises** UsageError: another type."""
+        """Value of a JSON text; `secrets` collects the secrets it names. **Raises** UsageError for another type."""
         try:
             return self._check_json(text, context=secrets)
         except ValidationError as error:
@@ -269,11 +267,11 @@ class JsonCodec:
 
 
 class Arguments:
-    """The parameters of a function as one JSON object by parameter name; defaults are filled in.
+    """Parameters of a function as one JSON object by parameter name; defaults are filled in.
 
-    `leave` are parameters that do not come from the caller. Those of the `context` of a call have a `$` before their
-    names there: people who edit a call cannot change them. **Raises** UsageError for `*args`, `**kwargs` and
-    positional-only parameters: they have no name.
+    `leave` are parameters that the caller does not give. Those of the `context` of a call have a `$` before their
+    names: people who edit a call cannot change them. **Raises** UsageError for `*args`, `**kwargs` and positional-only
+    parameters: they have no name.
     """
 
     def __init__(
@@ -302,7 +300,7 @@ class Arguments:
         self._check_defaults()
 
     def canonical(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        """The arguments of a call as canonical JSON. **Raises** UsageError, naming what is wrong with them."""
+        """Arguments of a call as canonical JSON. **Raises** UsageError with the mismatch."""
         given = {**self._defaults, **dict(zip(self._positional, args, strict=False)), **kwargs}
         if len(args) > len(self._positional):
             raise UsageError(f"{self.what}: {len(args)} positional arguments, and it takes {len(self._positional)}")
@@ -312,11 +310,9 @@ class Arguments:
         return self.shape.dump({self._told.get(name, name): value for name, value in given.items()})
 
     def load(self, text: str, secrets: Secrets | None = None) -> dict[str, Any]:
-        """The keywords to call the function with; `secrets` hears of those that they name. **Raises** UsageError.
-
-        pydantic's parser takes the last of two equal keys, NaN and any integer: what the rest of Refold refuses is
-        refused here too, or a tool could be called with something else than was judged.
-        """
+        """Keywords to call the function with; `secrets` collects the secrets they name. **Raises** UsageError.
+        pydantic's parser takes the last of two equal keys, NaN and any integer. All other code refuses these, so they
+        are refused here too: a tool could be called with other arguments than were judged."""
         try:
             canonical.parse(text)
         except MalformedError as error:
@@ -345,7 +341,7 @@ def _parameters(function: Callable[..., Any], what: str, left: set[str]) -> list
 def hints(function: Callable[..., Any], what: str, *, leave: Iterable[str] = ()) -> dict[str, Any]:
     """The annotations of a function as types. **Raises** UsageError when one names something unknown."""
     wanted = {name: hint for name, hint in function.__annotations__.items() if name not in set(leave)}
-    # A decorator takes annotations over as text: their names are those of the module where they were written.
+    # A decorator copies annotations as text: their names belong to the module where they were written.
     written = getattr(inspect.unwrap(function), "__globals__", function.__globals__)
     try:
         return get_type_hints(SimpleNamespace(__annotations__=wanted), written, include_extras=True)
@@ -371,18 +367,18 @@ def _raised(error: BaseException) -> str:
 
 
 def json_of(value: Any, what: str) -> str:
-    """A value of no declared type as canonical JSON, the same each time. **Raises** UsageError."""
+    """A value without a declared type as canonical JSON, the same each time. **Raises** UsageError."""
     try:
         return canonical.dumps(value)
     except MalformedError:
         return JsonCodec(Any, f"the {what} is not JSON").dump(value)
 
 
-# What arrives, beside what was sent
+# Comparison of sent and read values
 
 
 def _parts(value: Any) -> dict[Any, Any] | None:
-    """Parts of a value by key, index or name; None if it has none to look at."""
+    """Parts of a value by key, index or name; None if it has none."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, list | tuple | deque):
@@ -400,7 +396,7 @@ def _parts(value: Any) -> dict[Any, Any] | None:
 
 
 class _Lost(ValueError):  # noqa: N818 - a part of an error, which JsonCodec raises
-    """A part of a value that arrives as another, or not at all."""
+    """A part of a value that arrives changed, or not at all."""
 
     def __init__(self, path: tuple[Any, ...], problem: str = "it would arrive as another value") -> None:
         super().__init__(": ".join(filter(None, (".".join(map(str, path)), problem))))
@@ -410,7 +406,7 @@ _NO_ORDER: Final = "a set has no order that a replay could repeat: sort it into 
 
 
 def _refuse_unordered(given: Any, checked: Any, path: tuple[Any, ...]) -> None:
-    """Refuse a set that was taken for something ordered."""
+    """Refuse a set in the place of a sequence."""
     if isinstance(given, set | frozenset) and isinstance(checked, list | tuple | deque):
         raise _Lost(path, _NO_ORDER)
     if given is not checked and isinstance(given, dict | list | tuple):
@@ -420,7 +416,7 @@ def _refuse_unordered(given: Any, checked: Any, path: tuple[Any, ...]) -> None:
 
 
 def _compare(sent: Any, read: Any, open_: dict[int, Any], path: tuple[Any, ...]) -> None:
-    """Refuse what arrives as another. `open_`: parts, by id, without a declared type, which arrive as JSON data."""
+    """Refuse a value that arrives changed. `open_`: ids of parts without a declared type, which arrive as JSON data."""
     if isinstance(sent, _SCALARS) and not isinstance(sent, Enum):
         if not _same(sent, read):
             raise _Lost(path)
@@ -451,7 +447,7 @@ def _alike(sent: Any, read: Any) -> bool:
 
 
 def _refuse_unfit(value: Any, path: tuple[Any, ...]) -> None:
-    """Refuse what JSON data cannot hold: a set, a key that is no text, NaN and infinities."""
+    """Refuse values without a JSON form: sets, keys that are no text, NaN and infinities."""
     if isinstance(value, set | frozenset):
         raise _Lost(path, _NO_ORDER)
     if isinstance(value, float) and not math.isfinite(value):
@@ -463,7 +459,7 @@ def _refuse_unfit(value: Any, path: tuple[Any, ...]) -> None:
 
 
 def _filled(full: Any, few: Any, again: Any) -> Any:
-    """`few`, and what reading it makes others of: a default that was drawn is what it was."""
+    """`few`, with the fields that reading it would change: a drawn default keeps its value."""
     if isinstance(full, dict) and isinstance(few, dict) and isinstance(again, dict):
         names = [name for name in full if name in few or again.get(name, _MISSING) != full[name]]
         return {n: _filled(full[n], few[n], again.get(n)) if n in few else full[n] for n in names}
@@ -473,7 +469,7 @@ def _filled(full: Any, few: Any, again: Any) -> Any:
 
 
 def _text(wire: Any) -> str:
-    """The canonical text of what pydantic has written; where a type is a float, NaN and infinities have names."""
+    """Canonical text of pydantic's output; for floats, NaN and infinities have names."""
     try:
         return canonical.dumps(wire)
     except MalformedError:

@@ -1,4 +1,4 @@
-"""Finds an app by the name that people type on a command line."""
+"""Finds an app by its name on the command line."""
 
 from __future__ import annotations
 
@@ -55,10 +55,8 @@ def _file(path: Path) -> ModuleType:
 
 
 def _names(path: Path) -> list[str]:
-    """Names by which modules of an app, or processes that it starts, may import its file: all are to mean one module.
-
-    Its folder, and that of its outermost package, are put into `sys.path`, as `python file.py` does.
-    """
+    """Module names by which an app or its subprocesses may import its file: all have to mean one module. Its folder,
+    and that of its outermost package, are put into `sys.path`, as `python file.py` does."""
     root = path.parent
     while (root / "__init__.py").is_file():
         root = root.parent

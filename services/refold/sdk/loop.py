@@ -1,9 +1,9 @@
 """The event loop on which agents run: ordinary asyncio, without a selector, sockets or threads.
 
-Nothing happens here but what the log has recorded. A *turn* is one recorded outcome and all the callbacks that follow
-from it, first in, first out, until none is ready; live and in replay alike, so that the same history leads the same
-code to the same place. A future of a step is settled by its outcome alone, a timer of the loop is a durable one, and
-the loop's time is that of the entry which woke the code. What would have to ask the world is refused, with a hint.
+Only recorded outcomes move it. A *turn* is one recorded outcome and all the callbacks that follow from it, first in,
+first out, until none is ready; live and in replay alike, so that the same history leads the same code to the same
+place. A future of a step is settled by its outcome alone, a timer of the loop is a durable one, and the loop's time is
+that of the entry which woke the code. Requests to the outside world are refused, with a hint.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from refold.core.run.replay import Moment
 from refold.sdk.determinism.banned import CONCURRENCY, WORLD
 
 MOST_REDELIVERED = 100
-"""How often a turn delivers one cancellation of anyio's again: it would until the task ends, which may take months."""
+"""Deliveries of one cancellation of anyio's in a turn: it repeats until the task ends, which may take months."""
 
 
 MOST_REFUSED = 100
-"""How often code that is dropped hears that it cannot ask: then it waits, as some never stop asking."""
+"""Refusals of requests by dropped code before it is suspended: some code never stops asking."""
 
 
 YEARS_S = 10 * 365 * 86_400
@@ -39,7 +39,7 @@ YEARS_S = 10 * 365 * 86_400
 _log = logging.getLogger(__name__)
 
 RESTING: deque[asyncio.Handle] = deque(maxlen=0)
-"""What stands in line between turns: nothing, and what is added is dropped. One for all, as a deque takes 760 bytes."""
+"""Ready queue between turns: empty, and additions are dropped. One for all, as a deque takes 760 bytes."""
 
 
 class NotHereError(UsageError, NotImplementedError):
@@ -47,7 +47,7 @@ class NotHereError(UsageError, NotImplementedError):
 
 
 class Task(asyncio.Task[Any]):
-    """A task that hashes by its place in the run: sets of tasks have an order, and addresses differ each time."""
+    """A task with its place in the run as its hash: sets of tasks have an order, and addresses differ each time."""
 
     def __init__(self, coroutine: Any, *, loop: Loop, **options: Any) -> None:
         self.ordinal = loop.next_ordinal()  # before the rest: asyncio puts the task into a set at once
@@ -128,7 +128,7 @@ class Book:
         self.asked.append(asked)
 
     def so_far(self) -> int:
-        """The number of steps there are with those of this turn, which have no number yet."""
+        """Number of steps, including the unnumbered ones of this turn."""
         waiting = (isinstance(asked, Waiting) and not asked.cancelled() for asked in self.asked)
         return self.count + sum(waiting) + sum(isinstance(asked, Intent) and asked.numbered for asked in self.asked)
 
@@ -139,17 +139,15 @@ class Book:
 
 
 if TYPE_CHECKING:
-    # It has all that a loop has: what is not defined here is refused below.
+    # It has all methods of a loop: those not defined here are refused below.
     _LOOP: Any = object
 else:
     _LOOP = asyncio.AbstractEventLoop
 
 
 class Loop(_LOOP):  # type: ignore[misc]
-    """The loop of one run. `made` holds coroutines of steps that nobody has begun to await, with what they ask for.
-
-    `context` is what its agent has got as its first argument, for libraries that the agent hands nothing.
-    """
+    """Event loop of one run. `made` holds unawaited coroutines of steps, with their requests. `context` is the agent's
+    first argument, for libraries that do not get it from the agent."""
 
     context: Any = None
 
@@ -171,7 +169,7 @@ class Loop(_LOOP):  # type: ignore[misc]
         self._redelivered: dict[Any, int] = {}
         self._parked: list[asyncio.Handle] = []
 
-    # What steps are made of
+    # Steps
 
     def ask(self, intent: Intent) -> StepFuture:
         """The future of a step, which gets its number when the turn is over."""
@@ -184,7 +182,7 @@ class Loop(_LOOP):  # type: ignore[misc]
         return future
 
     def tell(self, intent: Intent) -> None:
-        """Records what waits for nothing."""
+        """Record an intent without an outcome."""
         if not self.closing:
             self.steps.ask(intent)
 
@@ -193,7 +191,7 @@ class Loop(_LOOP):  # type: ignore[misc]
         return self.moment.seen or (self.moment.stays > 0 and self.steps.so_far() < self.moment.stays)
 
     def fire(self, timer: Timer) -> None:
-        """The time of a timer has come: never before it, whatever the entry says."""
+        """Fire a timer; the loop's time is then at least that of the timer, whatever the entry's."""
         if not timer.cancelled():
             self._time = max(self.time(), timer.when())
             self.ready.append(timer)
@@ -203,12 +201,12 @@ class Loop(_LOOP):  # type: ignore[misc]
         return self._ordinal
 
     def random_at(self, place: str) -> Random:
-        """The random numbers of one place in the code: what another place draws, or not, changes nothing here."""
+        """Random numbers of one place in the code: draws at other places do not change them."""
         if place not in self._places:
             self._places[place] = Random(f"{self._seed}/{place}")
         return self._places[place]
 
-    # What asyncio asks of a loop
+    # The interface of asyncio
 
     def time(self) -> float:
         """Seconds since 1970 of the entry that woke the code. Never goes back."""
@@ -260,13 +258,13 @@ class Loop(_LOOP):  # type: ignore[misc]
         return task
 
     def live(self) -> list[Task]:
-        """The tasks that are not over, in the order of their making. Failed ones are kept until somebody has asked."""
+        """Unfinished tasks, in order of creation. Failed ones are kept until they are awaited."""
         kept = {n: task for n, task in self.tasks.items() if not task.done() or _is_unheard(task)}
         self.tasks = kept
         return [task for task in kept.values() if not task.done()]
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Future:
-        """Calls a function here and now: no recorded moment says when a thread would be done."""
+        """Calls a function synchronously: no recorded moment marks the end of a thread."""
         future = self.create_future()
         asyncio._set_running_loop(None)
         try:
@@ -283,7 +281,7 @@ class Loop(_LOOP):  # type: ignore[misc]
         if (error := context.get("exception")) is None:
             return
         text = str(context.get("message", "")).partition(" at 0x")[0]
-        # Of a callback it is told at a moment that comes again; of what a collector finds it is not.
+        # Failures of callbacks occur again in replay; those found by a collector do not.
         if "handle" in context:
             self.unheard.append((text, error))
         elif not self.closing and not self.moment.replaying:
@@ -299,34 +297,34 @@ class Loop(_LOOP):  # type: ignore[misc]
         return False
 
     def set_debug(self, enabled: bool) -> None:
-        """Nothing: what debugging adds would differ from turn to turn."""
+        """Does nothing: debugging output would differ from turn to turn."""
 
     def get_task_factory(self) -> None:
         return None
 
     def set_exception_handler(self, handler: Any) -> None:
-        """Nothing: what failed and nobody has heard of is told in the log."""
+        """Does nothing: the log has the unhandled failures."""
 
     def get_exception_handler(self) -> None:
         return None
 
     async def shutdown_asyncgens(self) -> None:
-        """Nothing: generators are closed at the end of the run, in the order of their birth."""
+        """Does nothing: generators are closed at the end of the run, in the order of their birth."""
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncio's
-        """Nothing: there is none."""
+        """Does nothing: there is no executor."""
 
     # Turns
 
     def begin_turn(self) -> None:
-        """What was put off in the turn before goes on."""
+        """Continue with the callbacks deferred in the turn before."""
         if self._redelivered:
             self._redelivered.clear()
             self.ready.extend(self._parked)
             self._parked.clear()
 
     def redelivers(self, scope: Any) -> None:
-        """A cancel scope of anyio has asked to cancel its tasks once more: if that was often, in the next turn."""
+        """Note that an anyio cancel scope cancels its tasks again; after many times it waits for the next turn."""
         count = self._redelivered[scope] = self._redelivered.get(scope, 0) + 1
         if count > MOST_REDELIVERED and self.ready and self.ready[-1] is scope._cancel_handle:
             self._parked.append(self.ready.pop())
@@ -379,7 +377,7 @@ def running(what: str) -> Loop:
 
 
 def step(intent: Intent) -> Coroutine[Any, Any, Any]:
-    """The coroutine of a step: begun (awaited, or made a task), it asks for it."""
+    """Coroutine of a step: it requests the step when it begins (awaited, or made a task)."""
     loop = asyncio._get_running_loop()
     if not isinstance(loop, Loop):
         loop = running(intent.words)

@@ -1,8 +1,5 @@
-"""An agent that runs in memory: all of it is one `pure` call, and the log has no more of it than what came of that.
-
-What may be lost with the process that runs it has to be begun again from the top, so it may call `pure` tools only, and
-wait for nothing but time.
-"""
+"""Agents in memory: the whole run is one `pure` call, and the log has only its outcome. Such a run can be lost with its
+process and then starts from the top, so it may call only `pure` tools, and wait only for time."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from refold.sdk.source import code_version
 from refold.sdk.tool import ToolDef
 
 TIMEOUT = timedelta(minutes=1)
-"""The time such a run may take where it does not say: what takes longer has more to lose than its steps cost."""
+"""Default timeout of such a run: a longer one loses more than its steps would cost."""
 
 ONE_TRY = Retry(attempts=1)
 """An agent that raises has failed, in memory as elsewhere. A process that dies under it is no attempt."""
@@ -40,10 +37,8 @@ LOG_IT = 'leave durability="memory" out: then each of its steps is in the log'
 
 
 class WholeCall(NamedTuple):
-    """Options of the call of such a run: see `ToolDef`, whose words these are. None is what is usual here.
-
-    `reserve` is what each attempt of the whole may take of budgets and limits: without one no call in it may cost.
-    """
+    """Options of the call of such a run, as of `ToolDef`. None means the default. `reserve` is what each attempt of the
+    whole may take of budgets and limits: without one no call in it may cost."""
 
     timeout: timedelta | None = None
     retry: Retry | None = None
@@ -52,10 +47,8 @@ class WholeCall(NamedTuple):
 
 
 class MemoryAgent(AgentDef):
-    """An agent of which the planner sees one call, of its own `tool`, and an executor runs the code.
-
-    `whole` is how, and its pool is that of the tools which it may call; `tools` are those of its app.
-    """
+    """An agent whose code runs in an executor; the planner sees one call of its own `tool`. `whole` has the options of
+    this call; its pool is that of the tools which the agent may call. `tools` are the app's."""
 
     def __init__(
         self,
@@ -73,17 +66,17 @@ class MemoryAgent(AgentDef):
         self._check(scan.check(function, f"agent {self.name}"))
 
     def open(self, input_json: str, context: Context) -> Coroutine[Any, Any, Any]:
-        """What runs in a planner: the one call. **Raises** UsageError when the input does not fit."""
+        """The planner's part: the one call. **Raises** UsageError when the input does not fit."""
         _ = self.code
         self._read(input_json)
         return self._delegated(context, canonical.parse(input_json))
 
     def begin(self, input_json: str, context: Context) -> Coroutine[Any, Any, Any]:
-        """What runs in an executor: the agent's own coroutine. **Raises** UsageError when the input does not fit."""
+        """The executor's part: the agent's own coroutine. **Raises** UsageError when the input does not fit."""
         return super().open(input_json, context)
 
     def refusal(self, tool: ToolDef) -> UsageError | None:
-        """Why it may not call a tool, and what to do; None if it may."""
+        """Reason why it may not call a tool, with a remedy; None if it may."""
         if isinstance(tool, AgentTool):
             return self.refused(f"{tool.agent.name} is an agent as well")
         if tool.effect != "pure":
@@ -97,7 +90,7 @@ class MemoryAgent(AgentDef):
         return None
 
     def unmetered(self, tool: str) -> UsageError:
-        """Error for a call that costs, where no budget would see it."""
+        """Error for a paid call without a reservation."""
         hint = f"say what all of it may take, reserve=Reserve(usd=...), or {LOG_IT}"
         return self.refused(f"{tool} costs, which no budget and no limit would see there", hint)
 
@@ -106,7 +99,7 @@ class MemoryAgent(AgentDef):
 
     @cached_property
     def code(self) -> str:
-        """A name for the agent's code and that of all tools that it may call: one call is all that a history has."""
+        """Digest of the agent's code and of all tools that it may call, since a history has only the one call."""
         may = sorted((tool.name, tool.version) for tool in self._tools() if not self.refusal(tool))
         own = code_version(self._functions)
         return blake2b(f"{own} {may}".encode(), digest_size=8).hexdigest()
@@ -125,7 +118,7 @@ class MemoryAgent(AgentDef):
             raise RefoldError(failed.fields["message"], code=failed.fields["code"]) from None
 
     def _check(self, functions: list[FunctionType]) -> None:
-        """**Raises** UsageError for what the code names and no agent in memory may have."""
+        """**Raises** UsageError for tools and context methods that an agent in memory must not use."""
         known = {tool.function: tool for tool in self._tools()}
         for named in scan.tools_named(functions):
             if (tool := known.get(named)) and (refused := self.refusal(tool)):
@@ -138,10 +131,8 @@ class MemoryAgent(AgentDef):
 
 
 class AgentTool(ToolDef):
-    """The call that an agent in memory is. No tool of an author has such a name, and so none is taken for it.
-
-    A `scripted` one is the double of a test: a function, and not the agent.
-    """
+    """Tool that runs an agent in memory. Its name is reserved, so that no author's tool can be mistaken for it. A
+    `scripted` one is the double of a test: a function, and not the agent."""
 
     pattern = AGENT_TOOL_NAME
 
@@ -159,7 +150,7 @@ class AgentTool(ToolDef):
 
     @cached_property
     def facts(self) -> ToolFacts:
-        """What those have to know of it who judge it: its version is that of all the code which it may run."""
+        """Facts for policies: its version covers all code that it may run."""
         return replace(super().facts, version=self.agent.code)
 
     def acted_by(self, function: Callable[..., Any]) -> ToolDef:

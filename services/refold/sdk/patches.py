@@ -1,8 +1,6 @@
-"""What the standard library and anyio take from addresses, clocks and chance, made a function of the run.
-
-Each asks first whether an agent's code is being run in this thread; everybody else sees the original. They touch
-private names, so the versions of Python and anyio belong to an agent's version.
-"""
+"""Addresses, clocks and randomness of the standard library and anyio, made functions of the run. Each patch acts only
+in a thread that runs an agent's code; other code gets the original. They touch private names, so the versions of Python
+and anyio belong to an agent's version."""
 
 from __future__ import annotations
 
@@ -52,7 +50,7 @@ _DRAWN = [
     "randbytes",
 ]
 _PASSED_OVER = frozenset({"uuid", "secrets", "random", "tempfile", __name__})
-"""Modules that draw for others: what counts is who has asked them."""
+"""Modules that draw on behalf of callers: the caller's place counts."""
 
 
 class _Thread(threading.local):
@@ -64,7 +62,7 @@ _installed = False
 
 
 def enter(loop: Loop) -> Loop | None:
-    """From now on code of this loop's run runs in this thread. Returns what has to be given to `leave`."""
+    """Run this loop's code in this thread from now on. Returns the argument for `leave`."""
     before, _THREAD.loop = _THREAD.loop, loop
     return before
 
@@ -96,7 +94,7 @@ def install() -> None:
         )
     for name in ("callHandlers",):
         setattr(logging.Logger, name, _outside(getattr(logging.Logger, name)))
-    if sys.version_info < (3, 12):  # from then on the watch hears of threads
+    if sys.version_info < (3, 12):  # later versions report threads to the watch
         threading._start_new_thread = _threadless(threading._start_new_thread)  # type: ignore[attr-defined]
     if _ANYIO in sys.modules:
         _order_scopes(sys.modules[_ANYIO])
@@ -105,13 +103,13 @@ def install() -> None:
 
 
 def tell_time(module: ModuleType) -> None:
-    """Gives a framework's module that asks `datetime.now`, which is in C, a datetime that asks the loop."""
+    """Give a framework's module, whose `datetime.now` is in C, a datetime that uses the loop's clock."""
     if module.datetime is datetime:
         module.datetime = _ToldDatetime  # type: ignore[attr-defined]
 
 
 def forget(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Takes tasks that are dropped out of anyio's books, which would hold them for ever."""
+    """Remove dropped tasks from anyio's tables, which would hold them for ever."""
     module = sys.modules.get(_ANYIO)
     if module is not None:
         for task in tasks:
@@ -129,7 +127,7 @@ def _drawn(original: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _seeded(original: Callable[..., None]) -> Callable[..., None]:
-    """`random.Random()` asks the operating system for its seed, below `os.urandom`."""
+    """Seed `random.Random()` from the run: it reads the operating system below `os.urandom`."""
 
     def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
         loop = _THREAD.loop
@@ -139,7 +137,7 @@ def _seeded(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _outside(original: Callable[[logging.Logger, logging.LogRecord], None]) -> Callable[..., None]:
-    """Handlers are not the agent's: they may open files and start threads, fail no run, and see no line twice."""
+    """Run handlers outside the run: they may open files and start threads, fail no run, and get each line once."""
 
     def call(self: logging.Logger, record: logging.LogRecord) -> None:
         loop = _THREAD.loop
@@ -183,7 +181,7 @@ def _marked(patch: Callable[..., Any], original: Callable[..., Any]) -> Callable
 
 
 def _caller() -> str:
-    """The place in the code that asks: it is the same in every process that runs this code."""
+    """Place in the calling code, equal in every process that runs this code."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__") in _PASSED_OVER:
         frame = frame.f_back
@@ -221,7 +219,7 @@ def _by_birth(original: Callable[..., set[asyncio.Task[Any]]]) -> Callable[..., 
 
 
 def _order_scopes(module: ModuleType) -> None:
-    """Gives anyio's cancel scopes, which lie in sets, an order; and its cancellation an end within a turn."""
+    """Order anyio's cancel scopes, which lie in sets, and end its cancellation within a turn."""
 
     class OrdinalScope(module.CancelScope):  # type: ignore[misc, name-defined]
         __slots__ = ("ordinal",)
@@ -244,7 +242,7 @@ def _order_scopes(module: ModuleType) -> None:
 
 
 _Datetime: Any = next(base for base in datetime.__mro__ if base.__name__ == "datetime")
-"""The class of Python: a test that freezes time may have put another in its place, with a metaclass of its own."""
+"""Python's own class: a test that freezes time may have replaced it, with a metaclass of its own."""
 
 
 class _AsDatetime(type):
@@ -253,7 +251,7 @@ class _AsDatetime(type):
 
 
 class _ToldDatetime(_Datetime, metaclass=_AsDatetime):  # type: ignore[misc]
-    """What makes datetimes for a framework: real ones, and within a run at the time of its log."""
+    """Factory of datetimes for a framework: real ones; within a run, at the time of its log."""
 
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> Any:

@@ -1,8 +1,8 @@
-"""A plan is data too: the agent `plan` of an app that wants it, `App("shop", plan=True)`.
+"""The agent `plan` of an app with `App("shop", plan=True)`, whose input is a list of steps.
 
-Its input is `{"steps": [{"name": "build", "tool": "build_image", "args": {...}}, ...]}`. Anywhere in `args`,
-`{"$ref": "build.image"}` stands for the result of an earlier step, or for a part of it. Steps run in order. Recovery
-needs no code here: a step that history has a result for is not called again.
+Its input is `{"steps": [{"name": "build", "tool": "build_image", "args": {...}}, ...]}`. Anywhere in `args`, `{"$ref":
+"build.image"}` stands for the result of an earlier step, or for a part of it. Steps run in order. Recovery needs no
+code here: a step with a result in the history is not called again.
 """
 
 from __future__ import annotations

@@ -19,10 +19,8 @@ _KINDS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tok
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Price of a million tokens, in dollars (texts or Decimals). What a cache reads or writes is part of the input.
-
-    **Raises** UsageError for what is no price.
-    """
+    """Price of a million tokens, in dollars (texts or Decimals). Cache reads and writes are part of the input.
+    **Raises** UsageError for an invalid price."""
 
     input: Decimal | str | int
     output: Decimal | str | int
@@ -51,7 +49,7 @@ class Prices:
         self._known: Callable[..., Decimal | None] | None = None
 
     def load(self) -> None:
-        """Makes `genai-prices` ready, if it is installed: that takes a second, and files that agents may not read."""
+        """Load `genai-prices`, if it is installed: that takes a second, and reads files that agents may not."""
         if self._known is not None:
             return
         try:
@@ -90,10 +88,8 @@ class Prices:
         return "+".join(found) or "none"
 
     def of(self, usage: Mapping[str, Any], at_ms: int = 0) -> int | None:
-        """The cost of a usage, in billionths of a dollar, rounded up; None where nobody knows.
-
-        `at_ms` is when it was used, to the hour: some prices change with the time. 0: now.
-        """
+        """Cost of a usage, in billionths of a dollar, rounded up; None without a known price. `at_ms` is the time of
+        use, to the hour, since some prices change with the time. 0: now."""
         counts = tuple(usage.get(name, 0) for name in _KINDS)
         model = usage.get("model")
         if not isinstance(model, str) or tokens_of(usage) is None or not all(type(n) is int and n >= 0 for n in counts):

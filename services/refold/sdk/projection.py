@@ -1,4 +1,4 @@
-"""Projections as users write them: the tables, and the function that fills them."""
+"""Projections of users: table declarations, and the base class that fills them."""
 
 from __future__ import annotations
 
@@ -20,24 +20,21 @@ RESERVED_TABLES = frozenset({"heads", "calls"})
 """Tables that every projection has."""
 
 RESERVED_COLUMN = "erased"
-"""A column that every sum has, see `sums`."""
+"""Column that every table of sums has, see `sums`."""
 
 SHARES = "_by_run"
-"""Ends the name of the table that has what each run has added to sums."""
+"""Suffix of the table with each run's part in sums."""
 
 
 def key(**columns: type[Scalar]) -> dict[str, type[Scalar]]:
-    """Declare the columns by which the rows of a table are found."""
+    """Declare the key columns of a table."""
     return columns
 
 
 def table(
     name: str, by: dict[str, type[Scalar]], /, *, indexes: tuple[tuple[str, ...], ...] = (), **columns: type[Scalar]
 ) -> ViewTable:
-    """Declare a table whose rows belong to one run each: `run_id` is among its columns.
-
-    **Raises** UsageError.
-    """
+    """Declare a table whose rows belong to one run each: `run_id` is among its columns. **Raises** UsageError."""
     made = _table(name, by, columns, sums=False, indexes=indexes)
     if made.columns.get("run_id") is not str:
         raise UsageError(
@@ -56,12 +53,10 @@ def sums(
     forgets: bool = False,
     **columns: type[int],
 ) -> ViewTable:
-    """Declare a table of sums: whole numbers that grow by what `View.add` adds, whichever run adds it.
+    """Declare a table of sums: whole numbers that `View.add` increases, from any run.
 
-    A further column of the key, `erased`, is 1 for what runs have added that were erased since. A key with ids of runs
-    `forgets` that instead.
-
-    **Raises** UsageError.
+    A further column of the key, `erased`, is 1 for the parts of erased runs. With `forgets` these parts are removed
+    instead: choose it for keys with ids of runs. **Raises** UsageError.
     """
     if wrong := [name for name, kind in columns.items() if kind is not int]:
         raise UsageError(
@@ -101,10 +96,9 @@ def _check_names(table: str, columns: dict[str, Any], *, sums: bool) -> None:
 
 
 class View(Protocol):
-    """The tables of a projection while it applies an event.
+    """Tables of a projection while it applies an event. Rows of other runs can be neither read nor written.
 
-    Rows of other runs can be neither read nor written. **Raises** UsageError for a table or a column that was not
-    declared, a value of another type, and a row that belongs to another run.
+    **Raises** UsageError for an undeclared table or column, a value of another type, or a row of another run.
     """
 
     def get(self, of: ViewTable, /, **by: Scalar) -> dict[str, Scalar] | None:
@@ -116,7 +110,7 @@ class View(Protocol):
         ...
 
     def change(self, of: ViewTable, /, **values: Scalar) -> None:
-        """Change some columns of a row, which is named by its key. Without such a row nothing happens."""
+        """Change some columns of the row with this key; without such a row, do nothing."""
         ...
 
     def drop(self, of: ViewTable, /, **by: Scalar) -> None:
@@ -129,7 +123,7 @@ class View(Protocol):
 
 
 class Recorded:
-    """An event of a run's history, in its place. `called` is the call that the event is of, if it is of one.
+    """An event of a run's history, in its place. `called` is the event's call, if it has one.
 
     **Units**: `at_ms` since 1970 in UTC, as the entry has it; `day` is its date in UTC, `2026-11-23`.
     """
@@ -183,7 +177,7 @@ class Called(NamedTuple):
 
     @property
     def call_id(self) -> str:
-        """The id of the call, as every record of it has it."""
+        """Id of the call, as in every record of it."""
         return call_id(RunId(self.run_id), self.seq)
 
     @property
@@ -206,10 +200,10 @@ def day_of(at_ms: int) -> str:
 
 
 class Projection:
-    """Base class of projections. `events` are the types that `apply` is called with, none for all.
+    """Base class of projections. `events` are the types that `apply` is called with; empty means all.
 
-    A class that changes what its rows contain gets a higher `version`: it is built beside the one in use, and replaces
-    it when it has caught up. So does one with other `inputs`: a name for what rows depend on beside log and code.
+    Give a class whose rows change a higher `version`: it is built beside the one in use, and replaces it when it has
+    caught up. So does one with other `inputs`: a name for the dependencies of rows beside log and code.
     """
 
     version: ClassVar[int] = 1
@@ -235,7 +229,7 @@ class Projection:
 
     @classmethod
     def names(cls) -> set[str]:
-        """Return its name and those of its tables, which no other projection of a database may have."""
+        """Return its name and those of its tables, which have to be unique in a database."""
         return {cls.name, *(table.name for table in cls.tables)}
 
     def apply(self, view: View, recorded: Recorded) -> None:

@@ -1,7 +1,5 @@
-"""Code along a history that is over so far, with nobody to act on what it asks for: does it agree?
-
-What a planner asks before it hands a run to another version, and a gate before a deploy.
-"""
+"""Rehearsal: replay of a history with other code, without effects, to see if both agree. Planners rehearse before they
+hand a run to another version; gates do before a deploy."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from refold.sdk.execution import Execution
 
 
 class Past(Moment):
-    """The moment of code that nobody goes on with: its lines were logged when it ran the first time."""
+    """Moment of a rehearsal: always replaying, since its log lines were written in the first execution."""
 
     @property
     def replaying(self) -> bool:
@@ -31,7 +29,7 @@ class Past(Moment):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Where code stands at the end of a history: its steps, whether it is over, and the error that ended it."""
+    """State of code at the end of a history: its steps, `over` if it has ended, and its error."""
 
     steps: int
     over: bool
@@ -39,10 +37,8 @@ class Arrival:
 
 
 def rehearse(app: App, agent: AgentDef, state: RunState, values: Values = NO_VALUES) -> Arrival:
-    """Runs fresh code along a history, of which `values` are large; what it asks for beyond it nobody hears.
-
-    **Raises** NonDeterminismError where both disagree, and whatever else goes wrong on the way.
-    """
+    """Run fresh code along a history, whose large values are `values`; requests beyond its end are dropped. **Raises**
+    NonDeterminismError where both disagree, and any other error of the code."""
     request = state.request
     if request is None or not state.started_ms:
         return Arrival(0, over=state.over)

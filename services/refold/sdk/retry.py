@@ -15,9 +15,9 @@ class Retry:
     """Attempts in all, and the wait in between: `base`, doubled after every attempt, at most `cap`, with jitter.
 
     With `retry_if` only failures of these codes are tried again: `timeout`, the code of a `NotDone`, or the name of an
-    error's class. Of what may have happened all are, under the same key. `then="hold"`: when the attempts are used up
-    the call waits for an operator (`refold run resolve`), where it would raise in the agent.
-    **Raises** UsageError when there is not at least one attempt, a wait is negative, or a word is none of these.
+    error's class. It does not limit repetitions after an unknown outcome, under the same key. `then="hold"`: after the
+    last attempt the call waits for an operator (`refold run resolve`) instead of raising in the agent. **Raises**
+    UsageError for less than one attempt, a negative wait, or an unknown word.
 
     **Example**
 

@@ -1,8 +1,6 @@
-"""Secrets: in the log and on screens their names, in a tool their values, found by the executor right before it acts.
-
-Whoever chooses arguments chooses names, so a name must never reach more than it should: `from_environment` looks where
-nothing but secrets is, and `Secret.only` binds a parameter to some of them.
-"""
+"""Secrets: names in the log and on screens, values only in tools, looked up by the executor right before a call.
+Callers choose arguments and so the names, so a name must not reach other values: `from_environment` reads only
+variables and files for secrets, and `Secret.only` binds a parameter to some of them."""
 
 from __future__ import annotations
 
@@ -27,11 +25,11 @@ _PLAIN = re.compile(r"[a-z0-9][a-z0-9_]{0,99}\Z")
 _FIELD: Final = "secret"
 
 Provider = Callable[[str], str]
-"""Gives the value of the secret of a name; raises when there is none. It is called in a thread of its own."""
+"""Returns the value of a secret by its name; raises without one. It is called in a thread of its own."""
 
 
 class Secret:
-    """A secret by its name: `Secret("stripe_key")` for an agent, and for a tool the one whose value `reveal` gives.
+    """A secret by its name: `Secret("stripe_key")` in an agent; in a tool `reveal` returns its value.
 
     An argument of this type is `{"secret": "stripe_key"}` wherever it is written, shown, judged or decided on.
 
@@ -60,7 +58,7 @@ class Secret:
 
     @staticmethod
     def only(*names: str) -> Any:
-        """For a parameter that takes these alone: `key: Annotated[Secret, Secret.only("stripe_key")]`."""
+        """Annotation of a parameter for these names alone: `key: Annotated[Secret, Secret.only("stripe_key")]`."""
         return _Only(tuple(Secret(name).name for name in names))
 
     def __repr__(self) -> str:
@@ -93,7 +91,7 @@ class _Only:
 
 
 class Secrets:
-    """The secrets of one attempt: those that its arguments name, and their values once they were looked up."""
+    """Secrets of one attempt: those named in its arguments, with their values after the look-up."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
@@ -107,7 +105,7 @@ class Secrets:
         self._named.append(secret)
 
     def look_up(self) -> None:
-        """Gives all of them their values. **Raises** NotDone: one cannot be had, and nothing was sent so far."""
+        """Look up all values. **Raises** NotDone if one is unavailable: nothing was sent so far."""
         for secret in self._named:
             try:
                 secret._value = str(self._provider(secret.name))
@@ -145,7 +143,7 @@ def from_environment(name: str) -> str:
 
 
 def _schema(names: core_schema.CoreSchema) -> core_schema.CoreSchema:
-    """A reference by name, or a Secret. `context` is the `Secrets` of an attempt that hears of it."""
+    """Schema of a reference by name, or of a Secret. Its `context` is the `Secrets` of an attempt, as collector."""
     field = core_schema.typed_dict_field(names)
     reference = core_schema.typed_dict_schema({_FIELD: field}, extra_behavior="forbid")
 

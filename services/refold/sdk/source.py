@@ -1,8 +1,5 @@
-"""A name for what a function does: it changes when the code changes, and when what it stands on does.
-
-In which order things happen in asyncio code is a matter of Python and of frameworks, too: a run goes on with those
-that it began with.
-"""
+"""Version of a function's code: a digest that changes with the code and with its foundation. The order of callbacks in
+asyncio code depends on Python and on frameworks, so a run continues on those it began with."""
 
 from __future__ import annotations
 
@@ -49,11 +46,8 @@ def _code(code: CodeType) -> str:
 
 
 def foundation(functions: Iterable[FunctionType]) -> tuple[str, ...]:
-    """Foundation of code: Python's minor version, and those of the frameworks that its module has, `anyio4.12`.
-
-    A release that only mends does not count, or each would hold up all runs; what it changes all the same is seen by
-    comparison with history.
-    """
+    """Foundation of code: Python's minor version, and those of the frameworks that its module has, `anyio4.12`. Patch
+    releases do not count, or each would stall all runs; a comparison with history detects their changes."""
     used = {name.partition(".")[0] for function in functions for name in _names(function)}
     used |= {"anyio"} if used & {"pydantic_ai", "agents"} else set()  # they are built on it
     versions = ((name, _installed(name)) for name in FRAMEWORKS if name in used)
@@ -62,7 +56,7 @@ def foundation(functions: Iterable[FunctionType]) -> tuple[str, ...]:
 
 
 def spoken(version: str) -> tuple[str, dict[str, str]]:
-    """The version of an agent in two parts: what it is called, and what it stands on, by name."""
+    """Version of an agent in two parts: its name, and its foundation by name."""
     found = _STANDS_ON.search(version)
     if found is None:
         return version, {}
@@ -75,7 +69,7 @@ def in_words(stands_on: dict[str, str]) -> str:
 
 
 def _names(function: FunctionType) -> Iterator[str]:
-    """The modules that a function imports, and those from which its own module has something."""
+    """Modules that a function imports, and those from which its own module has names."""
     yield from _imports(function.__code__)
     for thing in list(function.__globals__.values()):
         if isinstance(thing, ModuleType):

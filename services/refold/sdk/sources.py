@@ -1,8 +1,5 @@
-"""Tools that an app has by name, those too of which nobody knows before they are asked for which there are.
-
-What a source may be asked for is settled by its configuration: everybody who judges or runs a call finds the same tool
-by its name alone, whatever was discovered where, or recorded.
-"""
+"""Tools of an app by name, including tools of sources that list them only on request. A source's configuration alone
+decides about a tool, so that planners and executors find the same one by name, whatever was discovered or recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from refold.sdk.tool import ToolDef
 
 
 class ToolSource(Protocol):
-    """Gives tools by name. `declared` are those that it has anyway; all others begin with `prefix`."""
+    """Source of tools by name. `declared` are always present; the names of all others begin with `prefix`."""
 
     @property
     def prefix(self) -> str: ...
@@ -24,12 +21,12 @@ class ToolSource(Protocol):
     def declared(self) -> Sequence[ToolDef]: ...
 
     def tool(self, name: str) -> ToolDef | None:
-        """The tool of a name that begins with the prefix; None for what can be no tool's name."""
+        """The tool of a name that begins with the prefix; None for an invalid name."""
         ...
 
 
 class ToolTable(UserDict[str, ToolDef]):
-    """Tools by name. It lists those that are declared, and finds those of its `sources` besides."""
+    """Tools by name. It lists declared tools, and also finds those of its `sources`."""
 
     def __init__(self, declared: Mapping[str, ToolDef] | None = None, sources: Sequence[ToolSource] = ()) -> None:
         super().__init__(declared or {})
@@ -49,7 +46,7 @@ class ToolTable(UserDict[str, ToolDef]):
 
 
 class FactsTable(Mapping[str, ToolFacts]):
-    """What is known of each tool of a table. With `pool`, as if all were of that one."""
+    """Facts of each tool of a table. With `pool`, as if all were of that one."""
 
     def __init__(self, tools: Mapping[str, ToolDef], pool: str = "") -> None:
         self._tools, self._pool = tools, pool

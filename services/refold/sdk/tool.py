@@ -1,4 +1,4 @@
-"""A tool: a typed function that acts on the world, and what Refold has to know to run it at most once."""
+"""A tool: a typed function that acts on the world, with the facts needed to run it at most once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NATURAL: Final = "where equal arguments again change nothing more, declare keyed
 """The way out for a keyed tool without a key: its receiver is idempotent by nature."""
 
 EarlierCalls = Callable[[], Mapping[int, tuple[str, str]]]
-"""The calls on which a call builds: arguments and result by step. Asking may take a while, where they are large."""
+"""Calls on which a call builds: arguments and result by step. Large ones may take a while."""
 
 _WORDS_OF_CALL = ("retry", "timeout")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
@@ -87,20 +87,20 @@ class ToolOptions(TypedDict, total=False):
 class ToolDef:
     """A decorated tool.
 
-    `effect` says what may be done when an outcome is unknown (`once`, unless declared otherwise: never try again).
-    `pool` names the executors that run it. `timeout` is for one attempt; what was sent by then has an unknown outcome.
-    The receiver of a `keyed` tool recognises a repetition by the `idempotency_key` that the function takes, or, with
+    `effect` decides what follows an unknown outcome (`once`, unless declared otherwise: never try again). `pool` names
+    the executors that run it. `timeout` is for one attempt; effects begun by then have an unknown outcome. The receiver
+    of a `keyed` tool recognises a repetition by the `idempotency_key` that the function takes, or, with
     `keyed_by="arguments"`, by the arguments: equal ones again change nothing more (set a value, delete a row).
     `key_window` is how long the receiver of a `keyed` tool remembers a key (None: for ever). `lease` is how long an
-    executor may be silent before another takes over (None: as the executor is set). `version` changes with the code.
-    `approval="required"`: no executor runs it without a decision for the very call, whatever planner and policy say;
-    else the policy decides. `tags` are words for the rules of policies. `shown_as="edit"`: people are shown what
-    differs between its texts `before` and `after`, so it has to refuse when `before` is not what it finds. `cost` is
-    what each attempt takes of a budget, in dollars (a text or a Decimal).
+    executor may be silent before another takes over (None: the executor's setting). `version` changes with the code.
+    `approval="required"`: no executor runs it without a decision for the very call, whatever planner and policy decide;
+    else the policy decides. `tags` are words for the rules of policies. `shown_as="edit"`: people see the difference
+    between its texts `before` and `after`, so it has to refuse when `before` is not the present text. `cost` is each
+    attempt's part of a budget, in dollars (a text or a Decimal).
 
-    `probe` is the status hook of a `probed` tool: it gets `idempotency_key` and those arguments of the tool that it
-    names, and returns the tool's result if the effect happened or `DID_NOT_HAPPEN` if it provably did not. Anything
-    else, an exception or a result of another type, leaves the outcome unknown, and a human decides.
+    `probe` is the status hook of a `probed` tool: it gets `idempotency_key` and the arguments that it names, and
+    returns the tool's result if the effect happened or `DID_NOT_HAPPEN` if it provably did not. Anything else, an
+    exception or a result of another type, leaves the outcome unknown, and a human decides.
     """
 
     pattern: ClassVar[re.Pattern[str]] = _NAME
@@ -150,14 +150,14 @@ class ToolDef:
 
     @cached_property
     def facts(self) -> ToolFacts:
-        """What those have to know of the tool who judge its calls."""
+        """Facts of the tool for policies."""
         schema = schema_name(canonical.dumps(self.schema()), edit=self.shown_as == "edit")
         needed = self.approval == "required"
         tags = tuple(sorted(self.tags))
         return ToolFacts(self.name, self.version, schema, self.effect, tags, needed, self.key_window_ms, self.pool)
 
     def canonical_args(self, /, *args: Any, **kwargs: Any) -> str:
-        """The arguments of a call as canonical JSON by parameter name. **Raises** UsageError, naming what is wrong."""
+        """Arguments of a call as canonical JSON by parameter name. **Raises** UsageError with the mismatch."""
         return self.arguments.canonical(args, kwargs)
 
     def call(
@@ -187,7 +187,7 @@ class ToolDef:
         )
 
     def read(self, outcome: Settled) -> Any:
-        """Result for the agent: the result as the type that the tool returns.
+        """The result as the type that the tool returns.
 
         **Raises** CallFailed with the fields `tool`, `code`, `message` and `detail` when the call failed, UsageError
         when the recorded result is not of the type that the tool returns today.
@@ -203,9 +203,9 @@ class ToolDef:
         return self.result.dump(value)
 
     def probe_json(self, value: Any) -> str | None:
-        """Result of the probe: the result as canonical JSON, None if the effect did not happen.
+        """The probe's result as canonical JSON, None if the effect did not happen.
 
-        **Raises** UsageError: it says neither, so the outcome stays unknown.
+        **Raises** UsageError for any other value, so the outcome stays unknown.
         """
         return None if value is DID_NOT_HAPPEN else self.result.dump(value)
 
@@ -214,13 +214,13 @@ class ToolDef:
     ) -> Body:
         """An attempt, not begun yet: a coroutine of an async tool, else a function to be called in a thread.
 
-        It looks up the `secrets` that its arguments name, and then begins. **Raises** UsageError when the arguments do
-        not fit the signature.
+        It first looks up the `secrets` in its arguments. **Raises** UsageError when the arguments do not fit the
+        signature.
         """
         return self._body.bind(self.arguments.load(args_json, secrets), (idempotency_key, heartbeat), secrets)
 
     def run_on(self, earlier: EarlierCalls, args_json: str, *, idempotency_key: str) -> Body:
-        """An attempt of a call that builds on others, not begun yet; only tools of adapters have such calls."""
+        """An attempt of a call that builds on others, not begun yet; only adapters' tools have such calls."""
         raise UsageError(f"tool {self.name} builds on no other calls", hint="`refold run verify` the run")
 
     def run_probe(
@@ -285,7 +285,7 @@ class ToolDef:
 
 
 class _Function:
-    """A function of the author's, called with exactly what its signature asks for."""
+    """An author's function, called with exactly the parameters of its signature."""
 
     def __init__(self, function: Callable[..., Any], known: Collection[str], what: str) -> None:
         parameters = inspect.signature(function).parameters
@@ -337,7 +337,7 @@ def completed(tool: str, outcome: Settled) -> str:
 
 
 def _refuse_untyped(function: FunctionType, what: str) -> None:
-    """The types are what arguments and results are checked against, so leaving one out has to be said: `Any`."""
+    """Refuse missing types: arguments and results are checked against them, so `Any` has to be explicit."""
     for parameter in inspect.signature(function).parameters.values():
         if parameter.annotation is parameter.empty and parameter.name not in FILLED:
             hint = f"write `{parameter.name}: str`, or `{parameter.name}: Any` to take whatever is JSON"

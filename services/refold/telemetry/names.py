@@ -1,8 +1,6 @@
-"""The names that spans have: those of the OpenTelemetry conventions for generative AI, and our own.
-
-All `gen_ai.*` are in development there and may change, so they are exported on request alone. **Source**:
-open-telemetry/semantic-conventions-genai at e8fc5751506258db1459d1bde47994e01dee922e, `model/gen-ai/registry.yaml`.
-"""
+"""Names of spans and attributes: OpenTelemetry's conventions for generative AI, and our own. All `gen_ai.*` are in
+development there and may change, so they are exported on request alone. **Source**:
+open-telemetry/semantic-conventions-genai at e8fc5751506258db1459d1bde47994e01dee922e, `model/gen-ai/registry.yaml`."""
 
 from __future__ import annotations
 
@@ -40,10 +38,10 @@ PROVIDERS: Mapping[str, str] = {
     "xai": "x_ai",
     "mistral": "mistral_ai",
 }
-"""Providers whose names in results are others."""
+"""Providers with another name in results."""
 
 SPAN_RUN, STEP, ATTEMPT, EFFECT = "refold.run.id", "refold.step", "refold.attempt", "refold.effect"
 OUTCOME, TOOK = "refold.outcome", "refold.took_seconds"
 """Outcome of an attempt, and the time that the tool's code ran, by its executor's clock."""
 REASON = "refold.reason"
-"""Beside an event: what a run waits for, what people said, which kind of note it is."""
+"""Detail of an event: the awaited thing, people's verdict, or the kind of a note."""

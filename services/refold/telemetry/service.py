@@ -1,4 +1,4 @@
-"""Reads the entries that the views have accepted, in the order in which they count, and exports the spans that end."""
+"""Reads accepted entries of the views in order, and exports the spans that end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
 KEPT_AS = "telemetry"
-"""Under which the database keeps the positions, beside those of projections. There are no rows."""
+"""Name of the positions in the database, beside those of projections. There are no rows."""
 MOST_RUNS = 500
 """Live runs whose fold is in memory. Others are folded again from their entries."""
 MOST_SPANS = 500
@@ -53,7 +53,7 @@ def exporting(exporter: SpanExporter) -> Export:
 
 
 class Telemetry:
-    """See the module. `from_start`: the first time, what is in the views already is exported too."""
+    """Exporter of spans. `from_start`: the first time, existing entries are exported too."""
 
     def __init__(self, database: ViewDatabase, export: Export, style: Style, *, from_start: bool = False) -> None:
         self._database, self._export, self._style = database, export, style
@@ -61,11 +61,8 @@ class Telemetry:
         self._runs: OrderedDict[RunId, RunSpans] = OrderedDict()
 
     def turn(self) -> int:
-        """Export what came since; return how many entries that were.
-
-        **Raises** UnreachableError while the database or the collector is away, ConflictError when another process
-        exports: nothing is lost by the next turn.
-        """
+        """Export new entries; return their number. **Raises** UnreachableError while the database or the collector is
+        away, ConflictError when another process exports: the next turn repeats it."""
         if not self._database.lock(KEPT_AS):
             raise UnreachableError("another process exports the spans of these views")
         view = self._database.store(Shipped.name, serving(self._database, Shipped.name))
@@ -82,7 +79,7 @@ class Telemetry:
         return count
 
     def _generation(self, view: ViewReader) -> int:
-        """The generation that keeps the positions; a new one where they are of another log."""
+        """Generation of the positions; a new one if they are of another log."""
         known, log = max(self._database.generations(KEPT_AS), default=0), view.notes()["log"]
         if known and self._database.store(KEPT_AS, known).notes().get("log") == log:
             return known
@@ -108,7 +105,7 @@ class Telemetry:
             self._export(spans)
 
     def _find(self, view: ViewReader, run: RunId, seq: int = 0, prev: bytes = b"") -> RunSpans:
-        """A run as it is before an entry, or as far as it is."""
+        """A run before an entry, or as far as the view has it."""
         known = self._runs.get(run)
         # Where its spans were not taken they are sent again.
         if known is None or (seq and known.state.head.id != prev and not known.broken):
@@ -125,7 +122,7 @@ class Telemetry:
 
 
 def _page(view: ViewReader, place: Place, at: int, end: int) -> tuple[int, list[ViewRow]]:
-    """Entries that count from an offset on, and where to go on. Those that count by one record stay together."""
+    """Accepted entries from an offset on, and the next offset. Entries accepted by one record stay together."""
     where = (Where("partition", "=", place[1]), Where("since_offset", ">=", at), Where("since_offset", "<", end))
     query, since = Query(ENTRIES, where, order="since_offset"), ENTRIES.places["since_offset"]
     rows: list[ViewRow] = []

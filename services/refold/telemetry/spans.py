@@ -1,4 +1,4 @@
-"""The spans of one run, folded from its entries: of each stretch of work, and of each attempt that went out in it."""
+"""Spans of one run, folded from its entries: stretches of work, and attempts within them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PLAN_AGENT = "plan"
 MOST_EVENTS = 128
 """Of a span, as in the SDK's own limits; later ones are left out."""
 MOST_CONTENT = 8_192
-"""Characters of arguments and results that a span has, where it has any."""
+"""Characters of arguments and results in a span."""
 
 Attributes = dict[str, str | int | float]
 
@@ -44,7 +44,7 @@ _SCOPE = InstrumentationScope("refold", refold.__version__, names.SCHEMA_URL)
 _OK, _SAMPLED = Status(), TraceFlags(TraceFlags.SAMPLED)
 _TERMINAL = (events.RunCompleted, events.RunFailed, events.RunCancelled)
 _WORK = frozenset({*fold.WAKING, *_TERMINAL, events.CallDispatched})
-"""What a trace is made for: the code of a run was woken, or something went out."""
+"""Events that need a trace: they wake a run's code or dispatch a call."""
 _REASONS: Mapping[type, str] = {
     **dict.fromkeys((events.ApprovalEscalated, events.CallDoubted, events.CallHeld, events.CheckpointReached), ""),
     **dict.fromkeys((events.SleepStarted, events.SleepEnded, events.WaitStarted, events.WaitEnded), ""),
@@ -59,7 +59,7 @@ _REASONS: Mapping[type, str] = {
     events.RunMigrated: "version",
     events.RunSuspended: "reason",
 }
-"""The events that are shown beside the work, and the field that says more of them. None holds content."""
+"""Events shown beside the work, with the field of their reason. None has content."""
 _EVENT_NAMES = {kind: "refold" + re.sub("([A-Z])", r".\1", kind.__name__).lower() for kind in _REASONS}
 _OUTCOMES: Mapping[type, str] = {
     events.CallCompleted: "completed",
@@ -72,16 +72,13 @@ _OUTCOMES: Mapping[type, str] = {
 
 
 def resource_of(member: str) -> Resource:
-    """Return the resource of spans that this member exports.
-
-    `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` come before what is set here.
-    """
+    """Return the resource of a member's spans; `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` take precedence."""
     own = Resource({"service.name": "refold", "service.instance.id": member}, names.SCHEMA_URL)
     return own.merge(OTELResourceDetector().detect())
 
 
 class Style(NamedTuple):
-    """Look of spans: with the names that are in development, and with content that `content` has redacted."""
+    """Form of spans: with the names that are in development, and with content, redacted by `content`."""
 
     gen_ai: bool = False
     content: Callable[[str], str] | None = None
@@ -96,7 +93,7 @@ class _Attempt(NamedTuple):
 
 
 class RunSpans:
-    """See the module. `find` is asked for the run that has started this one. A `broken` run has no further spans."""
+    """Spans of a run. `find` looks up its parent. A `broken` run has no further spans."""
 
     def __init__(self, run: RunId, style: Style, find: Callable[[RunId], RunSpans | None]) -> None:
         self.state = RunState(run)
@@ -169,7 +166,7 @@ class RunSpans:
             title, kind = f"{names.EXECUTE_TOOL} {proposed.tool}", SpanKind.INTERNAL
             said |= {names.OPERATION: names.EXECUTE_TOOL, names.TOOL_NAME: proposed.tool, names.TOOL_TYPE: "function"}
             said |= {names.TOOL_CALL: call, **self._content(proposed.args, result)}
-        elif self._instrumented:  # the framework's own span says so, and usage is counted once
+        elif self._instrumented:  # the framework's own span has the usage, which is counted once
             title, kind = proposed.tool, SpanKind.INTERNAL
         else:
             title, kind = f"{names.CHAT} {model[1]}".strip(), SpanKind.CLIENT
@@ -199,7 +196,7 @@ class RunSpans:
         return self._span(title, context, said, (times, entry.at_ms), failure, links=more, events=self._beside)
 
     def _starter(self) -> list[SpanContext]:
-        """The stretch of work of another run in which this one was started."""
+        """Span of the parent's work that started this run."""
         parent, _, last = self.state.run_id.rpartition(".")
         above = self._find(RunId(parent)) if parent else None
         if above is None or (activation := above.started.get(int(last.partition("_")[0]))) is None:
@@ -236,10 +233,10 @@ class RunSpans:
 
 
 def _model(usage: Mapping[str, Any] | None, proposed: events.CallProposed) -> tuple[str, str] | None:
-    """Provider and model of a call, empty where they are not known; None for a call that asks no model."""
+    """Provider and model of a call, empty if unknown; None for a call without a model."""
     text = usage.get("model") if usage else None
     if not text and proposed.pool == MODEL_POOL and not usage:
-        try:  # no answer says which model it was: the request does
+        try:  # without an answer, the request names the model
             text = orjson.loads(proposed.args).get("asked", "")
         except (ValueError, AttributeError):
             text = ""
@@ -250,7 +247,7 @@ def _model(usage: Mapping[str, Any] | None, proposed: events.CallProposed) -> tu
 
 
 def _hidden(text: str, redact: Callable[[str], str]) -> str:
-    """JSON without what is secret in it: by the names of its fields, and in each text by itself, without escapes."""
+    """JSON with secrets removed: by field names, and in each text without escapes."""
 
     def hide(value: Any) -> Any:
         if isinstance(value, dict):

@@ -73,7 +73,7 @@ _ROOMS = {
 
 
 def __getattr__(name: str) -> Any:
-    """What a test needs is loaded when it asks for it: pytest loads the plugin of this package in every project."""
+    """Import lazily: pytest loads the plugin of this package in every project."""
     for room, names in _ROOMS.items():
         if name in names:
             return getattr(importlib.import_module(f"refold.testing.{room}"), name)

@@ -1,8 +1,6 @@
-"""A run of an agent without Kafka and Redis, decided by what decides in a planner: `decide`, the fold, the replay.
-
-Tools run in executors as in production (`executors`), one attempt at a time. The clock is virtual: an attempt takes a
-second of it, a sleep, a wait between attempts or a decision that nobody makes as long as it says, and none takes time.
-"""
+"""A run of an agent without Kafka and Redis, with the code of a planner: `decide`, the fold, the replay. Tools run in
+executors as in production (`executors`), one attempt at a time. The clock is virtual: an attempt takes a second of it;
+a sleep, a wait between attempts or a decision that expires takes its own time; none takes real time."""
 
 from __future__ import annotations
 
@@ -48,24 +46,23 @@ START_MS = 1_700_000_000_000
 """When a run begins on its clock: 2023-11-14, 22:13:20 UTC."""
 
 MOST_STEPS = 1_000
-"""An agent that polls for ever is told so. Every step is replayed after every other one, which takes seconds here."""
+"""Limit for an agent that polls for ever. Each step replays all earlier ones, which takes seconds here."""
 
 SEED = "seed"
 
 FOR_PEOPLE = ("doubt", "held")
-"""The phases of a call that nobody goes on with but people."""
+"""Phases of a call that only people can end."""
 
 
 class AgentRun(RunRead):
-    """A run: its history so far, and how it goes on.
+    """A run: its history so far, and ways to continue it.
 
     `inputs` are the agent's, by name. `tools` are scripts by tool, see `attempts`; without one, a tool is real.
-    `decisions` say what people decide on calls of a tool that need a decision; on all others they `approve`. `policy`
-    is the content of a policy file. `agents` are scripts of agents that this one runs, by name: a result, an exception,
-    or a function of their input; without one they are run, too, and are its `children`. `code` makes the history in
-    place of the agent: that of another version, or code of before that is gone. `name` is the run's id, `sent` are
-    signals to runs that are not there. At a `boundary` something is killed; `crash_matrix` has all of them.
-    **Raises** UsageError when the agent takes no such input.
+    `decisions` are those of people by tool, for calls that need one; the default is `approve`. `policy` is the content
+    of a policy file. `agents` are scripts of child agents, by name: a result, an exception, or a function of their
+    input; agents without a script run too, and are `children`. `code` makes the history in place of the agent: another
+    version, or removed code. `name` is the run's id, `sent` are signals to unknown runs. At a `boundary` something is
+    killed; `crash_matrix` has all of them. **Raises** UsageError for an input that does not fit.
     """
 
     def __init__(
@@ -114,7 +111,7 @@ class AgentRun(RunRead):
 
     @property
     def family(self) -> list[AgentRun]:
-        """This run and all that came of it."""
+        """This run and its descendants."""
         return self._family.below(self.state.run_id)
 
     @property
@@ -124,7 +121,7 @@ class AgentRun(RunRead):
 
     @property
     def value(self) -> Any:
-        """Result of the agent; raises what it raised. **Raises** UsageError when it still waits."""
+        """Result of the agent; raises the agent's error. **Raises** UsageError when it still waits."""
         if isinstance(self._end, Raised):
             raise self._end.error
         if self.failure:
@@ -142,7 +139,7 @@ class AgentRun(RunRead):
         return Counter(request.tool for request in self.executors.ran)
 
     def finish(self, pick: Callable[[list[int]], int] | None = None) -> AgentRun:
-        """Goes on to the end, or until nothing can go on but by a human: what is due first ends first.
+        """Goes on to the end, or until only a human can continue it: the step that is due first ends first.
 
         `pick` chooses another order: it gets the open steps.
         """
@@ -158,7 +155,7 @@ class AgentRun(RunRead):
         return self
 
     def settle(self, step: int) -> None:
-        """Lets an open step end, with all the attempts that it takes; or comes to be in doubt, or held."""
+        """Run an open step to its end, with all of its attempts; or until it is in doubt, or held."""
         if step not in self.state.open:
             raise UsageError(f"step {step} is not open", hint=f"open are {self.open}")
         if self.state.open[step].phase == "child":
@@ -168,7 +165,7 @@ class AgentRun(RunRead):
             self._go_on(step)
 
     def signal(self, name: str, data: Any = None, *, actor: str = "somebody", signal_id: str = "") -> AgentRun:
-        """Tells the run something, as `refold run signal` does: a wait takes it, now or later."""
+        """Sends the run a signal, as `refold run signal` does: a wait takes it, now or later."""
         said = signal_id or f"signal-{next(self._numbers)}"
         check_name(name)
         return self._tell(RunSignal(self.state.run_id, said, "signal", canonical.dumps(data), actor, name=name))
@@ -179,9 +176,9 @@ class AgentRun(RunRead):
         return self._tell(RunSignal(self.state.run_id, "", "callback", said, actor, callback=token, failure=failure))
 
     def resolve(self, step: int, finding: Finding, result: Any = None) -> AgentRun:
-        """Says what came of a call in doubt, as those whom its policy names, or an operator where it names none.
+        """States the outcome of a call in doubt, as the settlers of its policy, or an operator if it has none.
 
-        Of a held one an operator says what is to become of it: `did_not_happen` tries it again, `give_up` lets it fail.
+        For a held call an operator decides: `did_not_happen` tries it again, `give_up` lets it fail.
         """
         if step not in (*self.doubts, *self.held):
             raise UsageError(f"step {step} is neither in doubt nor held", hint=f"in doubt are {self.doubts}")
@@ -196,22 +193,22 @@ class AgentRun(RunRead):
         return self._tell(RunOperation(self.state.run_id, name, "resolve", canonical.dumps(said), "operator"))
 
     def pause(self, reason: str = "", *, actor: str = "operator") -> AgentRun:
-        """Pauses the run and what it has started, as `refold run pause` does: executors finish what they have."""
+        """Pauses the run and its children, as `refold run pause` does: executors finish their running calls."""
         said = canonical.dumps({"reason": reason})
         return self._tell(RunOperation(self.state.run_id, f"pause-{next(self._numbers)}", "pause", said, actor))
 
     def resume(self, *, actor: str = "operator") -> AgentRun:
-        """Lets it go on, as `refold run resume` does; `finish` takes it further."""
+        """Resumes the run, as `refold run resume` does; `finish` takes it further."""
         return self._tell(RunOperation(self.state.run_id, f"resume-{next(self._numbers)}", "resume", "{}", actor))
 
     def take_over(self) -> None:
-        """Forgets the running code, as a crash does: the next event finds fresh code, which history brings here."""
+        """Forgets the running code, as a crash does: at the next event fresh code replays the history."""
         self._agents.forget(self.state.run_id)
 
     def check(self, agent: str = "") -> None:
-        """Runs fresh code along the history; with a name that of another agent, say, of the next version of this one.
+        """Runs fresh code along the history; with a name that of another agent, for example of its next version.
 
-        **Raises** NonDeterminismError, which names the step and what the code does there instead.
+        **Raises** NonDeterminismError with the step and the code's request there.
         """
         if agent in ("", self.agent):
             same_end(self.app, self.agent, self.state)
@@ -228,7 +225,7 @@ class AgentRun(RunRead):
             self._take(told)
 
     def bear(self, told: Start) -> None:
-        """Another run begins, of which this one is a parent."""
+        """Begin a child of this run."""
         child = copy.copy(self)
         child.state, child.agent, child._end = RunState(told.request.run_id), told.request.agent, None
         child.events, child.records, child._orders = [], [], {}
@@ -237,14 +234,14 @@ class AgentRun(RunRead):
         child._take(replace(told, seed=SEED))
 
     def _ends(self, step: int) -> bool:
-        """True if a step goes on without a word from outside, which only the test has."""
+        """True if a step ends without input from the test."""
         opened = self.state.open[step]
         if self._rests(step) or opened.phase in (*FOR_PEOPLE, "child"):
             return False
         return opened.phase not in ("wait", "callback") or opened.due_ms > 0
 
     def _rests(self, step: int) -> bool:
-        """True if nothing happens to a step, as its run is paused: but for what executors and people have in hand."""
+        """True if a step is held by the pause of its run; running attempts and people's decisions go on."""
         phase, order = self.state.open[step].phase, self._orders.get(step)
         decided = phase == "approval" and order and self._decisions.get(order.tool) != "expire"
         return bool(self.state.paused) and phase != "dispatched" and not decided
@@ -261,7 +258,7 @@ class AgentRun(RunRead):
         return decide(None if isinstance(given, Start) else self.state, given, self.now_ms, self._rules)
 
     def _take(self, given: Input) -> None:
-        """An input as a planner takes it: what follows of it is one entry of the history."""
+        """Process an input as a planner does: it causes one entry of the history."""
         before, verdict = self.state, self._decide(given)
         assert isinstance(verdict, list), f"only what is due is given: {verdict}"
         by = "test", len(self.events).to_bytes(16, "big")
@@ -337,7 +334,7 @@ class AgentRun(RunRead):
 
 
 def run(app: App, agent: str, /, **inputs: Any) -> AgentRun:
-    """Runs an agent to its end, on the inputs that are given by name: `run(app, "report", paths=["a.txt"]).value`.
+    """Runs an agent to its end, on inputs by name: `run(app, "report", paths=["a.txt"]).value`.
 
     `tools=`, `agents=`, `decisions=`, `policy=` and `code=` are for `AgentRun`. An agent that has an input of such a
     name is run by `AgentRun(app, agent, {...}).finish()`.
@@ -346,7 +343,7 @@ def run(app: App, agent: str, /, **inputs: Any) -> AgentRun:
 
 
 def start(app: App, agent: str, /, **inputs: Any) -> AgentRun:
-    """Runs an agent to its first waits; `AgentRun.settle` says what ends next. Takes what `run` takes."""
+    """Runs an agent to its first waits; `AgentRun.settle` ends one of them. Arguments are those of `run`."""
     options = {name: inputs.pop(name) for name in ("tools", "decisions", "policy", "agents", "code") if name in inputs}
     begun = AgentRun(app, agent, inputs, **options)
     RECENT.append(begun)

@@ -1,4 +1,4 @@
-"""Assertions about a history, in a line; where it does not hold, the error shows the history."""
+"""Assertions about a history; a failure shows the history."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from refold.testing.agents import AgentRun
 from refold.testing.reading import CallMade
 
 Expected = str | tuple[str, Mapping[str, Any]]
-"""A kind of event, alone or with what fields of it say: `("CallProposed", {"tool": "pay"})`."""
+"""A kind of event, alone or with values of its fields: `("CallProposed", {"tool": "pay"})`."""
 
 _KINDS = frozenset(kind.__name__ for kind in get_args(Event))
 
@@ -20,9 +20,9 @@ _KINDS = frozenset(kind.__name__ for kind in get_args(Event))
 def assert_called(
     run: AgentRun, tool: Callable[..., Any] | str, args: Mapping[str, Any] | None = None, *, times: int | None = None
 ) -> list[CallMade]:
-    """The run has asked for this tool: with these arguments, if any are named, and so often, if that is said.
+    """Asserts that the run called this tool: with these arguments, if any are given, and `times` often, if given.
 
-    Gives those calls, in order. **Raises** AssertionError, UsageError when the app has no such tool.
+    Returns those calls, in order. **Raises** AssertionError, UsageError when the app has no such tool.
     """
     __tracebackhide__ = True
     name = run.app.find(tool).name
@@ -39,10 +39,10 @@ def assert_called(
 
 
 def assert_history(run: AgentRun, *expected: Expected) -> None:
-    """The history has these events, in this order; others may lie between them.
+    """Asserts that the history has these events, in this order, possibly with others in between.
 
-    A field that holds JSON is compared with a value, too: `("CallProposed", {"args": {"amount": 20}})`.
-    **Raises** AssertionError with the history, UsageError for what is no kind of event.
+    A field that holds JSON may be compared with a value: `("CallProposed", {"args": {"amount": 20}})`. **Raises**
+    AssertionError with the history, UsageError for an unknown kind of event.
     """
     __tracebackhide__ = True
     place = 0

@@ -1,4 +1,4 @@
-"""Contract suites for who writes a tool: what its effect class promises, held against a world that counts effects.
+"""Contract suites for authors of tools: the promises of an effect class, checked against a world that counts effects.
 
 With pytest, a class that inherits a suite is all that it takes:
 
@@ -8,9 +8,9 @@ With pytest, a class that inherits a suite is all that it takes:
         def effects(self) -> int:
             return len(BANK.transfers)
 
-Tools and probes are run as executors run them, under keys that nobody has used. `crash_matrix` holds whole agents
-against the same promises, with kills; a suite is for one tool, says more of it, and goes well with a receiver that is
-real: a database, a sandbox of a provider. A `once` tool promises nothing that could be tried twice.
+Tools and probes run as in executors, under fresh keys. `crash_matrix` checks whole agents for the same promises, with
+kills; a suite is for one tool, checks more of it, and works with a real receiver: a database, a sandbox of a provider.
+A `once` tool has no suite: it promises nothing that could be tried twice.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from refold.sdk.app import App
 
 
 class ToolContract:
-    """Parts of all suites: the `tool` of this name in the `app`, and arguments that it takes.
+    """Parts of all suites: the `tool` of this name in the `app`, and valid arguments.
 
-    `effects` is how much has happened in the world so far, of all that the tool may do there.
+    `effects` is the number of effects so far, of all kinds that the tool may have.
     """
 
     effect: ClassVar[str]
@@ -61,7 +61,7 @@ class ToolContract:
         return self.effects() - before
 
     def test_the_tool_is_declared_as_its_suite_says(self) -> None:
-        """Else the promises of another class are those that count."""
+        """Otherwise the promises of another class apply."""
         declared = self.app.find(self.tool).effect
         assert declared == self.effect, f"{self.tool} is declared {declared}, this suite is for {self.effect} tools"
 
@@ -82,7 +82,7 @@ class ToolContract:
 
 
 class KeyedContract(ToolContract):
-    """A `keyed` tool: whoever it calls recognises the idempotency key, so that repetitions do no harm."""
+    """A `keyed` tool: its receiver recognises the idempotency key, so that repetitions do no harm."""
 
     effect = "keyed"
 
@@ -95,13 +95,13 @@ class KeyedContract(ToolContract):
         assert again == first, f"{self.tool} gave {again} for a key for which it had given {first}"
 
     def test_the_same_key_twice_at_once_acts_once(self) -> None:
-        """An executor that was taken for dead, and the one that took over. One of the two may well be refused."""
+        """An executor that was presumed dead, and its successor. One of the two may well be refused."""
         once, key = self.growth(fresh_key()), fresh_key()
         twice = self.growth(key, key)
         assert twice <= once, f"{self.tool} acted {twice} times where one attempt acts {once} times: two came at once"
 
     def test_another_key_acts_again(self) -> None:
-        """The same arguments in another call are another effect: who recognises those drops what was meant."""
+        """Equal arguments in another call are another effect: a receiver that deduplicates by them drops it."""
         first, second = self.growth(fresh_key()), self.growth(fresh_key())
         assert first > 0, f"{self.tool} did nothing that `effects` counts"
         if self.app.find(self.tool).keyed_by == "arguments":
@@ -111,7 +111,7 @@ class KeyedContract(ToolContract):
 
 
 class ProbedContract(ToolContract):
-    """A `probed` tool: its probe says whether the effect of a key has happened."""
+    """A `probed` tool: its probe finds out if the effect of a key has happened."""
 
     effect = "probed"
 
@@ -122,7 +122,7 @@ class ProbedContract(ToolContract):
         self._probe_says(fresh_key(), "did_not_happen")
 
     def test_the_probe_finds_what_has_happened_and_gives_its_result(self) -> None:
-        """What the agent gets is the same, whether the result came from the tool or from the probe."""
+        """The agent gets the same result from the tool and from the probe."""
         key, before = fresh_key(), self.effects()
         result = self.result(key)
         assert self.effects() > before, f"{self.tool} did nothing that `effects` counts"
@@ -138,7 +138,7 @@ class ProbedContract(ToolContract):
 
 
 class PureContract(ToolContract):
-    """A `pure` tool: it may be run any number of times, and nobody notices."""
+    """A `pure` tool: any number of runs leaves no trace."""
 
     effect = "pure"
 
@@ -152,5 +152,5 @@ class PureContract(ToolContract):
 
 
 def fresh_key() -> str:
-    """An idempotency key that nobody has used: the world may be one that is kept."""
+    """A fresh idempotency key: the world may be a persistent one."""
     return token_hex(32)

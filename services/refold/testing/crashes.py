@@ -1,8 +1,8 @@
-"""`crash_matrix`: an agent is run once for every place where something can be killed, and its effects are counted.
+"""`crash_matrix`: runs an agent once for every place where something can be killed, and counts its effects.
 
 The planner dies after each entry of the history, and the executor before each tool begins and after each has ended,
-before anybody heard of it. What comes next is decided as in production: `pure` and `keyed` calls are made again, of a
-`probed` one the probe is asked, a `once` one is in doubt. So an effect that happens twice is the tool's own doing.
+before its result is recorded. Recovery is that of production: `pure` and `keyed` calls are made again, a `probed` one
+is probed, a `once` one is in doubt. So an effect that happens twice is caused by the tool itself.
 """
 
 from __future__ import annotations
@@ -30,10 +30,7 @@ KEY = "idempotency_key"
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """A call whose effect happened more often than it should: so many `times`, first when killed at this boundary.
-
-    `places` are all the boundaries at which it did.
-    """
+    """A call whose effect happened too often: `times`, first when killed at this boundary; `places` are all of them."""
 
     tool: str
     effect: str
@@ -53,11 +50,11 @@ class Repeated:
 
 @dataclass(slots=True)
 class CrashReport:
-    """Result at every crash point. `effects` counts by tool over the run that nothing disturbed.
+    """Results at all crash points. `effects` counts by tool over the undisturbed run.
 
     `cases` is the number of runs, `entries` and `tools_run` those of the undisturbed one. `repeated` are calls that
-    acted more than once. `astray` is what else should not come of a kill: another end, or a doubt about a call that may
-    be made again. `doubts` are the calls that people would have to settle, by tool: of `once`, that is its price.
+    acted more than once. `astray` are other wrong results of a kill: another end, or a doubt about a call that may be
+    made again. `doubts` are the calls that people would have to settle, by tool: of `once`, that is its price.
     """
 
     agent: str
@@ -71,7 +68,7 @@ class CrashReport:
 
     @property
     def ok(self) -> bool:
-        """True if no effect happened twice, and every run ended as the undisturbed one or asks people."""
+        """True if no effect happened twice, and every run ended as the undisturbed one or needs people."""
         return not (self.repeated or self.astray)
 
     def __str__(self) -> str:
@@ -92,7 +89,7 @@ class CrashReport:
 
 
 class CrashError(AssertionError):
-    """Some crash has an effect that a test may not accept. `report` has all of it."""
+    """An effect of a crash that a test may not accept. `report` has all of them."""
 
     def __init__(self, report: CrashReport) -> None:
         super().__init__(str(report))
@@ -113,16 +110,15 @@ def crash_matrix(
 ) -> CrashReport:
     """Runs an agent once undisturbed, and once more for each boundary, with a kill there.
 
-    `effects` says how much has happened in the world of the test so far: `lambda: len(bank.transfers)`. It is asked
-    before and after each run of a tool. Without it a tool acts whenever it runs, but for `pure` ones, and for `keyed`
-    ones that use their key. `tools` are scripts, or a function that makes them anew for each run. `drive` takes a run
-    to its end, for those that wait for signals or callbacks; the rest is as of a run. Each run has an id of its own,
-    and so have its keys.
-    **Raises** CrashError when an effect happened twice, or a run ended otherwise than the undisturbed one; its text
+    `effects` returns the number of effects in the test's world so far: `lambda: len(bank.transfers)`. It is called
+    before and after each run of a tool. Without it every run of a tool is an effect, except of `pure` ones, and of
+    `keyed` ones that use their key. `tools` are scripts, or a function that makes new ones for each run. `drive` takes
+    a run to its end, for those that wait for signals or callbacks; the rest is as of a run. Each run has an id and keys
+    of its own. **Raises** CrashError when an effect happened twice, or a run ended unlike the undisturbed one; its text
     names tool, boundary and number. NonDeterminismError as every run of the kit.
     """
-    __tracebackhide__ = True  # pytest: the text of the error says all that there is to say
-    # A world that has seen these keys before, in another test or another day, would recognise them, and hide what acts.
+    __tracebackhide__ = True  # pytest: the text of the error is complete
+    # A world that has seen these keys before, in another test or another day, would deduplicate, and hide effects.
     report, matrix = CrashReport(agent), token_hex(4)
     scripts = tools if callable(tools) else lambda: tools or {}
 
@@ -145,7 +141,7 @@ def crash_matrix(
         try:
             drive(run)
         except Exception:
-            if not _doubts(run):  # what it does next may rest on a call that waits for people
+            if not _doubts(run):  # its next step may depend on a call that waits for people
                 raise
         finally:
             run.executors.close()
@@ -182,7 +178,7 @@ class _Counted:
         self.calls: dict[str, ToolRequest] = {}
 
     def watch(self, request: ToolRequest) -> Callable[[], None]:
-        """A tool begins; what comes back is called when it is over."""
+        """Note the start of a tool; the returned function notes its end."""
         before = self._effects() if self._effects else 0
 
         def over() -> None:
@@ -199,7 +195,7 @@ class _Counted:
         return found
 
     def acting_while_pure(self) -> list[Repeated]:
-        """Calls that should leave nothing behind, and did."""
+        """`pure` calls that had an effect."""
         reason = 'effect="pure" says that it may run any number of times: declare it keyed, probed or once'
         return [
             self._told(key, Boundary("planner", 0), reason)
@@ -229,7 +225,7 @@ class _Counted:
             return None
         script = self._scripts.get(tool, self._app.tools[tool].function)
         if not isinstance(script, FunctionType) or (tool in self._scripts and KEY not in _parameters(script)):
-            return None  # a script says what comes of a call, not how it is made
+            return None  # a script has the result of a call, not the way it is made
         return uses_key(script)
 
     def _reason(self, call: ToolRequest) -> str:
@@ -248,11 +244,11 @@ class _Counted:
 
 
 def uses_key(function: FunctionType) -> bool:
-    """True if the code of a tool reads the key that it is handed."""
+    """True if the code of a tool reads its idempotency key."""
     plain = inspect.unwrap(function)
     code = getattr(plain, "__code__", None)
     if code is None or {"locals", "vars"} & set(code.co_names):
-        return True  # nobody can tell
+        return True  # unknown
     if KEY in code.co_names:  # tools of frameworks have it from a function, or from a context of theirs
         return True
     if KEY not in _parameters(plain):
@@ -272,7 +268,7 @@ def _times(number: int) -> str:
 
 
 def _astray(run: AgentRun, calm: AgentRun) -> Iterator[str]:
-    """What a kill has made of a run that should not come of one."""
+    """Wrong results of a kill."""
     usual = _doubts(calm)
     for each in run.family:
         for event in each.events:
@@ -291,7 +287,7 @@ def _doubts(run: AgentRun) -> set[tuple[str, int]]:
 
 
 def _below(run: str) -> str:
-    """Which run of a family it is; the first one has another name in each case."""
+    """Path of a run in its family; the root has another name in each case."""
     return run.partition(".")[2]
 
 

@@ -1,8 +1,6 @@
-"""The executors of a test: those of production, one after the other, on a ledger and a log in memory.
-
-Each attempt goes through the claim, the chain and the record of its result, as everywhere. An executor may be killed
-right before a tool begins, or right after it has ended and before anybody heard of it; the next one finds what is left.
-"""
+"""Executors of a test: those of production, one after the other, on a ledger and a log in memory. Each attempt goes
+through the claim, the chain and the record of its result. An executor may be killed right before a tool begins, or
+right after it has ended and before its result is recorded; its successor recovers."""
 
 from __future__ import annotations
 
@@ -29,11 +27,11 @@ from refold.sdk.app import App
 from refold.testing.people import Panel
 
 Kill = Literal["before", "after"]
-"""When an executor dies: before the tool begins, or after it has ended and before anybody heard of it."""
+"""Time of an executor's death: before the tool begins, or after it has ended and before its result is recorded."""
 
 _POOL = "default"
 _STEP_MS = 100
-"""Step of the clock where nothing happens by itself. **Units**: milliseconds of the test's clock."""
+"""Step of the idle clock. **Units**: milliseconds of the test's clock."""
 
 
 class Heard:
@@ -43,20 +41,17 @@ class Heard:
         self.parts: list[StreamPart] = []
 
     def tell(self, part: StreamPart) -> None:
-        """Another part."""
+        """Keep a part."""
         self.parts.append(part)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are open."""
 
 
 class Executors:
-    """An executor and its relay at a time; `attempt` gives what became of an order.
-
-    `now_ms` is the clock, `ran` are the calls whose tools were run, in order, by step. `kills` says at which tool, by
-    its number from one, an executor dies. `live` is what they say while they run. `watch` is called before each of
-    them, and what it gives after.
-    """
+    """One executor and its relay at a time; `attempt` returns the result of an order. `now_ms` is the clock, `ran` are
+    the calls whose tools were run, in order, by step. `kills` maps a tool's number, from one, to the death of its
+    executor. `live` is the live output. `watch` is called before each tool, and the function that it returns after."""
 
     def __init__(self, app: App, panel: Panel, now_ms: int) -> None:
         self.now_ms = self._born_ms = now_ms
@@ -78,7 +73,7 @@ class Executors:
         self._begin()
 
     def attempt(self, request: ToolRequest) -> ToolResult:
-        """One attempt, and what its result says, however often an executor died over it."""
+        """Result of one attempt, however often an executor died over it."""
         at = len(self._orders)
         order = replace(request, issued=at)
         name, value = order.call_id.encode(), codec.encode(order)
@@ -91,7 +86,7 @@ class Executors:
         return told
 
     def _begin(self) -> None:
-        """A process, which takes up where the one before it was killed: it knows what lies in the log."""
+        """Start a process, which recovers from the log after its predecessor was killed."""
         self._settings = replace(self._base, member=f"executor-{next(self._numbers)}")
         self._relay = Relay(RelaySettings(seal=self._settings.seal), token=lambda: next(self._numbers))
         self._executor = Executor(
@@ -106,7 +101,7 @@ class Executors:
         self._turn(*map(self._claimed, range(len(self._claims))))
 
     def _turn(self, *inbox: effects.Item) -> None:
-        """A turn of the process, and those that follow of its answers. A killed one is followed by the next."""
+        """A turn of the process, and those that follow from its answers. A killed one is followed by its successor."""
         items, executor = list(inbox), self._executor
         while True:
             now = effects.Now(self.now_ms, self.now_ms - self._born_ms + 1)
@@ -154,7 +149,7 @@ class Executors:
         return Record(self._settings.chains, 0, at, record.key, record.value, lambda: None, self.now_ms)
 
     def _run(self, order: effects.StartTool) -> list[effects.Item]:
-        """The tool runs, in real time; on the clock of the test that takes a moment."""
+        """Run the tool in real time; on the clock of the test that takes a moment."""
         kill = None
         if not order.probe:
             self.ran.append(order.request)

@@ -1,4 +1,4 @@
-"""The runs of one test: those that its agent has started, and what becomes of one by another."""
+"""Runs of one test: the agent's descendants, and their effects on each other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Kin = TypeVar("Kin", bound="Relative")
 
 
 class Relative(Protocol):
-    """A run of the family: it hears of others, and others come of it."""
+    """A run of the family: it gets messages of others, and can have children."""
 
     state: RunState
 
@@ -34,10 +34,8 @@ class Relative(Protocol):
 
 
 class Relatives(Generic[Kin]):
-    """All runs of a test by id, the first one first. `scripts` say what comes of runs of an agent, which are not made.
-
-    **Raises** UsageError when the app has no agent of a script.
-    """
+    """All runs of a test by id, the first one first. `scripts` are the results of agents whose runs are not made.
+    **Raises** UsageError when the app has no agent of a script."""
 
     def __init__(self, app: App, scripts: Mapping[str, Any]) -> None:
         self.runs: dict[RunId, Kin] = {}
@@ -54,11 +52,11 @@ class Relatives(Generic[Kin]):
         return known.state if known else None
 
     def below(self, run: RunId) -> list[Kin]:
-        """A run and all that come of it."""
+        """A run and its descendants."""
         return [each for name, each in self.runs.items() if name == run or name.startswith(f"{run}.")]
 
     def hear(self, run: Kin, entry: Entry) -> None:
-        """What an entry means for others becomes of them, one after the other."""
+        """Deliver an entry's messages to other runs, one after the other."""
         self._told.extend(family_messages(run.state, entry))
         if self._delivering:
             return
@@ -94,6 +92,6 @@ class Relatives(Generic[Kin]):
                 script = script(**(canonical.parse(told.request.input) or {}))
             if isinstance(script, BaseException):
                 raise script
-        except Exception as error:  # noqa: BLE001 - it is how the script says that a run fails
+        except Exception as error:  # noqa: BLE001 - the script of a failing run
             return ChildEnded(parent, step, "failed", "null", failure_of(error))
         return ChildEnded(parent, step, "completed", canonical.dumps(to_jsonable_python(script)), None)

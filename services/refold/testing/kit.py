@@ -1,4 +1,4 @@
-"""What tests have as the fixture `refold`: the kit over one app, with golden histories beside the test."""
+"""The pytest fixture `refold`: the kit over one app, with golden histories beside the test."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ UPDATE = "--refold-update"
 
 
 class Kit:
-    """The kit over an app. `histories` is the folder of golden ones, `name` what one is called that gets no name.
+    """The kit over an app. `histories` is the folder of golden ones, `name` the default name of one.
 
-    `update`: golden histories that are missing, or do not agree any more, are written.
+    `update`: golden histories that are missing or disagree are written.
     """
 
     def __init__(self, app: App, histories: Path, name: str, *, update: bool = False) -> None:
@@ -46,11 +46,11 @@ class Kit:
         return replay(self.app, history)
 
     def golden(self, run: AgentRun, name: str = "") -> RunState:
-        """Holds the code of today against the history that a run of this name once had, in `histories`/NAME.json.
+        """Checks today's code against the golden history of this name, `histories`/NAME.json. Returns its fold.
 
-        With `pytest --refold-update` a history that is missing is written, and one that does not agree any more is
-        written anew: all others stay as they are, so that they are as old as they can be. Gives what it folds to.
-        **Raises** NonDeterminismError, which names the first step that differs; UsageError when there is no history.
+        With `pytest --refold-update` a history that is missing or disagrees is written; all others stay as old as they
+        are. **Raises** NonDeterminismError, which names the first step that differs; UsageError when there is no
+        history.
         """
         __tracebackhide__ = True
         path = self.histories / f"{name or self.name}.json"
@@ -67,6 +67,6 @@ class Kit:
         return replay(self.app, path)
 
     def close(self) -> None:
-        """Ends what runs have left behind, those that still wait."""
+        """Ends the executors of all runs, waiting ones too."""
         for run in self.runs:
             run.executors.close()

@@ -1,6 +1,4 @@
-"""The people of a test: what they are asked is what a policy asks, and what they say is signed and counted as
-everywhere, first here and then once more by the executor that acts on it.
-"""
+"""People of a test: a policy asks them; votes are signed and counted as in production, here and by the executor."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ ENVIRONMENT, ASKER = "test", "requester"
 
 
 class Says(NamedTuple):
-    """Vote on a call: the `action` of their votes, and what goes with it, as canonical JSON."""
+    """Vote on a call: its `action`, with arguments, result or message, as canonical JSON."""
 
     action: str
     args: str = ""
@@ -43,7 +41,7 @@ PeopleSay = Literal["approve", "reject", "expire"] | Says
 
 
 def edit(**args: Any) -> Says:
-    """People let a call out with other arguments, all of them. Where the policy asks others about those, it asks."""
+    """People approve a call with other arguments, given in full. If the policy then asks others, it does."""
     return Says("edit", args=canonical.dumps(to_jsonable_python(args, by_alias=True)))
 
 
@@ -53,7 +51,7 @@ def reject(message: str) -> Says:
 
 
 def answer(result: Any) -> Says:
-    """People give the result themselves, and nothing goes out."""
+    """People give the result themselves, and the call is not made."""
     return Says("answer", result=canonical.dumps(to_jsonable_python(result, by_alias=True)))
 
 
@@ -73,11 +71,9 @@ _ANYBODY: Mapping[str, Any] = {
 
 
 class Panel:
-    """Policy, people and keys of a test. `catalog` is what is published of them, as records of the topic.
-
-    Without a policy it is as with `refold dev`: everything is allowed but what asks by itself, and that asks anybody.
-    The people are those whom the policy names, and `tester-1`, `tester-2`, ..., who have all roles.
-    """
+    """Policy, people and keys of a test. `catalog` has them as records of the topic. Without a policy all calls are
+    allowed, as with `refold dev`, except tools that need a decision, which anyone may make. The people are those in the
+    policy, and `tester-1`, `tester-2`, ..., who have all roles."""
 
     def __init__(self, app: App, content: Mapping[str, Any] | None) -> None:
         policy, self.trust = Policy.parse(dict(_ANYBODY if content is None else content)), {_ROOT.kid: _ROOT.public()}
@@ -102,9 +98,9 @@ class Panel:
         return Gate(FactsTable(self._tools, pool), ENVIRONMENT, 1, pool)
 
     def decide(self, request: ApprovalRequest, says: Says, now_ms: int) -> Decided:
-        """Decision of people when as many say this as it takes. **Raises** UsageError when they may not."""
+        """Decision of people with a full quorum for `says`. **Raises** UsageError when they may not."""
         voted, catalog = {}, self.authority.catalog
-        if says.args == request.args:  # they were asked again about what they have made of the call
+        if says.args == request.args:  # a second question about their own edit
             says = Says("approve")
         for number, actor in enumerate(self._voters(request, says.action), start=1):
             vote = Vote(

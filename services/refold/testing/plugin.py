@@ -1,9 +1,9 @@
-"""The pytest plugin. It loads nothing of the kit before a test asks for it: pytest loads it wherever Refold is there.
+"""The pytest plugin. It imports the kit at first use: pytest loads it wherever Refold is installed.
 
 - `refold` is the kit over the app that `refold_app` gives: `refold.run("order", amount=20)`. Each test has its own.
 - `refold_app` is the app that the option `--refold-app` or the setting `refold_app` names (`shop.app:app`). A test
-  suite that has the app at hand says so itself: a fixture of this name that returns it.
-- Of a test that fails the histories of its last runs are shown.
+  suite that imports its app overrides this fixture with one that returns it.
+- A failed test's report shows the histories of its last runs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def refold_app(pytestconfig: pytest.Config) -> refold.App:
-    """Give the app under test. A fixture of this name in a test suite takes its place."""
+    """Give the app under test. A test suite may override this fixture."""
     target: str = pytestconfig.getoption("--refold-app") or pytestconfig.getini(TARGET)
     if not target:
         raise pytest.UsageError(
@@ -58,7 +58,7 @@ def kit(request: pytest.FixtureRequest, refold_app: refold.App) -> Iterator[test
 
 
 def _as_imported(root: Path, target: str) -> str:
-    """The module that a test has imported from this file: loaded once more, it would be another app."""
+    """The module that a test has imported from this file: loaded again, it would be another app."""
     file, suffix, app = str(root / target).partition(".py")
     path = str(Path(file + suffix).resolve())
     for name, module in list(sys.modules.items()):
@@ -68,14 +68,14 @@ def _as_imported(root: Path, target: str) -> str:
 
 
 def pytest_runtest_logstart() -> None:
-    """What ran before is of another test."""
+    """Forget the runs of the test before."""
     _recent().clear()
 
 
-# A wrapper of the old kind: the new one would end every pytest that is older, of whoever has Refold installed.
+# A wrapper of the old kind: the new one would break older versions of pytest wherever Refold is installed.
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
-    """Adds to the report of a test that has failed what its runs have done."""
+    """Add the histories of a failed test's runs to its report."""
     outcome = yield
     report = outcome.get_result()
     if report.failed and call.when == "call":
@@ -83,11 +83,11 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, An
 
 
 def pytest_runtest_logfinish() -> None:
-    """Nobody looks at them any more."""
+    """Forget the runs of the test."""
     _recent().clear()
 
 
 def _recent() -> deque[RunRead]:
-    """The runs that the kit has begun last; none where nobody has loaded it."""
+    """The kit's last runs; none if the kit is not loaded."""
     loaded = sys.modules.get("refold.testing.reading")
     return loaded.RECENT if loaded else deque()

@@ -20,11 +20,9 @@ Rows = dict[str, list[dict[str, Any]]]
 
 
 def project(app: App, *histories: AgentRun) -> Rows:
-    """Return the rows that the app's projections make of these runs, by table, in order of their keys.
-
-    Runs that these have started are part of them. **Raises** UsageError when the app has no projection, or two runs
-    have the same id; ProjectionError, which names run and event, when an `apply` raises.
-    """
+    """Return the rows that the app's projections make of these runs, by table, in order of their keys. Children of
+    these runs are included. **Raises** UsageError when the app has no projection, or two runs have the same id;
+    ProjectionError, which names run and event, when an `apply` raises."""
     if not app.projections:
         raise UsageError(f"app {app.name} has no projection", hint="put @app.projection on a subclass of Projection")
     records = _records(histories)

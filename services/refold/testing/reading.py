@@ -1,4 +1,4 @@
-"""Reads of a run in tests, and the words for where something of it is killed."""
+"""Read model of a run in tests, and its boundaries for kills."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ RECENT: deque[RunRead] = deque(maxlen=3)
 """The runs that `run` and `start` have begun last. The pytest plugin shows their histories when a test fails."""
 
 MOST_CHARS = 160
-"""Of what an event says in a line."""
+"""Characters of an event in a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallMade:
-    """A call of a run: what was asked, how often it was tried, and its result (as plain JSON) or failure, if any."""
+    """A call of a run: arguments, attempts, and its result (as plain JSON) or failure, if any."""
 
     step: int
     tool: str
@@ -36,8 +36,8 @@ class CallMade:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Where something dies: the planner after entry `number` of the history, or an executor `before` the tool that is
-    run as `number`, or `after` it and before anybody has heard of it."""
+    """Place of a kill: the planner after entry `number` of the history, or an executor `before` or `after` the tool
+    that is run as `number`; `after` is before its result is recorded."""
 
     dies: Literal["planner", "before", "after"]
     number: int
@@ -60,7 +60,7 @@ def call_made(state: RunState, events: Sequence[Event], call: CallProposed) -> C
 
 
 class RunRead:
-    """Read model of a run in tests. `events` and `records` are its history, `state` what that folds to."""
+    """Read model of a run in tests. `events` and `records` are its history, `state` is its fold."""
 
     state: RunState
     events: list[Event]
@@ -73,17 +73,17 @@ class RunRead:
 
     @property
     def failure(self) -> Failure | None:
-        """Why the run failed, as clients see it."""
+        """Failure of the run, as clients read it."""
         return getattr(self.state.end, "failure", None)
 
     @property
     def calls(self) -> list[CallMade]:
-        """The calls in the order in which the agent asked for them."""
+        """Calls in the order of the agent's requests."""
         return [call_made(self.state, self.events, step) for step in self.state.steps if isinstance(step, CallProposed)]
 
     @property
     def entries(self) -> int:
-        """The number of records of the log it has."""
+        """Number of its records in the log."""
         return len(self.records)
 
     @property
@@ -93,7 +93,7 @@ class RunRead:
 
     @property
     def checkpoints(self) -> list[str]:
-        """The names of those that it has reached."""
+        """Names of the reached checkpoints."""
         return [step.name for step in self.state.steps if isinstance(step, CheckpointReached)]
 
     @property
@@ -113,7 +113,7 @@ class RunRead:
 
     @property
     def notes(self) -> list[tuple[str, Any]]:
-        """Kind and data of what the agent has noted."""
+        """Kind and data of the agent's notes."""
         steps = self.state.steps
         return [(step.kind, canonical.parse(step.data)) for step in steps if isinstance(step, NoteRecorded)]
 
@@ -124,14 +124,14 @@ class RunRead:
 
     @property
     def story(self) -> str:
-        """The history for people, an event a line: when, the number of the event, its kind and what it says."""
+        """The history for people, one event per line: time, number, kind and content."""
         request = self.state.request
         head = f"{self.state.run_id} ({request.agent if request else '?'}): {self.status}, {len(self.events)} events"
         return "\n".join([head, *_lines(self.records)])
 
 
 def _lines(records: Sequence[tuple[bytes, bytes]]) -> Iterator[str]:
-    """**Units**: seconds since the first entry."""
+    """Lines of a history. **Units**: seconds since the first entry."""
     began, number = None, count(1)
     for key, value in records:
         record = chain.read(key, value)

@@ -1,4 +1,4 @@
-"""Fresh code along the history of a test's run: does it come to the same place?"""
+"""Comparison of fresh code with a test run's history."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from refold.testing.reading import RunRead
 Records = Sequence[tuple[bytes, bytes]]
 
 _LIMITS = {*BUDGET_CODES.values(), "too_large", "too_many_waits", "no_price"}
-"""Codes of runs that ended as they asked for a step which no planner records."""
+"""Codes of runs that ended at the request of a step, which planners then do not record."""
 
 
 def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | None, Wanted]:
-    """State of fresh code at the end of the history, and what it asks for beyond it."""
+    """End of fresh code after the history, and its requests beyond it."""
     moment, request = Past(), state.request
     assert request is not None, "a run begins with a request"
     context = app.context(state.run_id, seed=request.seed, moment=moment, history=state)
@@ -59,32 +59,29 @@ def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | No
 
 
 def same_end(app: App, agent: str, state: RunState) -> Returned | Raised | None:
-    """End of the agent, if there was one. **Raises** NonDeterminismError when fresh code comes to stand elsewhere."""
+    """End of the agent, if there was one. **Raises** NonDeterminismError when fresh code ends elsewhere."""
     end, beyond = rerun(app, agent, state)
-    # What a limit has ended asked for more, which it did not get.
+    # A run that a limit has ended made one more request, which was refused.
     if beyond and not (isinstance(state.end, RunFailed) and state.end.failure.code in _LIMITS):
         step, intent = beyond[0]
         _differs(step, "nothing", intent.words)
     before, again = _words(state.end), _words(_event_of(app, agent, end))
-    # What ended it may also be a policy or the end of an approval, and then the code is not over.
+    # A policy or the end of an approval may have ended it too, and then the code is not over.
     if again != before and not (end is None and isinstance(state.end, RunFailed)):
         _differs(len(state.steps) + 1, before, again)
     return end
 
 
 def keep_records(records: Records, path: str | Path) -> None:
-    """Keeps the records of a history in a file, for `replay`: one of JSON, with key and value in base64 each."""
+    """Keeps the records of a history in a file, for `replay`: a JSON array, with key and value in base64 each."""
     rows = [[base64.b64encode(part).decode() for part in record] for record in records]
     Path(path).write_text(canonical.dumps(rows) + "\n")
 
 
 def replay(app: App, history: str | Path | RunRead) -> RunState:
-    """Runs the agents of today along a history: one that `AgentRun.save` has kept, or that of a run of another app or
-    code. Nothing of it can have an effect.
-
-    **Raises** NonDeterminismError, which names the first step that differs; UsageError when the app has no such agent,
-    or this is no history.
-    """
+    """Replays the agents of today along a history: one from `AgentRun.save`, or that of a run of another app or code.
+    Nothing of it can have an effect. **Raises** NonDeterminismError, which names the first step that differs;
+    UsageError when the app has no such agent, or this is no history."""
     state, source = (history.state, "this run") if isinstance(history, RunRead) else (_kept(history), history)
     name = state.request.agent if state.request else ""
     agent = app.agent_of(name, state.version) or app.agents.get(name)
@@ -123,7 +120,7 @@ def _event_of(app: App, agent: str, end: Returned | Raised | None) -> Terminal |
 
 
 def _words(end: Terminal | None) -> str:
-    """End of a run in words; the text of an error may hold addresses of objects, which are others each time."""
+    """End of a run in words, without texts of errors, which may contain addresses of objects."""
     if isinstance(end, RunCompleted):
         return f"the end with {end.result}"
     return f"the end by {end.failure.code}" if isinstance(end, RunFailed) else "no end"
@@ -145,7 +142,7 @@ def _differs(step: int, before: str, again: str) -> NoReturn:
 
 _INSIDE: Final = "_REFOLD_OTHER_SEED"
 _SEEDS: Final = ("1", "2", "3")
-"""Where the first differs, the others decide: a module that a test has patched differs in all of them alike."""
+"""Hash seeds. If the first differs, the others decide: a module patched by a test differs in all of them alike."""
 
 
 def check_other_seed(app: App, runs: Iterable[tuple[str, Records]]) -> None:
@@ -167,7 +164,7 @@ def _place(name: str, module: Any, app: App) -> tuple[str, str] | None:
 
 
 def _ask(seed: str, order: Any) -> str:
-    """Words for how a history differs there; nothing where it agrees, or nobody can tell."""
+    """Text of a history's disagreement in that process; empty if it agrees, or without an answer."""
     with suppress(OSError, EOFError, ValueError, pickle.PickleError):
         process: Any = _process(seed)
         pickle.dump(order, process.stdin)

@@ -1,4 +1,4 @@
-"""Tools that follow a script: what a test says they do, in place of what they would do."""
+"""Scripted tools: results set by a test, in place of the real tools."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Attempts:
 def attempts(*answers: Any) -> Attempts:
     """A script for several calls: `attempts(NotDone("busy"), "done")` fails once, and then gives a result.
 
-    **JsonCodec**: one for every attempt, in the order in which they are made; one more attempt is an error of the test.
+    **Shape**: one for every attempt, in order; one more attempt is an error of the test.
     """
     return Attempts(answers)
 
 
 def scripted(app: App, scripts: Mapping[Callable[..., Any] | str, Any]) -> App:
-    """The tools of an app, those with a script in place of the real ones. Results are checked against their types.
+    """Tools of an app, with scripts in place of real ones. Results are checked against their types.
 
     A script is a result, an exception to raise, `attempts(...)`, or a function that takes any of the tool's arguments.
-    Secrets have made-up values, unless the app has a provider of its own: a test must not reach what is real.
+    Secrets have made-up values, unless the app has a provider of its own: a test must not reach real systems.
     **Raises** UsageError when the app has no such tool.
     """
     secrets = "the secret {}".format if app.secrets is from_environment else app.secrets

@@ -148,7 +148,7 @@ class CastVote(ApiBody):
 
     @model_validator(mode="after")
     def _check_action(self) -> CastVote:
-        """An edit without arguments is a mistake, and no call without arguments."""
+        """Reject an edit without arguments: it is a mistake, not a call without arguments."""
         if (self.args is not None) != (self.action == "edit"):
             raise ValueError("`args` and the action `edit` belong together")
         if self.result is not None and self.action != "answer":
@@ -165,7 +165,7 @@ class ResolveDoubt(ApiBody):
 
     @model_validator(mode="after")
     def _check_verdict(self) -> ResolveDoubt:
-        """A result is that of a call that was made."""
+        """Reject a result unless the call was made."""
         if self.result is not None and self.verdict != "happened":
             raise ValueError("`result` is for the verdict `happened`")
         return self
@@ -428,5 +428,5 @@ class Health(ReadModel):
 
     @property
     def lacks(self) -> str:
-        """What is wrong, or nothing."""
+        """The mismatch of versions; empty if there is none."""
         return "" if self.ready else f"views {self.views}, Kafka {self.kafka}"

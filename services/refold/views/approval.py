@@ -1,7 +1,5 @@
-"""Approvals as anyone can know them: read from the topics, counted by the rule that the service counts by.
-
-What is shown comes from the log's records alone, so nobody is shown another question than the one they answer.
-"""
+"""Approvals folded from the topics and counted by the rule of the approval service. Shown questions come from the log's
+records alone, so a person reads the same question that their vote answers."""
 
 from __future__ import annotations
 
@@ -36,8 +34,7 @@ from refold.views.steps import resolve_commands
 
 READ_TOPICS = (CATALOG, APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, DEAD_LETTER_APPROVAL)
 SERVICE_ONLY = ("edit_not_possible", "edit_denied", "too_large", "too_many", "future")
-"""What only the service can say of a vote: it knows the tools, its own limits and when a vote came. The rest is counted
-here."""
+"""Objections that only the service can raise: it has the tools, its own limits and the time of a vote."""
 
 NO_KEY = "no key that signs decisions is in force"
 Fate = Literal["counts", "void", "superseded", "withdrawn", "recorded"]
@@ -47,13 +44,12 @@ GrantState = Literal["standing", "revoked", "expired"]
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A request with all that was said of it.
+    """A request with its votes and its decision.
 
-    `state`: `open`, `decided`, or `closed` without a decision (expired, or its run is over). `refused` are votes that
-    could not be opened, by id, `roles` those in force. `policy`, and why no service decides while it is open (`held`),
-    are as far as the catalog tells; `over`: its run does not wait for it any more. `others` are open questions about
-    the same call: of an honest planner there are none. **Units**: `now` in ms, the latest that is known of the log's
-    time.
+    `state`: `open`, `decided`, or `closed` without a decision (expired, or its run is over). `refused` are unreadable
+    votes, by id; `roles` those in force. `policy`, and why no service decides an open request (`held`), come from the
+    catalog; `over`: its run no longer waits for it. `others` are open questions about the same call: an honest planner
+    has none. **Units**: `now` in ms, the newest time in the log.
     """
 
     request: ApprovalRequest
@@ -70,11 +66,11 @@ class Approval:
     now: int
 
     def may_decide(self, name: str) -> bool:
-        """True if a word of theirs would count now, also by delegation; what only their login says is not known."""
+        """True if a vote of `name` would count now, also by delegation; roles claimed by logins are unknown here."""
         return ballot.may_decide(self.request, self.live(), self.roles, name, self.now)
 
     def void(self, vote: Vote) -> Objection | None:
-        """Why a vote would not count now beside what was said; None if it would."""
+        """Objection to a vote beside the others; None if it would count now."""
         return ballot.count(self.request, [*self.live(), vote], self.roles, self.now).void.get(vote)
 
     def judged(self, args: str) -> PartialJudgement | None:
@@ -82,7 +78,7 @@ class Approval:
         return policy_check.of_request(self.policy, self.request, None, args=args) if self.policy else None
 
     def people(self) -> tuple[str, ...]:
-        """Everybody who may decide, by name: roles spelt out, those included to whom it was delegated."""
+        """Names of all who may decide: members of roles, and delegates."""
         named, _ = reach(self.count.approvers, self.roles)
         deputies = (vote.to[0] for vote in self.said if vote.action == "delegate")
         return tuple(filter(self.may_decide, dict.fromkeys([*named, *deputies])))
@@ -157,7 +153,7 @@ class Question(ReadModel):
 
     @property
     def asked_at(self) -> datetime:
-        """When people were asked."""
+        """Time of the question."""
         return utc_of(self.asked_ms)
 
     @property
@@ -227,9 +223,9 @@ def vote_row(approval: Approval, vote: Vote) -> dict[str, Any]:
 
 
 class ApprovalIndex:
-    """The fold of requests, votes, decisions and the catalog, fed in order of offset per partition and topic.
+    """Fold of requests, votes, decisions and the catalog, fed in order of offset per partition and topic.
 
-    `unsound` are requests that are none and lie in the topic all the same, by their keys, with the reason.
+    `unsound` are invalid requests in the topic, by key, with the reason.
     """
 
     def __init__(self, partitions: int, trust: Trust, clock_ms: Callable[[], int]) -> None:
@@ -293,7 +289,7 @@ class ApprovalIndex:
         return max(self._newest_ms, self._clock_ms())
 
     def named(self, beginning: str) -> list[str]:
-        """The ids that begin so, in the order in which they were asked; last those of which only decisions are left."""
+        """Ids that begin with a text, in order of request; ids with only a decision come last."""
         ids = dict.fromkeys([*self._requests, *self._decisions])
         return [name for name in ids if name.startswith(beginning)]
 
@@ -310,7 +306,7 @@ class ApprovalIndex:
         return self._approval(*known) if known else None
 
     def decided(self, approval: str) -> Decision | None:
-        """The first decision of an approval whose signature holds, however long ago it was made."""
+        """The first decision of an approval with a valid signature, of any age."""
         for partition, token in self._decisions.get(approval, ()):
             try:
                 made = Decision.parse(signature.verified(token, self.catalogs[partition].keys, use="decision"))
@@ -321,7 +317,7 @@ class ApprovalIndex:
         return None
 
     def grants(self) -> list[StandingGrant]:
-        """Every grant that is in the log, and what has become of it."""
+        """Every grant in the log, with its state."""
         known = [made for approval in self._decisions if (made := self.decided(approval))]
         uses: dict[str, list[str]] = defaultdict(list)
         for made in known:
@@ -353,12 +349,12 @@ class ApprovalIndex:
         return "standing" if self._clock_ms() < grant.until_ms else "expired"
 
     def cast(self, approval: str, vote: str) -> tuple[Vote, tuple[int, int]] | None:
-        """The vote of this id, and the partition and offset of its record; None if there is none that can be opened."""
+        """The vote of this id, with the partition and offset of its record; None if no readable record has it."""
         said = self._said(home(parse_approval_id(approval)[0], self._partitions), approval)[0].items()
         return next((each for each in said if each[0].vote == vote), None)
 
     def _said(self, partition: int, approval: str) -> tuple[dict[Vote, tuple[int, int]], list[tuple[str, str]]]:
-        """The votes on an approval with their places, and those that could not be opened."""
+        """Votes on an approval with their places, and votes that could not be opened."""
         said: dict[Vote, tuple[int, int]] = {}
         refused: list[tuple[str, str]] = []
         for token, (vote_id, *place) in self._votes.get(approval, {}).items():
@@ -407,7 +403,7 @@ def against(state: RunState | None, approval: Approval) -> str:
 
 
 def others(approval: Approval, args: str) -> str:
-    """Whom the policy asks about other arguments for certain, if that is not whom it asks now; nothing if it may be."""
+    """Approvers that the policy certainly requires for other arguments; empty if they may be those of the request."""
     found = approval.judged(args)
     if found is None or found.allows or not found.requirements or approval.request.requirement in found.requirements:
         return ""
@@ -421,12 +417,12 @@ def said(made: Decision) -> str:
 
 
 def word_for(action: str, about: str) -> str:
-    """What somebody says by an action: by the same one, something else of a doubt."""
+    """Name of an action; votes on a doubt have names of their own."""
     return CAME.get(action, action) if about == DOUBT else action
 
 
 def reach(approvers: Iterable[str], roles: Roles) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The people whom a list of approvers means by the catalog, and the roles in it that only logins tell."""
+    """People in a list of approvers by the catalog, and its roles that only logins claim."""
     people: dict[str, None] = {}
     elsewhere: list[str] = []
     for name in approvers:
@@ -449,7 +445,7 @@ def _held(request: ApprovalRequest, catalog: Catalog, now: int) -> str:
 
 
 def readable(args: str) -> list[str]:
-    """The lines of a JSON object: a field each, and a text of many lines as it is."""
+    """Lines of a JSON object: one per field, with texts of several lines unescaped."""
     value = json_text(args)
     if not isinstance(value, dict):
         return [canonical.dumps(value)]

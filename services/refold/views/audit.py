@@ -1,4 +1,4 @@
-"""The audit trail of a run: who did what to it, why, and by which input. Arguments and results are not part of it."""
+"""Audit trail of a run: actions, actors, reasons and inputs, without arguments and results."""
 
 from __future__ import annotations
 

@@ -81,10 +81,8 @@ def budget_of(state: RunState) -> RunBudget | None:
 
 
 def limits_in_use(records: Iterable[ReadRecord]) -> list[LimitInUse]:
-    """The limits that something was spent of, by the records of `budget-spent`, the newest windows first.
-
-    The last second of a planner may be missing.
-    """
+    """Limits with spending, by the records of `budget-spent`, newest windows first. A planner's last second may be
+    missing."""
     told: dict[bytes, WindowSpent] = {}
     for record in records:
         if record.value is None:

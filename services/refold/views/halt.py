@@ -1,4 +1,4 @@
-"""Halts, as people and programs see them."""
+"""Read models of halts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run with its records: which of them count, and the steps that they make."""
+"""A run with its records, accepted and void, and its steps."""
 
 from __future__ import annotations
 
@@ -70,16 +70,16 @@ class Run:
 
     @property
     def forked(self) -> int:
-        """Number of the first event that lies in no topic, as those of a fork; 0: there is none."""
+        """Number of the first event that is in no topic, as in forks; 0 if there is none."""
         return next((judged.entry.seq for judged in self.records if judged.entry and judged.record.offset < 0), 0)
 
     def copy(self) -> Run:
-        """A run that stays as it is now, while this one goes on."""
+        """A copy that does not change while this one is extended."""
         timeline, records = self.timeline.copy(), self.records.copy()
         return replace(self, state=self.state.copy(), timeline=timeline, records=records, void=self.void.copy())
 
     def stall(self, hold: Hold | None) -> None:
-        """Takes note of why the code of the run is not run, or that it is again."""
+        """Note the reason why the code of the run is not run; None if it is run again."""
         self.hold = hold
 
     def mark(self, idle: Callable[[Collection[str]], Collection[str]], *, now: bool = True) -> None:
@@ -98,7 +98,7 @@ class Run:
             self.timeline.feed(judged.entry)
 
     def _put_in_order(self) -> None:
-        """Records that were out of order count by now: the history is what its head goes back to."""
+        """Rebuild the history from its head: records that came out of order count now."""
         read = {judged.id: judged for judged in (*self.void, *self.records) if judged.entry is not None}
         self.records.clear()
         name = self.state.head.id
@@ -120,10 +120,8 @@ def at_seq(run: Run, seq: int) -> Run:
 
 
 def at_seqs(run: Run, seqs: Collection[int]) -> list[Run]:
-    """A run as it was after each of these events, folded once. What stalls it now is not known of then.
-
-    An entry is applied whole or not at all by all services, so a number within one is a state that only readers see.
-    **Raises** MalformedError for a number that the run has not.
+    """Return a run as of each of these events, folded once, without the present reason of a stall. Services apply whole
+    entries, so a number within one is a state that only readers see. **Raises** MalformedError for an unknown number.
     """
     if wrong := [seq for seq in seqs if not 1 <= seq <= run.state.head.seq]:
         raise MalformedError(
@@ -134,7 +132,7 @@ def at_seqs(run: Run, seqs: Collection[int]) -> list[Run]:
 
 
 def fold_to(run: RunId, entries: Iterable[tuple[JudgedRecord, Entry]], seqs: Collection[int]) -> list[Run]:
-    """Fold the entries of a run once and return the run as it was after each of these events, its end at most."""
+    """Fold entries once and return the run as of each of these events, its end at most."""
     found, so_far = dict[int, Run](), Run.empty(run)
     wanted = sorted(set(seqs), reverse=True)
     for judged, entry in entries:
@@ -148,7 +146,7 @@ def fold_to(run: RunId, entries: Iterable[tuple[JudgedRecord, Entry]], seqs: Col
 
 
 def extend(run: Run, judged: JudgedRecord, entry: Entry, until: int = 0) -> None:
-    """Adds an entry that counts, next in order, up to the event with the number `until`; 0: all of it."""
+    """Add an accepted entry, next in order, up to the event with the number `until`; 0: all of it."""
     if until and entry.last_seq > until:
         entry = replace(entry, events=entry.events[: until - entry.seq + 1])
     apply(run.state, entry, judged.id)
@@ -169,7 +167,7 @@ def at_time(run: Run, at_ms: int) -> Run:
 
 
 def read(kind: type[_T], value: bytes | None) -> _T | None:
-    """Content of a record; None for what nobody here can read, as of a newer version."""
+    """Content of a record; None if it is unreadable, as of a newer version."""
     try:
         return codec.decode(kind, value or b"")
     except (MalformedError, FoldError):

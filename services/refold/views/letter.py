@@ -1,4 +1,4 @@
-"""Inputs that no service could use, as they lie in the topics of dead letters."""
+"""Dead letters: inputs that no service could use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports of members: the agents of planners and the tools of executors, as they report it."""
+"""Members as they report themselves: agents of planners and tools of executors."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ _Row = TypeVar("_Row", AgentServed, ToolServed)
 
 
 def workers_reported(records: Iterable[ReadRecord]) -> list[Worker]:
-    """What members have reported last, by the records of `member`, and as if all of them were killed since."""
+    """Last reports of members, from the records of `member`, all with `alive` False."""
     return [
         Worker(
             role=member.kind,
@@ -161,7 +161,7 @@ def _same(tool: MemberTool) -> dict[str, Any]:
 
 
 def _merged(rows: Iterable[_Row]) -> list[_Row]:
-    """Equal rows of several members as one, in the order of their fields."""
+    """Merge equal rows of several members, in the order of their fields."""
     found: dict[str, list[_Row]] = {}
     for row in rows:
         found.setdefault(row.model_dump_json(exclude={"members"}), []).append(row)
@@ -172,7 +172,7 @@ def _merged(rows: Iterable[_Row]) -> list[_Row]:
 
 
 def _members(records: Iterable[ReadRecord], alive: Collection[str] | None = None) -> list[tuple[Member, ServedBy]]:
-    """The last record of each member, by name. A record under the key of another member counts as none."""
+    """Last record of each member, by name. A record under the key of another member is void."""
     last: dict[bytes, tuple[Member, ServedBy]] = {}
     for record in records:
         key = record.key or b""

@@ -1,8 +1,5 @@
-"""The messages that a model was sent, made from the log without the framework that sent them, and their digest checked.
-
-A request holds what is new since an earlier one (`core.wire.conversation`). Requests of agents that are written without
-pydantic-ai hold all of their messages, and have no digest.
-"""
+"""Messages of requests to models, rebuilt from the log without their framework and verified by digest. A request has
+only the messages since an earlier one (`core.wire.conversation`); without pydantic-ai it has all, and no digest."""
 
 from __future__ import annotations
 
@@ -54,7 +51,7 @@ class ModelTurn(ReadModel):
 
 
 class SaidTurn(NamedTuple):
-    """A request to a model with the messages that it adds to the one it goes on from, and its answer if it has one.
+    """A request to a model: the messages that it adds to its predecessor, and its answer if there is one.
 
     `verified`, `why` and `digest` are those of `ModelMessages`.
     """
@@ -68,17 +65,15 @@ class SaidTurn(NamedTuple):
 
 
 def inline_text(text: str) -> str:
-    """A text of the log. **Raises** BlobError for what stands for one: there is no store to ask."""
+    """An inline text of the log. **Raises** BlobError for a pointer: there is no store."""
     if is_pointer(text):
         raise BlobError(f"{text} lies in the blob store, and none is set", code="blob_missing")
     return text
 
 
 def messages_of(state: RunState, step: int, text_of: Callable[[str], str] = inline_text) -> ModelMessages:
-    """The request to a model that a step made. `text_of` returns the text that stands in the log, or elsewhere for it.
-
-    **Raises** NotFoundError for a step that is no request to a model.
-    """
+    """The request of a step to a model. `text_of` returns a text of the log, or the text behind a pointer. **Raises**
+    NotFoundError for a step that is no request to a model."""
     if not 1 <= step <= len(state.steps):
         hint = f"its steps are 1 to {len(state.steps)}" if state.steps else "it has none"
         raise NotFoundError(f"run {state.run_id} has no step {step}", hint=hint)
@@ -145,7 +140,7 @@ def conversation_of(state: RunState, text_of: Callable[[str], str] = inline_text
 
 
 def _without_repeats(state: RunState, turns: list[SaidTurn]) -> Iterator[SaidTurn]:
-    """Turns without what those said before that were recorded whole: they have no digest."""
+    """Turns without repeated messages; those recorded whole repeat earlier ones and have no digest."""
     before: dict[str, list[dict[str, Any]]] = {}
     for turn in turns:
         tool = state.call(turn.step).tool
@@ -165,7 +160,7 @@ def _answer(state: RunState, step: int, text_of: Callable[[str], str]) -> Any:
 
 
 def _asked(state: RunState, step: int, text_of: Callable[[str], str]) -> tuple[dict[str, Any] | None, str]:
-    """The arguments of a call, if they are a request to a model; or why they cannot be read."""
+    """Arguments of a call that is a request to a model, or the reason why they are unreadable."""
     try:
         asked = canonical.parse(text_of(state.call(step).args))
     except (BlobError, MalformedError) as error:

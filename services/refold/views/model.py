@@ -1,4 +1,4 @@
-"""The base of all read models, and how values of the log become JSON data."""
+"""Base of all read models, and the conversion of values in the log to JSON data."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def plain(value: Any) -> Any:
 
 
 class Pointing(str):
-    """Pointer in the place of a large value. What only looks like one, in anybody's data, is a plain string."""
+    """Pointer to a large value. A user's text that only looks like one is a plain string."""
 
     __slots__ = ()
 
 
 def json_text(text: str) -> Any:
-    """A JSON text from a record as data; text that is none stays text, or is what stands for a large one."""
+    """A JSON text from a record as data; invalid JSON stays text, or becomes a `Pointing`."""
     try:
-        canonical.refuse_depth(text)  # no service writes what is nested so deep, and no reader is to fail for it
+        canonical.refuse_depth(text)  # no service writes such depth, and no reader should fail on it
         return json.loads(text) if text else None
     except (ValueError, MalformedError):
         return Pointing(text) if is_pointer(text) else text

@@ -1,4 +1,4 @@
-"""Outcome of an operation: of a request for a run, of what was sent to one, of a vote."""
+"""Outcomes of operations: of requests, signals, commands and votes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Projections as people and programs see them: their generations, how far they are, and why they stand still."""
+"""Read models of projections: generations, progress, and reasons of halts."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class TableDigest(ReadModel):
 
 
 class ProjectionVerified(ReadModel):
-    """True if a view contains what the log contains, at the position at which it was read."""
+    """Comparison of a view with the log, at the position at which the view was read."""
 
     projection: str
     generation: int

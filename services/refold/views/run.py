@@ -1,4 +1,4 @@
-"""A run as users see it: in a line, as a whole, how it ended, its events, its records."""
+"""Read models of a run: row, detail, outcome, events and records."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ class RunRow(ReadModel):
 
     @property
     def requested_at(self) -> datetime:
-        """When it was asked for."""
+        """Time of the request."""
         return utc_of(self.requested_ms)
 
     @property
     def at(self) -> datetime:
-        """When its last entry was made."""
+        """Time of its last entry."""
         return utc_of(self.at_ms)
 
     @property
@@ -85,12 +85,12 @@ class RunRow(ReadModel):
 
     @property
     def paused(self) -> bool:
-        """True while somebody has paused it, or the run above it."""
+        """True while a pause of the run or of its parent is in force."""
         return bool(self.pauses)
 
 
 class Ended(ReadModel):
-    """Outcome of a run, or none so far. `result` is what the agent returned; `seq` that of its last event."""
+    """Outcome of a run, or none so far. `result` is the agent's, `seq` the number of the run's last event."""
 
     run_id: str
     status: str
@@ -200,7 +200,7 @@ class RunInfo(RunRow):
 
 
 class RunShown(RunInfo):
-    """The same with what lies elsewhere: why calls of it are halted, and the runs that it has started."""
+    """A run with the reasons why its calls are halted, and the runs that it has started."""
 
     halted: list[str]
     family: list[RunRow]
@@ -227,7 +227,7 @@ class RunEvent(ReadModel):
 
     @property
     def at(self) -> datetime:
-        """When its entry was made."""
+        """Time of its entry."""
         return utc_of(self.at_ms)
 
 
@@ -351,7 +351,7 @@ def info_of(run: Run, models: Sequence[ModelTurn] = ()) -> RunInfo:
 
 
 def _manifest(run: Run) -> dict[str, str]:
-    """Version and policy that the run began with, or was migrated to last."""
+    """Version and policy of a run, by its start or its last migration."""
     made: dict[str, str] = {}
     for judged in run.records:
         for event in judged.entry.events if judged.entry else ():
@@ -362,7 +362,7 @@ def _manifest(run: Run) -> dict[str, str]:
 
 
 def events_of(run: Run, after: int = 0) -> list[RunEvent]:
-    """The events of a run after the one of this number. Costs what it gives, however long the run is."""
+    """Events of a run after this number. Costs as much as it returns, however long the run is."""
     found: list[RunEvent] = []
     for judged in reversed(list(takewhile(lambda each: _last(each) > after, reversed(run.records)))):
         found += entry_events(judged, after)
@@ -370,7 +370,7 @@ def events_of(run: Run, after: int = 0) -> list[RunEvent]:
 
 
 def event_at(run: Run, seq: int) -> RunEvent | None:
-    """The event of a run with this number; None if there is none. Costs what its entry has."""
+    """The event of a run with this number, or None. Costs as much as its entry."""
     holds = next((each for each in reversed(run.records) if each.entry and each.entry.seq <= seq), None)
     return next(iter(entry_events(holds, seq - 1)), None) if holds else None
 
@@ -411,7 +411,7 @@ def _place(judged: JudgedRecord) -> Data:
 
 
 def records_of(run: Run) -> list[RawRecord]:
-    """The records of a run as they lie in the log, with those that do not count."""
+    """Records of a run in the log, void ones too."""
     return [_record(judged) for judged in sorted([*run.records, *run.void], key=lambda each: each.record.offset)]
 
 

@@ -1,4 +1,4 @@
-"""A run step by step: what was asked for, tried, doubted and found, folded from the events of its history."""
+"""Steps of a run, folded from its events: calls with attempts and questions, waits, notes."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class RunStep(ReadModel):
 
     @property
     def ways_out(self) -> list[str]:
-        """Commands that settle a call which is in doubt or on hold."""
+        """Commands that settle a call in doubt or on hold."""
         if self.status == "held":
             return [f"refold run resolve {self.call_id} {word}" for word in ("--retry", "--answer '{...}'", "--fail")]
         return resolve_commands(self.asked.approval_id if self.asked else self.call_id)
@@ -166,7 +166,7 @@ class Timeline:
         self._actor = ""
 
     def copy(self) -> Timeline:
-        """A timeline that stays as it is now, while this one goes on: steps are replaced, never changed."""
+        """A copy that does not change while this one is extended: steps are replaced, never changed."""
         found = copy(self)
         vars(found).update({name: copy(of) for name, of in vars(self).items() if isinstance(of, list | dict)})
         return found
@@ -194,7 +194,7 @@ class Timeline:
             if step := _begun(event, self.run_id, seq, at_ms):
                 self.steps.append(step)
             elif change := _CHANGES.get(type(event)):
-                with suppress(LookupError, ValueError):  # who lies of a step stops no reader of other runs
+                with suppress(LookupError, ValueError):  # a false event must not stop readers of other runs
                     self._set(event.step, change(self.steps[event.step - 1], event, at_ms))  # type: ignore[union-attr]
             else:
                 self._take(event, seq, at_ms)
@@ -226,7 +226,7 @@ class Timeline:
                 self.pauses += [(at_ms, event)] if isinstance(event, events.RunPaused) else []
 
     def _retry(self, event: events.RunRetried) -> None:
-        """Steps of a failed run are left behind, and failures count no more."""
+        """Discard the steps of a failed run that a retry repeats, and its failures."""
         for line in self.steps[event.from_step - 1 if event.from_step else self._known :]:
             self._set(line.step, {"status": "left"})
             if signal := self._taken.pop(line.step, None):
@@ -235,7 +235,7 @@ class Timeline:
             self._renew(step, self.steps[step - 1].call_id)
 
     def _fork(self, event: events.RunForked, at_ms: int) -> None:
-        """What was under way was so in another run, and begins here; what waits for time waits as much longer."""
+        """Restart open calls in the fork: they ran in another run. Waits for a time are extended by the delay."""
         self.forked = event
         self.pauses = [each for each in self.pauses if each[1].role != PARENT]
         for line in self.steps:
@@ -246,7 +246,7 @@ class Timeline:
                 self._set(line.step, {"until_ms": line.until_ms + at_ms - self._at_ms})
 
     def _renew(self, step: int, call: str) -> None:
-        """The call is asked for anew, under another id; its outcome before stays to be seen."""
+        """Propose a call again under another id; its earlier outcome stays visible."""
         tries = [
             each.model_copy(
                 update={"before": True} | ({"status": "unknown"} if each.status in ("running", "doubt") else {})
@@ -313,7 +313,7 @@ StepChange = Callable[[RunStep, Any, int], dict[str, Any]]
 
 
 def _settled(status: StepStatus, *, attempt: str = "", result: str = "") -> StepChange:
-    """A step is over: its failure, and its attempt and result where the event has them."""
+    """Changes that settle a step: failure, and attempt and result of events that have them."""
 
     def change(step: RunStep, event: Any, at_ms: int) -> dict[str, Any]:
         failure = getattr(event, "failure", None)
@@ -345,7 +345,7 @@ def _answered(change: StepChange) -> StepChange:
 
 
 def _tried(step: RunStep, number: int, at_ms: int, status: str, failure: Failure | None) -> list[CallAttempt]:
-    """The attempts of a step, of which the one with this number is over."""
+    """Attempts of a step; the one with this number is over."""
     over = {"ended_ms": at_ms, "status": status, "failure": failure}
     return [
         each.model_copy(update=over)

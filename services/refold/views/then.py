@@ -1,4 +1,4 @@
-"""Runs as they were at a time, in a list: what each had open, and what its models and tools were given."""
+"""Runs as of a time, in a list, with their open steps and the inputs of models and tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from refold.views.steps import RunStep
 from refold.views.words import with_ellipsis
 
 MOST_SEEN = 200
-"""Characters of what a call was given."""
+"""Characters of a call's input."""
 
 
 class StepThen(ReadModel):
@@ -39,7 +39,7 @@ def run_then(run: Run) -> RunThen:
 
 
 def _given(step: RunStep, steps: list[RunStep]) -> str:
-    """The beginning of the newest message to a model, or of the arguments. A result that it names is its step's."""
+    """Beginning of the newest message to a model, or of the arguments. Results named in it come from their steps."""
     args = json_text(step.args)
     try:
         named = [(each, each.get("$result", 0)) for each in args["messages"][-1]["parts"]]

@@ -1,4 +1,4 @@
-"""Why something has happened: the events behind it, from an effect back to the request that began it all."""
+"""Causes of an event: the chain of entries from it back to the first request."""
 
 from __future__ import annotations
 
@@ -74,10 +74,8 @@ def entry_with(run: Run, seq: int) -> tuple[JudgedRecord, Entry]:
 
 
 def why(run: Run, seq: int, find: Find, *, claims: Sequence[ReadRecord] = (), most: int = 0) -> Why:
-    """Why an event of a run has happened; of a call its course comes first, with those of the `claims` that are its.
-
-    With `most` the causes are cut after so many links. **Raises** NotFoundError for an event that the run has not.
-    """
+    """Causes of an event of a run; of a call first its course, with its own `claims`. `most` limits the number of
+    causes. **Raises** NotFoundError for an unknown event."""
     run = _where_it_happened(run, seq, find)
     number = getattr(_At.of(run, seq).event(seq), "step", 0) or run.state.step_of(seq) or 0
     step = run.timeline.steps[number - 1] if 0 < number <= len(run.timeline.steps) else None
@@ -88,7 +86,7 @@ def why(run: Run, seq: int, find: Find, *, claims: Sequence[ReadRecord] = (), mo
 
 
 def _where_it_happened(run: Run, seq: int, find: Find) -> Run:
-    """The run in which an event happened: that of a live fork whose history was copied, as far as it is known."""
+    """The run in which an event happened: the source of a live fork for copied events, if it is known."""
     while (asked := run.state.request) and asked.forked and run.state.copied(seq):
         source = find(asked.forked.run_id)
         if source is None or source.state.head.seq < seq:
@@ -112,7 +110,7 @@ class _At(NamedTuple):
         return self.entry.events[seq - self.entry.seq]
 
     def link(self, kind: LinkKind, seq: int, about: Sequence[Event], **other: Any) -> WhyLink:
-        """A link about events of the entry. `other` are fields that are not those of the first of them."""
+        """A link about events of the entry. `other` overrides fields taken from the first event."""
         first = about[0]
         said = {name: getattr(first, name) for name in _TOLD if getattr(first, name, "")}
         people = ", ".join(getattr(first, "actors", ())) or getattr(first, "actor", "")
@@ -140,7 +138,7 @@ _KINDS: Mapping[type, LinkKind] = {
 
 
 def _course(run: Run, step: RunStep, claims: Sequence[ReadRecord]) -> Iterator[WhyLink]:
-    """The links of a call, the last one first: outcome, claims, decisions, votes, proposal, policy, observations."""
+    """Links of a call, last first: outcome, claims, decisions, votes, proposal, policy, observations."""
     told = [
         (_At(run, judged, entry), seq, event)
         for judged in run.records
@@ -160,7 +158,7 @@ def _course(run: Run, step: RunStep, claims: Sequence[ReadRecord]) -> Iterator[W
 
 
 def _aside(run: Run, seq: int, event: Event) -> bool:
-    """True for an event that says nothing of the course of a call in this run."""
+    """True for an event that is no part of a call's course in this run."""
     copied = run.state.copied(seq) and not isinstance(event, events.CallProposed)
     return copied or isinstance(event, events.CallReserved | events.CallBilled)
 
@@ -174,7 +172,7 @@ def _claim(at: _At, seq: int, lies: ReadRecord) -> WhyLink:
 
 
 def _grounds(at: _At, seq: int, call: events.CallProposed) -> Iterator[WhyLink]:
-    """The policy of a proposal, and the outcomes of earlier calls that its arguments build on."""
+    """Policy of a proposal, and outcomes of earlier calls that its arguments build on."""
     state = at.run.state
     if state.request and (policy := state.request.policy):
         yield at.link("policy", seq, [call], said={"rule": call.rule, "policy": policy}, by="")
@@ -185,7 +183,7 @@ def _grounds(at: _At, seq: int, call: events.CallProposed) -> Iterator[WhyLink]:
 
 
 def _votes(at: _At, seq: int, event: events.ApprovalDecided) -> Iterator[WhyLink]:
-    """The votes that a decision holds, each as its person has signed it; of a token that is none, none."""
+    """Votes in a decision, each as its person signed it; none of an invalid token."""
     with suppress(MalformedError, UnauthorisedError):
         decided = Decision.parse(content_of(event.token))
         if decided.given:  # of the use of a grant, the votes that gave it
@@ -197,8 +195,8 @@ def _votes(at: _At, seq: int, event: events.ApprovalDecided) -> Iterator[WhyLink
 
 
 def _causes(run: Run, seq: int, find: Find, most: int) -> Iterator[WhyLink]:
-    """The entries from an event back to the request of the first run, the event's own first."""
-    known = set[tuple[str, int]]()  # a log that somebody has made up may lead in circles
+    """Entries from an event back to the request of the first run, the event's own first."""
+    known = set[tuple[str, int]]()  # a forged log may lead in circles
     while (run.state.run_id, seq) not in known and (not most or len(known) < most):
         run = _where_it_happened(run, seq, find)
         known.add((run.state.run_id, seq))
@@ -224,7 +222,7 @@ _SIDE = ("CallReserved", "CallBilled", "CallDispatched", "RunResumed", "RunSuspe
 
 
 def _before(run: Run, entry: Entry, about: Sequence[Event]) -> int:
-    """The last event of the entry before that is about the step which an entry answers; 0: there is none."""
+    """Last event, in the entry before, of the step that an entry answers; 0 if there is none."""
     for step in (getattr(each, "step", 0) for each in about):
         if 0 < step <= len(run.state.seqs) and (begun := run.state.seqs[step - 1]) < entry.seq:
             seq = entry.seq
@@ -237,7 +235,7 @@ def _before(run: Run, entry: Entry, about: Sequence[Event]) -> int:
 
 
 def _other(find: Find, at: _At, about: Sequence[Event]) -> tuple[str, int] | None:
-    """The entry of another run that is the cause of one, and the number of its last event."""
+    """The entry of another run that caused this one, and its last event number."""
     cause, run = at.entry.cause, at.run.state.run_id
     if cause is None or cause.topic != RUN_LOG:
         return next(
@@ -254,7 +252,7 @@ def _other(find: Find, at: _At, about: Sequence[Event]) -> tuple[str, int] | Non
 
 
 def _sender(find: Find, run: str, event: SignalReceived) -> tuple[str, int] | None:
-    """The step of another run that has sent a signal, by the log of that: anybody may give a signal such an id."""
+    """The step of another run that sent a signal, verified in its log: signal ids can be forged."""
     with suppress(MalformedError, IndexError):
         name, step = parse_call_id(event.signal_id)
         if (sender := find(name)) is not None:

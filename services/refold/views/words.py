@@ -1,4 +1,4 @@
-"""Times, durations, names and the beginnings of texts as people read them, in a terminal and on a page."""
+"""Texts for terminals and pages: times, durations, names, shortened texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OF_A_TOOLSET = re.compile(r"(?P<agent>.+?)__[a-z_]+__(?P<toolset>.+)\.call_tool
 
 
 def moment(at_ms: int) -> str:
-    """A time in UTC, as --since takes it, or a dash."""
+    """A time in UTC, in the format of --since, or a dash."""
     return _at(at_ms, lambda at: f"{at.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z") if at_ms else "-"
 
 
@@ -23,12 +23,12 @@ def clock(at_ms: int, now_ms: int) -> str:
 
 
 def in_utc(at_ms: int) -> str:
-    """A time in UTC, to the second, for people who decide by it."""
+    """A time in UTC, to the second, for decisions that depend on it."""
     return _at(at_ms, "{:%Y-%m-%d %H:%M:%S} UTC".format)
 
 
 def _at(at_ms: int, show: Callable[[datetime], str]) -> str:
-    """A time of the log, of which anybody may have written anything."""
+    """A time of the log; a log may have any number."""
     try:
         return show(datetime.fromtimestamp(at_ms / 1000, UTC))
     except (OverflowError, ValueError, OSError):
@@ -66,5 +66,5 @@ def tool_name(name: str) -> str:
 
 
 def with_ellipsis(text: str, limit: int) -> str:
-    """The text, or its beginning with an ellipsis: so many characters at most; 0: all of it."""
+    """The text, cut to `limit` characters with an ellipsis; 0 means no limit."""
     return text if not limit or len(text) <= limit else f"{text[: limit - 1]}…"

@@ -1,7 +1,4 @@
-"""An agent's side of a server: its tools as they were when it asked, calls of them, and their outcome.
-
-All of it is a function of what the run has recorded; nothing here speaks to a server.
-"""
+"""An agent's view of a server: tools as of a listing, calls of them, and their outcomes. Pure, by the run's history."""
 
 from __future__ import annotations
 
@@ -23,10 +20,10 @@ MOST_ROUNDS: Final = 10
 
 MOST_QUESTIONS: Final = 10
 MOST_ASKED_CHARS: Final = 65_536
-"""Of one answer of a server: questions for people, and characters of them and of what it wants to have back."""
+"""Limits of one answer of a server: questions for people, and characters of these and of its state."""
 
 FIRST_WAIT_S: Final = 2.0
-"""Length of the first wait where a server wants to be asked again, and nothing else. Each is twice the one before."""
+"""First wait before a server's request is repeated without answers; it doubles each time."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class ToolOutput:
 
 @dataclass(frozen=True)
 class ToolFailure(ToolOutput):
-    """Failure as reported by the server: an answer, for the agent to think about. The call is not made again."""
+    """Failure reported by the server: a final answer, for the agent. The call is not repeated."""
 
 
 class Configured(Protocol):
@@ -55,7 +52,7 @@ class Configured(Protocol):
 
     @property
     def questions(self) -> str:
-        """The tool that asks people."""
+        """Name of the tool that asks people."""
         ...
 
     def tool(self, name: str) -> ToolDef | None: ...
@@ -63,7 +60,7 @@ class Configured(Protocol):
 
 @dataclass(frozen=True)
 class RemoteTool:
-    """A tool of a server as it described it when the run asked. `effect` is the class that calls of it have."""
+    """A tool of a server, as listed for the run. `effect` is the class of its calls."""
 
     server: Configured = field(repr=False)
     ctx: Context = field(repr=False)
@@ -74,7 +71,7 @@ class RemoteTool:
 
     @property
     def description(self) -> str:
-        """Description by the server. Whoever wrote it may want a model to believe it."""
+        """Description by the server. It may be written to mislead a model."""
         return self.manifest["description"]
 
     @property
@@ -85,9 +82,9 @@ class RemoteTool:
     async def __call__(self, arguments: Mapping[str, Any] | None = None, /, **named: Any) -> ToolOutput | ToolFailure:
         """Calls it: `await tools["read_file"](path="a.txt")`, or with its arguments as one mapping.
 
-        When the server asks for input, people are asked, and what they say goes back with another call.
-        **Raises** CallFailed as `ctx.call` does; with the code `manifest_changed` or `tool_gone` when the server says
-        something else of the tool by now: nothing was sent then.
+        When the server asks for input, people are asked, and their answers go back with another call. **Raises**
+        CallFailed as `ctx.call` does; with the code `manifest_changed` or `tool_gone` when the server now describes the
+        tool otherwise: nothing was sent then.
         """
         given: dict[str, Any] = {"arguments": {**(arguments or {}), **named}, "manifest": self.manifest["digest"]}
         result = await self._asked(given)
@@ -138,7 +135,7 @@ class RemoteTool:
 
 
 class RemoteTools(Mapping[str, RemoteTool]):
-    """The tools that a server has, by their names there. `instructions` are what it wants a model to be told."""
+    """Tools of a server, by their names there. `instructions` are the server's, for a model."""
 
     def __init__(self, server: Configured, ctx: Context, listing: ToolList, effects: Mapping[str, EffectClass]) -> None:
         self.instructions = listing["instructions"]

@@ -1,4 +1,4 @@
-"""What stands between a server and the protocol's code: whatever it sends, it takes so much of this process."""
+"""Limits between a server and the protocol's code: a server's messages take only so much of this process."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from mcp.shared.message import SessionMessage
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
 MOST_UNANSWERED: Final = 100
-"""Requests of a server that it has not taken the answers of: each waits as a task. More of them end the connection."""
+"""Requests of a server whose answers it has not read: each waits as a task. More of them end the connection."""
 
 UNASKED_A_S: Final = 500
 MOST_UNASKED: Final = 5_000
-"""Messages of a server that are no answers: so many a second on average, and so many at once. Each costs all tools of
-the process some time, so one that says more is left."""
+"""Messages of a server that are no answers: the average a second, and the largest burst. Each costs all tools of the
+process some time, so a server that sends more is disconnected."""
 
 CAN: Final[dict[str, object]] = {"form": {}}
-"""What questions of a server people are asked: forms. No addresses that they are to open."""
+"""Questions of a server that people are asked: forms, and no addresses to open."""
 
 
 class Reads(Protocol):
@@ -53,7 +53,7 @@ Opened = AbstractAsyncContextManager[Streams]
 
 
 class Guard:
-    """One connection. `over` is set when nothing will come any more, `stateless` once it is one of the new era."""
+    """One connection. `over` is set at its end, `stateless` once it is one of the new era."""
 
     def __init__(self) -> None:
         self.over = asyncio.Event()
@@ -71,11 +71,11 @@ class Guard:
             self.over.set()
 
     def came(self, item: SessionMessage | Exception) -> bool:
-        """True if what has come may be looked at."""
+        """True if the message is within the limits."""
         message = item.message if isinstance(item, SessionMessage) else item
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             if self.stateless and isinstance(message, JSONRPCResponse):
-                message.result.setdefault("resultType", "complete")  # as the protocol says; the package wants the word
+                message.result.setdefault("resultType", "complete")  # optional in the protocol, required by the package
             return True
         now = time.monotonic()
         self._room, self._since = min(MOST_UNASKED, self._room + (now - self._since) * UNASKED_A_S) - 1, now
@@ -83,7 +83,7 @@ class Guard:
         return self._room >= 0 and self._unanswered <= MOST_UNANSWERED
 
     def went(self, item: SessionMessage) -> None:
-        """What has gone to the server."""
+        """Count a message to the server: an answer settles one of its requests."""
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
             self._unanswered -= 1
 
@@ -131,7 +131,7 @@ class _Out:
         if isinstance(message, JSONRPCRequest):
             meta = (message.params or {}).get("_meta") or {}
             if (able := meta.get(CLIENT_CAPABILITIES_META_KEY)) is not None:
-                # The package says what it has callbacks for, and a callback would hold a call open while people think.
+                # The package declares only its callbacks, and a callback would hold a call open while people think.
                 meta[CLIENT_CAPABILITIES_META_KEY] = {**able, "elicitation": CAN}
                 self._guard.stateless = True
         await self._inner.send(item)

@@ -1,7 +1,5 @@
-"""The connection of an executor's process to a server, and what is asked over it: lists, and calls.
-
-It is opened by the first call, held by a task of its own, and opened anew by the next call after it was lost. Imported
-by executors alone, when they first need it: the package is large.
+"""Connection of an executor's process to a server, for lists and calls. The first call opens it, a task of its own
+holds it, and the next call opens it again after a loss. Only executors import it, at first use: the package is large.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ _log = structlog.get_logger()
 
 
 class Way(Protocol):
-    """Connection to a server. `words` are those that it said last beside the protocol."""
+    """Connection to a server. `words` are its last output beside the protocol."""
 
     def open(self) -> Opened: ...
 
@@ -63,17 +61,15 @@ def way_to(command: Sequence[str], url: str, *, given: Mapping[str, str], cwd: s
 
 
 class UnansweredError(RefoldError):
-    """A call was sent, and what came of it nobody said: it may have happened."""
+    """A call was sent and not answered: it may have happened."""
 
     code = "unanswered"
 
 
 class ServerLink:
-    """A server of one executor, by `way`, with `credentials` that nobody is to read.
-
-    `made_up` are the codes of errors that the transport says when the server has said nothing: after them a call may
-    have happened. Any other error is an answer. **Units**: `give_up_s` for a list.
-    """
+    """A server of one executor, reached by `way`, with secret `credentials`. `made_up` are error codes of the transport
+    itself, without an answer of the server: after them a call may have happened. Any other error is an answer.
+    **Units**: `give_up_s` for a list."""
 
     def __init__(
         self, name: str, way: Way, *, mode: str, give_up_s: float, made_up: frozenset[int], hidden: frozenset[str]
@@ -87,11 +83,11 @@ class ServerLink:
         self._retired = False
 
     async def list(self) -> ToolList:
-        """What the server says that it has. **Raises** NotDone when it says nothing, TerminalError when too much."""
+        """The server's list of tools. **Raises** NotDone without an answer, TerminalError for one that is too large."""
         return (await self._list())[1]
 
     async def call(self, asked: OutgoingCall) -> dict[str, Any]:
-        """What the server makes of a call. **Raises** NotDone and TerminalError where nothing was sent."""
+        """The server's answer to a call. **Raises** NotDone and TerminalError if nothing was sent."""
         client, found = await self._list()
         self._check(asked, next((each for each in found["tools"] if each["name"] == asked.tool), None))
         request, guard = _request(asked), self._guard
@@ -113,13 +109,13 @@ class ServerLink:
                 self._drop()
 
     def retire(self) -> None:
-        """Nobody will ask for this connection any more: it ends with the last call that is under way."""
+        """Close the connection after its last running call; it gets no new ones."""
         self._retired = True
         if not self._under_way:
             self._drop()
 
     async def close(self) -> None:
-        """Ends the connection for good. What is under way over it stays unanswered."""
+        """Close the connection for good. Running calls stay unanswered."""
         self._drop()
         for holder in self._holders:
             if self._ready is None or not self._ready.done():
@@ -143,8 +139,8 @@ class ServerLink:
                     return client, await self._listed(client)
             except (MCPError, ValidationError, TimeoutError, MalformedError) as error:
                 lost = self._guard.over.is_set()
-                # A session that the server has forgotten is never found again. What else is wrong may pass, and while
-                # a call is under way a server is perhaps one that does one thing at a time.
+                # A session that the server has forgotten is never found again. Other errors may pass, and a server with
+                # a running call may be one that handles one request at a time.
                 forgotten = isinstance(error, MCPError) and error.code == INVALID_REQUEST
                 if forgotten or not self._under_way:
                     self._drop()
@@ -153,14 +149,14 @@ class ServerLink:
         raise AssertionError("the last try returns or raises")
 
     def _drop(self) -> None:
-        """The next call opens another connection; this one is closed by its holder."""
+        """Have the next call open another connection; the holder closes this one."""
         self._guard.over.set()
 
     async def _connected(self) -> Client:
         if self._ready is None or self._guard.over.is_set():
             guard = self._guard = Guard()
             ready = self._ready = asyncio.get_running_loop().create_future()
-            ready.add_done_callback(lambda made: made.cancelled() or made.exception())  # who waited may have left
+            ready.add_done_callback(lambda made: made.cancelled() or made.exception())  # its waiter may have left
             holder = asyncio.create_task(self._hold(guard, ready), name=f"mcp {self._name}")
             self._holders.add(holder)
             holder.add_done_callback(self._holders.discard)
@@ -171,7 +167,7 @@ class ServerLink:
             raise NotDone(f"cannot connect to {self._name}: {self._told(error)}", hint=words) from None
 
     async def _hold(self, guard: Guard, ready: asyncio.Future[Client]) -> None:
-        """Has the connection open: who opened it must close it, and calls come and go."""
+        """Hold the connection open: the task that opened it must close it, and calls come and go."""
         try:
             async with asyncio.timeout(AGREE_S) as limit:
                 transport = cast(Transport, guard.around(self._way.open()))
@@ -211,7 +207,7 @@ class ServerLink:
         return cast(str, self._hide(f"{type(error).__name__}: {text_of(error)}"))
 
     def _hide(self, value: Any) -> Any:
-        """The value without credentials in any of its texts: a server has its own, and what it says is recorded."""
+        """The value without credentials in any of its texts: a server has its own, and its answers are recorded."""
         if isinstance(value, str):
             for each in self._hidden:
                 value = value.replace(each, HIDDEN)

@@ -1,4 +1,4 @@
-"""What a server says of its tools, as the log has it: plain JSON, bounded, each with a digest of all of it."""
+"""Tool lists of servers in the log: plain JSON, bounded, each tool with a digest of its description."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from refold.sdk.tool import EffectClass, ToolDef
 
 @dataclass(frozen=True, slots=True)
 class OutgoingCall:
-    """A call as it goes to a server, by the tool's own name. `answers` and `state` are those that it asked for."""
+    """A call to a server, by the tool's own name. `answers` and `state` belong to its questions."""
 
     tool: str
     digest: str
@@ -37,7 +37,7 @@ class Manifest(TypedDict):
 
 
 class LeftOut(TypedDict):
-    """A tool that nobody can call here."""
+    """A tool that cannot be called here, with the reason."""
 
     name: str
     why: str
@@ -67,7 +67,7 @@ def described(told: Mapping[str, Any]) -> Manifest:
 
 
 def tool_list(told: Iterable[Mapping[str, Any]], *, server: str, protocol: str, instructions: str) -> ToolList:
-    """Recorded form of a list of tools: the first of equal names, and why the others are left out."""
+    """Recorded form of a list of tools: the first of equal names, and the reason for each omission."""
     tools: dict[str, Manifest] = {}
     left_out: list[LeftOut] = []
     for each in told:
@@ -82,14 +82,14 @@ def tool_list(told: Iterable[Mapping[str, Any]], *, server: str, protocol: str, 
 
 
 def stricter(configured: EffectClass, annotations: Mapping[str, Any]) -> EffectClass:
-    """The class of a tool by its configuration and what its server says: hints make it stricter, and never laxer."""
+    """Effect class of a tool by its configuration and the server's hints, which make it stricter, never laxer."""
     writes = annotations.get("readOnlyHint") is False or annotations.get("destructiveHint") is True
     repeats = annotations.get("idempotentHint") is False
     return "once" if (configured == "pure" and writes) or (configured == "keyed" and repeats) else configured
 
 
 def finite(value: Any) -> Any:
-    """A JSON value in which NaN and infinities, which parsers that are lax take, are texts."""
+    """A JSON value with NaN and infinities, which lax parsers accept, as texts."""
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

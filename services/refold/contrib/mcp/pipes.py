@@ -1,8 +1,6 @@
-"""A server that is a process of this one, spoken to by its standard input and output, a line a message.
-
-The package has such a transport. This one bounds what a line may take, keeps the last words of a server that died, and
-on Linux no server outlives the executor, however that ends.
-"""
+"""A server as a subprocess, over its standard input and output, one line per message. Unlike the package's transport,
+this one bounds the length of a line, keeps the last output of a dead server, and on Linux no server outlives its
+executor, however that ends."""
 
 from __future__ import annotations
 
@@ -25,19 +23,19 @@ from refold.contrib.mcp.guards import Streams
 from refold.runtime import launch
 
 GRACE_S: Final = 2.0
-"""The time a server may take to end by itself when its input is closed; and again after it was asked to."""
+"""Time for a server to end after its input is closed, and again after it is terminated."""
 
 _POLL_S: Final = 0.05
 _WORDS: Final = 2_000
-"""Bytes of what a server has said last on its standard error."""
+"""Bytes of a server's last output on its standard error."""
 
 
 class Pipes:
-    """A command to be a server. `words` gives what it said last beside the protocol."""
+    """Command of a server. `words` returns its last output beside the protocol."""
 
     def __init__(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str, most_bytes: int) -> None:
         self._command, self._cwd, self._most = list(command), cwd or None, most_bytes
-        # What the executor has in its environment (its own passwords, say) is no affair of a server's.
+        # The executor's environment (its passwords, say) must not reach a server.
         self._env = {**get_default_environment(), **env}
         self._said: deque[bytes] = deque()
 
@@ -125,7 +123,7 @@ async def _write(
                 process.stdin.write(text.encode() + b"\n")
                 await process.stdin.drain()
     except OSError:
-        told.close()  # nobody reads what is asked, so nobody will answer: those who wait are to hear of it
+        told.close()  # the server reads no requests, so no answers come: fail the waiting ones
 
 
 def _message(line: bytes) -> SessionMessage | Exception:
@@ -136,7 +134,7 @@ def _message(line: bytes) -> SessionMessage | Exception:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Closes its input, and ends it with all that it has started."""
+    """Close its input, and end it with its subprocesses."""
     if process.stdin is not None:
         process.stdin.close()
     for number in (0, signal.SIGTERM):
@@ -148,13 +146,13 @@ async def _end(process: asyncio.subprocess.Process) -> None:
                 break
     _signal(process, signal.SIGKILL)
     await _over(process)
-    # What it has started may have left its group, with the pipes in its hands; nothing public lets go of them here.
+    # A subprocess may have left its group with the pipes open; no public method releases them here.
     process._transport.close()  # type: ignore[attr-defined]
 
 
 async def _over(process: asyncio.subprocess.Process) -> None:
-    """Not `process.wait()`, which waits for the ends of its pipes as well."""
-    while process.returncode is None:  # noqa: ASYNC110 - nothing else tells of the process alone
+    """Wait for the process alone: `process.wait()` also waits for the ends of its pipes."""
+    while process.returncode is None:  # noqa: ASYNC110 - no event is about the process alone
         await asyncio.sleep(_POLL_S)
 
 

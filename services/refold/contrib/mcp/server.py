@@ -1,4 +1,4 @@
-"""The configuration of one server, and the tools of Refold that it makes."""
+"""Configuration of one server, and the tools of Refold that it makes."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ Protocol = Literal["auto", "session", "stateless"]
 Value = str | int | float | bool | list[str] | None
 
 MOST_KNOWN: Final = 4_096
-"""Tools of a server that are kept by name. Whoever makes up names makes tools that are thrown away."""
+"""Tools of a server that are cached by name; made-up names only evict others."""
 
 _CODES: Final = {"stdio": frozenset({-32000, -32001}), "http": frozenset({-32000, -32001, -32600, -32603, -32700})}
-"""Errors that the package says by itself, in the words of the server: closed, timed out; and of HTTP, any refusal."""
+"""Error codes that the package raises itself, like the server's: closed, timed out; over HTTP, any refusal."""
 
 
 class MCPServer:
-    """A server and what its tools may do: `app.include(MCPServer("files", command=["files-server", "/srv"]))`.
+    """A server and the effects of its tools: `app.include(MCPServer("files", command=["files-server", "/srv"]))`.
 
     Either `command` starts it (its environment is a short default and `env`), or it is at `url`, and `headers` go with
     each request; values of `env` and `headers` may be a `Secret`. `effects` gives the class of tools by the server's
     own names: `pure`, or `keyed` where the server deduplicates on the key in the `_meta` of a call; all others are
-    `once`. `required` are tools that never run without a decision. `timeout` is for one attempt of a call, a list of
-    the tools before it included. `protocol` says which era the server is of, where asking it takes too long.
-    **Units**: `most_bytes` of one message of the server.
+    `once`. `required` are tools that never run without a decision. `timeout` is for one attempt of a call, with the
+    list of the tools before it. `protocol` names the server's era, if detecting it takes too long. **Units**:
+    `most_bytes` of one message of the server.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class MCPServer:
         retry = retry or Retry()
         self._options: dict[str, Any] = {"pool": pool, "timeout": timeout, "retry": retry, "tags": tags}
         where = [name, *self.command, url, cwd, *sorted(f"{key}={value!r}" for key, value in self.given.items())]
-        # What a decision is good for: another command, address or credential is another server.
+        # The scope of a decision: another command, address or credential is another server.
         self._options["version"] = sha256(canonical.dumps(where).encode()).hexdigest()[:16]
         self._known = lru_cache(MOST_KNOWN)(self._made)
         self._links: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[list[str], ServerLink]]
@@ -93,19 +93,19 @@ class MCPServer:
 
     @property
     def lister(self) -> str:
-        """The tool that asks the server what tools it has. No server can have one of this name."""
+        """Name of the tool that lists the server's tools; reserved among their names."""
         return f"mcp.{self.name}.tools"
 
     @property
     def questions(self) -> str:
-        """The tool that people answer in its place, where the server asks for input."""
+        """Name of the tool that people answer in place of the server's requests for input."""
         return f"mcp.{self.name}.input"
 
     async def tools(self, ctx: Context) -> RemoteTools:
-        """What tools the server has, for a run: `tools = await files.tools(ctx)`.
+        """The server's tools, for a run: `tools = await files.tools(ctx)`.
 
-        The answer is in the run's history; where it has less than the one before, or says something else of a tool, a
-        note `mcp.tools` of the run says so. **Raises** CallFailed when the server does not answer.
+        The answer is in the run's history; tools that are gone or described otherwise since the last one are in a note
+        `mcp.tools` of the run. **Raises** CallFailed when the server does not answer.
         """
         listing: ToolList = await ctx.call(self.lister)
         now, before = {each["name"]: each["digest"] for each in listing["tools"]}, self._seen.get(ctx, {})
@@ -117,7 +117,7 @@ class MCPServer:
         return RemoteTools(self, ctx, listing, self.effects)
 
     def declared(self) -> Sequence[ToolDef]:
-        """The tools that it has whatever the server says, and those that the configuration names."""
+        """Tools that do not depend on the server's list: the lister, the asker, and those of the configuration."""
 
         async def tools() -> dict[str, Any]:
             raise UsageError(f"{self.name} is asked by an executor")
@@ -136,7 +136,7 @@ class MCPServer:
         return self._known(name) if ToolDef.pattern.match(name) else None
 
     def link(self, credentials: Mapping[str, Secret]) -> ServerLink:
-        """The connection of this executor. With other credentials than before it is another one."""
+        """Connection of this executor; new credentials make another one."""
         loop = asyncio.get_running_loop()
         revealed = {key: value.reveal() for key, value in credentials.items()}
         values, link = self._links.get(loop, ([], None))
@@ -161,7 +161,7 @@ class MCPServer:
 
     @cached_property
     def _any(self) -> ServerTool:
-        """What all of its tools have in common: to work that out takes milliseconds."""
+        """Common parts of all of its tools, cached: they take milliseconds to make."""
 
         async def call(
             arguments: dict[str, Any],
@@ -203,12 +203,12 @@ Acts = Callable[[Mapping[str, Secret]], Callable[..., Coroutine[Any, Any, Any]]]
 
 
 class ServerTool(ToolDef):
-    """A tool whose body asks a server. A `scripted` one is the double of a test."""
+    """A tool whose body calls a server. A `scripted` one is the double of a test."""
 
     def __init__(self, server: MCPServer, acts: Acts, function: FunctionType, **options: Any) -> None:
         self.server, self.acts, self.scripted = server, acts, False
         super().__init__(function, **options)
-        # What the server said before is no argument of the call, so nobody edits it.
+        # Earlier output of the server is no argument of the call, so it cannot be edited.
         beside = ("manifest", "answers", "state")
         self.arguments = Arguments(function, f"tool {self.name}", leave=FILLED, context=beside)
 
@@ -221,7 +221,7 @@ class ServerTool(ToolDef):
     def run(
         self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat, secrets: Secrets | None = None
     ) -> Body:
-        """As any tool; the credentials of the server are looked up for each attempt, and hidden from its errors."""
+        """As `ToolDef.run`; the server's credentials are looked up for each attempt, and hidden from its errors."""
         if self.scripted:
             return super().run(args_json, idempotency_key=idempotency_key, heartbeat=heartbeat, secrets=secrets)
         given = self.server.given
@@ -260,12 +260,12 @@ def _call_on(server: MCPServer, name: str, credentials: Mapping[str, Secret]) ->
 
 
 async def _loaded() -> None:
-    """Has the package imported, off the loop of the tools: that takes a second."""
+    """Import the package off the loop of the tools: that takes a second."""
     await asyncio.to_thread(_links)
 
 
 def _links() -> ModuleType:
-    """The module of connections: only executors need it, and the package that it stands on."""
+    """Import the module of connections lazily: only executors need it, and the package behind it."""
     from refold.contrib.mcp import link
 
     return link

@@ -1,4 +1,4 @@
-"""A server that is reached by HTTP: the package's transport, on a client that takes so much of a body, no more."""
+"""A server over HTTP: the package's transport, on a client with a limit for bodies."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What an agent of pydantic-ai asks people: one question of Refold for each call that needs one, and no other.
+"""Approvals of an agent of pydantic-ai: one question of Refold for each call that needs one, and no other.
 
-`requires_approval`, `ApprovalRequired` and a policy that asks all end as the question about the very call that is to
-run. What the framework calls approved only says that such a call is to be asked about (`CLAIM`): whether people have
-agreed the executor finds by itself, in the signed decision that came with the call, and that alone is what the tool's
-code is told. Questions and calls of external tools are calls that only people or programs with their rights `answer`.
+`requires_approval`, `ApprovalRequired` and a policy all become the question about the very call that is to run. The
+framework's approval only means that people have to be asked (`CLAIM`): the executor verifies their decision by its
+signature, and only that reaches the tool's code. Questions and calls of external tools are calls that people, or
+programs with their rights, `answer`.
 """
 
 from __future__ import annotations
@@ -48,29 +48,25 @@ if TYPE_CHECKING:
     from refold.core.wire.conversation import Wire
 
 CLAIM = "$approved"
-"""What a call has among its arguments that the framework takes for approved: people are asked about it."""
+"""Argument of a call that the framework counts as approved: people are asked about it."""
 
 _SAID_NO = ("rejected", "denied", "approval_expired")
 
 
 class RefoldApprovals(AbstractCapability[AgentDepsT]):
-    """Has people decide on calls through Refold. `durable()` gives it to an agent that has none.
-
-    The model hears a rejection, an expiry and what a rule denies as `ToolDenied`, with the words of whoever said so.
-    Before any other handler: none can say yes in people's place, as no executor would take it.
-    """
+    """Has people decide on calls through Refold. `durable()` gives it to an agent that has none. The model gets a
+    rejection, an expiry and a policy's denial as `ToolDenied`, with the reason. It precedes any other handler: none can
+    approve in people's place, as no executor would accept it."""
 
     def get_ordering(self) -> CapabilityOrdering:
-        """The first that is asked."""
+        """Before all others."""
         return CapabilityOrdering(position="outermost")
 
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[AgentDepsT], *, requests: DeferredToolRequests
     ) -> DeferredToolResults | None:
-        """Lets calls that wait for an approval be proposed, and asks for the results of those that wait for one.
-
-        Where another capability handles deferred calls, results are its affair: `RequestInput`, say.
-        """
+        """Let calls with a pending approval be proposed, and request the results of deferred calls. If another
+        capability handles deferred calls, `RequestInput` for example, it provides the results."""
         context = current()
         if context is None:
             return None
@@ -90,7 +86,7 @@ class RefoldApprovals(AbstractCapability[AgentDepsT]):
         args: dict[str, Any],
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """Makes the call, and tells the model when people or a rule have said no."""
+        """Make the call, and report a refusal by people or a rule to the model."""
         if current() is not None and ctx.tool_call_approved and (tool_def.metadata or {}).get(WORD) is False:
             hint = f"leave {WORD!r}: False out, so that it is a call"
             raise UsageError(f"nobody can be asked about {call.tool_name}, which runs in the planner", hint=hint)
@@ -103,12 +99,12 @@ class RefoldApprovals(AbstractCapability[AgentDepsT]):
 
 
 def question_tool(agent: str, kind: str) -> str:
-    """The tool of which a `question`, or a call of an `external` tool, is a call."""
+    """Name of the tool whose calls are a `question`, or calls of an `external` tool."""
     return f"{agent}__deferred.{kind}"
 
 
 async def without_answer(arguments: Wire, *rest: Any) -> Any:
-    """What is done for a call that wants an answer when people let it out: there is nothing to do."""
+    """Body of calls that need an answer: an approval without one fails."""
     raise TerminalError("it was approved, and has no answer: give one with `refold approval answer`", code="no_answer")
 
 
@@ -118,12 +114,12 @@ def decided() -> Decision | None:
 
 
 def edited(decision: Decision | None) -> bool:
-    """True if people have let the call out with other arguments than the model has asked for."""
+    """True if people have approved the call with other arguments than the model's."""
     return decision is not None and (decision.verdict == "edit" or bool(decision.asked.get("proposed_args")))
 
 
 def as_edited(said: dict[str, Any], arguments: Wire, decision: Decision) -> dict[str, Any]:
-    """Result of a tool, and beside it for the model what it was called with instead."""
+    """A tool's result with a notice for the model of the edited arguments."""
     if said["kind"] != "tool_return":
         return said
     sent = canonical.dumps({name: value for name, value in arguments.items() if not name.startswith("$")})
@@ -173,19 +169,17 @@ _ALWAYS: tuple[Any, ...] = (
     ApprovalRequiredToolset.__dataclass_fields__["approval_required_func"].default,
     *(AbstractToolset.approval_required.__defaults__ or ()),
 )
-"""What pydantic-ai asks where nobody gave a condition."""
+"""Default conditions of pydantic-ai: they hold for every call."""
 
 
 def required_by(toolset: AbstractToolset[Any], what: str) -> dict[int, list[Required]]:
-    """What `approval_required()` demands of the toolsets below it, by the id of the object.
-
-    An executor asks it again, as a planner may leave the question out. **Raises** UsageError for a condition that an
-    executor cannot ask: it sees the function's own definition, and none that a wrapper in between or a server has made.
-    """
+    """Conditions of `approval_required()` on the toolsets below it, by the id of the object. An executor checks them
+    again, as a planner may omit the question. **Raises** UsageError for a condition that an executor cannot check: it
+    has the function's own definition, not one from a wrapper or a server."""
     found: dict[int, list[Required]] = {}
 
     def walk(each: AbstractToolset[Any], above: list[tuple[Required, bool]]) -> None:
-        """`above`: what is demanded, and True where a wrapper further in may change what it looks at."""
+        """`above`: conditions, each with True if an inner wrapper may change the definition that it checks."""
         if isinstance(each, CombinedToolset):
             for inner in each.toolsets:
                 walk(inner, above)
@@ -221,7 +215,7 @@ def _strict(condition: Required) -> Required:
     def asks(ctx: RunContext[Any], definition: ToolDefinition, args: dict[str, Any]) -> bool:
         try:
             return bool(condition(ctx, definition, args))
-        except Exception:  # noqa: BLE001 - the author's code, on arguments that nobody has checked: then people are asked
+        except Exception:  # noqa: BLE001 - the author's code, on unchecked arguments: then people are asked
             return True
 
     return asks

@@ -1,10 +1,10 @@
-"""A conversation in the log: each message once, however often a model is asked.
+"""Conversations in the log: each message once, however often a model is asked.
 
-A request to a model holds all messages so far, and so would its arguments: their sum grows with the square of the
-conversation. Here they hold what is new since an earlier request of the run, and name that request; what a model or a
-tool has said they name by the call that has it as its result. The digest of the whole request, run context, settings
-and definitions of tools included, is among the arguments: an executor that makes it whole again sees any other content.
-Only requests to models are shortened. A call of a tool carries all that it acts on, as rules and people judge that.
+A request to a model has all messages so far, so the sum of arguments would grow with the square of the conversation.
+Here arguments have the messages since an earlier request of the run, and name that request; answers of models and tools
+are named by their calls. The digest of the whole request, with run context, settings and definitions of tools, is among
+the arguments: an executor that restores it detects any difference. Only requests to models are shortened: a tool's call
+carries all of its arguments, as rules and people judge them.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from refold.core.wire.conversation import (
 from refold.sdk.context import Context
 
 LONG = 100
-"""Characters of a tool's result from which on it is named and not repeated; naming it takes some twenty."""
+"""Characters of a tool's result from which it is named instead of repeated; a name takes some twenty."""
 
 _MESSAGE: TypeAdapter[ModelMessage] = TypeAdapter(ModelMessage)
 
 
 class Prepared(NamedTuple):
-    """The arguments of a call, the steps on which they build, and who is to be told its step and result."""
+    """Arguments of a call, the steps they build on, and a callback for its step and result."""
 
     arguments: Wire
     builds_on: tuple[int, ...] = ()
@@ -53,9 +53,8 @@ class Prepared(NamedTuple):
 
 @dataclass(slots=True)
 class _Request:
-    """A request to a model that was answered. `length` is how many messages it had, `parameters` as they were given,
-    `defined` the digest of their JSON data.
-    """
+    """An answered request to a model. `length` counts its messages, `parameters` are the given ones, `defined` is the
+    digest of their JSON data."""
 
     step: int
     length: int
@@ -69,7 +68,7 @@ class _Request:
 
 
 class _Known(NamedTuple):
-    """A message that was sent before: what it was made of then, and the digest of its text."""
+    """A message sent before: the objects it consisted of then, and the digest of its text."""
 
     message: ModelMessage
     made_of: list[Any]
@@ -78,11 +77,8 @@ class _Known(NamedTuple):
 
 @dataclass(slots=True)
 class Conversations:
-    """What the code of one run has asked models so far.
-
-    `tokens` are what a request and its answer took, `sizes` the bytes of results that were named, both by step.
-    `cheaper`: the run's budget has the cheaper model asked by now.
-    """
+    """Requests to models by the code of one run. `tokens` are those of a request and its answer, `sizes` the bytes of
+    named results, both by step. `cheaper`: the run's budget now requires the cheaper model."""
 
     requests: dict[bytes, _Request] = field(default_factory=dict)
     results: dict[str, tuple[int, Any]] = field(default_factory=dict)
@@ -135,10 +131,8 @@ class Conversations:
         return Prepared(asked, tuple(sorted({*named, *([base.step] if base else [])})), settled)
 
     def _digests(self, run: str, messages: list[ModelMessage], fresh: dict[int, Wire]) -> list[bytes]:
-        """The digests of all beginnings of a conversation. `fresh` gets the data of messages that were not known.
-
-        Nearly always all that the run's last request had is there yet, and as it was: that is seen at once.
-        """
+        """Digests of all beginnings of a conversation. `fresh` gets the data of new messages. Nearly always the
+        messages of the run's last request are unchanged, which is detected at once."""
         known, found = self._asked.get(run, ((), ()))
         if not _begins_with(messages, known):
             known, found = (), ()
@@ -187,14 +181,14 @@ _OF: WeakKeyDictionary[Context, Conversations] = WeakKeyDictionary()
 
 
 def conversations(context: Context) -> Conversations:
-    """What the code of a run has asked so far: it is made again with the code, from the top."""
+    """Conversations of a run's code: made with the code at each execution, from the top."""
     if context not in _OF:
         _OF[context] = Conversations()
     return _OF[context]
 
 
 def dump_message(message: ModelMessage) -> Wire:
-    """A message as JSON data, without what the framework has drawn."""
+    """A message as JSON data, without the framework's drawn ids and times."""
     return without_drawn(_MESSAGE.dump_python(message, mode="json"))
 
 
@@ -213,7 +207,7 @@ def _begins_with(messages: list[ModelMessage], known: Sequence[_Known]) -> bool:
 
 
 def _made_of(messages: list[ModelMessage]) -> list[Any]:
-    """The objects of which messages consist: while they are the same, so is their text, and that is not made again."""
+    """Objects of which messages consist: while they are the same, so is their text, which is then not made again."""
     found: list[Any] = []
     for message in messages:
         found += vars(message).values()

@@ -1,4 +1,4 @@
-"""What pydantic-ai asks of a durable engine, answered by the run whose code is being run."""
+"""The durability engine of pydantic-ai, backed by the run whose code is being run."""
 
 from __future__ import annotations
 
@@ -63,11 +63,10 @@ _BEGUN: WeakKeyDictionary[Context, int] = WeakKeyDictionary()
 class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
     """Makes an agent durable inside a run of Refold; elsewhere it is an ordinary agent.
 
-    `models` are those that a run may ask for by name, besides the agent's own; `cheaper` is the one of them that is
-    asked from where a budget that degrades says so. `model` and `tools` are how model
-    requests and tool calls are called where nothing else is said, `toolsets` the same for one toolset, by its id; a
-    tool says it itself in its metadata: `metadata={"refold": CallOptions(effect="keyed")}`.
-    **Raises** UsageError at once for an option that there is not.
+    `models` are those that a run may select by name, besides the agent's own; `cheaper` is the one of them for runs
+    whose budget degrades. `model` and `tools` are default options of model requests and tool calls, `toolsets` those of
+    one toolset, by its id; a tool's own are in its metadata: `metadata={"refold": CallOptions(effect="keyed")}`.
+    **Raises** UsageError at once for an unknown option.
     """
 
     engine_spec: ClassVar[DurabilityEngineSpec] = DurabilityEngineSpec(
@@ -83,7 +82,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
             "mcp": "enter-outside-durable",
             "dynamic": "enter-never",
         },
-        # The loop of a run is deterministic, and refuses what comes from other threads.
+        # The loop of a run is deterministic, and refuses calls from other threads.
         accepts_cancellation_token=True,
     )
 
@@ -142,7 +141,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         return context.now() if (context := current()) is not None else None
 
     async def wrap_run(self, ctx: RunContext[AgentDepsT], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Runs the agent with sleeps of the log, without threads, and without telling of what is replayed."""
+        """Run the agent with durable sleeps, without threads, and without events during replay."""
         context = current()
         if context is None:
             return await handler()
@@ -160,7 +159,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         return told_live(super()._model_stream_event_handler())
 
     def dump_context(self, ctx: RunContext[Any]) -> Wire:
-        """Serialize a run context for executors, with its `deps`. **Raises** UsageError for what is not JSON."""
+        """Serialize a run context for executors, with its `deps`. **Raises** UsageError for values outside JSON."""
         assert self._deps is not None, "the agent is known by then"
         told = run_context.dump(self._run_context_type, ctx)
         return told if ctx.deps is None else {**told, _DEPS: run_context.dump_deps(self._deps, ctx.deps)}
@@ -194,7 +193,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         }
 
     def operation_tools(self) -> Iterator[OperationTool]:
-        """The Refold tools that its units are, those of functions that the agent has by now among them."""
+        """Refold tools of its units, with those of the agent's present functions."""
         backend = self.get_durable_operation_backend()
         yield from backend.tools.values()
         for kind in ("question", "external"):
@@ -273,7 +272,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
                 raise UsageError(f"{leaf.label} of agent {self.name} has come after its RefoldDurability", hint=hint)
 
     def _reject_runtime_toolsets(self, toolset: AbstractToolset[AgentDepsT]) -> None:
-        """Those that are registered are none of a run, decorated ones neither."""
+        """Reject toolsets of a single run; registered ones, decorated ones included, are none."""
         super()._reject_runtime_toolsets(CombinedToolset(self._unknown(toolset)))
 
     def _unknown(self, toolset: AbstractToolset[AgentDepsT]) -> list[AbstractToolset[AgentDepsT]]:
@@ -314,7 +313,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
 
 
 class _Config(RoleBasedOperationConfig[CallOptions]):
-    """Options of units: by what they are, where their tools say nothing."""
+    """Options of units by their kind, if their tools have none."""
 
     def __init__(
         self,

@@ -42,13 +42,13 @@ from refold.sdk.json_codec import JsonCodec
 from refold.sdk.source import code_version
 
 GOES_ON = "refold.goes-on"
-"""The change since which conversations go on in a child: histories of before are gone along as they are."""
+"""Patch since which conversations continue in a child; older histories are replayed unchanged."""
 
 REQUESTS = 200
-"""Requests to models in one run: its code is made again from all of them, each with all messages before it."""
+"""Requests to models in one run: a replay repeats all of them, each with all messages before it."""
 
 MOST_TOLD = 512 * 1024
-"""Bytes of messages up to which a conversation goes on elsewhere: there they are one input, which a record holds."""
+"""Bytes of messages up to which a conversation continues in a child: they are one input there, in one record."""
 
 
 def durable(
@@ -66,12 +66,11 @@ def durable(
     """Makes an agent of pydantic-ai one of an app, once all its tools are there: `durable(app, agent)`.
 
     Its runs are started as those of any agent, on an object with `prompt` and, where it has them, `deps` and
-    `message_history`. What it returns is its output. `durability` says how models and tools are called, where the
-    agent was not made with one already; `usage_limits` are for each run (50 requests, where nothing is said), and a
-    `budget` holds over all that it starts. A conversation of more than so many `requests` to models goes on in a child
-    of the run, from its messages, and so on: what its code costs when it is made again is bounded.
-    In the code of another agent, `await agent.run(...)` is durable as well.
-    **Raises** UsageError, by name, for what cannot be: deps without a JSON form, a tool's option that there is not.
+    `message_history`. Its result is its output. `durability` has the options of models and tools, if the agent was not
+    made with one already; `usage_limits` are for each run (50 requests by default), and a `budget` holds over all that
+    it starts. After so many `requests` to models a conversation goes on in a child of the run, from its messages, and
+    so on: this bounds the cost of replays. In the code of another agent, `await agent.run(...)` is durable as well.
+    **Raises** UsageError, by name, for deps without a JSON form or an unknown option of a tool.
     """
     if type(requests) is not int or requests < 1:
         raise UsageError(f"requests={requests!r}", hint="give the requests that one run may have, from 1 up")
@@ -99,10 +98,8 @@ def durable(
 def _attached(
     agent: Agent[Any, Any], durability: RefoldDurability[Any], called: str, version: str
 ) -> RefoldDurability[Any]:
-    """The agent gets what it would have been made with: `Agent(..., capabilities=[RefoldDurability()])`.
-
-    Each version of an agent has tools of its own, as a handler belongs to one name.
-    """
+    """Attach the capability as if the agent was made with it: `Agent(..., capabilities=[RefoldDurability()])`. Each
+    version of an agent has tools of its own, as a handler belongs to one name."""
     durability = copy.copy(durability)
     durability.name = durability.name or (f"{called}.{version}" if called and version else called)
     bound = durability.for_agent(agent)
@@ -136,7 +133,7 @@ class ThinkingAgent(AgentDef):
 
     @property
     def instrumented(self) -> bool:
-        """True if `Agent.instrument_all()`, the agent or a capability of it says so by now."""
+        """True if `Agent.instrument_all()`, the agent or a capability of it enables it now."""
         durability = RefoldDurability.from_agent(self.agent)
         return durability is not None and durability.instrumented
 
@@ -151,7 +148,7 @@ class ThinkingAgent(AgentDef):
 
 
 class SoFar(TypedDict):
-    """State of a conversation that goes on in another run, beside its messages."""
+    """State of a conversation that continues in another run, beside its messages."""
 
     usage: RunUsage
     conversation_id: str
@@ -195,7 +192,7 @@ def _entry(agent: Agent[Any, Any], name: str, limits: UsageLimits | None, most: 
             raise TerminalError(failed.fields["message"] or failed.message, code=failed.fields["code"]) from None
 
     def goes_on(ctx: Context, begun: AgentRun[Any, Any], request: ModelRequest) -> list[Any]:
-        """The messages with which a conversation goes on in a child of its run; none where it goes on in this one."""
+        """Messages with which a conversation continues in a child of its run; empty if it continues in this one."""
         told = [dump_message(each) for each in (*begun.all_messages(), request)]
         # A child begins with the newest version, which is to be this one: it has the model of the run.
         same = getattr(ctx.find_agent(name), "agent", None) is agent or GOES_ON in ctx._recorded
@@ -209,7 +206,7 @@ def _entry(agent: Agent[Any, Any], name: str, limits: UsageLimits | None, most: 
 
 
 def _says_all(begun: AgentRun[Any, Any], request: ModelRequest) -> bool:
-    """True if another loop may go on from here: how often a tool has asked to be tried again only this one knows."""
+    """True if another loop may continue from this request: only this loop has the counts of tools' retries."""
     again = any(
         isinstance(part, RetryPromptPart) or getattr(part, "outcome", "") == "retried" for part in request.parts
     )

@@ -1,9 +1,6 @@
-"""Errors of a model, from the executor that asked it to the agent's loop: as what they are, not as a text.
-
-What another attempt may mend is tried again by the run, after the time that the provider has asked for: those attempts
-are events, and survive a crash. What is left after them, or cannot be mended, is raised in the loop as the class that
-pydantic-ai has for it, so that fallbacks to other models and hooks find what they look for.
-"""
+"""Errors of a model, from its executor to the agent's loop, with their classes. Transient errors are retried by the
+run, after the provider's delay: those attempts are events, and survive a crash. The last error, or a permanent one, is
+raised in the loop as pydantic-ai's class for it, for fallbacks to other models and hooks."""
 
 from __future__ import annotations
 
@@ -25,20 +22,20 @@ from pydantic_core import to_jsonable_python
 from refold.core.errors import CallFailed, RefoldError, TerminalError, TransientError, text_of
 
 _HOPELESS = (ModelRequestRejectedError, ModelQuotaExceededError, ModelRequestTimeout)
-"""What the next attempt of the same request would hear, too."""
+"""Errors that the next attempt of the same request would get, too."""
 
 _BUSY = (408, 409, 425, 429)
-"""Of the statuses below 500 those that may be others in a moment."""
+"""Statuses below 500 that may pass soon."""
 
 _LONGEST_S = 86_400.0
-"""What a provider may have a run wait: a header of a year is a mistake, and nobody looks for its reason that long."""
+"""Longest delay that a provider may request: a longer one is a mistake, and too long for a search for its reason."""
 
 _MOST = 3_000
-"""Characters of what an error carries; of more there is its class, and what it says."""
+"""Characters of an error's data; a longer one is cut to its class and text."""
 
 
 def as_failure(error: Exception) -> RefoldError | None:
-    """An error of a unit as a tool raises it; None: it is none of pydantic-ai's, and is what it is."""
+    """An error of a unit as a tool raises it; None for errors outside pydantic-ai, which stay as they are."""
     if isinstance(error, RetryModelRequest):
         return _terminal(error, {"retry_model": error.model if isinstance(error.model, str) else None})
     if isinstance(error, UserError):
@@ -87,7 +84,7 @@ def _dumped(error: ModelAPIError) -> dict[str, Any]:
     said = {name: value for name, value in error.__getstate__().items() if not name.startswith("_")}
     found = {"class": type(error).__name__, "http": http, "args": list(made_of), "state": said}
     plain: dict[str, Any] = to_jsonable_python(found, fallback=str)
-    if len(json.dumps(plain)) > _MOST:  # what a provider has sent may be anything
+    if len(json.dumps(plain)) > _MOST:  # a provider's response may be anything
         plain["args"] = [each if isinstance(each, int | float) else str(each)[:100] for each in plain["args"]]
         plain["state"] = {"retry_after": error.retry_after}
     return plain

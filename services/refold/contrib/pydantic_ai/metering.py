@@ -1,4 +1,4 @@
-"""Upper bound of a request to a model, reserved before it goes out: without it no budget could hold."""
+"""Upper bound of a request to a model, reserved before it is sent: without it no budget could hold."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BYTES_A_TOKEN = 2
 
 
 def facts_digest(facts: Any) -> str:
-    """A digest of settings and the like, equal in every process. Of what has no JSON form it has the type."""
+    """Digest of settings and the like, equal in every process. Values without a JSON form count by their type."""
     plain = to_jsonable_python(facts, fallback=lambda each: type(each).__name__, inf_nan_mode="strings")
     return blake2b(canonical.dumps(plain).encode(), digest_size=8).hexdigest()
 
@@ -33,9 +33,8 @@ ModelAsked = ModelRequestParams | ModelCompactMessagesParams
 
 
 def most_of(params: ModelAsked, model: str, prepared: Prepared, text: str, so_far: Conversations) -> Reserve:
-    """What each attempt of a request may take. Of what was said up to the one that it goes on from the provider has
-    counted the tokens; of what is new, that is of its arguments (`text`) without `$run`, the bytes are counted.
-    """
+    """Reservation for each attempt of a request: the provider's token count of the request that it continues, and the
+    bytes of new content, which are those of its arguments (`text`) without `$run`."""
     asked = params if isinstance(params, ModelRequestParams) else params.request_context
     known = max((so_far.tokens.get(step, 0) for step in prepared.builds_on), default=0)
     told = canonical.utf8_bytes(text) - canonical.utf8_bytes(canonical.dumps(prepared.arguments[OF_RUN]))
@@ -53,7 +52,7 @@ class Models:
     cheaper: str = ""
 
     def identity(self, asked: str | None) -> str:
-        """The model that a request goes to, with a digest of the settings that this model brings itself."""
+        """Model of a request, with a digest of its own settings."""
         model = self.known.get(asked or "default")
         if model is None:
             return asked or self.usual() or ""
@@ -61,7 +60,7 @@ class Models:
         return f"{model.model_id}+{facts_digest(settings)}" if settings else model.model_id
 
     def name(self, asked: str | None) -> str:
-        """One as prices know it, `provider:name`. Of several that stand in for each other it is the first."""
+        """Name of a model in prices, `provider:name`; of several fallbacks the first."""
         model = self.known.get(asked or "default")
         while model is not None and getattr(model, "models", None):
             model = cast(Any, model).models[0]

@@ -1,4 +1,4 @@
-"""The units of pydantic-ai as Refold tools: a call of the planner's, and what an executor does for it."""
+"""Units of pydantic-ai as Refold tools: the planner's calls, and the executor's work for them."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ from refold.sdk.source import code_version
 from refold.sdk.tool import NATURAL, Body, EarlierCalls, ToolDef
 
 Handler = Callable[[Wire, Before], Awaitable[Any]]
-"""What an executor does for the arguments of a call and those on which it builds; its value is JSON data."""
+"""An executor's work for the arguments of a call and those it builds on; its value is JSON data."""
 
 FunctionHandler = Callable[[str, Wire, Before], Awaitable[Any]]
-"""The same for the functions of a toolset, of which the first argument is one. Each tool has a `Handler` of its own."""
+"""The same for the functions of a toolset; the first argument names one. Each tool has a `Handler` of its own."""
 
 ASKED = "asked"
-"""The model that a request goes to, by its own name: what `model` names may be another one after a deploy."""
+"""Own name of the requested model: `model` may name another one after a deploy."""
 
 ELSEWHERE_S = 10.0
 """The time in which an executor with the model of a request may come to have it."""
@@ -80,25 +80,21 @@ OF_FUNCTIONS = (ToolsetCallToolId, ToolsetValidateToolArgumentsId)
 """Units that run code of one function of a toolset, or of its validator: which one is the name of the tool."""
 
 FORM = "1"
-"""The version of tools that are none of the author's: it changes with the forms of their arguments and results."""
+"""Version of tools without an author: it changes with the forms of their arguments and results."""
 
 
 _CALL: ContextVar[str] = ContextVar("idempotency_key", default="")
 
 
 def idempotency_key() -> str:
-    """The key of the call for which this tool's code is run, the same in all its attempts: for receivers to know.
-
-    Outside a run there are no attempts, and it is another one each time.
-    """
+    """The key of the current call, the same in all its attempts, by which receivers deduplicate. Outside a run there
+    are no attempts, and it is another one each time."""
     return _CALL.get() or uuid4().hex
 
 
 class OperationTool(ToolDef):
-    """A tool that is a unit of pydantic-ai: arguments and result have the forms of its transports.
-
-    `function` is what it calls in the end, if that is one of the author's.
-    """
+    """A tool that is a unit of pydantic-ai: arguments and result have the forms of its transports. `function` is the
+    author's function that it calls in the end, if there is one."""
 
     pattern = re.compile(r"[^\s/@\x00-\x1f]{1,255}\Z")
 
@@ -124,11 +120,11 @@ class OperationTool(ToolDef):
 
     @cached_property
     def facts(self) -> ToolFacts:
-        """What those have to know of the tool who judge its calls: what the framework takes for approved is asked."""
+        """Facts of the tool for policies, with `CLAIM`: approval by the framework needs a question."""
         return replace(super().facts, claim=CLAIM)
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the arguments: of a function its own, and of all else any object."""
+        """JSON Schema of the arguments: a function's own, otherwise any object."""
         return self._schema or {"type": "object"}
 
     def canonical_args(self, /, *args: Any, **kwargs: Any) -> str:
@@ -190,14 +186,14 @@ def _closed_over(function: FunctionType) -> Iterator[Any]:
 
 
 class UnitArguments:
-    """The arguments of a unit, for people who give others: what belongs to the run stays beside them."""
+    """Arguments of a unit, for people who edit them: those of the run stay unchanged."""
 
     def __init__(self, name: str, schema: dict[str, Any]) -> None:
         self.what, self._schema = f"tool {name}", canonical.dumps(schema)
         self.names = tuple(schema.get("properties", ()))
 
     def load(self, text: str, secrets: Secrets | None = None) -> Wire:
-        """The arguments. **Raises** UsageError for what does not fit the function."""
+        """The arguments. **Raises** UsageError if they do not fit the function."""
         found = canonical.parse(text)
         if not isinstance(found, dict):
             raise UsageError(f"{self.what}: its arguments are an object")
@@ -207,7 +203,7 @@ class UnitArguments:
 
 
 class RefoldNamer(JournalOperationNamer):
-    """The names of pydantic-ai's own journal; what a later release adds has one, too."""
+    """Names of pydantic-ai's own journal, and names for units of later releases."""
 
     def operation_name(self, operation_id: DurableOperationId) -> str:
         """The name that a unit has in histories, for ever."""
@@ -218,7 +214,7 @@ class RefoldNamer(JournalOperationNamer):
             return f"{self._agent_name}__{type(operation_id).__name__}__{facts}"
 
     def tool_name(self, unit: DurableOperationId, params: Any) -> str:
-        """The tool that a unit with these parameters is a call of: of functions each is one."""
+        """Tool for a unit with these parameters; each function has its own."""
         if not isinstance(unit, OF_FUNCTIONS):
             return self.operation_name(unit)
         tool = getattr(params, "tool", None)
@@ -243,7 +239,7 @@ class ListedCall(Call):
 
 
 class ListedTools:
-    """Tools of a toolset that says what it has while a run goes on: a source of an app, by the name of the unit."""
+    """Tools of a toolset that lists them during a run: a source of an app, by the name of the unit."""
 
     def __init__(self, unit: str, handler: FunctionHandler, options: CallOptions) -> None:
         self.prefix = f"{unit}:"
@@ -251,7 +247,7 @@ class ListedTools:
         self._known = lru_cache(MOST_KNOWN)(self._made)
 
     def declared(self) -> Sequence[ToolDef]:
-        """None: the toolset is asked for its tools by executors."""
+        """None: executors list the toolset's tools."""
         return ()
 
     def tool(self, name: str) -> ToolDef | None:
@@ -263,7 +259,7 @@ class ListedTools:
 
 
 class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
-    """A unit as the agent's loop asks for it: one call, of the tool that was registered for it."""
+    """A unit in the agent's loop: one call, of the tool that was registered for it."""
 
     def __init__(self, operation: DurableOperation[Any, Wire, Any], namer: RefoldNamer, models: Models) -> None:
         self._operation, self._namer, self._models = operation, namer, models
@@ -274,7 +270,7 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
         return self._operation
 
     async def __call__(self, params: Any, *, config: object | None = None) -> Any:
-        """Asks for the call and waits for its outcome. **Raises** CallFailed when there is none."""
+        """Request the call and wait for its outcome. **Raises** CallFailed when there is none."""
         context, unit = current(), self._operation
         assert context is not None, "pydantic-ai asks only within a run"
         tool = context.find(self._namer.tool_name(unit.operation_id, params))
@@ -329,12 +325,9 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
 
 
 class RefoldBackend(RegisteredOperationBackend[CallOptions]):
-    """Makes a tool of every unit; `tools` has them by name, for an app to take.
-
-    What calls functions is a tool for each of them, as each may be called in its own way: `functions` has how they are
-    called, by the name of the unit, `sources` the tools of toolsets that are listed later. `approval_missing` says why
-    a call may not act without a decision of people.
-    """
+    """Makes a tool of every unit; `tools` has them by name, for an app to take. Each function is a tool of its own, as
+    each may have its own options: `functions` has these, by the name of the unit, `sources` the tools of toolsets that
+    are listed later. `approval_missing` returns the reason why a call may not act without a decision of people."""
 
     def __init__(
         self,
@@ -397,7 +390,7 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
         return RefoldBoundOperation(operation, self.namer, self.models), [handle]
 
     def _check_model(self, model: str | None, asked: str) -> None:
-        """**Raises** TransientError: this executor would ask another model than the run began with."""
+        """**Raises** TransientError: this executor's model differs from the one that the run began with."""
         if asked != (here := self.models.identity(model)):
             raise TransientError(f"the run asks {asked}, and this executor would ask {here}", retry_after=ELSEWHERE_S)
 
@@ -407,7 +400,7 @@ def _sent(arguments: Wire) -> Wire:
 
 
 def _is_models(unit: DurableOperationId) -> bool:
-    """True if what goes wrong with a unit is for the loop to react to: of a tool it may have happened all the same."""
+    """True if the loop handles errors of a unit; a tool may have had its effect all the same."""
     return isinstance(
         unit, ModelRequestId | ModelCompactMessagesId | ModelCancelSuspendedResponseId | CapabilityOperationId
     )

@@ -23,7 +23,7 @@ from refold.sdk.retry import Retry
 from refold.sdk.tool import ApprovalNeed, EffectClass, KeyedBy
 
 WORD = "refold"
-"""The word in a tool's metadata that is ours."""
+"""Refold's key in a tool's metadata."""
 
 MODEL_TIMEOUT = timedelta(minutes=10)
 """Executors of model calls wait for providers, some minutes at a time, and need their keys: they are a pool apart."""
@@ -57,7 +57,7 @@ _PURE = (
 
 
 def checked_options(options: Mapping[str, Any] | None, what: str) -> CallOptions:
-    """The options, if they are some. **Raises** UsageError, by name: an unknown word, or an effect of another kind."""
+    """Validated options. **Raises** UsageError, by name: an unknown word, or an effect of another kind."""
     if options is None:
         return {}
     if not isinstance(options, Mapping):
@@ -72,7 +72,7 @@ def checked_options(options: Mapping[str, Any] | None, what: str) -> CallOptions
 
 
 def usual(operation: DurableOperationId, model: CallOptions, tools: CallOptions) -> CallOptions:
-    """Default options of a unit: what nothing is known of may have acted on the world."""
+    """Default options of a unit; an unknown unit may have acted on the world."""
     if isinstance(operation, ModelRequestId | ModelCompactMessagesId):
         return {"effect": "pure", "pool": MODEL_POOL, "timeout": MODEL_TIMEOUT, **model}
     if isinstance(operation, ModelCancelSuspendedResponseId):
@@ -83,7 +83,7 @@ def usual(operation: DurableOperationId, model: CallOptions, tools: CallOptions)
 
 
 def overridden(base: CallOptions, own: CallOptions) -> CallOptions:
-    """Options with those that a tool has itself. With another effect class the words of the former one go."""
+    """Options overridden by a tool's own. Another effect class drops the options of the former one."""
     kept = _without(base, *_OF_EFFECT) if "effect" in own else base
     return {**kept, **own}
 

@@ -1,7 +1,5 @@
-"""What a request for a run says to a model: the words of whoever starts runs, who may have made up all of it.
-
-A run that an agent starts has what that agent's code says, and is believed.
-"""
+"""Limits on the input of a run's request for a model: its requester may have made up all of it. Input from another
+agent's code is trusted."""
 
 from __future__ import annotations
 
@@ -29,15 +27,15 @@ SHORT = 4_096
 """Characters of an input that has no time to lose."""
 
 MOST_MESSAGES, MOST_PARTS = 500, 2_000
-"""What a request may bring of an earlier conversation: pydantic-ai takes them all for half a second, at most, in which
-no other run of the planner goes on."""
+"""Limits of an earlier conversation in a request: pydantic-ai takes half a second at most to read it, in which no other
+run of the planner goes on."""
 
 _OF_PROVIDER = ("conversation_id", "container_id")
-"""What names things that a provider keeps, for whoever has the key of the executor."""
+"""Names of data that a provider keeps, accessible with the key of the executor."""
 
 
 def check_length(given: str) -> None:
-    """**Raises** UsageError for the input (JSON) of a run whose conversation pydantic-ai would take too long for."""
+    """**Raises** UsageError for a run's input (JSON) whose conversation would take pydantic-ai too long."""
     found = canonical.parse(given) if len(given) > SHORT else None
     if not isinstance(found, dict):
         return
@@ -61,10 +59,8 @@ def _length(said: Any) -> int:
 
 
 def prompt_of(prompt: Prompt) -> Prompt:
-    """A prompt without what an executor would fetch with its own rights.
-
-    That are downloads, files that a provider keeps, and other addresses than http.
-    """
+    """A prompt without references that an executor would resolve with its own rights. These are downloads, files that a
+    provider keeps, and other addresses than http."""
     if prompt is None or isinstance(prompt, str):
         return prompt
     cleaned = _cleaned([ModelRequest(parts=[UserPromptPart(prompt)])])
@@ -86,7 +82,7 @@ async def history_of(agent: Agent[Any, Any], history: History, deps: Any) -> His
 
 def _cleaned(messages: list[ModelMessage]) -> list[ModelMessage]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it tells the planner's operator what a user has tried
+        warnings.simplefilter("ignore")  # they would report a user's attempts to the planner's operator
         return sanitize_messages(messages)
 
 

@@ -1,4 +1,4 @@
-"""What units say, in the forms that the log has: readable by people, and by budgets, which know no pydantic-ai."""
+"""Results of units in the log: readable by people, and by budgets, which are independent of pydantic-ai."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pydantic_core import to_jsonable_python
 from refold.core.redaction import public_url
 
 UNIT, USAGE = "$unit", "usage"
-"""A tool's result that is more than its value has it under this word; and what was spent for it under that one."""
+"""Field of a tool's result that is more than its value, and field of the usage."""
 
 _RUN_USAGE: TypeAdapter[RunUsage] = TypeAdapter(RunUsage)
 _COUNTED = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 
 def as_recorded(operation: DurableOperationId, dumped: Any, spent: RunUsage | None, model: str) -> Any:
-    """The result of a call, for what a unit said and what models took on its behalf. `model` was requested."""
+    """Result of a call from a unit's output and the usage of models in it. `model` was requested."""
     if isinstance(operation, ModelRequestId | ModelCompactMessagesId):
         return {"response": _written(_brief(dumped)), USAGE: _used(dumped, model)}
     if not isinstance(operation, ToolsetCallToolId):
@@ -34,7 +34,7 @@ def as_recorded(operation: DurableOperationId, dumped: Any, spent: RunUsage | No
 
 
 def in_base64(said: Any) -> Any:
-    """What a unit said, with bytes that a tool returns as a model gets them: in base64, whatever bytes they are."""
+    """A unit's output with bytes of tools in base64, as models get them, whatever they contain."""
     if isinstance(said, bytes):
         return to_jsonable_python(said, bytes_mode="base64")
     if isinstance(said, dict):
@@ -47,7 +47,7 @@ def in_base64(said: Any) -> Any:
 
 
 def heard(operation: DurableOperationId, result: Any) -> tuple[Any, RunUsage | None]:
-    """What a unit said and what was spent for it; a result of people, or of a test, is a tool's plain value."""
+    """Output of a unit, and its usage; the result of people, or of a test, is a tool's plain value."""
     if isinstance(operation, ModelRequestId | ModelCompactMessagesId):
         return result["response"], None
     if not isinstance(operation, ToolsetCallToolId):
@@ -67,10 +67,8 @@ def _brief(response: dict[str, Any]) -> dict[str, Any]:
 
 
 def _written(response: dict[str, Any]) -> dict[str, Any]:
-    """A response that can be written: of a character that a model has cut in two, half an emoji say, there is a mark.
-
-    It is paid for, so it is not refused for that.
-    """
+    """A response without half characters, such as half an emoji that a model has cut; a mark replaces them. A paid
+    response is not refused for that."""
     try:
         orjson.dumps(response)
     except orjson.JSONEncodeError:

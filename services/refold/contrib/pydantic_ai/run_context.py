@@ -1,4 +1,4 @@
-"""The run context of pydantic-ai, as far as it goes with a call to the executor that makes it."""
+"""The part of pydantic-ai's run context that a call carries to its executor."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ _NONE_OF_IT = dict[str, Any](
     _deferred_capability_ids=[],
     capability_active=None,
 )
-"""What is not sent, as it says nothing: most fields of most runs."""
+"""Empty values, which are not sent: most fields of most runs."""
 
 _PLAIN = frozenset({str, int, bool, type(None)})
-"""Types of what is JSON data as it is."""
+"""Types that are JSON data unchanged."""
 
 
 class RefoldRunContext(DurableRunContext[DepsT]):
     """The `RunContext` that tools, model and handlers get in an executor. A subclass may carry more fields."""
 
     def unavailable_field_message(self, name: str) -> str:
-        """What is said of a field that an executor has not."""
+        """Error message for a field that executors lack."""
         return (
             f"{name!r} of the run context stays in the planner: have a subclass of RefoldRunContext carry it "
             "(serialize_run_context), and give it to RefoldDurability(run_context_type=...)"
@@ -68,12 +68,12 @@ def dump(kind: type[RefoldRunContext[Any]], ctx: RunContext[Any]) -> dict[str, A
 
 
 def with_usual(carried: Mapping[str, Any]) -> dict[str, Any]:
-    """Restore the dumped data, with what was left out."""
+    """Restore the dumped data, with the omitted empty values."""
     return {**_NONE_OF_IT, **carried}
 
 
 def dump_deps(codec: JsonCodec, deps: Any) -> Any:
-    """Dependencies as JSON data. **Raises** UsageError when tools would get others."""
+    """Dependencies as JSON data. **Raises** UsageError if tools would get changed ones."""
     text = codec.dump(deps)
     if type(again := codec.load(text)) is not type(deps):
         problem = f"{codec.what}: a {type(deps).__name__} would arrive as a {type(again).__name__}"
@@ -92,7 +92,7 @@ def as_json(value: Any, what: str) -> Any:
 
 
 def _ordered(value: Any) -> Any:
-    """Without the order of a set, and without ids that are drawn: neither is the same in another process."""
+    """Values without the order of a set, and without drawn ids: both differ between processes."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, set | frozenset):
@@ -110,7 +110,7 @@ def _ordered(value: Any) -> Any:
 
 
 def _is_drawn(name: Any) -> bool:
-    """True if this is an id that pydantic-ai has drawn for a capability without one: `<Instrumentation:4ede3c>`."""
+    """True if pydantic-ai has drawn this id for a capability without one: `<Instrumentation:4ede3c>`."""
     return isinstance(name, str) and name.startswith("<") and ":" in name
 
 

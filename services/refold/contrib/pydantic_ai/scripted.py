@@ -1,4 +1,4 @@
-"""A model that answers from a file: examples and tests run offline, and the same whatever is killed and tried again."""
+"""A model that answers from a file: examples and tests run offline, with equal answers after kills and retries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ScriptedCall(BaseModel):
 class ScriptedAnswer(BaseModel):
     """A line of a script: the model's answer in this `turn` of a conversation, 1 the first.
 
-    Of several for one turn the first counts whose text `when` stands in the newest message, or that has none.
+    Of several lines for one turn, the first whose text `when` is in the newest message, or is empty, counts.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -38,11 +38,11 @@ class ScriptedAnswer(BaseModel):
 
 
 class ScriptedModel(FunctionModel):
-    """A model whose answers are lines of JSON in a file, found by how far the conversation is.
+    """A model whose answers are lines of JSON in a file, found by the turn of the conversation.
 
-    What it says rests on nothing else: in any process, asked the same again it says the same again. `asked` counts what
-    this process asks of it.
-    **Raises** UsageError when the script cannot be read; TerminalError in a call for which it has no line.
+    Its answers depend on nothing else: equal requests get equal answers in any process. `asked` counts the requests in
+    this process. **Raises** UsageError when the script cannot be read; TerminalError in a call for which it has no
+    line.
 
     **Example**
 
@@ -57,7 +57,7 @@ class ScriptedModel(FunctionModel):
         super().__init__(self._asked, stream_function=self._streamed, model_name=f"scripted:{self.script.stem}")
 
     def find(self, turn: int, newest: str) -> ScriptedAnswer:
-        """The answer in this turn to what was said last."""
+        """The answer in this turn to the newest message."""
         for each in self.answers:
             if each.turn == turn and each.when in newest:
                 return each

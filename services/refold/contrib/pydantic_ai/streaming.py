@@ -1,4 +1,4 @@
-"""Live output of a model: for display, beside the call and never in it."""
+"""Live output of a model: for display, and no part of the call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from refold.sdk.current_attempt import current_attempt
 
 
 def told_live(handler: EventStreamHandler[Any] | None) -> EventStreamHandler[Any]:
-    """A handler that tells who looks on of each event, and then the agent's own, if it has one."""
+    """A handler that streams each event to readers, then calls the agent's own, if it has one."""
 
     async def tell(ctx: RunContext[Any], events: AsyncIterable[Any]) -> None:
         if handler is not None:

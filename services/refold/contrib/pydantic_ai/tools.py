@@ -25,11 +25,10 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 def app_tools(app: App, *names: str, toolset: str = "app") -> FunctionToolset[Any]:
     """Gives an agent tools of the app by name: `Agent(..., toolsets=[app_tools(app, "read_file")])`.
 
-    Each call is one of the tool itself, with its effect class, probe, approval and form for people. The model hears of
-    a call that failed, or that people or a rule have refused, in their words, and goes on; arguments that do not fit it
-    is asked for again.
-    `toolset` is the id of the toolset. **Raises** UsageError for a name that the app has no tool of, and for the tools
-    of an MCP server (`mcp_tools`); when called outside a run, as there is nobody to call.
+    Each call is one of the tool itself, with its effect class, probe, approval and form for people. The model gets the
+    text of a failure or refusal, and goes on; arguments that do not fit are requested again. `toolset` is the id of the
+    toolset. **Raises** UsageError for an unknown name, and for the tools of an MCP server (`mcp_tools`); and when
+    called outside a run, which has no executors.
     """
     found: FunctionToolset[Any] = FunctionToolset(id=toolset)
     for name in names:
@@ -46,16 +45,16 @@ def app_tools(app: App, *names: str, toolset: str = "app") -> FunctionToolset[An
 def mcp_tools(server: MCPServer, *, toolset: str = "") -> AbstractToolset[Any]:
     """Gives an agent the tools of an MCP server that the app includes: `Agent(..., toolsets=[mcp_tools(files)])`.
 
-    The model is offered what the server lists when the agent begins, and again after the server has changed; each call
-    is one of the tool itself (`files.read_file`), with the class, the rules and the questions that it has for agents of
-    Refold. The model hears of a call that failed or was refused, and of what the server says went wrong, and goes on.
-    `toolset` is the id of the toolset, the server's name by default. **Raises** UsageError when listed outside a run.
+    The model is offered the server's list as of the agent's beginning, and again after the server has changed; each
+    call is one of the tool itself (`files.read_file`), with the class, the rules and the questions that it has for
+    agents of Refold. The model gets the text of a failure, a refusal or the server's error, and goes on. `toolset` is
+    the id of the toolset, the server's name by default. **Raises** UsageError when listed outside a run.
     """
     return ServerTools(server, toolset or server.name)
 
 
 class ServerTools(AbstractToolset[Any]):
-    """The tools of a server as they were when this run of an agent asked for them."""
+    """Tools of a server, as listed in this run of an agent."""
 
     def __init__(self, server: MCPServer, toolset: str) -> None:
         self._server, self._toolset = server, toolset
@@ -92,7 +91,7 @@ class ServerTools(AbstractToolset[Any]):
             output = await self._listed[name](tool_args)
         except CallFailed as failed:
             if failed.fields["code"] in ("manifest_changed", "tool_gone"):
-                self._listed = None  # the next request to the model offers what the server has now
+                self._listed = None  # the next request to the model offers the server's present tools
             raise ToolFailed(failed.message) from None
         if isinstance(output, ToolFailure):
             raise ToolFailed(output.text)

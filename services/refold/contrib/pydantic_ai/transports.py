@@ -1,8 +1,6 @@
-"""Data that crosses between the planner, where an agent's loop runs, and the executors, where its units do.
-
-A unit's parameters are the arguments of a call: JSON data, the same in every process that asks for the same. What
-pydantic-ai draws by itself, times and ids, is not in them.
-"""
+"""Data that crosses between the planner, where an agent's loop runs, and the executors, where its units do. A unit's
+parameters are the arguments of a call: JSON data, equal in every process for equal requests. Times and ids drawn by
+pydantic-ai are left out."""
 
 from __future__ import annotations
 
@@ -59,11 +57,11 @@ _SELECTING = frozenset({NAME, "tool"})
 _SELECTING_ONCE = frozenset({"$name", "$tool"})
 """Members of arguments of earlier releases, in which the function of a listed toolset was named."""
 UNAUTHORISED = "unauthorised"
-"""The code of what nobody was entitled to order: a planner that orders it is not honest."""
+"""Error code of a call without the necessary decision: a planner that dispatches it is not honest."""
 
 
 class Crossing(Protocol):
-    """What transports need of the engine: how `deps` and the run context of this agent cross."""
+    """Interface of the engine for transports: how `deps` and the run context of this agent cross."""
 
     @property
     def engine_spec(self) -> DurabilityEngineSpec:
@@ -86,7 +84,7 @@ class Transport(ParameterTransport[ParamsT, Wire], Generic[ParamsT]):
         self._dump, self._load = dump, load
 
     def prepare(self, params: ParamsT, so_far: Conversations) -> Prepared:
-        """The arguments, whole: what rules and people judge. **Raises** UsageError for what has no JSON form."""
+        """Whole arguments: rules and people judge them. **Raises** UsageError for values without a JSON form."""
         return Prepared(self._dump(params))
 
     def dump(self, params: ParamsT) -> Wire:
@@ -100,9 +98,7 @@ class Transport(ParameterTransport[ParamsT, Wire], Generic[ParamsT]):
 
 class FunctionTransport(Transport[ParamsT]):
     """Transport of a call of a function. Its parameters are made for one function, which the executor's tool names.
-
-    `before` gives the arguments of a call as histories of earlier releases have them: those named the function.
-    """
+    `before` returns the arguments in the form of earlier releases, which named the function."""
 
     def __init__(
         self,
@@ -114,7 +110,7 @@ class FunctionTransport(Transport[ParamsT]):
         self._load_for, self.before = load, before
 
     async def load_for(self, name: str, payload: Wire) -> ParamsT:
-        """The parameters of a call of this function. **Raises** TerminalError: the arguments name another."""
+        """Parameters of a call of this function. **Raises** TerminalError if the arguments name another."""
         if foreign := _SELECTING_ONCE & payload.keys():
             raise TerminalError(f"the arguments hold {', '.join(sorted(foreign))}", code=UNAUTHORISED)
         return await self._load_for(name, payload)
@@ -126,14 +122,14 @@ class FunctionTransport(Transport[ParamsT]):
 
 
 class ModelTransport(Transport[ModelRequestParams]):
-    """Transport of a request to a model: with what is new since an earlier one."""
+    """Transport of a request to a model: with the messages since an earlier one."""
 
     def __init__(self, crossing: Crossing) -> None:
         super().__init__(self._whole, self._request)
         self._crossing = crossing
 
     def prepare(self, params: ModelRequestParams, so_far: Conversations) -> Prepared:
-        """The arguments, short of what the run has said before. **Raises** UsageError for what has no JSON form."""
+        """Arguments without earlier messages of the run. **Raises** UsageError for values without a JSON form."""
         run = self._crossing.dump_context(params.run_context)
         settings = run_context.as_json(params.model_settings, "the model's settings")
         return so_far.request(params, run, lambda: _parameters(params.model_request_parameters), settings)
@@ -149,7 +145,7 @@ class ModelTransport(Transport[ModelRequestParams]):
         return ModelRequestParams(
             wire["model"],
             messages=_MESSAGES.validate_python(wire["messages"]),
-            # The run tries again, where everybody can see it; and what is tried twice in here is paid for twice.
+            # The run retries, visibly in its history; retries in here would be hidden, and paid again.
             model_settings=cast(ModelSettings, {**(wire["settings"] or {}), "max_retries": 0}),
             model_request_parameters=_PARAMETERS.validate_python(wire["parameters"]),
             run_context=self._crossing.load_context(wire[OF_RUN]),
@@ -163,7 +159,7 @@ class RefoldTransports(ParameterTransports):
         self._crossing = crossing
 
     def model_request(self, result_type: object) -> ModelTransport:
-        """A request to a model: the messages, settings, and what tools and output it is told of."""
+        """A request to a model: messages, settings, and definitions of tools and output."""
         return ModelTransport(self._crossing)
 
     def compact_messages(self) -> Transport[ModelCompactMessagesParams]:
@@ -199,7 +195,7 @@ class RefoldTransports(ParameterTransports):
         return Transport(dump, load)
 
     def cancel_suspended_response(self) -> Transport[ModelCancelSuspendedResponseParams]:
-        """The word to a provider that nobody waits for its answer any more."""
+        """Notice to a provider that its answer is no longer needed."""
 
         def dump(params: ModelCancelSuspendedResponseParams) -> Wire:
             ctx = params.run_context
@@ -263,7 +259,7 @@ class RefoldTransports(ParameterTransports):
         return Transport(dump, load)
 
     def function_call(self, toolset: FunctionToolset[Any]) -> FunctionTransport[ToolsetCallToolParams]:
-        """A call of a function: its arguments stand as they are, for policies and people to judge."""
+        """A call of a function: its arguments are unchanged, for policies and people to judge."""
 
         async def load(name: str, wire: Wire) -> ToolsetCallToolParams:
             args, ctx = self._load_call(name, wire)
@@ -280,7 +276,7 @@ class RefoldTransports(ParameterTransports):
         return await revalidate_function_call(toolset, params, engine_spec=self._crossing.engine_spec)
 
     def mcp_call(self, toolset: AbstractToolset[Any]) -> FunctionTransport[ToolsetCallToolParams]:
-        """A call of a tool of an MCP server, which the executor asks for its definition."""
+        """A call of a tool of an MCP server, whose definition the executor requests."""
 
         async def load(name: str, wire: Wire) -> ToolsetCallToolParams:
             args, ctx = self._load_call(name, wire)
@@ -299,7 +295,7 @@ class RefoldTransports(ParameterTransports):
         return FunctionTransport(self._dump_call, load, before)
 
     def dynamic_call(self, toolset: DynamicToolset[Any]) -> FunctionTransport[DynamicToolsetCallToolParams]:
-        """A call of a tool that a function has come up with: without a definition, the executor takes its own."""
+        """A call of a tool of a dynamic toolset: without a definition, the executor uses its own."""
 
         async def load(name: str, wire: Wire) -> DynamicToolsetCallToolParams:
             args, ctx = self._load_call(name, wire)
@@ -312,11 +308,11 @@ class RefoldTransports(ParameterTransports):
         return self._listing()
 
     def get_instructions(self, toolset: AbstractToolset[Any]) -> Transport[ToolsetGetToolsParams]:
-        """The question what a server says of itself."""
+        """Request for a server's instructions."""
         return self._listing()
 
     def dynamic_get_tools(self, toolset: DynamicToolset[Any]) -> Transport[ToolsetGetToolsParams]:
-        """The question which tools there are by now."""
+        """Request for the present tools."""
         return self._listing()
 
     def _listing(self) -> Transport[ToolsetGetToolsParams]:
@@ -352,14 +348,14 @@ class RefoldTransports(ParameterTransports):
 
 
 def with_run(args: dict[str, Any], told: Wire) -> Wire:
-    """A tool's arguments with what it is told of the run. **Raises** UsageError for an argument of that name."""
+    """A tool's arguments with its part of the run context. **Raises** UsageError for an argument of that name."""
     if OF_RUN in args:
         raise UsageError(f"a tool has an argument {OF_RUN}", hint="rename it: Refold tells of the run by this name")
     return {**run_context.as_json(args, "an argument of a tool"), OF_RUN: told}
 
 
 def why_unfit(args: dict[str, Any]) -> str:
-    """Why a model cannot have a tool called with these arguments; nothing if it can."""
+    """Reason why a model cannot call a tool with these arguments; empty if it can."""
     try:
         canonical.dumps(with_run(args, {}))
     except (MalformedError, UsageError) as error:
@@ -368,7 +364,7 @@ def why_unfit(args: dict[str, Any]) -> str:
 
 
 def without_run(wire: Wire) -> tuple[Wire, Wire]:
-    """A tool's own arguments, and what it is told of the run."""
+    """A tool's own arguments, and its part of the run context."""
     return {name: value for name, value in wire.items() if name != OF_RUN}, dict(wire.get(OF_RUN) or {})
 
 

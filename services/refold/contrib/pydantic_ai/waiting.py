@@ -1,8 +1,6 @@
-"""Waiting for the world in an agent of pydantic-ai: `RequestInput`, and `wait_for_external_event` in a capability.
-
-A wait is a callback of the run: nothing is held meanwhile, and whoever has its token answers once, with the client or
-`refold callback`. What hands the token out is a call, so it is made once by the log, and by an executor.
-"""
+"""Waits in an agent of pydantic-ai: `RequestInput`, and `wait_for_external_event` in a capability. A wait is a callback
+of the run: no process waits, and the holder of its token answers once, with the client or `refold callback`. The token
+is handed out by a call, so once by the log, and by an executor."""
 
 from __future__ import annotations
 
@@ -30,14 +28,14 @@ from refold.sdk.context import Context
 Asking = Callable[[str], Awaitable[JsonValue]]
 
 _HANDS_OUT: CallOptions = {"effect": "keyed", "keyed_by": "arguments"}
-"""The token, an argument, is the same each time: whoever gets it twice has one token."""
+"""The token, an argument, is the same each time, so a receiver that gets it twice has one token."""
 
 _REQUESTS: TypeAdapter[DeferredToolRequests] = TypeAdapter(DeferredToolRequests)
 _RESULTS: TypeAdapter[DeferredToolResults] = TypeAdapter(DeferredToolResults)
 
 
 class Crossings(Protocol):
-    """What waits need of the engine: its agent's name, and how a run context crosses to executors."""
+    """Interface of the engine for waits: its agent's name, and how a run context crosses to executors."""
 
     @property
     def name(self) -> str: ...
@@ -54,7 +52,7 @@ class RefoldWaiter(ExternalEventWaiter):
         self._context, self._crossings = context, crossings
 
     async def wait(self, name: str, *, ask: Asking, timeout: timedelta | None) -> JsonValue:  # noqa: ASYNC109 - its face
-        """What `ask`, or else whoever gets the token, answers. **Raises** ExternalEventError; UsageError."""
+        """The answer of `ask`, or else of the token's holder. **Raises** ExternalEventError; UsageError."""
         asked = _asked(ask)
         schema = DeferredToolResults if isinstance(asked, partial) else None
         waiting: Callback[Any] = self._context.callback(name, schema=schema, timeout=timeout)
@@ -87,7 +85,7 @@ class RefoldWaiter(ExternalEventWaiter):
 def ask_tools(
     crossings: Crossings, leaves: list[AbstractCapability[Any]], options: CallOptions
 ) -> Iterator[OperationTool]:
-    """The tools that hand out tokens. They may be run twice, as `RequestInput` says of what it is given."""
+    """Tools that hand out tokens. They may run twice, as `RequestInput` documents."""
     for leaf in leaves:
         if isinstance(leaf, RequestInput):
             handler, said = partial(_hand_out, crossings, leaf), overridden(options, _HANDS_OUT)
@@ -106,10 +104,10 @@ async def _hand_out(crossings: Crossings, asking: RequestInput[Any], arguments: 
 
 
 def _asked(ask: Asking) -> Any:
-    """What a wait was given to hand out its token; the framework wraps it. **Raises** UsageError: it is no call."""
+    """The function that hands out the token of a wait, unwrapped. **Raises** UsageError if it is no call."""
     inner = inspect.getclosurevars(ask).nonlocals.get("ask", ask)
     if isinstance(inner, partial) and isinstance(getattr(inner.func, "__self__", None), RequestInput):
         return inner
     if isinstance(inner, FunctionType):
-        return inner  # which has to be a tool: who looks for it says so
+        return inner  # it has to be a tool: the look-up raises otherwise
     raise UsageError(f"{inner!r} asks for what a run waits for", hint="give a function that is a tool: @app.tool")

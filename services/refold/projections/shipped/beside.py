@@ -1,8 +1,6 @@
-"""Rows from records beside the run log: votes, dead letters, holds of runs, and sums under limits.
-
-A row follows from the last record of a key, which lies in one partition, and from what the run log contains. So neither
-the order of topics nor that of partitions matters. Rows of erased runs go with the other rows of the run.
-"""
+"""Rows from records beside the run log: votes, dead letters, holds of runs, and sums under limits. A row follows from
+the last record of a key, which is in one partition, and from the run log, so the order of topics and partitions does
+not matter. They are erased with their run."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ from refold.views.letter import letters_in
 
 KEY_CHARS = 4_096
 REPORTER_CHARS = 500
-"""Of what is part of a key: see `LARGEST_KEY`."""
+"""Characters of a reporter, which is part of a key: see `LARGEST_KEY`."""
 _STALLED = tuple(FAMILIES.names).index("stalled") - FAMILIES.keys
 
 
@@ -39,7 +37,7 @@ def take_beside(batch: Batch, record: Record, partitions: int) -> None:
 
 
 def rows_beside(batch: Batch) -> list[tuple[ViewTable, list[Scalar]]]:
-    """Return the rows of the run that the run log alone does not lead to: they stay when its history is read anew."""
+    """Return the run's rows that do not follow from the run log: they stay when its history is read again."""
     kept = [(of, row) for of in (HOLDS, DEAD_LETTER_ROWS, VOTES) for row in batch.rows_of(of)]
     return [(of, _uncounted(row) if of is VOTES else row) for of, row in kept if of is not VOTES or row[_LOGGED]]
 
@@ -52,7 +50,7 @@ def write_beside(batch: Batch, rows: list[tuple[ViewTable, list[Scalar]]], root:
 
 
 def count_votes(batch: Batch, event: events.ApprovalDecided) -> None:
-    """Note the votes that a decision in the log rests on. Those that gave a grant count for the first one alone."""
+    """Note the votes of a decision in the log. Votes for a grant count only for its first decision."""
     try:
         made = Decision.parse(content_of(event.token))
     except (MalformedError, UnauthorisedError):

@@ -1,4 +1,4 @@
-"""Rows of questions to people, and of operators' actions, by event."""
+"""Rows of questions and of operators' actions, by event."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from refold.projections.shipped.turn import Turn, asks, cut
 
 
 def paused_by(role: str) -> int:
-    """Return the bit of a pause: 1 for one of the run's own, 2 for that of the run above it."""
+    """Return the bit of a pause: 1 for the run's own, 2 for its parent's."""
     return 2 if role == PARENT else 1
 
 
@@ -22,7 +22,7 @@ def _asked(turn: Turn, event: events.ApprovalRequested, seq: int) -> None:
     if (row := turn.step(event.step)) is None:
         return
     about_doubt = event.about == DOUBT
-    turn.question(row, open=0)  # one that nobody has decided
+    turn.question(row, open=0)  # an undecided one
     _now_about(turn, row, name := approval_id(CallId(row[StepAt.call_id]), event.question))
     row[StepAt.approvals] += 1
     needed, entry = event.requirement, turn.entry
@@ -39,7 +39,7 @@ def _asked(turn: Turn, event: events.ApprovalRequested, seq: int) -> None:
 
 
 def _escalated(turn: Turn, event: events.ApprovalEscalated, seq: int) -> None:
-    """More people are asked: a question of its own, in place of the one before."""
+    """Add the question of an escalation, which replaces the one before."""
     row = turn.step(event.step)
     if row is None or (before := turn.batch.row(APPROVALS, (row[StepAt.approval_id],))) is None:
         return
@@ -112,7 +112,7 @@ def cancelled(turn: Turn, event: events.RunCancelled, seq: int) -> None:
 
 
 def _acted(turn: Turn, seq: int, actor: str, action: str, *more: str, step: int = 0) -> None:
-    """Write who did what. `more` are a detail and a reason, if there are any."""
+    """Write an operator's action. `more` are its detail and its reason, if any."""
     run, at_ms = turn.entry.run_id, turn.entry.at_ms
     detail, reason = (*map(cut, more), "", "")[:2]
     row: list[Scalar] = [run, seq, at_ms, actor, action, detail, step, reason]

@@ -1,4 +1,4 @@
-"""The projection that Refold ships: an entry's row, the row of its run, and what its family's sums make of that."""
+"""The shipped projection: rows of entries and runs, and the sums of families."""
 
 from __future__ import annotations
 
@@ -25,11 +25,8 @@ from refold.views.steps import Timeline
 
 
 class Shipped(Projection):
-    """Runs, their steps, what people are asked, and sums by family and by day.
-
-    `prices` is what usage costs that no budget bills; `price_table` names the version of it in `runs`. A view of other
-    prices is built anew.
-    """
+    """Projection of runs, steps, questions, and sums by family and by day. `prices` are those of usage without a bill;
+    `price_table` in `runs` names their version. Other prices need a rebuild."""
 
     name = "refold"
     version = 3
@@ -54,7 +51,7 @@ class Shipped(Projection):
         self.inputs = self._price_table
 
     def expect(self, batch: Batch, entries: Sequence[events.Entry]) -> None:
-        """Read what entries will change, a query for each table."""
+        """Read the rows that entries will change, with one query for each table."""
         known = [entry for entry in entries if entry.run_id not in batch.new]
         batch.fetch(tables.RUNS, ((entry.run_id,) for entry in known if entry.seq > 1))
         batch.fetch(tables.STEPS, _changed_steps(known))
@@ -64,7 +61,7 @@ class Shipped(Projection):
         take_beside(batch, record, partitions)
 
     def forget(self, batch: Batch) -> None:
-        """Remove what the run log has led to of a run, which is read anew."""
+        """Remove the run's rows from the run log, which is read again."""
         rows = rows_beside(batch)
         batch.forget(batch.run, erased=False)
         write_beside(batch, rows, root_of(batch.run))
@@ -208,7 +205,7 @@ def _forked(turn: Turn, event: events.RunForked, seq: int) -> None:
 
 
 def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -> None:
-    """Which steps an operator leaves behind, and which wait again, follows from the whole history: it is folded."""
+    """Fold the whole history: it decides which steps a retry or fork discards, and which wait again."""
     batch, entry = turn.batch, turn.entry
     rows = [row for row in batch.rows_of(tables.ENTRIES) if row[1] != entry.seq]
     history = [(EntryId(row[-2]), codec.decode(events.Entry, row[-1])) for row in rows]  # type: ignore[arg-type]
@@ -235,7 +232,7 @@ def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -
 
 
 def _set_run(row: list[Any], state: RunState) -> None:
-    """Write what a run is after a retry or fork, but for what its steps contribute."""
+    """Set a run's columns after a retry or fork, except for those that steps contribute."""
     row[RunAt.status], row[RunAt.says], row[RunAt.started_ms] = state.status, cut(state.says), state.started_ms
     row[RunAt.open], row[RunAt.busy] = len(state.open), state.busy
     row[RunAt.paused] = sum(people.paused_by(pause.role) for pause in state.paused)
@@ -244,7 +241,7 @@ def _set_run(row: list[Any], state: RunState) -> None:
 
 
 def _end(turn: Turn, accepted: Accepted) -> None:
-    """Status of a run at the end of an entry: see `core.run.fold.advance`."""
+    """Set the status of a run at the end of an entry, as `core.run.fold.advance` does."""
     row, entry = turn.run, turn.entry
     row[RunAt.at_ms], row[RunAt.seq], row[RunAt.head] = entry.at_ms, entry.last_seq, accepted.id.hex()
     status = row[RunAt.status]
@@ -256,14 +253,14 @@ def _end(turn: Turn, accepted: Accepted) -> None:
 
 
 def _count_in_family(turn: Turn, before: list[Any], after: list[Any]) -> None:
-    """Add to the sums of a family what the row of a run contributes now, and did not before."""
+    """Add the difference between two rows of a run to the sums of its family."""
     sums = turn.batch.totals_of(tables.FAMILIES, (turn.run[RunAt.root],))
     for place, (now, was) in enumerate(zip(_part(after), _part(before) if before else (0,) * 10, strict=True)):
         sums[place] += now - was
 
 
 def _part(row: list[Any]) -> tuple[int, ...]:
-    """A run's part of the row of its family, from the columns of its row that stand at the end."""
+    """A run's part in the row of its family, from the last columns of its row."""
     status, asked, doubt, on_hold, tokens, nano_usd, *_ = row
     live = status not in ENDED
     ended = status == "completed", status == "failed", status == "cancelled"

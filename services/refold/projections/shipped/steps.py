@@ -22,7 +22,7 @@ Apply = Callable[[Turn, Any, int], None]
 
 
 def summable(amount: int) -> int:
-    """The amount within what sums take of one call: events and results may report any number."""
+    """The amount, clamped to the range of sums: events and results may report any number."""
     return max(0, min(MOST, amount))
 
 
@@ -48,7 +48,7 @@ def _begin(turn: Turn, step: int, seq: int, kind: str, name: str, *, noted: bool
 
 
 def _proposed(turn: Turn, event: events.CallProposed, seq: int) -> None:
-    """A call: its step, its place among equal ones, and its day."""
+    """Write a call: its step, its place among equal ones, and its day."""
     run = turn.entry.run_id
     row = _begin(turn, event.step, seq, "call", event.tool, noted=False)
     turn.move(row, "proposed", "proposed")
@@ -106,7 +106,7 @@ def call_completed(turn: Turn, event: events.CallCompleted, seq: int) -> None:
 
 
 def _model_of(usage: Any) -> str:
-    """Return the model of a usage: a text that any database takes."""
+    """Return the model of a usage as a text that every database accepts."""
     model = usage.get("model", "") if usage else ""
     return cut(model.encode(errors="replace").decode()) if isinstance(model, str) else ""
 
@@ -150,7 +150,7 @@ def _renewed(turn: Turn, event: events.CallRenewed, seq: int) -> None:
 
 
 def _given_up(turn: Turn, event: events.StepGivenUp, seq: int) -> None:
-    """Nobody waits for a step any more. People still settle the outcome of a call in doubt."""
+    """Give up a step, except for a call in doubt, whose outcome people still settle."""
     row = turn.step(event.step)
     if row is not None and row[StepAt.status] != "doubt":
         turn.move(row, "given_up", "")
@@ -158,7 +158,7 @@ def _given_up(turn: Turn, event: events.StepGivenUp, seq: int) -> None:
 
 
 def _settled(status: str, *, clears: bool = False) -> Apply:
-    """Return the function that closes a step. `clears`: no failure of before is left."""
+    """Return the function that closes a step. `clears`: an earlier failure is removed."""
 
     def settle(turn: Turn, event: Any, seq: int) -> None:
         if (row := turn.step(event.step)) is not None:
@@ -181,7 +181,7 @@ def _match_failed(turn: Turn, event: events.MatchFailed, seq: int) -> None:
 
 
 def _reserved(turn: Turn, event: events.CallReserved, seq: int) -> None:
-    """A bill will say what the call takes, so that its result is not asked."""
+    """Mark a call as metered: its bill has the usage, so its result is not read for it."""
     if (row := turn.step(event.step)) is not None:
         row[StepAt.metered] = 1
 

@@ -1,4 +1,4 @@
-"""The tables that Refold ships, as they are declared. `docs/guides/views.md` says what each column holds."""
+"""Declarations of the shipped tables. `docs/guides/views.md` describes each column."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TEXT_CHARS = 200
 """Characters of free text in a row at most: status lines, reasons, messages of failures."""
 
 HOLD_CHARS = 10_000
-"""Characters of the message and stack of a hold: the way out is at its end."""
+"""Characters of the message and stack of a hold: the remedy is at the end."""
 
 ENTRIES = table(
     "entries",
@@ -62,7 +62,7 @@ RUNS = table(
     failure_message=str,
     retries=int,
     price_table=str,
-    # What the row of its family counts, side by side: see `Shipped`.
+    # Columns that the row of its family sums, side by side: see `Shipped`.
     status=str,
     waiting_for_people=int,
     doubt=int,

@@ -1,4 +1,4 @@
-"""An entry on its way into the rows: what the functions of the shipped tables share while they apply it."""
+"""State shared by the shipped tables while they apply an entry."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Turn:
 
     @property
     def copied(self) -> bool:
-        """True if the entry is a copy of that of another run, where what it says was counted."""
+        """True if the entry was copied from another run, where it was counted."""
         return bool(self.entry.last_seq <= self.run[RunAt.forked_at])
 
     def sums(self, tool: str = "", model: str = "") -> list[int]:
@@ -51,7 +51,7 @@ class Turn:
         return self._sums
 
     def move(self, row: list[Any], status: str, phase: str) -> None:
-        """Give a step another status, and the phase in which it is open ("" where it is not)."""
+        """Set a step's status, and its phase while it is open, else ""."""
         run, was = self.run, row[StepAt.phase]
         if was != phase:
             run[RunAt.open] += bool(phase) - bool(was)
@@ -68,7 +68,7 @@ class Turn:
             row[StepAt.status] = status
 
     def count(self, row: list[Any], sign: int) -> None:
-        """Add what a step contributes to the row of its run, or take it back."""
+        """Add a step's contribution to the row of its run, or subtract it."""
         run, status = self.run, row[StepAt.status]
         run[RunAt.doubt] += sign * (status == "doubt")
         run[RunAt.on_hold] += sign * (status == "held")
@@ -76,7 +76,7 @@ class Turn:
         run[RunAt.waiting_for_people] += sign * asks(row)
 
     def question(self, row: list[Any], **change: Any) -> None:
-        """Change the row of the question that was asked last about a step."""
+        """Change the row of a step's newest question."""
         if (asked := self.batch.edit(APPROVALS, (row[StepAt.approval_id],))) is not None:
             for name, value in change.items():
                 asked[APPROVALS.places[name]] = value
@@ -91,6 +91,6 @@ def cut(text: str, most: int = TEXT_CHARS) -> str:
 
 
 def failed(row: list[Any], failure: Failure | None) -> None:
-    """Write why a step has no result, or that nothing is known to be wrong with it."""
+    """Write the failure of a step, or clear it."""
     row[StepAt.failure_code] = cut(failure.code) if failure else ""
     row[StepAt.failure_message] = cut(failure.message) if failure else ""

@@ -1,7 +1,5 @@
-"""Banned names of agent code, and what to write instead.
-
-An agent's code runs again whenever its run is recovered, so it may see only what was recorded.
-"""
+"""Banned names of agent code, and what to write instead. An agent's code runs again whenever its run is recovered, so
+it may see only what was recorded."""
 
 from __future__ import annotations
 
@@ -65,7 +63,7 @@ FILES: Final = frozenset(
     ("read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "is_file", "is_dir", "rglob")
 )
 PATHS: Final = FILES | {"exists", "glob", "lstat", "open", "stat", "touch", "unlink"}
-"""Methods of paths. What has one of `FILES` is a path; what has another is, in code that makes paths."""
+"""Methods of paths. A receiver of one of `FILES` is a path; of another, if the code makes paths."""
 
 _OBJECTS: Final = {
     id(thing): (thing, hint)
@@ -99,7 +97,7 @@ _OBJECTS: Final = {
 }
 
 ORIGINAL: Final = "__refold_original__"
-"""The attribute in which a patched function has what it stands for: libraries may use it, agents have better."""
+"""Attribute of a patched function with the original: libraries may use it, agents have better."""
 
 _CLOCKS: Final = frozenset({"now", "utcnow", "today"})
 
@@ -114,10 +112,8 @@ def hint_for_module(name: str) -> str | None:
 
 
 def hint_for(thing: Any, *, called: bool) -> str | None:
-    """Replacement for an object; None when it may be used.
-
-    A class that is banned may be named (in `except`, in `isinstance`), but not made an instance of.
-    """
+    """Replacement for an object; None if it is allowed. A banned class may be named (`except`, `isinstance`), not
+    called."""
     thing = getattr(thing, ORIGINAL, thing)
     if isinstance(thing, type) and (not called or issubclass(thing, BaseException)):
         return None
@@ -181,4 +177,4 @@ EVENTS: Final = {
         WORLD,
     ),
 }
-"""What of all that the interpreter reports may have to be refused."""
+"""Audit events that may have to be refused."""

@@ -1,8 +1,6 @@
-"""Reads an agent's code before it runs, and says what to write instead of what a replay could not repeat.
-
-It follows the names that the code loads, and the functions of the same module that it uses. Names are resolved to
-the things that they mean, so a type annotation, a tool that is handed to `ctx.call` or a `timedelta` is no finding.
-"""
+"""Scan of an agent's code before it runs: finds non-deterministic names, and suggests replacements. It follows the
+names that the code loads, and the functions of the same module that it uses. Names are resolved to objects, so a type
+annotation, a tool that is handed to `ctx.call` or a `timedelta` is no finding."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ _NAME = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST", "LOAD_CLASSDEREF
 
 @dataclass(slots=True)
 class _Load:
-    """A name with its attributes (`time.sleep`) as code uses it, and what it means."""
+    """A name with its attributes (`time.sleep`) in code, and the object it refers to."""
 
     path: str
     thing: Any
@@ -35,12 +33,12 @@ class _Load:
 
 
 def mark_tool(function: FunctionType) -> None:
-    """Notes that a function is a tool: agents name it, and what it does is its own affair."""
+    """Mark a function as a tool: agents only name it, so its body is not scanned."""
     setattr(function, _MARK, True)
 
 
 def check(function: FunctionType, what: str) -> list[FunctionType]:
-    """The function and the functions of its module that it uses. **Raises** UsageError for what it must not use."""
+    """The function and the functions of its module that it uses. **Raises** UsageError for a banned name."""
     found: list[FunctionType] = []
     ahead = [function]
     while ahead:
@@ -63,7 +61,7 @@ def tools_named(functions: list[FunctionType]) -> Iterator[FunctionType]:
 
 
 def attributes_of(code: CodeType, names: Collection[str]) -> Iterator[str]:
-    """What is taken of the local variables of these names (`wait_for` of `ctx.wait_for`), as far as code says it."""
+    """Attributes of local variables with these names (`wait_for` of `ctx.wait_for`), as far as bytecode shows them."""
     before = ""
     for op, name, _, _ in _plain(code):
         if op in _ATTRIBUTE and before in names:
@@ -97,7 +95,7 @@ other way round, the NULL of one call marks the argument of another as called.""
 
 
 def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
-    """What a code object and those inside it (comprehensions, inner functions) load, attributes followed."""
+    """Loads of a code object and those inside it (comprehensions, inner functions), attributes followed."""
     scope = _Scope(function)
     load: _Load | None = None
     before = holder = ""
@@ -107,7 +105,7 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
             if op in _ATTRIBUTE and scope.attribute(load, name):
                 load.called = load.called or _is_method(op, arg)
                 continue
-            # Of an attribute that is not followed, what is called, if anything, is the attribute.
+            # If an attribute is not followed, a call is one of the attribute.
             load.called = op not in _ATTRIBUTE and (load.called or op == _NULL_BEHIND)
             yield load
         if op in _NAME:
@@ -139,7 +137,7 @@ def _path_methods(function: FunctionType, code: CodeType) -> frozenset[str]:
 
 
 def _is_method(op: str, arg: int) -> bool:
-    """True if a method call follows: from Python 3.12 on the lowest bit of LOAD_ATTR says so."""
+    """True if a method call follows: from Python 3.12 on, the lowest bit of LOAD_ATTR."""
     return op == "LOAD_METHOD" or (sys.version_info >= (3, 12) and bool(arg & 1))
 
 
@@ -148,10 +146,8 @@ def _is_callee(op: str, arg: int, before: str) -> bool:
 
 
 def _plain(code: CodeType) -> Iterator[tuple[str, str, int, int]]:
-    """The instructions of code as (operation, name, argument, line), one load or store each.
-
-    From Python 3.13 on one instruction may load or store two variables; 3.12 has checked loads beside the plain ones.
-    """
+    """The instructions of code as (operation, name, argument, line), one load or store each. From Python 3.13 on one
+    instruction may load or store two variables; 3.12 has checked loads beside the plain ones."""
     for step in dis.get_instructions(code):
         if step.opname in ("EXTENDED_ARG", "CACHE", "NOP"):
             continue
@@ -166,7 +162,7 @@ def _plain(code: CodeType) -> Iterator[tuple[str, str, int, int]]:
 
 
 class _Scope:
-    """What names mean in a function: its closure, its globals, and what it imports itself."""
+    """Names of a function with their objects: closure, globals, and its own imports."""
 
     def __init__(self, function: FunctionType) -> None:
         self._globals = function.__globals__
@@ -202,7 +198,7 @@ class _Scope:
         return True
 
     def imported(self, op: str, name: str, line: int) -> Iterator[_Load]:
-        """An import inside a function, without importing: only modules that are there can be looked into."""
+        """An import inside a function, without importing: only loaded modules can be scanned."""
         if op == "IMPORT_NAME":
             self._module = self._fresh = sys.modules.get(name, _NOTHING)
             if self._module is _NOTHING and hint_for_module(name):
@@ -211,7 +207,7 @@ class _Scope:
             self._fresh = getattr(self._module, name, _NOTHING)
 
     def store(self, name: str, loaded: Any) -> None:
-        """Bind a name to what was just imported or loaded, or to something that only a run of the code would tell."""
+        """Bind a name to the last import or load, or unbind it if only a run of the code would show its value."""
         thing = loaded if self._fresh is _NOTHING else self._fresh
         if thing is not _NOTHING:
             self._locals[name] = thing

@@ -1,9 +1,6 @@
-"""Keeps agent code from the outside world while it runs.
-
-`scan` reads the code before it runs and sees what it names; this sees what really happens, in libraries too. Python
-reports sockets, files, processes and (from 3.13 on) sleeping to audit hooks, and here is one that objects while an
-agent is driven. Reading a file is let pass, as imports do it too.
-"""
+"""Blocks agent code from the outside world while it runs. `scan` sees the names in the code; this sees actual effects,
+in libraries too. Python reports sockets, files, processes and (from 3.13 on) sleeping to audit hooks, and this hook
+refuses them while an agent is driven. Reading files is allowed, as imports do it too."""
 
 from __future__ import annotations
 
@@ -38,11 +35,9 @@ class _Switched(AbstractContextManager[None]):  # a generator would cost each st
 
 
 def watching() -> AbstractContextManager[None]:
-    """A `with` block for whoever drives agents: in this thread, reaching for the world raises UsageError.
-
-    The hook is installed at the first use and stays, as Python has no way to take one out; it costs less than a
-    microsecond per event that Python reports, in threads that are not watched too.
-    """
+    """A `with` block around the driving of agents: in this thread, effects raise UsageError. The hook is installed at
+    the first use and stays, as Python cannot remove one; in all threads it costs less than a microsecond per reported
+    event."""
     if not _INSTALLED.is_set():
         _INSTALLED.set()
         sys.addaudithook(_object)
@@ -50,7 +45,7 @@ def watching() -> AbstractContextManager[None]:
 
 
 def unwatched() -> AbstractContextManager[None]:
-    """A `with` block inside `watching` for what the context itself does, such as writing a log line."""
+    """A `with` block inside `watching` for effects of the context itself, such as writing a log line."""
     return _Switched(False)
 
 
