@@ -112,8 +112,9 @@ class PlannerPart(_Room):
     run_steps: int = Field(defaults.RUN_STEPS, ge=10)
     """Steps of one run; one that asks for more fails."""
     run_bytes: int = Field(defaults.RUN_BYTES, ge=10_000)
-    live_bytes: int = Field(defaults.LIVE_BYTES, ge=0)
     """Bytes of the history of one run; one that has more fails."""
+    live_bytes: int = Field(defaults.LIVE_BYTES, ge=0)
+    """Bytes of executions of a planner between their steps; dropped ones are replayed when they go on."""
     signal_bytes: int = Field(SIGNAL_BYTES, ge=1_024)
     """Bytes of signals that one run keeps for waits to come; what more comes is dropped, and an event says so."""
     run_children: int = Field(defaults.RUN_CHILDREN, ge=0)
