@@ -1,7 +1,5 @@
-"""Large values as files of an object store: `runs/<digest of the run's id>/<digest of the text>`.
-
-Names follow from what is named, so writing twice changes nothing, and a file that was altered is mended by it.
-"""
+"""Large values as files of an object store: `runs/<digest of the run's id>/<digest of the text>`. Names follow from
+what is named, so writing twice changes nothing, and a file that was altered is mended by it."""
 
 from __future__ import annotations
 

@@ -159,9 +159,7 @@ class Folder:
 
     def write(self, path: str, content: str, expect: str) -> Written:
         """Has a file be `content`, if it is what `expect` names; empty: if there is none. Whole or not at all.
-
-        **Raises** NotDone too, when there is no space, or another write does not come to an end.
-        """
+        **Raises** NotDone too, when there is no space, or another write does not come to an end."""
         data, parts = self._checked(content), self._file(path)
         with self._jail.locked(), self._jail.folder(parts[:-1], make=not expect) as folder:
             there, mode = _there(folder, parts[-1], self._most)
@@ -181,10 +179,8 @@ class Folder:
         return None
 
     def edit(self, path: str, before: str, after: str, expect: str) -> Written:
-        """Puts `after` in the place of `before`, which has to stand once in the file that `expect` names.
-
-        **Raises** as `write`.
-        """
+        """Puts `after` in the place of `before`, which has to stand once in the file that `expect` names. **Raises** as
+        `write`."""
         if not before or not after or before == after:
             hint = "to take text away, name a line beside it that stays, before and after"
             raise TerminalError("an edit puts some text in the place of some other", hint=hint)
@@ -203,10 +199,8 @@ class Folder:
         return Written(path=path, digest=content_digest(data))
 
     def edited(self, path: str, before: str, after: str, expect: str) -> Written | None:
-        """True if an edit happened: None if it did not. **Raises** RuntimeError when nobody can say.
-
-        It did if the text that it has put in, taken back, gives the file that was looked at.
-        """
+        """True if an edit happened: None if it did not. **Raises** RuntimeError when nobody can say. It did if the text
+        that it has put in, taken back, gives the file that was looked at."""
         data, _ = self._content(path)
         if content_digest(data) == expect:
             return None
@@ -286,10 +280,8 @@ def _text(path: str, data: bytes) -> str:
 
 
 def _replace(folder: int, name: str, data: bytes, mode: int | None) -> None:
-    """Puts a file into the place of another one, in one step, and on disk. Who may read it stays as it was.
-
-    The draft has one name, so that what a crash has left is taken away by the next write, under the same lock.
-    """
+    """Puts a file into the place of another one, in one step, and on disk. Who may read it stays as it was. The draft
+    has one name, so that what a crash has left is taken away by the next write, under the same lock."""
     draft = f".{name}.draft"
     try:
         with suppress(FileNotFoundError):

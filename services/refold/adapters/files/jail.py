@@ -2,8 +2,7 @@
 
 A path is opened name by name, each relative to the folder that is open already, and a link is never followed: so what
 was checked is what is used. Names that begin with a dot are refused unless they are wanted: there lie keys, settings
-and the hooks of version control, which somebody would run.
-"""
+and the hooks of version control, which somebody would run."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ from pathlib import Path
 from refold.core.errors import NotDone, TerminalError, UsageError
 
 NAME_BYTES, DEEPEST, LONGEST = 200, 32, 1_000
-"""Of a name, so that a draft's fits beside it (systems take 255); folders that lie in each other; characters of a path.
-"""
+"""Of a name, so that a draft's fits beside it (systems take 255); folders that lie in each other; characters of a
+path."""
 LOCKED_S = 10.0
 """The time a write waits for another one. One takes milliseconds, unless its process or its disk stands still."""
 
@@ -115,10 +114,8 @@ class Jail:
 
 
 def read_below(folder: int, name: str, most: int) -> tuple[bytes, int]:
-    """The content of a file in an open folder, and its mode.
-
-    **Raises** TerminalError when there is none, or it is a link, no ordinary file, or longer than so many bytes.
-    """
+    """The content of a file in an open folder, and its mode. **Raises** TerminalError when there is none, or it is a
+    link, no ordinary file, or longer than so many bytes."""
     try:
         # To open a device may do something: what is none by its name is looked at once more when it is open.
         _check_ordinary(name, os.stat(name, dir_fd=folder, follow_symlinks=False))

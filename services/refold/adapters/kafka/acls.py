@@ -1,10 +1,10 @@
 """Who may do what on the cluster. `infra/topics.yaml` says how it should be; what it does not grant is denied.
 
-One topic has one writer: that is what a reader's trust in a topic rests on, and only the broker can enforce it. Rights
-are given to roles, a service each (`ROLES`), and `principals` says who a role is on the cluster: one name by default,
-several where, say, every host has a certificate of its own. Executors are a role per pool, `executor.POOL`: each has
-the topics and the group of its own pool by their whole names, so what one of them is made to do concerns no other pool.
-"""
+One topic has one writer: that is what a reader's trust in a topic rests on, and only the broker can enforce it.
+Rights are given to roles, a service each (`ROLES`), and `principals` says who a role is on the cluster: one name by
+default, several where, say, every host has a certificate of its own. Executors are a role per pool, `executor.POOL`:
+each has the topics and the group of its own pool by their whole names, so what one of them is made to do concerns no
+other pool."""
 
 from __future__ import annotations
 
@@ -77,11 +77,9 @@ class Acl:
 
 @dataclass(frozen=True, slots=True, order=True)
 class AclRule:
-    """A rule that should be there or is.
-
-    `state`: `there`; `missing`; `surplus`, about something of ours and not wanted; `wider`, the same, but about things
-    of other people too (such as all topics), so that only people may remove it.
-    """
+    """A rule that should be there or is. `state`: `there`; `missing`; `surplus`, about something of ours and not
+    wanted; `wider`, the same, but about things of other people too (such as all topics), so that only people may remove
+    it."""
 
     acl: Acl
     state: AclState
@@ -95,10 +93,8 @@ def roles(pools: Iterable[str]) -> tuple[str, ...]:
 
 def principals(given: Iterable[str] = (), pools: Iterable[str] = ("default",)) -> dict[str, tuple[str, ...]]:
     """Who the roles are: `User:refold-ROLE`, unless `ROLE=User:NAME` says otherwise, once or several times.
-
-    `executor.POOL=User:NAME` names a pool as well; by default its executors are `User:refold-executor-POOL`.
-    **Raises** UsageError for a role that does not exist and for a principal without a type.
-    """
+    `executor.POOL=User:NAME` names a pool as well; by default its executors are `User:refold-executor-POOL`. **Raises**
+    UsageError for a role that does not exist and for a principal without a type."""
     named: dict[str, tuple[str, ...]] = {}
     for text in given:
         role, _, principal = text.partition("=")
@@ -133,8 +129,8 @@ def _holders(role: str, pattern: str, who: Principals) -> Iterator[tuple[str, st
 
 
 def quotas(who: Principals) -> Iterator[tuple[str, Mapping[str, int]]]:
-    """Quotas of principals, by the settings of Kafka that bound them. For Kafka's own tool: librdkafka
-    2.16 cannot set them."""
+    """Quotas of principals, by the settings of Kafka that bound them. For Kafka's own tool: librdkafka 2.16 cannot set
+    them."""
     for role, bounds in declared()["quotas"].items():
         yield from ((principal, bounds) for principal in who[role])
 
@@ -192,10 +188,8 @@ class Acls:
         self.wanted = wanted_acls(settings.prefix, principals() if who is None else who)
 
     def rules(self) -> list[AclRule]:
-        """Every rule that should be there or is.
-
-        **Raises** UsageError when the broker has no authorizer or does not let us look.
-        """
+        """Every rule that should be there or is. **Raises** UsageError when the broker has no authorizer or does not
+        let us look."""
         found = _answer(self._admin.describe_acls(_ANY, request_timeout=ANSWER_S), "read the ACLs")
         if not found:
             self._knock()
@@ -232,10 +226,8 @@ class Acls:
 
 
 def may_do_everything(settings: KafkaSettings) -> bool:
-    """True if this principal may change the whole cluster: there is no authorizer, or it is a super user.
-
-    **Raises** UnreachableError.
-    """
+    """True if this principal may change the whole cluster: there is no authorizer, or it is a super user. **Raises**
+    UnreachableError."""
     admin = clients.admin(settings)  # kept until there is an answer: it takes its questions with it
     future = admin.describe_cluster(include_authorized_operations=True, request_timeout=ANSWER_S)
     return AclOperation.ALTER in (_answer(future, "describe the cluster").authorized_operations or ())

@@ -58,10 +58,8 @@ class Names(dict[str, str]):
 
 
 class _Log:
-    """librdkafka's log lines as events, instead of text on stderr.
-
-    A program that has set up no logging gets none: whatever it has to know is raised or reported as an error.
-    """
+    """librdkafka's log lines as events, instead of text on stderr. A program that has set up no logging gets none:
+    whatever it has to know is raised or reported as an error."""
 
     _METHODS = ((logging.ERROR, "error"), (logging.WARNING, "warning"), (logging.INFO, "info"), (0, "debug"))
 
@@ -73,10 +71,8 @@ class _Log:
 
 
 class SentRequests:
-    """Requests that the clients of this process have sent to brokers, by kind, as librdkafka counts them.
-
-    It counts where `statistics.interval.ms` is among the options of Kafka.
-    """
+    """Requests that the clients of this process have sent to brokers, by kind, as librdkafka counts them. It counts
+    where `statistics.interval.ms` is among the options of Kafka."""
 
     def __init__(self) -> None:
         self._of: dict[str, Counter[str]] = {}

@@ -16,8 +16,7 @@ REFUSED = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_L
 
 class Meaning(NamedTuple):
     """Time that an error may last, in seconds, before it ends a process: one that starts, and one that runs. 0: the
-    broker has refused, and waiting cannot help. `kind` and `hint` are those of the error that the user sees.
-    """
+    broker has refused, and waiting cannot help. `kind` and `hint` are those of the error that the user sees."""
 
     start_s: float
     later_s: float

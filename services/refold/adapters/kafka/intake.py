@@ -1,8 +1,6 @@
-"""Reading by position: what a service says it reads, from where it says, without a group.
-
-A fetch names every partition of every topic that its consumer reads, each time. So rare topics have a consumer of their
-own: its fetch lies at the broker until something comes, and each fetch of the other names only what is busy.
-"""
+"""Reading by position: what a service says it reads, from where it says, without a group. A fetch names every partition
+of every topic that its consumer reads, each time. So rare topics have a consumer of their own: its fetch lies at the
+broker until something comes, and each fetch of the other names only what is busy."""
 
 from __future__ import annotations
 
@@ -54,11 +52,9 @@ class Intake:
         self._waiting = Overdue("ask where a partition ends whose records are gone")
 
     def capture(self, numbers: set[int], absent: Collection[str] = ()) -> tuple[dict[Place, int], dict[Place, int]]:
-        """The low and high watermarks of partition numbers now; the high ones are told when they are reached.
-
-        Asked by this consumer, which otherwise notices only once a second that it does not know where a topic is.
-        **Raises** KafkaException when there is no answer for one of them.
-        """
+        """The low and high watermarks of partition numbers now; the high ones are told when they are reached. Asked by
+        this consumer, which otherwise notices only once a second that it does not know where a topic is. **Raises**
+        KafkaException when there is no answer for one of them."""
         topics = [topic for topic in self._topics if topic not in absent]
         every = [TopicPartition(self._names[topic], number) for topic in topics for number in numbers]
         if not self._positions and (

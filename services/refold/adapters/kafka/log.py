@@ -4,8 +4,7 @@ Two consumers: one has the member's place in the group and never fetches (`membe
 no group (`intake`). `take` belongs to one thread, everything else may be called from another: a confluent Consumer lets
 one thread in at a time and keeps the door locked while it polls, so `read`, `commit`, `pause` and `resume` only leave a
 note that `take` carries out, and `end` has a consumer of its own. (That also spares `end` the wait behind a fetch that
-lies at the broker on the same connection: 0.3 ms against 100 ms.)
-"""
+lies at the broker on the same connection: 0.3 ms against 100 ms.)"""
 
 from __future__ import annotations
 
@@ -80,11 +79,8 @@ class KafkaEventLog:
     # What comes in
 
     def take(self, limit: int, timeout_s: float) -> Taken:
-        """See `EventLog`.
-
-        **Raises** UsageError (unknown topic, ACL, login), ConflictError (another process has this member's name),
-        RefoldError (the client is broken): the process ends and its supervisor starts it anew.
-        """
+        """See `EventLog`. **Raises** UsageError (unknown topic, ACL, login), ConflictError (another process has this
+        member's name), RefoldError (the client is broken): the process ends and its supervisor starts it anew."""
         taken = Taken()
         if (rest := min(self._rest_s - time.monotonic(), timeout_s)) > 0:
             time.sleep(rest)
@@ -144,10 +140,8 @@ class KafkaEventLog:
             self._open(taken)
 
     def _open(self, taken: Taken) -> None:
-        """Tells of the numbers that came, as soon as the cluster says where they begin and end.
-
-        It says nothing of all of them when nobody leads one, so from then on each is asked for by itself.
-        """
+        """Tells of the numbers that came, as soon as the cluster says where they begin and end. It says nothing of all
+        of them when nobody leads one, so from then on each is asked for by itself."""
         came = self._coming[:1] if self._apart else self._coming
         left = self._coming[len(came) :]
         try:

@@ -27,10 +27,8 @@ class KafkaLookup:
         self._consumer: Consumer | None = None
 
     def __call__(self, topic: str, partition: int, offset: int) -> Record | None:
-        """The record at an offset, or None when it is not there any more.
-
-        **Raises** UnreachableError when nobody says, UsageError when this member may not read there.
-        """
+        """The record at an offset, or None when it is not there any more. **Raises** UnreachableError when nobody says,
+        UsageError when this member may not read there."""
         if self._consumer is None:
             # A fetch for what comes after the record would lie at the broker, and the next look behind it: 100 ms each.
             own: dict[str, str | int] = {"auto.offset.reset": "error", "fetch.wait.max.ms": 0}

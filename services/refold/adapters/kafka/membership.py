@@ -2,8 +2,7 @@
 
 The consumer here has an empty assignment and never fetches: the group may rebalance while records of the partitions
 that stay are read on by another consumer (`intake`). A group that reads by positions of its own does not need Kafka's
-promise that nobody reads while it rebalances: what two members write at the same time, the log judges.
-"""
+promise that nobody reads while it rebalances: what two members write at the same time, the log judges."""
 
 from __future__ import annotations
 

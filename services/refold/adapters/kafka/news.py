@@ -28,11 +28,9 @@ _AHEAD = {
 
 
 class KafkaNews:
-    """The records of whole topics behind the ends that they had when this was made, or from `starts` on.
-
-    All of them have so many `partitions`. It waits out a broker's restart. Used by one thread.
-    **Raises** UsageError, UnreachableError.
-    """
+    """The records of whole topics behind the ends that they had when this was made, or from `starts` on. All of them
+    have so many `partitions`. It waits out a broker's restart. Used by one thread. **Raises** UsageError,
+    UnreachableError."""
 
     def __init__(
         self,

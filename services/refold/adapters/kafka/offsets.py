@@ -16,11 +16,9 @@ LATEST, EARLIEST = -1, -2
 def asked(
     asker: Consumer, partitions: list[TopicPartition], which: int = LATEST, *, give_up_s: float
 ) -> dict[tuple[str, int], int]:
-    """The high watermarks now (or the first offsets), by topic and partition, in one request per broker.
-
-    **Raises** KafkaException, when there is no answer in time, as while a leader is elected: with the last error, which
-    names its topic.
-    """
+    """The high watermarks now (or the first offsets), by topic and partition, in one request per broker. **Raises**
+    KafkaException, when there is no answer in time, as while a leader is elected: with the last error, which names its
+    topic."""
     begun = time.monotonic()
     places = [TopicPartition(each.topic, each.partition, which) for each in partitions]
     while places:
@@ -50,10 +48,8 @@ def _look_again(asker: Consumer, topics: set[str], timeout_s: float) -> None:
 
 
 def latest(asker: Consumer, partitions: list[TopicPartition], which: int = LATEST) -> dict[tuple[str, int], int]:
-    """As `asked`, for whoever can only wait or give up.
-
-    **Raises** UsageError for a topic that is not there, UnreachableError when there is no answer.
-    """
+    """As `asked`, for whoever can only wait or give up. **Raises** UsageError for a topic that is not there,
+    UnreachableError when there is no answer."""
     try:
         return asked(asker, partitions, which, give_up_s=REQUEST_TIMEOUT_S)
     except KafkaException as error:

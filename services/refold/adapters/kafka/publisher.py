@@ -25,9 +25,7 @@ _LOOK_S = 0.01
 
 class KafkaPublisher:
     """Producer of the command line and the client, for any thread. `partitions` is the count that all topics have.
-
-    **Units**: `payload_bytes` is what services take, in bytes of JSON text.
-    """
+    **Units**: `payload_bytes` is what services take, in bytes of JSON text."""
 
     def __init__(
         self,
@@ -48,11 +46,8 @@ class KafkaPublisher:
         timeout_s: float = 10.0,
         trace: str = "",
     ) -> tuple[int, int]:
-        """Publishes an input; returns its partition and offset.
-
-        **Raises** UnreachableError without an ack in time: it may have arrived, and to send it again is harmless.
-        UsageError when it is too large or the topic is missing.
-        """
+        """Publishes an input; returns its partition and offset. **Raises** UnreachableError without an ack in time: it
+        may have arrived, and to send it again is harmless. UsageError when it is too large or the topic is missing."""
         topic = codec.SUBJECTS[type(message)]
         if isinstance(message, ApprovalVote):
             key = f"{message.approval_id}/{message.vote_id}"

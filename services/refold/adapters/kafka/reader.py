@@ -62,10 +62,8 @@ class KafkaLogReader:
         return self._open(topic, starts)
 
     def appended_ms(self, topic: str, places: Mapping[int, int], now_ms: int) -> int:
-        """Return when the oldest of these offsets, by partition, was appended, to the second and within nine days.
-
-        It needs the right to describe the topic alone. **Raises** UnreachableError.
-        """
+        """Return when the oldest of these offsets, by partition, was appended, to the second and within nine days. It
+        needs the right to describe the topic alone. **Raises** UnreachableError."""
         low, high, name = now_ms - 9 * 86_400_000, now_ms, self._settings.prefix + topic
         with closing(self._consumer()) as consumer:
             while high - low > 1_000:

@@ -1,7 +1,5 @@
-"""Creates and compares topics. `infra/topics.yaml` says how they should be.
-
-A service calls `check` before it starts: with another partition count a run would have another home.
-"""
+"""Creates and compares topics. `infra/topics.yaml` says how they should be. A service calls `check` before it starts:
+with another partition count a run would have another home."""
 
 from __future__ import annotations
 
@@ -139,10 +137,8 @@ class Topics:
         )
 
     def apply(self) -> list[TopicDifference]:
-        """Creates what is missing and alters settings that differ; returns what it changed.
-
-        **Raises** ConflictError, with nothing changed, when a topic has another partition count.
-        """
+        """Creates what is missing and alters settings that differ; returns what it changed. **Raises** ConflictError,
+        with nothing changed, when a topic has another partition count."""
         found = self.diff()
         if wrong := {each.topic: int(each.found) for each in found if each.setting == "partitions"}:
             raise self._conflict(wrong)
@@ -198,10 +194,8 @@ class Topics:
 
     def check(self, *, pools: bool = True) -> None:
         """Requirements of a service at its start: all topics, with equal partition counts and the `_VITAL` settings.
-
-        `run-stream` may be missing, as nothing rests on it; without `pools`, so may all topics of a pool.
-        **Raises** UsageError when one is missing or set otherwise, ConflictError when counts differ.
-        """
+        `run-stream` may be missing, as nothing rests on it; without `pools`, so may all topics of a pool. **Raises**
+        UsageError when one is missing or set otherwise, ConflictError when counts differ."""
         needed = [topic.name for topic in self.wanted if kind_of(topic.name) != RUN_STREAM]
         there = self._await([name for name in needed if pools or not pool_of(name)])
         wanted = [topic for topic in self.wanted if topic.name in there]

@@ -21,9 +21,7 @@ _STARTED_MS = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
 
 class CallEntry(NamedTuple):
     """All that is known of a key. `order`, `owner` and `takeover` belong to STARTED, `success` and `result` to DONE.
-
-    `takeover` is the token of the claim that was taken over. Attempts up to `taken_back` do not begin any more.
-    """
+    `takeover` is the token of the claim that was taken over. Attempts up to `taken_back` do not begin any more."""
 
     state: Literal["started", "done"]
     call: CallId
@@ -53,9 +51,7 @@ class Snapshot(NamedTuple):
 
 class MemoryLedger:
     """A `refold.ports.ledger.Ledger` in plain dictionaries. `clock` gives milliseconds and never runs backwards.
-
-    `filled` is what it says of how full it is, `aside` what was set aside, by home and pool.
-    """
+    `filled` is what it says of how full it is, `aside` what was set aside, by home and pool."""
 
     def __init__(
         self,

@@ -20,10 +20,8 @@ _NEEDED = (
 
 
 def server_problems(link: Link, *, cluster: bool) -> list[str]:
-    """One sentence per problem, with the line that mends it. `cluster`: more than one is expected.
-
-    **Raises** UnreachableError.
-    """
+    """One sentence per problem, with the line that mends it. `cluster`: more than one is expected. **Raises**
+    UnreachableError."""
     return [*_settings(link), *_condition(link, cluster=cluster)]
 
 
@@ -36,10 +34,8 @@ def filled(url: str, *, timeout: timedelta) -> Filled:
 
 
 def open_to_all(url: str, *, timeout: timedelta) -> bool:
-    """True if a server lets in whoever has no password: as nobody, or as the user of the URL.
-
-    **Raises** UnreachableError.
-    """
+    """True if a server lets in whoever has no password: as nobody, or as the user of the URL. **Raises**
+    UnreachableError."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     if "ssl_certfile" in options:  # a certificate says who it is

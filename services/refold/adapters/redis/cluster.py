@@ -29,10 +29,8 @@ _ELSEWHERE = MovedError | AskError | TryAgainError
 
 
 class ClusterLink:
-    """Connections to the masters of a cluster; the slots are asked for when it is first needed, and when they moved.
-
-    A batch goes to each node in one piece. Not for two threads at once.
-    """
+    """Connections to the masters of a cluster; the slots are asked for when it is first needed, and when they moved. A
+    batch goes to each node in one piece. Not for two threads at once."""
 
     def __init__(self, url: str, *, timeout: timedelta, scripts: Sequence[str] = ()) -> None:
         self.url, self._seconds, self._scripts = public_url(url), timeout.total_seconds(), scripts
@@ -45,10 +43,8 @@ class ClusterLink:
         self._moved = False
 
     def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
-        """One reply per command, in order; a refused command's reply is its ResponseError.
-
-        **Raises** UnreachableError: the outcome of every command is unknown.
-        """
+        """One reply per command, in order; a refused command's reply is its ResponseError. **Raises** UnreachableError:
+        the outcome of every command is unknown."""
         with self._translating_errors():
             return self._exchange(commands)
 

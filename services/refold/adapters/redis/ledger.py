@@ -33,11 +33,9 @@ _BROKEN = re.compile(r"^WRONGTYPE|user_script:\d+: (attempt to|bad argument)|rgu
 
 
 class RedisLedger:
-    """A `refold.ports.ledger.Ledger` on one server or a `cluster`, for one thread at a time.
-
-    `url` is `redis://[user:password@]host:port/db`, `rediss://` for TLS; of a cluster it names any of the nodes, or
-    several with commas. `timeout` is that of a connect, of a write and of a read.
-    """
+    """A `refold.ports.ledger.Ledger` on one server or a `cluster`, for one thread at a time. `url` is
+    `redis://[user:password@]host:port/db`, `rediss://` for TLS; of a cluster it names any of the nodes, or several with
+    commas. `timeout` is that of a connect, of a write and of a read."""
 
     def __init__(
         self,

@@ -19,10 +19,8 @@ RedisCommand = tuple[str | int | bytes, ...]
 
 
 class Link:
-    """A connection that is made when it is needed and dropped whenever the state of its stream is in doubt.
-
-    `scripts` are loaded by every new connection. Not for two threads at once.
-    """
+    """A connection that is made when it is needed and dropped whenever the state of its stream is in doubt. `scripts`
+    are loaded by every new connection. Not for two threads at once."""
 
     def __init__(self, url: str, *, timeout: timedelta, scripts: Sequence[str] = ()) -> None:
         self.url, self._named = public_url(url), url
@@ -42,10 +40,8 @@ class Link:
             ) from error
 
     def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
-        """One reply per command, in order; a refused command's reply is its ResponseError.
-
-        **Raises** UnreachableError: the outcome of every command is unknown.
-        """
+        """One reply per command, in order; a refused command's reply is its ResponseError. **Raises** UnreachableError:
+        the outcome of every command is unknown."""
         try:
             if not self._greeted:
                 self._connection.connect()

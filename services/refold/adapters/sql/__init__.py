@@ -8,5 +8,4 @@ connections, and judges errors.
 as it lasts, a scan or a snapshot until it ends. Readers see what was committed when they began, and hold nobody up.
 
 **Texts** may contain what databases refuse: NUL and lone surrogates. They lie there as U+001A and four hexadecimal
-digits, and so does U+001A itself; a store gives them back as they were.
-"""
+digits, and so does U+001A itself; a store gives them back as they were."""

@@ -1,8 +1,6 @@
-"""An agent in memory: its code on the loop of agents, driven by what its tools give and by the clock.
-
-What a planner does with the log happens here without: each turn ends with new calls and sleeps, and each of their ends
-is a turn. Turns run in a thread, as code that computes for long would hold up all async tools of the process.
-"""
+"""An agent in memory: its code on the loop of agents, driven by what its tools give and by the clock. What a planner
+does with the log happens here without: each turn ends with new calls and sleeps, and each of their ends is a turn.
+Turns run in a thread, as code that computes for long would hold up all async tools of the process."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A tool that blocks holds its thread and its slot, an async one that blocks holds the other async tools; neither holds
 the executor, its leases or its place in the group. One of the three places with a broad `except`: whatever a tool
-raises becomes data, without what is secret in it.
-"""
+raises becomes data, without what is secret in it."""
 
 from __future__ import annotations
 
@@ -46,12 +45,9 @@ _LATEST_S = 1e9
 
 
 class Toolbox:
-    """The tools of an app, run for attempts; `done` is called from any thread when one has ended.
-
-    What tools tell while they run goes to `live`, if anybody is to hear it. A large result goes into `blobs`, if there
-    is a store, before anybody hears of it. **Units**: `max_result` in bytes of JSON as UTF-8, of a tool's result and of
-    a probe's.
-    """
+    """The tools of an app, run for attempts; `done` is called from any thread when one has ended. What tools tell while
+    they run goes to `live`, if anybody is to hear it. A large result goes into `blobs`, if there is a store, before
+    anybody hears of it. **Units**: `max_result` in bytes of JSON as UTF-8, of a tool's result and of a probe's."""
 
     def __init__(
         self,
