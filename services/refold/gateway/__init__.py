@@ -7,5 +7,4 @@ runs, and votes. It keeps nothing: any number of them may run, and any of them m
 of an answer, passed on to a read through any gateway, makes that read wait until the view has the write.
 
 **Fails** by 503 with `Retry-After` while Kafka (writes) or the database (reads) is away. Streams go on from the last id
-that a client has seen.
-"""
+that a client has seen."""

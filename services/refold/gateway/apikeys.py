@@ -28,10 +28,8 @@ _KEY = re.compile(r"rfk_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 
 
 class ApiKey(BaseModel):
-    """A key as the file has it: by its prefix, which is no secret, and the digest of the whole.
-
-    **Units**: `expires_ms` and `made_ms` since 1970 in UTC; 0: it never expires.
-    """
+    """A key as the file has it: by its prefix, which is no secret, and the digest of the whole. **Units**: `expires_ms`
+    and `made_ms` since 1970 in UTC; 0: it never expires."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -97,10 +97,8 @@ def build_api(gateway: Gateway) -> Api:
 
 
 def routed(lifespan: Lifespan | None = None, hosts: Iterable[str] = ()) -> Api:
-    """Return the application with all routes, at some hosts besides this machine.
-
-    Without a `lifespan` it can be described, not called.
-    """
+    """Return the application with all routes, at some hosts besides this machine. Without a `lifespan` it can be
+    described, not called."""
     app = Api(
         title="Refold",
         version="0.1.0",

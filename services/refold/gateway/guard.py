@@ -56,11 +56,9 @@ def is_page(path: str) -> bool:
 
 class SiteGuard:
     """Refuses requests of other sites, and those that are too large or too slow. Pure ASGI: streams are not held up.
-
     Browsers name the host that a page has asked for: a name that an attacker has pointed at this machine is refused.
     They name the origin of a page, too: a page of another site writes nothing, and learns nothing by loading what it
-    cannot read, such as how long a search takes. A link from another site may be followed.
-    """
+    cannot read, such as how long a search takes. A link from another site may be followed."""
 
     def __init__(self, app: Asgi, hosts: Iterable[str] = ()) -> None:
         self._app, self._hosts = app, frozenset(_PORT.sub("", host).lower() for host in hosts)

@@ -107,10 +107,8 @@ def version_rows(view: ViewReader, serving: Iterable[AgentServed]) -> list[Versi
 
 class Activity(NamedTuple):
     """Sums since a day: of agents, of tools, and of both by day, codes of failures, and calls that repeat.
-
     **JsonCodec**: keys are agent and tool; without a tool they are of the runs of an agent. `loops` are the most
-    frequent.
-    """
+    frequent."""
 
     agents: list[DailyRow]
     tools: list[DailyRow]

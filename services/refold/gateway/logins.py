@@ -55,12 +55,10 @@ LONGEST_NAME = 200
 
 
 class Login(NamedTuple):
-    """Somebody who asks. `roles` are what they may use, and what goes into their votes.
-
-    `until` is in seconds since 1970. `key` is the prefix of the API key that it rests on. `local`: the one user of this
-    machine, who may do everything, and of whom no login has told roles. `cookie`: what a browser sends by itself; of
-    the one user, the person whom the pages act as.
-    """
+    """Somebody who asks. `roles` are what they may use, and what goes into their votes. `until` is in seconds since
+    1970. `key` is the prefix of the API key that it rests on. `local`: the one user of this machine, who may do
+    everything, and of whom no login has told roles. `cookie`: what a browser sends by itself; of the one user, the
+    person whom the pages act as."""
 
     actor: str
     roles: tuple[str, ...] = ()
@@ -113,10 +111,8 @@ class Logins:
             self._verifier = TokenVerifier(part.oidc)
 
     async def admit(self, request: Request, route: str) -> Login | None:
-        """Return who asks, if they may use a route; None for nobody, where that is enough.
-
-        **Raises** HTTPException 401 without saying why, UnauthorisedError for a role that is missing.
-        """
+        """Return who asks, if they may use a route; None for nobody, where that is enough. **Raises** HTTPException 401
+        without saying why, UnauthorisedError for a role that is missing."""
         role = role_of(route, {request.method})
         try:
             login = await self._login(request)
@@ -150,10 +146,8 @@ class Logins:
         return f"{text}.{self._mac('session', text)}", until
 
     def acting(self, name: str) -> str:
-        """Return the header by which pages act as a person; without a name, as the one user of this machine.
-
-        **Raises** UnauthorisedError for anybody else, and where `refold dev` has not started this gateway.
-        """
+        """Return the header by which pages act as a person; without a name, as the one user of this machine. **Raises**
+        UnauthorisedError for anybody else, and where `refold dev` has not started this gateway."""
         if name and name not in self.people:
             hint = "`refold dev` acts as the persons of the roles file beside the app's policies, and nothing else does"
             raise UnauthorisedError(f"these pages do not act as {name[:LONGEST_NAME]!r}", hint=hint)
@@ -254,10 +248,8 @@ class Logins:
         return Login(actor, tuple(dict.fromkeys([*here, *rest]))[:MOST_ROLES])
 
     def _check_page(self, request: Request, login: Login, *, form: bool) -> None:
-        """**Raises** UnauthorisedError for a write with a cookie that no page of this host has sent.
-
-        A form has in its body what programs send as a header: it is checked where forms are read.
-        """
+        """**Raises** UnauthorisedError for a write with a cookie that no page of this host has sent. A form has in its
+        body what programs send as a header: it is checked where forms are read."""
         host, origins = request.headers["host"], request.headers.getlist("origin")
         own = [f"https://{host}"], [f"http://{host}"] if is_own_host(host) else []
         if not origins or origins not in own:

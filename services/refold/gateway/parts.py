@@ -1,8 +1,6 @@
-"""Live output of calls, for all listeners of a process: one reader of `run-stream`, bounded, and lossy.
-
-A part is believed once the view has its call, and if that is one of the pool on whose topic the part lies: an executor
-writes into the topic of its own pool alone.
-"""
+"""Live output of calls, for all listeners of a process: one reader of `run-stream`, bounded, and lossy. A part is
+believed once the view has its call, and if that is one of the pool on whose topic the part lies: an executor writes
+into the topic of its own pool alone."""
 
 from __future__ import annotations
 

@@ -82,9 +82,7 @@ class NotYetError(TransientError):
 @dataclass(frozen=True)
 class RunQuery:
     """Which runs are listed, and in which order. What is empty means any. **Raises** MalformedError when made wrong.
-
-    `alone`: a run has one state, that of `one_state`.
-    """
+    `alone`: a run has one state, that of `one_state`."""
 
     agent: str = ""
     state: str = ""
@@ -166,9 +164,7 @@ class After(NamedTuple):
 
 class KeptRuns:
     """Runs as they were folded last, so that a run that is looked at again is not folded again. Any thread may ask.
-
-    Nobody may change what is returned. What the view has no more, as it was erased, leaves with the next question.
-    """
+    Nobody may change what is returned. What the view has no more, as it was erased, leaves with the next question."""
 
     def __init__(self) -> None:
         self._lock, self._runs = threading.Lock(), dict[RunId, Run]()
@@ -200,10 +196,8 @@ Refused = Callable[[Cause], RefoldError | None]
 
 
 class ReadSide:
-    """The view in use. Any thread may ask. **Raises** UnreachableError while there is none.
-
-    `refused` returns the reason of an input that was refused.
-    """
+    """The view in use. Any thread may ask. **Raises** UnreachableError while there is none. `refused` returns the
+    reason of an input that was refused."""
 
     def __init__(self, database: ViewDatabase, refused: Refused = lambda _: None) -> None:
         self._database, self._refused, self.kept = database, refused, KeptRuns()
@@ -218,11 +212,9 @@ class ReadSide:
 
     @contextmanager
     def still(self, after: After | None = None) -> Iterator[ViewReader]:
-        """The view as of one moment, behind these writes. **Raises** NotYetError if it is not there.
-
-        Within it nothing but reads of the view may raise ConflictError: it is what a generation raises that was
-        dropped just now, and becomes UnreachableError.
-        """
+        """The view as of one moment, behind these writes. **Raises** NotYetError if it is not there. Within it nothing
+        but reads of the view may raise ConflictError: it is what a generation raises that was dropped just now, and
+        becomes UnreachableError."""
         self.check_after(after)
         with _in_use(), self.store().snapshot() as view:
             yield view
@@ -341,10 +333,8 @@ class ReadSide:
         return head
 
     def check_seq(self, run: RunId, seq: int) -> bool:
-        """Return False if no event of a run can follow this one.
-
-        **Raises** NotYetError if the view has it not, and as `run`.
-        """
+        """Return False if no event of a run can follow this one. **Raises** NotYetError if the view has it not, and as
+        `run`."""
         with _in_use():
             head = self.check(self.store(), run)
         last = int(head[HEADS.places["seq"]])
@@ -359,10 +349,8 @@ class ReadSide:
 
 
 async def patiently(look: Callable[[], _T]) -> _T:
-    """Look until the view has what is looked for, for `WAIT_S` at most. Between two looks no thread is held.
-
-    **Raises** NotYetError, and as `look`.
-    """
+    """Look until the view has what is looked for, for `WAIT_S` at most. Between two looks no thread is held. **Raises**
+    NotYetError, and as `look`."""
     deadline, pause_s = time.monotonic() + WAIT_S, POLL_S
     while True:
         try:
@@ -497,10 +485,8 @@ def behind_cursor(cursor: str, listing: object, query: Query) -> Query:
 
 
 def page_behind(view: ViewReader, cursor: str, listing: object, query: Query) -> tuple[list[ViewRow], str]:
-    """Return the page of a query that a cursor is of, and the cursor of the next one, empty behind the last.
-
-    **Raises** MalformedError for a cursor of another query.
-    """
+    """Return the page of a query that a cursor is of, and the cursor of the next one, empty behind the last. **Raises**
+    MalformedError for a cursor of another query."""
     query = behind_cursor(cursor, listing, query)
     rows = view.query(replace(query, limit=query.limit + 1))  # one more tells if there is another page
     page = rows[: query.limit]

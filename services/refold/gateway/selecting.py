@@ -2,8 +2,7 @@
 
 The stream of a run counts its events: the id of each is its number. Streams of several runs count by partition of the
 log. An entry counts since an offset that never falls within a run and is the same in every view of a log, so a client
-goes on from any place that it was ever given: after a rebuild, and through another gateway.
-"""
+goes on from any place that it was ever given: after a rebuild, and through another gateway."""
 
 from __future__ import annotations
 

@@ -147,11 +147,9 @@ class Gateway:
 
     @contextmanager
     def view_of(self, run: str, after: str) -> Iterator[ViewReader]:
-        """The view, or one of the run's copy in the archive, where that is set and the view has the run no more.
-
-        A run that was erased without a copy stays erased, though an older copy may lie there. **Raises** as `view`;
-        UnreachableError for a view that stands still: what it has may be erased by now, and what it lacks be there.
-        """
+        """The view, or one of the run's copy in the archive, where that is set and the view has the run no more. A run
+        that was erased without a copy stays erased, though an older copy may lie there. **Raises** as `view`;
+        UnreachableError for a view that stands still: what it has may be erased by now, and what it lacks be there."""
         with self.view(after) as view:
             if reason := self.writing.stands_still(view.notes()):
                 raise UnreachableError(reason, hint=f"{REBUILD}; `refold run show` reads the log")
@@ -204,9 +202,7 @@ def _archive(url: str) -> ArchivedRuns | None:
 
 class SentFile(StreamingResponse):
     """A file that is made while it is sent. What makes it is closed with the connection, and not at some later time.
-
-    Its first bytes are made before the status is sent, so that an error has one.
-    """
+    Its first bytes are made before the status is sent, so that an error has one."""
 
     def __init__(self, parts: Generator[bytes], media_type: str, **headers: str) -> None:
         self._parts, first = parts, next(parts)
@@ -281,11 +277,9 @@ def below_prefix(request: Request, response: Response) -> Response:
 
 
 def _compressed(request: Request, response: Response, login: Login | None) -> bool:
-    """True for pages and their files. With a cookie only where no other site has chosen what the page repeats.
-
-    A page has the secret of its forms: from the size of what such a text and a secret become together, who reads along
-    could tell it (BREACH).
-    """
+    """True for pages and their files. With a cookie only where no other site has chosen what the page repeats. A page
+    has the secret of its forms: from the size of what such a text and a secret become together, who reads along could
+    tell it (BREACH)."""
     own = not (login and login.cookie) or request.headers.get("sec-fetch-site") in ("none", "same-origin")
     takes, kind = request.headers.get("accept-encoding", ""), response.headers.get("content-type", "")
     return own and "gzip" in takes and kind.startswith("text/") and len(getattr(response, "body", b"")) > LEAST_PACKED

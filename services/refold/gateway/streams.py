@@ -5,8 +5,7 @@ its own pace, where that is gone by now: nothing is queued for it. What a page o
 ask for it at the same time.
 
 The stream of a run ends behind its last event, and when it is erased. A failed run may go on: a client that comes back
-behind `RunFailed` waits for the events of a retry, however long that takes. The streams of several runs do not end.
-"""
+behind `RunFailed` waits for the events of a retry, however long that takes. The streams of several runs do not end."""
 
 from __future__ import annotations
 
@@ -87,9 +86,7 @@ class StreamChunk(NamedTuple):
 @dataclass(eq=False)
 class Channel:
     """The latest events of a selection, without gaps, for all who listen to it. `first` is the number of the oldest.
-
-    `live`: it has what comes from now on. `heartbeats` counts the signs of life.
-    """
+    `live`: it has what comes from now on. `heartbeats` counts the signs of life."""
 
     selection: Selection
     events: deque[SentEvent] = field(default_factory=deque)
@@ -128,10 +125,8 @@ class Channel:
         self.more = asyncio.Event()
 
     def chunk(self, number: int, at: Cursor) -> StreamChunk:
-        """Return events from a number on, joined: a write costs more than its bytes.
-
-        A client of a run may know more of it than the last look has found, from another gateway.
-        """
+        """Return events from a number on, joined: a write costs more than its bytes. A client of a run may know more of
+        it than the last look has found, from another gateway."""
         while isinstance(at, int) and number < self.end and self.events[number - self.first].seq <= at:
             number += 1
         if number == self.end:
@@ -218,10 +213,8 @@ class RunStreams:
         parts: bool = False,
         from_now: bool = False,
     ) -> tuple[Selection, Cursor | None]:
-        """Return what to follow and from where; None: there is no more of it. `from_now`: a family as well.
-
-        **Raises** MalformedError, NotFoundError, GoneError; NotYetError if the view is behind the id.
-        """
+        """Return what to follow and from where; None: there is no more of it. `from_now`: a family as well. **Raises**
+        MalformedError, NotFoundError, GoneError; NotYetError if the view is behind the id."""
         reading, where = self._reading, None
         with reading.still(after) as view:
             log, now = view.notes().get("log", ""), positions_in(view)

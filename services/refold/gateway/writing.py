@@ -35,10 +35,8 @@ _UNSEEN = object()
 
 
 class Refusals:
-    """The planner's dead letters from now on, read by a thread of their own. While Kafka is away it waits.
-
-    `log` names the log that is there, as views note it; empty until Kafka was heard.
-    """
+    """The planner's dead letters from now on, read by a thread of their own. While Kafka is away it waits. `log` names
+    the log that is there, as views note it; empty until Kafka was heard."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
@@ -120,10 +118,8 @@ class WriteSide:
         return f"the views are of the log {viewed}, and Kafka has {written}" if written and viewed != written else ""
 
     def perform(self, operation: OperationRow, wait_s: float) -> Performed | Cause:
-        """Publish an input, and wait for its outcome; return where it lies if there is none in time.
-
-        **Raises** as the operation's `judge`, and what its dead letter says.
-        """
+        """Publish an input, and wait for its outcome; return where it lies if there is none in time. **Raises** as the
+        operation's `judge`, and what its dead letter says."""
         if not self._refusals.listens.wait(LISTEN_AGAIN_S):
             raise UnreachableError("the gateway does not hear Kafka", hint="ask again in a moment")
         if reason := self.stands_still(self._reading.store().notes()):
@@ -147,10 +143,8 @@ class WriteSide:
             time.sleep(POLL_S)
 
     def perform_by_log(self, run: str, build: Callable[[Run], OperationRow], wait_s: float) -> Performed | Cause:
-        """Perform an operation on what only the log shows: why a run is stalled, and records in disorder.
-
-        It reads the run's partition of the log. **Raises** as `perform`; NotFoundError.
-        """
+        """Perform an operation on what only the log shows: why a run is stalled, and records in disorder. It reads the
+        run's partition of the log. **Raises** as `perform`; NotFoundError."""
         self._platform.knock()
         runs = self._platform.runs
         try:

@@ -46,12 +46,9 @@ class Fold(NamedTuple):
 
 
 class ChartRow(NamedTuple):
-    """A row of the timeline: a step, several that are counted, or the run that a step has started.
-
-    `seq` is the number of the event that has begun it, `run` its run if that is another, `depth` how far it is below
-    the page's. `counted` says what a count stands for; `child` is the run that a row is about, and `shown` True if its
-    steps follow.
-    """
+    """A row of the timeline: a step, several that are counted, or the run that a step has started. `seq` is the number
+    of the event that has begun it, `run` its run if that is another, `depth` how far it is below the page's. `counted`
+    says what a count stands for; `child` is the run that a row is about, and `shown` True if its steps follow."""
 
     step: RunStep
     seq: int
@@ -73,9 +70,7 @@ class ChartRow(NamedTuple):
 
 class Below(NamedTuple):
     """The runs below one as their rows in the view have them, and the steps of those that are read, with their seqs.
-
-    `opened` are runs whose steps are shown, and keys of rows that are shown instead of a count.
-    """
+    `opened` are runs whose steps are shown, and keys of rows that are shown instead of a count."""
 
     runs: Mapping[str, RunSummary]
     steps: Mapping[str, list[tuple[int, RunStep]]]

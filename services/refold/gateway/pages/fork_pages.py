@@ -51,9 +51,7 @@ LEAD = (
 
 class ForkedStep(NamedTuple):
     """A row of both timelines: a step of the run, of the fork, or of both. `word` is the difference, `seq` its event.
-
-    `equal` counts the rows that one stands for, `note` is how a policy has judged it otherwise.
-    """
+    `equal` counts the rows that one stands for, `note` is how a policy has judged it otherwise."""
 
     before: RunStep | None
     after: RunStep | None
@@ -208,10 +206,8 @@ def fork_parts(family: Sequence[Run], report: ForkReport, *, linked: bool = True
 
 
 def fork_file(title: str, reports: Sequence[ForkReport], cells: Sequence[Mapping[str, str]], family: Any = ()) -> str:
-    """Return a page of reports for a file: `cells` of each in a table, then those that are not the same.
-
-    With its `family` a report has its timelines.
-    """
+    """Return a page of reports for a file: `cells` of each in a table, then those that are not the same. With its
+    `family` a report has its timelines."""
     table = Grid("forks", title, [*cells[0]], [[*map(Cell, each.values())] for each in cells], "")
     told = [report for report in reports if family or report.verdict != "same"]
     shown = [part for report in told for part in fork_parts(family, report, linked=False)]

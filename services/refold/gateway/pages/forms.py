@@ -22,11 +22,8 @@ def one_of(fields: Mapping[str, str], name: str, words: Collection[str]) -> str:
 
 
 async def form_of(request: Request, shared: Gateway) -> dict[str, str]:
-    """Return the fields of a form by name.
-
-    **Raises** MalformedError for a field that is there twice, or too many; UnauthorisedError if who is logged in by a
-    cookie has not sent what their page had.
-    """
+    """Return the fields of a form by name. **Raises** MalformedError for a field that is there twice, or too many;
+    UnauthorisedError if who is logged in by a cookie has not sent what their page had."""
     try:
         pairs = parse_qsl((await request.body()).decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError as error:

@@ -102,10 +102,8 @@ def _judged(shared: Gateway, doubts: list[dict[str, Any]]) -> list[dict[str, Any
 
 
 def _known(shared: Gateway, rows: list[dict[str, Any]], *, mine: bool) -> tuple[list[dict[str, Any]], bool]:
-    """Questions with their arguments and what is offered about each, those first that are for who asks.
-
-    True beside them while Kafka does not say it.
-    """
+    """Questions with their arguments and what is offered about each, those first that are for who asks. True beside
+    them while Kafka does not say it."""
     if not rows or (index := topics_of(shared)) is None:
         return [row | {"args": "", "offers": (), "stand_ins": ()} for row in rows], bool(rows)
     known = [(row, index.find(str(row["approval_id"]))) for row in rows]

@@ -53,12 +53,9 @@ class RuleSeen(NamedTuple):
 @dataclass(frozen=True)
 class PageQuestion:
     """A question with its step and how it ended. `waits` is the open question about its call, if there is one, `run`
-    the run as it is, `then` as it was when people were asked.
-
-    `known` is what the topics say of it; None while they are not read, see `informed`. `warning` is a reason not to
-    vote at all. `alone`: the page is of this question, and has all of it. `child`: it stands on the page of a run that
-    waits for its run.
-    """
+    the run as it is, `then` as it was when people were asked. `known` is what the topics say of it; None while they are
+    not read, see `informed`. `warning` is a reason not to vote at all. `alone`: the page is of this question, and has
+    all of it. `child`: it stands on the page of a run that waits for its run."""
 
     request: ApprovalRequest
     step: RunStep
@@ -178,10 +175,8 @@ def _question(view: ViewReader, run: Run, then: Run, step: int) -> PageQuestion:
 
 
 def informed(shared: Gateway, questions: list[PageQuestion]) -> list[PageQuestion]:
-    """Questions with what only Kafka's topics say of them, and with what the page offers about each.
-
-    While Kafka is away nobody can tell who may decide: then roles alone do, and a vote is answered by 503.
-    """
+    """Questions with what only Kafka's topics say of them, and with what the page offers about each. While Kafka is
+    away nobody can tell who may decide: then roles alone do, and a vote is answered by 503."""
     if not questions:
         return questions
     first = next((each for each in questions if each.open), questions[0])
@@ -196,9 +191,7 @@ def informed(shared: Gateway, questions: list[PageQuestion]) -> list[PageQuestio
 
 def topics_of(shared: Gateway, near: str = "", *, wait: bool = False) -> ApprovalIndex | None:
     """Return what the topics say of questions, of those at the home of one alone if it is named; None without Kafka.
-
-    With `wait` a question is waited for that the view has and its topic not yet.
-    """
+    With `wait` a question is waited for that the view has and its topic not yet."""
     with suppress(UnreachableError, UsageError), shared.log():
         approvals = shared.platform.approvals
         partition = approvals.home_of(near) if near else None
@@ -279,11 +272,9 @@ def _rule(then: Run, step: int, request: ApprovalRequest, known: Approval) -> Ru
 
 
 def checked_vote(shared: Gateway, approval: str, question: str, action: str, words: dict[str, Any]) -> Approval:
-    """Return the question that a vote would be on, if the vote would count now. Nothing is sent.
-
-    **Raises** ConflictError for a question that is another than the one that was shown, that is decided or closed;
-    UsageError for a vote that would be void; NotFoundError, UnreachableError.
-    """
+    """Return the question that a vote would be on, if the vote would count now. Nothing is sent. **Raises**
+    ConflictError for a question that is another than the one that was shown, that is decided or closed; UsageError for
+    a vote that would be void; NotFoundError, UnreachableError."""
     with shared.log():
         approvals = shared.platform.approvals
         approvals.asked(approval, ASKED_S)

@@ -128,10 +128,8 @@ _TEMPLATES = _environment()
 def view_page(
     template: str, shared: Gateway, request: Request, made: Callable[[ViewReader], Mapping[str, Any]]
 ) -> Response:
-    """Return a page of what the view has, or that it is still the one that the browser has, by its `ETag`.
-
-    Once a minute it is another one, since pages show ages.
-    """
+    """Return a page of what the view has, or that it is still the one that the browser has, by its `ETag`. Once a
+    minute it is another one, since pages show ages."""
     login, minute = shared.login, int(time.time() / 60)
     with shared.view("") as view:
         by = (login.cookie, login.actor, login.roles) if login else ()

@@ -131,10 +131,8 @@ def _values(found: object) -> Iterator[str]:
 
 
 def _counts(view: ViewReader, listing: RunQuery) -> Counter[str]:
-    """The number of runs in each state that meet the other filters.
-
-    Statuses are counted by their index, and what is beside them in one pass over the few runs that have any of it.
-    """
+    """The number of runs in each state that meet the other filters. Statuses are counted by their index, and what is
+    beside them in one pass over the few runs that have any of it."""
     every = replace(listing, state="", top=False)
     query, columns = every.query(), ("status", *STATES)
     counts = Counter({str(status): number for (status,), number in view.counts(query, ("status",)).items()})

@@ -73,10 +73,8 @@ NOT_AGAIN = ("stored", "probed", "late")
 
 
 class ShownOfRun(ApiBody):
-    """The part of a run that is shown: its state after an event, events beside it, and in which way.
-
-    With `part` it comes without its rows, which the page that asks has.
-    """
+    """The part of a run that is shown: its state after an event, events beside it, and in which way. With `part` it
+    comes without its rows, which the page that asks has."""
 
     at: int = Field(0, ge=0, le=LARGEST_NUMBER)
     seq: list[Annotated[int, Field(ge=0, le=LARGEST_NUMBER)]] = Field(default_factory=list, max_length=100)

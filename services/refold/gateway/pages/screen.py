@@ -1,7 +1,5 @@
-"""The parts that screens are made of: tables, forms, texts and choices. `screen.html` shows each in the same way.
-
-Texts are as they came: the template shows them through the filters alone.
-"""
+"""The parts that screens are made of: tables, forms, texts and choices. `screen.html` shows each in the same way. Texts
+are as they came: the template shows them through the filters alone."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ class DayBar(NamedTuple):
 
 class Cell(NamedTuple):
     """A cell of a table. `kind`: text, `num`, `usd`, `code`, `status`, `at`, `took`; `note` follows in small letters.
-
-    **Units**: `usd` in billionths of a dollar, `at` and `took` in milliseconds.
-    """
+    **Units**: `usd` in billionths of a dollar, `at` and `took` in milliseconds."""
 
     value: Any
     kind: str = "text"
@@ -112,10 +108,8 @@ class TextChange(NamedTuple):
 def grid_of(
     name: str, caption: str, rows: Iterable[Any], columns: str, cells: Mapping[str, Callable[[Any], Cell]], **more: str
 ) -> Grid:
-    """Return a table of read models.
-
-    `columns` are heads with `;` between them: each one of `cells`, or with a kind and an attribute: `Steps num steps`.
-    """
+    """Return a table of read models. `columns` are heads with `;` between them: each one of `cells`, or with a kind and
+    an attribute: `Steps num steps`."""
     heads = [each.strip() for each in columns.split(";")]
     plain = [head if head in cells else head.rsplit(" ", 2) for head in heads]
 
@@ -129,10 +123,8 @@ def grid_of(
 
 
 def url(path: str, **wanted: object) -> str:
-    """Return the address of a page. What is wanted of it goes into the query, where no text leads elsewhere.
-
-    There is none for a text that is longer than filters take.
-    """
+    """Return the address of a page. What is wanted of it goes into the query, where no text leads elsewhere. There is
+    none for a text that is longer than filters take."""
     asked = {name: value for name, value in wanted.items() if value not in ("", 0, None)}
     if any(len(str(value)) > MOST_FILTERED for name, value in asked.items() if name != "cursor"):
         return ""

@@ -107,10 +107,8 @@ def said_lines(message: Any, depth: int = 0) -> list[SaidLine]:
 
 
 def json_lines(value: Any) -> str:
-    """Return a text as it is, and JSON data in lines, the short fields of each object first.
-
-    A field that says where something goes is not to be looked for behind one of a megabyte. Large data has one line.
-    """
+    """Return a text as it is, and JSON data in lines, the short fields of each object first. A field that says where
+    something goes is not to be looked for behind one of a megabyte. Large data has one line."""
     if isinstance(value, str):
         return value
     try:
