@@ -8,5 +8,4 @@ runs from the log, and selects those that many are meant by; `approvals` reads q
 
 **Guarantees**: an operation is refused before anything is sent where the log shows that it cannot be; its outcome is
 what the log says afterwards, or what its dead letter says. **Fails** by raising TimedOutError: nothing is lost, what
-was sent stays in the log.
-"""
+was sent stays in the log."""

@@ -46,11 +46,8 @@ class Words(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Outcome of a vote.
-
-    `what`: `decided` (it is part of the decision), `decided_otherwise`, `counted` (it counts, more are needed), or
-    `recorded` (it is said, and decides nothing by itself).
-    """
+    """Outcome of a vote. `what`: `decided` (it is part of the decision), `decided_otherwise`, `counted` (it counts,
+    more are needed), or `recorded` (it is said, and decides nothing by itself)."""
 
     what: Literal["decided", "decided_otherwise", "counted", "recorded"]
     vote: Vote
@@ -71,9 +68,7 @@ ENOUGH_DIGITS = 16
 
 class Approvals:
     """The approvals in the log, and what is said of them, by the catalog that a root key of `trust` has signed.
-
-    **Units**: timeouts and `settle_s` in seconds.
-    """
+    **Units**: timeouts and `settle_s` in seconds."""
 
     def __init__(
         self,
@@ -95,10 +90,8 @@ class Approvals:
         return index
 
     def get(self, approval_id: str) -> Approval:
-        """One approval. **Raises** MalformedError for what is no approval's id, NotFoundError, ConflictError.
-
-        The latter is about a question that no service takes: somebody has written what no planner asks.
-        """
+        """One approval. **Raises** MalformedError for what is no approval's id, NotFoundError, ConflictError. The
+        latter is about a question that no service takes: somebody has written what no planner asks."""
         index = self.read(self.home_of(approval_id))
         approval = index.find(approval_id)
         if approval is None and (problem := index.unsound.get(approval_id)):
@@ -112,11 +105,9 @@ class Approvals:
         return approval
 
     def named(self, name: str) -> str:
-        """The id that a name means: an id, the beginning of one, or that of a call that people were asked about.
-
-        Of several, the one that is open; of a run, the one that it or a run below it waits for.
-        **Raises** MalformedError, NotFoundError, UsageError when several are open.
-        """
+        """The id that a name means: an id, the beginning of one, or that of a call that people were asked about. Of
+        several, the one that is open; of a run, the one that it or a run below it waits for. **Raises** MalformedError,
+        NotFoundError, UsageError when several are open."""
         if "/" not in name:
             return self._of_family(run_id(name))
         call = asked_about(name)
@@ -147,13 +138,10 @@ class Approvals:
     def vote(
         self, approval_id: str, action: str, *, question: str, actor: str, about: str = "", **words: Unpack[Words]
     ) -> Vote:
-        """A vote on the `question` (its whole digest) that was shown.
-
-        `about` is what they mean to decide on: `doubt` is what came of a call, see `ApprovalRequest`.
-
-        **Raises** as `get`; ConflictError when it is not open any more or another question, UsageError for a vote that
-        would be void or come to nothing, MalformedError for one that nobody could read.
-        """
+        """A vote on the `question` (its whole digest) that was shown. `about` is what they mean to decide on: `doubt`
+        is what came of a call, see `ApprovalRequest`. **Raises** as `get`; ConflictError when it is not open any more
+        or another question, UsageError for a vote that would be void or come to nothing, MalformedError for one that
+        nobody could read."""
         if not _is_name(actor):
             raise UsageError(f"{actor!r} is not a name", hint="set your name with --actor")
         approval = None if action == "revoke-grant" else self._open(approval_id, action)
@@ -239,10 +227,8 @@ class Approvals:
         return approval
 
     def send(self, vote: Vote, key: SigningKey, sender: Sender) -> Cause:
-        """Signs and publishes a vote; returns where it lies.
-
-        **Raises** UnauthorisedError if the catalog has no such key, or the key is of other names: nothing is sent.
-        """
+        """Signs and publishes a vote; returns where it lies. **Raises** UnauthorisedError if the catalog has no such
+        key, or the key is of other names: nothing is sent."""
         run, token = parse_approval_id(vote.approval)[0], signature.sign(vote.payload(), key)
         index, place = ApprovalIndex(self._partitions, self._trust, clock_ms), home(run, self._partitions)
         for record in self._reader.scan(CATALOG, place):
@@ -251,10 +237,8 @@ class Approvals:
         return Cause(APPROVAL_VOTED, *sender.send(ApprovalVote(vote.approval, vote.vote, run, token)))
 
     def answered(self, vote: Vote, position: Cause, timeout_s: float = 30.0) -> Answered:
-        """Waits until it is known what became of a vote.
-
-        **Raises** what the service says of a void vote (UnauthorisedError, ConflictError, UsageError), TimedOutError.
-        """
+        """Waits until it is known what became of a vote. **Raises** what the service says of a void vote
+        (UnauthorisedError, ConflictError, UsageError), TimedOutError."""
         index, begun = ApprovalIndex(self._partitions, self._trust, clock_ms), time.monotonic()
         settled: float | None = None
         for _ in self._rounds(index, self.home_of(vote.approval)):
@@ -300,10 +284,8 @@ def names_the_question(name: str) -> bool:
 
 
 def changed(args: str, settings: Mapping[str, str]) -> str:
-    """Arguments with some of them changed. **Raises** MalformedError, UsageError.
-
-    What is no JSON is a text, and so is a number, true or false in the place of a text.
-    """
+    """Arguments with some of them changed. **Raises** MalformedError, UsageError. What is no JSON is a text, and so is
+    a number, true or false in the place of a text."""
     values = canonical.parse(args)
     if unknown := sorted(settings.keys() - values.keys()):
         raise UsageError(f"the call has no argument {unknown[0]}", hint=f"it has {', '.join(sorted(values))}")

@@ -62,11 +62,9 @@ class Followed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OperationRow:
-    """Input to send, and what it looks like when it is done.
-
-    `judge` returns `accepted`, `known` (the log had it before and nothing changed) or `asked` (people are asked for
-    it), None while nothing has come of it, and **raises** ConflictError when the log shows that it was refused.
-    """
+    """Input to send, and what it looks like when it is done. `judge` returns `accepted`, `known` (the log had it before
+    and nothing changed) or `asked` (people are asked for it), None while nothing has come of it, and **raises**
+    ConflictError when the log shows that it was refused."""
 
     message: RunInput
     judge: Callable[[Followed], str | None]
@@ -98,10 +96,8 @@ def publish_input(sender: Sender, message: RunInput) -> Cause:
 
 
 def one(runs: Runs, sender: Sender, operation: OperationRow, timeout_s: float | None = 30.0) -> Performed:
-    """Performs an operation and waits for its outcome. **Units**: seconds; None waits for ever.
-
-    **Raises** as its `judge`, what its dead letter says, TimedOutError.
-    """
+    """Performs an operation and waits for its outcome. **Units**: seconds; None waits for ever. **Raises** as its
+    `judge`, what its dead letter says, TimedOutError."""
     return follow_up(runs, operation, publish_input(sender, operation.message), timeout_s)
 
 

@@ -1,7 +1,5 @@
 """Operations on runs, a row each: what must hold before, the message, what it looks like done, what a refusal means.
-
-Each takes the run as it was just read, and **raises** ConflictError where the log shows that it cannot be.
-"""
+Each takes the run as it was just read, and **raises** ConflictError where the log shows that it cannot be."""
 
 from __future__ import annotations
 
@@ -92,10 +90,8 @@ def _ended(look: Followed) -> str | None:
 def _once(
     message: RunSignal | RunOperation, had: Callable[[RunState], bool], refuse: Callable[[RunState], None]
 ) -> OperationRow:
-    """What the log may have `had` before: then it is `known`. What was neither had nor taken `refuse` may refuse.
-
-    Both look at the run as it is at the end of the log: what it was before it was retried says nothing.
-    """
+    """What the log may have `had` before: then it is `known`. What was neither had nor taken `refuse` may refuse. Both
+    look at the run as it is at the end of the log: what it was before it was retried says nothing."""
 
     def judge(look: Followed) -> str | None:
         if look.fresh or not look.whole:
@@ -120,11 +116,9 @@ def prepared(
     key: SigningKey | None,
     labels: Iterable[str] | None = None,
 ) -> RunRequest:
-    """A request as it is sent: with an id, a large input in the blob store, if there is one, and signed by a key.
-
-    Of its labels the signature vouches for these alone, if they are given. **Raises** MalformedError for what is no id
-    or too large; UnreachableError.
-    """
+    """A request as it is sent: with an id, a large input in the blob store, if there is one, and signed by a key. Of
+    its labels the signature vouches for these alone, if they are given. **Raises** MalformedError for what is no id or
+    too large; UnreachableError."""
     name, text = run_id(request.run_id or fresh_run_id(request.agent)), request.input
     # The store is opened for a large input alone: where it is away, other runs start all the same.
     if is_large(text) and (store := blobs()):
@@ -263,10 +257,8 @@ def _stalled(run: Run) -> Hold:
 
 
 class Changes(NamedTuple):
-    """Changes of a retry. `edit` is the JSON text of all arguments of the first step that is done again.
-
-    `deadline_ms`: -1 takes it away.
-    """
+    """Changes of a retry. `edit` is the JSON text of all arguments of the first step that is done again. `deadline_ms`:
+    -1 takes it away."""
 
     from_step: int = 0
     edit: str = ""
@@ -330,10 +322,8 @@ def signal_message(run: str, name: str, data: object, *, signal_id: str = "", ac
 
 
 def signal(state: RunState, said: RunSignal) -> OperationRow:
-    """Tells a run what one of its waits takes, now or later.
-
-    Refused: there is no room for it, the run is over, or it has had another signal with this id.
-    """
+    """Tells a run what one of its waits takes, now or later. Refused: there is no room for it, the run is over, or it
+    has had another signal with this id."""
 
     def refuse(state: RunState) -> None:
         if (other := _with_id(said.signal_id, state)) is not None:
@@ -444,10 +434,8 @@ class Doubted(NamedTuple):
 
 
 def doubted(runs: KnownRuns, call: str) -> Doubted:
-    """The open question about a call in doubt, by the id of the call or of a question about it.
-
-    **Raises** MalformedError for what is no call id, NotFoundError.
-    """
+    """The open question about a call in doubt, by the id of the call or of a question about it. **Raises**
+    MalformedError for what is no call id, NotFoundError."""
     name, seq = parse_call_id(asked_about(call))
     state = runs.get(name).state
     step = _step(state, seq)
@@ -475,10 +463,8 @@ class Settlement(NamedTuple):
 def settle_call(
     runs: KnownRuns, call: str, found: Settlement, actor: str, *, though_asked: bool = False
 ) -> OperationRow:
-    """Settles a call in doubt, or one on hold, as an operator. `asked`: the policy names people for it by now.
-
-    Refused: somebody settled it otherwise. **Raises** MalformedError for what is no call id, NotFoundError.
-    """
+    """Settles a call in doubt, or one on hold, as an operator. `asked`: the policy names people for it by now. Refused:
+    somebody settled it otherwise. **Raises** MalformedError for what is no call id, NotFoundError."""
     (name, seq), verdict = parse_call_id(call), found.verdict
     state = runs.get(name).state
     step = _step(state, seq)

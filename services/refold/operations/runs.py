@@ -97,11 +97,9 @@ class Runs:
         return sorted(self._read(partition, lambda _: True), key=_asked_at)
 
     def newest(self, limit: int, takes: Callable[[Run], bool], only: Callable[[Run], bool] | None = None) -> Newest:
-        """The `limit` newest runs that are meant, oldest first, and the numbers of those meant and of all.
-
-        Of every other run an id and a time are kept. `takes` looks at the request alone, so that without `only` just
-        the first entry of each run is read, and the runs that are returned.
-        """
+        """The `limit` newest runs that are meant, oldest first, and the numbers of those meant and of all. Of every
+        other run an id and a time are kept. `takes` looks at the request alone, so that without `only` just the first
+        entry of each run is read, and the runs that are returned."""
         asked, meant = self._requested(takes) if only is None else self._folded(takes, only)
         names = sorted(meant, key=lambda run: (asked[run], run))[-limit:]
         wanted = {name.encode() for name in names}
@@ -180,10 +178,8 @@ class Runs:
     def follow(
         self, run: str, timeout_s: float | None = None, *, until: str = "over"
     ) -> Iterator[tuple[Run, JudgedRecord | None]]:
-        """The run as each of its records arrives, from the first and for ever; None whenever nothing is new.
-
-        **Raises** TimedOutError, which says that the run is not `until` by then.
-        """
+        """The run as each of its records arrives, from the first and for ever; None whenever nothing is new. **Raises**
+        TimedOutError, which says that the run is not `until` by then."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         wanted = run_id(run)
         number, fold = home(wanted, self.partitions), LogFold()
@@ -270,8 +266,8 @@ def run_named(record: Record) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Filter of runs: a session, all of these labels, an agent, the code of their failure, and that they have
-    failed since then; what is empty means any."""
+    """Filter of runs: a session, all of these labels, an agent, the code of their failure, and that they have failed
+    since then; what is empty means any."""
 
     session: str = ""
     labels: tuple[tuple[str, str], ...] = ()
@@ -306,10 +302,8 @@ _ABLE: dict[str, Callable[[RunState], bool]] = {
 
 
 def selected(runs: Iterable[Run], which: Selector, kind: str) -> list[Run]:
-    """The runs that are meant and on which an operation of this kind may be performed.
-
-    What cancels or pauses a run reaches those below it, so that these are not named beside it.
-    """
+    """The runs that are meant and on which an operation of this kind may be performed. What cancels or pauses a run
+    reaches those below it, so that these are not named beside it."""
     meant = [run for run in runs if which.takes(run) and not (kind in ("cancel", PAUSE) and run.state.over)]
     if kind in ("cancel", PAUSE):
         names = {run.state.run_id for run in meant}

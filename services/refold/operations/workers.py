@@ -54,9 +54,7 @@ def served(reader: LogReader, ask: Callable[[Iterable[str]], Mapping[str, GroupS
 
 def workers(settings: KafkaSettings) -> Workers:
     """Return all workers, living or killed, and their groups. **Raises** UnreachableError; UsageError without a right.
-
-    Killed are those that still report what they serve, and are in no group.
-    """
+    Killed are those that still report what they serve, and are in no group."""
     reader, source = KafkaLogReader(settings), KafkaLogSource(settings)
     groups = {PLANNERS: ("planner", "", RUN_REQUESTED), "refold-approval": ("approval", "", APPROVAL_REQUESTED)}
     for topic in reader.names({TOOL_REQUESTED}):
