@@ -1,7 +1,5 @@
 """The AsyncAPI document: which topics programs of others may use, who writes and reads them, and what lies there.
-
-Payloads are references to the Avro files, beside which `schemas/asyncapi.json` lies.
-"""
+Payloads are references to the Avro files, beside which `schemas/asyncapi.json` lies."""
 
 from __future__ import annotations
 
