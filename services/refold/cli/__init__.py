@@ -5,5 +5,4 @@ they do alike: reach a platform, read a value, tell what was found, and fail.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unreachable, 6 timed out; `errors` has the table. Every
 read takes `--json`. A module of `commands` is loaded when one of its commands is called, so that `refold --help` is
-quick and a service loads no other one.
-"""
+quick and a service loads no other one."""

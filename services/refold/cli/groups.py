@@ -3,8 +3,7 @@
 The catalogue in `commands` names each command once, in its group, with its summary. A command is a plain function: its
 positional parameters are arguments, the others are options. `Annotated` has their help, behind what is written for them
 where that is not their name: `step: Annotated[int, "--from STEP", "Repeat this step and all later ones."]`. A parameter
-that is a dataclass of options is spread into them, so that shared options are written once.
-"""
+that is a dataclass of options is spread into them, so that shared options are written once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """`refold run fork` and `refold fork`: recorded runs go on otherwise, in processes that can do nothing. Nothing is
-written but the file that is named.
-"""
+written but the file that is named."""
 
 from __future__ import annotations
 

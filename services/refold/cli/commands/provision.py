@@ -126,10 +126,8 @@ class Provision:
             output.warn(missing)
 
     def _entries(self, where: Addresses, in_force: Policy | None) -> list[CatalogEntry]:
-        """Keys and roles before the policy that needs them, and its text before the word that it is in force.
-
-        A vote key for anybody, and a policy by which one person is enough, are for brokers that nobody else reaches.
-        """
+        """Keys and roles before the policy that needs them, and its text before the word that it is in force. A vote
+        key for anybody, and a policy by which one person is enough, are for brokers that nobody else reaches."""
         folder = self.policies
         roles = folder.parent / _ROLES_FILE if folder else None
         people = [roles_entry(roles, _ACTOR)] if roles and roles.is_file() else []

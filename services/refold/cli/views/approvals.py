@@ -1,8 +1,5 @@
-"""Approvals for people: what is asked, by whom, who may decide, and what was said.
-
-Everything here may come from a model: `escape` spells out what a terminal would hide, so that nobody agrees to
-something else than they see.
-"""
+"""Approvals for people: what is asked, by whom, who may decide, and what was said. Everything here may come from a
+model: `escape` spells out what a terminal would hide, so that nobody agrees to something else than they see."""
 
 from __future__ import annotations
 

@@ -2,5 +2,4 @@
 
 The one place where rooms are put together: a service, its adapters, its host. Each service is a module of its own that
 imports what it needs and no more, because the time to start is time to recover; and the event log comes first, because
-its producer needs half a second before it can write.
-"""
+its producer needs half a second before it can write."""
