@@ -1,4 +1,4 @@
-"""Planners, executors and approval services: which live, what each serves, and what waits for one."""
+"""Planners, executors and approval services: the living ones, their partitions, and their backlog."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Served(NamedTuple):
 
 
 def served(reader: LogReader, ask: Callable[[Iterable[str]], Mapping[str, GroupState]]) -> Served:
-    """Return what members report; `ask` returns groups. **Raises** UnreachableError."""
+    """Return the reports of members; `ask` returns groups. **Raises** UnreachableError."""
     records, alive = [*reader.scan(MEMBER)], None
     # Any executor may write reports, of any number of pools.
     groups = {
@@ -53,8 +53,8 @@ def served(reader: LogReader, ask: Callable[[Iterable[str]], Mapping[str, GroupS
 
 
 def workers(settings: KafkaSettings) -> Workers:
-    """Return all workers, living or killed, and their groups. **Raises** UnreachableError; UsageError without a right.
-    Killed are those that still report what they serve, and are in no group."""
+    """Return all workers, living or killed, and their groups. Killed: it has a report, but is in no group. **Raises**
+    UnreachableError; UsageError without a right."""
     reader, source = KafkaLogReader(settings), KafkaLogSource(settings)
     groups = {PLANNERS: ("planner", "", RUN_REQUESTED), "refold-approval": ("approval", "", APPROVAL_REQUESTED)}
     for topic in reader.names({TOOL_REQUESTED}):

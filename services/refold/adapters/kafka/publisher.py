@@ -20,12 +20,12 @@ from refold.runtime.settings import KafkaSettings
 
 _SEND_LESS = "send less, or raise REFOLD_MAX_PAYLOAD_BYTES everywhere and run `refold topics apply`"
 _LOOK_S = 0.01
-"""How often a thread looks whether another one was told what it waits for; alone it is told at once."""
+"""How often a thread checks for its report if another thread polled it; a single thread gets it at once."""
 
 
 class KafkaPublisher:
-    """Producer of the command line and the client, for any thread. `partitions` is the count that all topics have.
-    **Units**: `payload_bytes` is what services take, in bytes of JSON text."""
+    """Producer of the command line and the client, for any thread. `partitions` is the count of all topics. **Units**:
+    `payload_bytes` is the services' limit, in bytes of JSON text."""
 
     def __init__(
         self,
@@ -46,8 +46,8 @@ class KafkaPublisher:
         timeout_s: float = 10.0,
         trace: str = "",
     ) -> tuple[int, int]:
-        """Publishes an input; returns its partition and offset. **Raises** UnreachableError without an ack in time: it
-        may have arrived, and to send it again is harmless. UsageError when it is too large or the topic is missing."""
+        """Publish an input; return its partition and offset. **Raises** UnreachableError without an ack in time: it may
+        have arrived, and sending it again is harmless. UsageError if it is too large or the topic is missing."""
         topic = codec.SUBJECTS[type(message)]
         if isinstance(message, ApprovalVote):
             key = f"{message.approval_id}/{message.vote_id}"

@@ -1,4 +1,4 @@
-"""A cluster: each command goes to whoever has its key, through the client of redis-py, which follows the slots."""
+"""A cluster: each command goes to the node of its key, through the client of redis-py, which follows the slots."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from refold.core.errors import UsageError
 from refold.core.redaction import public_url
 
 _ELSEWHERE = MovedError | AskError | TryAgainError
-"""What a node says of a key that is not its own, or not for the moment."""
+"""Errors of a node for a key that has moved, or is moving."""
 
 
 class ClusterLink:
-    """Connections to the masters of a cluster; the slots are asked for when it is first needed, and when they moved. A
-    batch goes to each node in one piece. Not for two threads at once."""
+    """Connections to the masters of a cluster; slots are read at first use and after a move. A batch goes to each node
+    in one piece. For one thread at a time."""
 
     def __init__(self, url: str, *, timeout: timedelta, scripts: Sequence[str] = ()) -> None:
         self.url, self._seconds, self._scripts = public_url(url), timeout.total_seconds(), scripts
@@ -44,7 +44,7 @@ class ClusterLink:
 
     def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
         """One reply per command, in order; a refused command's reply is its ResponseError. **Raises** UnreachableError:
-        the outcome of every command is unknown."""
+        the outcome of all is unknown."""
         with self._translating_errors():
             return self._exchange(commands)
 

@@ -25,8 +25,8 @@ _LOCKED = (UnreachableError, "another session holds its tables: wait, or end tha
 
 
 class PostgresViews(SqlViews):
-    """See `SqlViews`. What is removed stays in its files until VACUUM, which Postgres does by itself, has passed. Locks
-    and temporary tables are those of a session: a pooler in between has to pool sessions, not transactions."""
+    """See `SqlViews`. Removed rows stay in the files until Postgres's autovacuum has passed. Locks and temporary tables
+    belong to a session: a pooler in between must pool sessions, not transactions."""
 
     mark = "%s"
     text = sa.Text(collation="C")  # in the order of code points, as SQLite and Python have it
