@@ -1,4 +1,4 @@
-"""The application: its routes, its errors, what stands before them, and its description."""
+"""The application: its routes, errors, middleware and description."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def build_api(gateway: Gateway) -> Api:
 
 
 def routed(lifespan: Lifespan | None = None, hosts: Iterable[str] = ()) -> Api:
-    """Return the application with all routes, at some hosts besides this machine. Without a `lifespan` it can be
-    described, not called."""
+    """Application with all routes, reachable by `hosts` besides this machine. Without `lifespan` it can only be
+    described."""
     app = Api(
         title="Refold",
         version="0.1.0",

@@ -18,9 +18,9 @@ from refold.runtime.outages import OUTAGES
 WINDOW_MS = 900_000
 """Age of the oldest minute that counts."""
 WATCHED_S = 30.0
-"""Time after which the topic is read no more, if nobody asks."""
+"""Time without requests after which the topic is no longer read."""
 FIRST_S = 0.5
-"""Time for which the first who asks waits."""
+"""Time for which the first request waits."""
 _SUMS = [field.name for field in fields(RunInsight) if isinstance(field.default, int)]
 
 

@@ -171,7 +171,7 @@ def input_routes(site: APIRouter) -> None:
 
 
 def run_request(shared: Gateway, body: RunBody, key: str = "") -> RunRequest:
-    """Return the request for a run as it is sent, in the name of who asks. **Raises** as `operations.prepared`."""
+    """Request for a run, in the name of the login. **Raises** as `operations.prepared`."""
     request = RunRequest(
         RunId(_named(body.id, key)),
         body.agent,
@@ -213,26 +213,26 @@ def _answered(response: Response, run: RunId, done: Performed | Cause) -> Perfor
 
 
 def said_of(done: Performed | InputSent) -> CommandResult | InputSent:
-    """Return what became of the word of somebody."""
+    """Body of the answer to an operation."""
     return done if isinstance(done, InputSent) else done.said
 
 
 def _said(
     shared: Gateway, response: Response, run: RunId, build_row: Callable[[Run], OperationRow], wait: float
 ) -> CommandResult | InputSent:
-    """Perform an operation on a run as the view has it."""
+    """Perform an operation on a run as read from the view."""
     return said_of(perform(shared, response, build_row(shared.writing.get(run)), wait))
 
 
 def _said_by_log(
     shared: Gateway, response: Response, run: RunId, build_row: Callable[[Run], OperationRow], wait: float
 ) -> CommandResult | InputSent:
-    """Perform an operation on a run as the log has it."""
+    """Perform an operation on a run as read from the log."""
     return said_of(_answered(response, run, shared.writing.perform_by_log(run, build_row, wait)))
 
 
 def _named(own: str, key: str) -> str:
-    """The id that a body and `Idempotency-Key` give to an input. **Raises** MalformedError for two."""
+    """Id of an input from its body or `Idempotency-Key`. **Raises** MalformedError if they differ."""
     if own and key and own != key:
         raise MalformedError("the body has an id, and Idempotency-Key is another", hint="send one of them")
     return own or key
