@@ -1,4 +1,4 @@
-"""A run as data and as a picture: row_of, steps with their attempts, events, raw records."""
+"""A run as data and as text: steps with their attempts, events, raw records."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _now_lines(run: RunInfo) -> list[str]:
 
 
 def _since(began_ms: int, at_ms: int) -> str:
-    """A time of a run, counted from its request."""
+    """Time of a run, relative to its request."""
     return f"+{duration(at_ms - began_ms)}" if began_ms <= at_ms else in_utc(at_ms)
 
 

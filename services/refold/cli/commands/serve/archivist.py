@@ -67,7 +67,7 @@ def archivist(
 
 
 class _Stopped(BaseException):
-    """A pass that is told to end does so between two of its steps: the next pass does the rest."""
+    """Ends a pass between two of its steps; the next pass does the rest."""
 
 
 def _sweep(passing: Archivist, quiet: dict[int, int]) -> None:

@@ -211,7 +211,7 @@ def _where_runs_lie(records: Iterable[Record]) -> dict[str, int]:
 
 
 def _at_home(lies: dict[str, int], partitions: int) -> bool:
-    """True if runs lie where so many partitions put them."""
+    """True if runs are in the partitions that this partition count gives them."""
     # A hijacked planner may write some elsewhere. Of a log that was copied at least half do not.
     strays = sum(home(run, partitions) != number for run, number in lies.items())
     return strays * 4 < max(len(lies), 1)
