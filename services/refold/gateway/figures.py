@@ -66,7 +66,7 @@ class LiveFigures:
                         self._there.set()
                     if time.monotonic() - self._asked > WATCHED_S:
                         return
-        except RefoldError as error:  # the next who asks tries again
+        except RefoldError as error:  # the next request tries again
             OUTAGES.failed("gateway.figures_unread", reason=error.message)
             self._there.set()
 

@@ -130,13 +130,13 @@ class _Body:
         self._until = time.monotonic() + BODY_S
 
     async def __call__(self) -> AsgiMessage:
-        if self._whole:  # what comes now is the end of the connection, which streams wait for
+        if self._whole:  # the next message is the end of the connection; streams wait for it
             return await self._receive()
         try:
-            # Not 0: what has come is taken, however late it is asked for, as by a stream that was slow to begin.
+            # Not 0: received bytes are taken even if they are read late, as by a stream that begins slowly.
             message = await asyncio.wait_for(self._receive(), max(0.01, self._until - time.monotonic()))
         except TimeoutError:
-            if self._answer.begun:  # a stream, whose request has a body that nobody reads
+            if self._answer.begun:  # a stream, which ignores the body of its request
                 return {"type": "http.disconnect"}
             raise HTTPException(408, f"the body did not come within {BODY_S:g} s") from None
         if message["type"] == "http.request":

@@ -183,7 +183,7 @@ class Logins:
             return Login(person or self._actor, local=True, cookie=person)
         proxied = request.headers.getlist(self._part.proxy.actor) if self._part.proxy.actor else []
         bearers = request.headers.getlist("authorization")
-        if len(proxied) + len(bearers) > 1:  # of two, somebody on the way may have checked the other
+        if len(proxied) + len(bearers) > 1:  # with two, a proxy may have checked only the other
             raise _WrongLoginError("twice")
         if proxied:
             return self._of_proxy(request, proxied[0])
@@ -213,7 +213,7 @@ class Logins:
             raise _WrongLoginError("token")
         actor, told = _claim(claims, part.actor), _claim(claims, part.roles)
         if part.actor == "email" and claims.get("email_verified") is not True:
-            raise _WrongLoginError("token")  # whoever registers there may have written any address
+            raise _WrongLoginError("token")  # its users may register with any address
         listed = told.split() if isinstance(told, str) else told if isinstance(told, list) else ()
         return self._told("token", actor, listed)._replace(until=float(claims["exp"]))
 

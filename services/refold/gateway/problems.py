@@ -63,7 +63,7 @@ async def problem(request: Request, error: Exception) -> Response:
         shown = html_page("problem.html", shared, found.status, problem=found, place="", again=request.method == "GET")
         shown.headers.update(headers)
         return below_prefix(request, shown)
-    # A detail may name what has no form in UTF-8.
+    # A detail may contain text that UTF-8 cannot encode.
     body = {
         name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
         for name, value in found.model_dump().items()

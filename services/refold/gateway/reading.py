@@ -488,7 +488,7 @@ def page_behind(view: ViewReader, cursor: str, listing: object, query: Query) ->
     """Return the page of a cursor, and the cursor of the next page, empty after the last. **Raises** MalformedError for
     a cursor of another query."""
     query = behind_cursor(cursor, listing, query)
-    rows = view.query(replace(query, limit=query.limit + 1))  # one more tells if there is another page
+    rows = view.query(replace(query, limit=query.limit + 1))  # one more, to detect another page
     page = rows[: query.limit]
     return page, cursor_behind(query.place(page[-1]), listing) if len(rows) > query.limit else ""
 

@@ -239,7 +239,7 @@ class StrictRoute(APIRoute):
             address = f"{request.url.path}?{request.url.query}".rstrip("?") if request.method == "GET" else "/inbox"
             shared = request.scope["state"]["gateway"] = gateway.by(login, address)
             if login is not None and (after := request.headers.get("refold-after", "")):
-                with suppress(NotYetError):  # the handler says so
+                with suppress(NotYetError):  # the handler reports it
                     await shared.wait(lambda: shared.reading.check_after(after_of(after)))
             with shared.room("reads" if request.method in SAFE else "writes"):
                 response = below_prefix(request, await handle(StrictRequest(request.scope, request.receive)))

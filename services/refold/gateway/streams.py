@@ -140,7 +140,7 @@ class Channel:
             ends = any(self.events[each - self.first].ends for each in range(number, end))
             self._joined = (number, self.end), StreamChunk(end, last.at, b"".join(found), ends)
         chunk = self._joined[1]
-        # What has no number takes nobody back.
+        # Parts have no number, and must not move a client back.
         return chunk._replace(at=at) if isinstance(at, int) and isinstance(chunk.at, int) and chunk.at < at else chunk
 
     def count(self, change: int) -> None:

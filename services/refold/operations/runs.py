@@ -138,7 +138,7 @@ class Runs:
                 run.take(judged, fold)
                 if run.state.over:
                     look(runs.pop(judged.run_id))
-                    if run.state.status != "failed":  # a retry extends what the fold keeps of that
+                    if run.state.status != "failed":  # a retry extends its state
                         del fold.states[judged.run_id]
         for name, hold in self.holds().items():
             if name in runs:
@@ -170,7 +170,7 @@ class Runs:
 
     def _there(self, runs: Iterable[Run]) -> list[Run]:
         there = [run for run in runs if run.records]
-        # Runs are erased by tombstones: where there are none, nobody has to be asked.
+        # Runs are erased by tombstones: without any, the markers need not be read.
         buried = any(judged.record.value is None for run in there for judged in run.void)
         erased = self._erased() if buried else ()
         return [run for run in there if run.state.run_id not in erased]

@@ -47,7 +47,7 @@ def served(reader: LogReader, ask: Callable[[Iterable[str]], Mapping[str, GroupS
     groups = {
         executors(each.pool) if each.pool else PLANNERS for each in islice(workers_reported(records), MOST_MEMBERS)
     }
-    with suppress(RefoldError):  # who may not see groups sees reports alone
+    with suppress(RefoldError):  # without the right to see groups, reports alone
         alive = {member.name for state in ask(groups).values() for member in state.members} if groups else set()
     return Served(agents_served(records, alive), tools_served(records, alive))
 

@@ -84,7 +84,7 @@ class ObjectBlobs:
                 obstore.delete(store, [meta["path"] for meta in batch])
                 count += len(batch)
         except FileNotFoundError:
-            return self.erase(run)  # somebody else erases it as well
+            return self.erase(run)  # another process erases it as well
         except STORE_ERRORS as error:
             raise self._unreachable(error) from None
         return count

@@ -23,7 +23,7 @@ LOCKED_S = 10.0
 """The time a write waits for another one. One takes milliseconds, unless its process or its disk stands still."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# Not blocking: a pipe in the place of a file would keep whoever opens it waiting for ever.
+# Not blocking: opening a pipe in place of a file would wait for ever.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LINKED = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)
 
@@ -116,7 +116,7 @@ def read_below(folder: int, name: str, most: int) -> tuple[bytes, int]:
     """Content and mode of a file in an open folder. **Raises** TerminalError if it is missing, a link, no ordinary
     file, or longer than the limit."""
     try:
-        # To open a device may do something: what is none by its name is looked at once more when it is open.
+        # Opening a device may have an effect: the kind is checked by name first, and again when it is open.
         _check_ordinary(name, os.stat(name, dir_fd=folder, follow_symlinks=False))
         opened = os.open(name, _FILE, dir_fd=folder)
     except OSError as error:

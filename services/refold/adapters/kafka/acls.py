@@ -209,7 +209,7 @@ class Acls:
         changes = [rule for rule in self.diff() if rule.state == "missing" or (prune and rule.state == "surplus")]
         create = [_write(rule.acl, AclBinding) for rule in changes if rule.state == "missing"]
         remove = [_write(rule.acl, AclBindingFilter) for rule in changes if rule.state == "surplus"]
-        # What is missing comes first: whoever gets another name is never without rights.
+        # Missing rules come first: a renamed principal is never without rights.
         for future in (self._admin.create_acls(create, request_timeout=ANSWER_S) if create else {}).values():
             _answer(future, "create the ACLs")
         for future in (self._admin.delete_acls(remove, request_timeout=ANSWER_S) if remove else {}).values():

@@ -125,7 +125,7 @@ def member(settings: KafkaSettings, membership: Membership, **more: Any) -> Cons
             # All members subscribe to one topic, the same, so any assignor would do; range keeps blocks together.
             "partition.assignment.strategy": "range",
             "session.timeout.ms": settings.session_timeout_ms,
-            # A member hears of a rebalance by its heartbeat: that is how long partitions wait for a new owner.
+            # A member learns of a rebalance by its heartbeat: partitions wait this long for a new owner.
             "heartbeat.interval.ms": min(500, settings.session_timeout_ms // 5),
             **more,
         },
@@ -137,7 +137,7 @@ def producer(settings: KafkaSettings, client: str, **more: Any) -> Producer:
         "client.id": client,
         "enable.idempotence": True,
         "acks": "all",
-        # We always name the partition; this is for the day when somebody does not: the Java client's rule.
+        # We always name the partition; without one, the Java client's rule applies.
         "partitioner": "murmur2_random",
         "linger.ms": settings.linger_ms,
         # What is written while a request is under way goes out together with the next: no wait when little is under

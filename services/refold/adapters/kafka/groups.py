@@ -39,7 +39,7 @@ def group_states(settings: KafkaSettings, groups: Iterable[str]) -> dict[str, Gr
     try:
         return _asked(settings, names)
     except UnreachableError:
-        # The first question to a cluster makes its topic of offsets, and the client that asks never hears the answer.
+        # The first request to a cluster creates its topic of offsets, and its client never gets the answer.
         return _asked(settings, names)
 
 

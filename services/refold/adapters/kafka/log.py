@@ -127,7 +127,7 @@ class KafkaEventLog:
             self._intake.drop(number)
             self._assignments.pop(number, None)
             taken.rebalances.append(Revoked(number))
-        if gone:  # what was read of them in this take would come behind their next assignment
+        if gone:  # their news of this take would follow their next assignment
             taken.reached = [each for each in taken.reached if each.partition not in gone]
             taken.shrunk = [each for each in taken.shrunk if each.partition not in gone]
         self._coming = [number for number in self._coming if number not in gone | came] + sorted(came)
@@ -206,7 +206,7 @@ class KafkaEventLog:
         for record in records:
             self._produce(record, answers.append)
         while len(answers) < len(records):
-            # A flush sends at once whatever lingers. In slices, because what was published before may take longer.
+            # A flush sends lingering records at once. In slices, because earlier records may take longer.
             clients.flush(self._producer, 0.05)
             self._trouble.check()
         self._trouble.check()
@@ -246,7 +246,7 @@ class KafkaEventLog:
                 self._trouble.check()
             except KafkaException as error:
                 code = of(error).code()
-                if code in UNKNOWN_TOPIC:  # whoever sends it again does so until `take` knows better
+                if code in UNKNOWN_TOPIC:  # senders retry until `take` knows better
                     self._trouble.unknown.setdefault(self._names[topic], time.monotonic())
                 elif code not in REFUSED:
                     raise translate(error, f"write to {self._names[topic]}") from None

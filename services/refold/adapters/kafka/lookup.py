@@ -30,7 +30,7 @@ class KafkaLookup:
         """The record at an offset, or None if it is gone. **Raises** UnreachableError without an answer, UsageError
         without the right to read there."""
         if self._consumer is None:
-            # A fetch for what comes after the record would lie at the broker, and the next look behind it: 100 ms each.
+            # A fetch beyond the record would wait at the broker, and the next look behind it: 100 ms each.
             own: dict[str, str | int] = {"auto.offset.reset": "error", "fetch.wait.max.ms": 0}
             own["client.id"] = f"{self._membership.member}-lookup"
             self._consumer = clients.consumer(self._settings, self._membership.group, **own)

@@ -70,7 +70,7 @@ class GroupMembership:
         gone, self._lost = self._lost, set()
         came: set[int] = set()
         if self._given is not None:
-            # A member that was thrown out and is back begins again, with what it had before too.
+            # A member that returns after its expulsion begins again, with earlier partitions too.
             gone, came = gone | (self.owned - self._given), self._given - self.owned
             self.owned, self._given = self._given, None
         again, self._reassigned = self._reassigned & self.owned, set()
@@ -174,7 +174,7 @@ class GroupMembership:
                 self._consumer.poll(0.005)
             self._consumer.poll(_SENT_S)
 
-    # What the group says, inside a poll
+    # Callbacks of the group, inside a poll
 
     def _on_error(self, client: int, error: KafkaError) -> None:
         if client == self._client and not self._fenced(error):

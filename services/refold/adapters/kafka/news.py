@@ -21,7 +21,7 @@ _AHEAD = {
     # When brokers answer: an answer for each record would cost them more than the record did.
     "fetch.min.bytes": 65_536,
     "fetch.wait.max.ms": 50,
-    # Never a silent reset: whoever has a position has to see that it is not there any more.
+    # Never a silent reset: the owner of a position has to see that it is gone.
     "auto.offset.reset": "error",
 }
 """For readers of whole topics, which tolerate a short delay."""

@@ -85,7 +85,7 @@ class KafkaPublisher:
             self._producer.produce(
                 name, value=value, key=key, partition=partition, headers=list(headers), on_delivery=answered
             )
-            # No flush: it waits for what other threads send, too, and one of them may be told what we wait for.
+            # No flush: it waits for records of other threads, too, and another thread may poll our report.
             while not answers and time.monotonic() < deadline:
                 self._producer.poll(_LOOK_S)
         except KafkaException as error:

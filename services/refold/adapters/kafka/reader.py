@@ -1,4 +1,4 @@
-"""Reads topics without a group: to the end captured at the start, including compacted topics."""
+"""Reads topics without a group: to the end captured at the start, even if compaction removed records before it."""
 
 from __future__ import annotations
 

@@ -274,7 +274,7 @@ class Topics:
             answer, what = answers[resources[topic.name]], f"read the settings of {topic.name}"
             there = _result(answer, what, unless=KafkaError.UNKNOWN_TOPIC_OR_PART)
             if there is None:
-                # Just created: this broker does not know yet what the one knew that listed the topics.
+                # Just created: this broker does not know the topic yet, unlike the one that listed it.
                 found.append(TopicDifference(topic.name, "topic", "present", "missing"))
                 continue
             for setting, expected in topic.config.items():

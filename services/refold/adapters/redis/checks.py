@@ -36,7 +36,7 @@ def open_to_all(url: str, *, timeout: timedelta) -> bool:
     """True if a server admits clients without a password, as any user or as the URL's. **Raises** UnreachableError."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
-    if "ssl_certfile" in options:  # a certificate says who it is
+    if "ssl_certfile" in options:  # the certificate is the login
         return False
     login, _, place = parts.netloc.rpartition("@")
     user = options.pop("username", login.partition(":")[0])

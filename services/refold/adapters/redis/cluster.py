@@ -69,7 +69,7 @@ class ClusterLink:
         try:
             yield
         except (RedisError, RedisClusterException, OSError) as error:
-            # A master is gone, or nobody has a slot for the moment: before the next batch the nodes are asked again.
+            # A master is gone, or a slot has no node at the moment: slots are read again before the next batch.
             self._moved = True
             raise unreachable(self.url, error) from error
 
@@ -83,7 +83,7 @@ class ClusterLink:
             by_node.setdefault(node.name, (node, []))[1].append(place)
         for node, places in by_node.values():
             for place, reply in zip(places, self._pipe(node, [commands[i] for i in places]), strict=True):
-                # It was not carried out there; the client asks whoever has the slot now, and learns where that is.
+                # It was not executed there; the client asks the slot's current node, and learns its address.
                 replies[place] = self._follow(commands[place]) if isinstance(reply, _ELSEWHERE) else reply
         down = next((reply for reply in replies if isinstance(reply, ClusterDownError)), None)
         if down is not None:
@@ -113,7 +113,7 @@ class ClusterLink:
                 self._url(first),
                 startup_nodes=[_node(host) for host in others],
                 protocol=2,
-                # Nothing is retried here: operations are repeatable, and whoever asks sends the batch again.
+                # Nothing is retried here: operations are repeatable, and the caller sends the batch again.
                 retry=Retry(NoBackoff(), 0),
                 require_full_coverage=False,
                 socket_timeout=self._seconds,

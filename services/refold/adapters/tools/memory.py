@@ -63,7 +63,7 @@ class MemoryRun:
         self._left: set[asyncio.Future[ToolEnded]] = set()
         self._ends: asyncio.Queue[tuple[int, Settled]] = asyncio.Queue()
         self._free = asyncio.Semaphore(AT_ONCE)
-        # Threads of its own: a turn or a tool that hangs is nobody else's affair.
+        # Separate threads: a turn or a tool that hangs blocks no other.
         self._turns, self._threads = ThreadPoolExecutor(1, "agent"), ThreadPoolExecutor(AT_ONCE, "agent-tool")
 
     async def run(self) -> Any:
@@ -93,7 +93,7 @@ class MemoryRun:
     def _open(self) -> None:
         request = self._order.request
         given = canonical.dumps(canonical.parse(request.args)["input"])
-        # Its key is the same in each try, and for nobody to guess from outside.
+        # Its key is the same in each attempt, and cannot be guessed from outside.
         context = self._app.context(request.run_id, seed=request.key, moment=self._moment)
         self._execution = Execution(self._agent.begin(given, context), self._moment, request.key, context=context)
 

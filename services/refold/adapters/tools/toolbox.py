@@ -147,7 +147,7 @@ class Toolbox:
         try:
             ended = await self._ended(order, tool, body, told, self._threads)
         finally:
-            self._running.pop(order.number, None)  # from here on nobody stops it: what it did has happened
+            self._running.pop(order.number, None)  # it cannot be stopped any more: its effect has happened
             if self._blobs is not None and is_large(ended.result):
                 self._threads.submit(self._put_away, self._blobs, order, ended)
             else:
@@ -223,7 +223,7 @@ class Toolbox:
         if heartbeat is not None:
             heartbeat.cancel(order.reason)
         if task is not None:
-            # Later, for it may not have begun: a task that is cancelled before that runs nothing, and tells nobody.
+            # Later, for it may not have begun: a task cancelled before that runs nothing, and reports nothing.
             self._loop.call_soon(task.cancel)
 
 
@@ -240,7 +240,7 @@ def _outcome(body: Callable[[], object]) -> tuple[object, BaseException | None]:
     """Call a sync tool. Its error is returned as a value: a future that gets StopIteration would never finish."""
     try:
         return body(), None
-    except BaseException as error:  # noqa: BLE001 - whoever waits for the thread judges it
+    except BaseException as error:  # noqa: BLE001 - the caller judges it
         return None, error
 
 
@@ -262,7 +262,7 @@ class ErrorText:
         text = text_of(error, 10 * _MESSAGE)
         try:
             return self._redacted(text)[:_MESSAGE] or type(error).__name__
-        except Exception as failed:  # noqa: BLE001 - the user's code; better nothing than what it should have hidden
+        except Exception as failed:  # noqa: BLE001 - the user's code; better nothing than an unredacted text
             return f"{type(error).__name__} (not told: redacting it raised {type(failed).__name__})"
 
     def value(self, value: object) -> str:

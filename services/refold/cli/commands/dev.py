@@ -164,7 +164,7 @@ def _tell_exit(gone: Exit) -> None:
     how = f"was ended by {signal.Signals(-gone.code).name}" if gone.code < 0 else f"ended with {gone.code}"
     pause = gone.pause.total_seconds()
     again = f"again in {pause:g} s" if pause else "again"
-    with suppress(OSError):  # nobody reads, or there is no space left: no reason to stop
+    with suppress(OSError):  # no reader, or no space left: no reason to stop
         output.say(f"[yellow]{gone.name} {gone.pid} {how}; starting it {again}[/]")
 
 

@@ -214,7 +214,7 @@ def _reports(app: str, chosen: Chosen) -> Iterator[ForkReport]:
     """Reports on all selected runs, earlier ones first. **Raises** NotFoundError if there are none."""
     budget, setup, changes = chosen.spendable, chosen.setup(app), chosen.changes
     families = [family for family in chosen.families() if chosen.takes(family[0].state)]
-    names = {family[0].state.run_id for family in families}  # who is forked with its parent is not forked again
+    names = {family[0].state.run_id for family in families}  # a run forked with its parent is not forked again
     families = [family for family in families if names.isdisjoint(parents_of(family[0].state.run_id))]
     if not families:
         raise NotFoundError("there is no such run, so nothing was forked", hint="leave --runs, --agent, --since out")

@@ -127,7 +127,7 @@ def _settle(shared: Gateway, call: str, settled: Settlement) -> None:
 def _refused(shared: Gateway, approval: str, fields: Mapping[str, str], error: RefoldError) -> HTMLResponse:
     """The page that shows the question of the form beside the current one."""
     was = now = None
-    with suppress(RefoldError):  # the id was made up, or the view is behind: the reason says enough
+    with suppress(RefoldError):  # the id was made up, or the view is behind: the error suffices
         was = _shown(shared, approval)
         now = _shown(shared, was.waits) if was.waits and not was.open else None
     values = {"error": error, "was": was, "now": now, "fields": fields, "sent": "void" in error.fields}

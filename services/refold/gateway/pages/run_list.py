@@ -153,7 +153,7 @@ def _inputs(view: ViewReader, runs: Sequence[str]) -> Iterator[tuple[str, str]]:
         if left < 0 or (row := view.rows(ENTRIES, [(run, 1)]).get((run, 1))) is None:
             continue
         left -= len(row[ENTRIES.places["value"]])  # type: ignore[arg-type]
-        with suppress(FoldError):  # an entry that lies is told by the page of its run
+        with suppress(FoldError):  # an invalid entry is reported on the page of its run
             first = entry_of(row)[1].events[0]
             yield run, first.input if isinstance(first, RunRequested) else ""
 

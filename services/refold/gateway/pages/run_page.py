@@ -162,7 +162,7 @@ def run_pages(site: APIRouter) -> None:
 
         def perform() -> None:
             found = shared.writing.get(run_id(run))
-            if word == "retry" and not found.state.over:  # only the log shows what stalls it
+            if word == "retry" and not found.state.over:  # only the log has the reason of a stall
                 shared.writing.perform_by_log(run, build, DEFAULT_WAIT_S)
             else:
                 shared.writing.perform(build(found), DEFAULT_WAIT_S)

@@ -145,7 +145,7 @@ def input_routes(site: APIRouter) -> None:
             return row
 
         found = shared.writing.get(name)
-        if not found.state.over:  # only the log shows what stalls it
+        if not found.state.over:  # only the log has the reason of a stall
             return _said_by_log(shared, response, name, build, wait)
         return said_of(perform(shared, response, build(found), wait))
 
@@ -183,7 +183,7 @@ def run_request(shared: Gateway, body: RunBody, key: str = "") -> RunRequest:
         deadline_ms=body.deadline_ms,
     )
     settings, login = shared.platform.settings, shared.login
-    # Whoever chooses a label would choose whose limits count: the key vouches for what the login knows alone.
+    # Labels choose limits: the key signs only labels that the login proves, so clients cannot choose others.
     known = [name for name, value in body.labels.items() if login and login.has_label(name, value)]
     return operations.prepared(request, settings, lambda: blob_store(settings), shared.request_key, known)
 

@@ -87,7 +87,7 @@ def gateway(
         access_log=False,
         timeout_graceful_shutdown=STREAMS_END_S,
         server_header=False,
-        proxy_headers=False,  # who connects is who connects, and not what a header says
+        proxy_headers=False,  # the peer is the connected address, not a header's
         backlog=2_048,
         http=TimedProtocol,
     )
