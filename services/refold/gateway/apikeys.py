@@ -88,7 +88,7 @@ class ApiKeys:
         return key if key is not None and hmac.compare_digest(key.digest, _digest(text)) else None
 
     def change(self, change: Callable[[dict[str, ApiKey]], None]) -> None:
-        """Change the file in one step, safe with concurrent changes. **Raises** as `load`, and UsageError without a
+        """Change the file in one step, safe with concurrent changes. **Raises** as `load`; UsageError without a
         path."""
         if self._path is None:
             raise UsageError("there is no file of API keys", hint="add --file, or set REFOLD_GATEWAY__API_KEYS")

@@ -97,8 +97,7 @@ def build_api(gateway: Gateway) -> Api:
 
 
 def routed(lifespan: Lifespan | None = None, hosts: Iterable[str] = ()) -> Api:
-    """Application with all routes, reachable by `hosts` besides this machine. Without `lifespan` it can only be
-    described."""
+    """Application with all routes, also reachable by `hosts`. Without `lifespan` it can only be described."""
     app = Api(
         title="Refold",
         version="0.1.0",

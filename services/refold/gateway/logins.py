@@ -1,5 +1,4 @@
-"""Logins: the author of each request, by an API key, a token, a cookie or a proxy's header; or this machine's one
-user."""
+"""Logins: the author of a request, by API key, token, cookie or a proxy's header; or this machine's one user."""
 
 from __future__ import annotations
 

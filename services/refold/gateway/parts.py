@@ -28,8 +28,7 @@ PARTS_AGAIN_S = 1.0
 
 
 class LiveParts:
-    """See the module. `wanted` is True if a run has listeners, for the empty name if any run has; `give` takes
-    parts."""
+    """See the module. `wanted`: true if a run, or for the empty name any, has listeners; `give` takes parts."""
 
     def __init__(
         self,

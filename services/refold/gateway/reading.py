@@ -333,8 +333,7 @@ class ReadSide:
         return head
 
     def check_seq(self, run: RunId, seq: int) -> bool:
-        """Return False if no event of a run can follow this one. **Raises** NotYetError if it is missing, and as
-        `run`."""
+        """Return False if this is the last possible event. **Raises** NotYetError if it is missing, and as `run`."""
         with _in_use():
             head = self.check(self.store(), run)
         last = int(head[HEADS.places["seq"]])
@@ -362,8 +361,7 @@ async def patiently(look: Callable[[], _T]) -> _T:
 
 
 def _of_models(rows: Sequence[ViewRow]) -> Iterator[ViewRow]:
-    """Rows of `daily`. A call names its model when it completes; before, it counts for its tool's model, if that is
-    unique."""
+    """Rows of `daily`. A call names its model when it completes; before, it counts for its tool's only model."""
     models = defaultdict[ViewRow, set[Scalar]](set)
     for row in rows:
         models[row[:3]] |= {row[3]} - {""}

@@ -63,8 +63,7 @@ class Answered:
 
 
 ENOUGH_DIGITS = 16
-"""Digits of a question's digest that are safe against a forged collision during a decision; with four, one is found at
-once."""
+"""Digits of a digest that are safe against a forged collision during a decision; four are not."""
 
 
 class Approvals:

@@ -62,8 +62,7 @@ def _shown(text: str) -> str:
 
 
 class By(NamedTuple):
-    """Actor and reason of an operation. `as_operator`: even if the actor requested the run. `sign` signs a user's
-    signal."""
+    """Actor and reason. `as_operator`: even if the actor requested the run. `sign` signs a user's signal."""
 
     actor: str
     reason: str = ""
@@ -258,8 +257,7 @@ def _stalled(run: Run) -> Hold:
 
 
 class Changes(NamedTuple):
-    """Changes of a retry. `edit` is the JSON text of all arguments of the first repeated step. `deadline_ms`: -1
-    removes it."""
+    """Changes of a retry. `edit`: JSON of all arguments of the first repeated step. `deadline_ms`: -1 removes it."""
 
     from_step: int = 0
     edit: str = ""

@@ -266,8 +266,7 @@ def run_named(record: Record) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Filter of runs: a session, all of these labels, an agent, a failure code, failed since; empty fields match
-    any."""
+    """Filter of runs: session, all of these labels, agent, failure code, time of failure; empty fields match any."""
 
     session: str = ""
     labels: tuple[tuple[str, str], ...] = ()
@@ -302,8 +301,7 @@ _ABLE: dict[str, Callable[[RunState], bool]] = {
 
 
 def selected(runs: Iterable[Run], which: Selector, kind: str) -> list[Run]:
-    """Selected runs that allow an operation of this kind. A cancel or pause reaches the runs below, so these are
-    omitted."""
+    """Selected runs that allow this operation, without those below others that a cancel or pause reaches."""
     meant = [run for run in runs if which.takes(run) and not (kind in ("cancel", PAUSE) and run.state.over)]
     if kind in ("cancel", PAUSE):
         names = {run.state.run_id for run in meant}

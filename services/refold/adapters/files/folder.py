@@ -169,8 +169,7 @@ class Folder:
         return Written(path=path, digest=content_digest(data))
 
     def written(self, path: str, content: str, expect: str) -> Written | None:
-        """Return the written file, or None if the write did not happen. **Raises** RuntimeError if the outcome is
-        unknown."""
+        """Return the written file; None if it did not happen. **Raises** RuntimeError if that is unknown."""
         data = self._checked(content)
         now = self._digest(path)
         if now == content_digest(data):

@@ -151,8 +151,7 @@ def _group_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, ResourceKin
 
 
 def compare(wanted: Iterable[Acl], there: Iterable[Acl], prefix: str) -> list[AclRule]:
-    """Wanted rules, there or missing, and unwanted rules about our resources. Rules about other resources are
-    ignored."""
+    """Wanted rules, there or missing, and unwanted ones about our resources; others are ignored."""
     ours, found = set(wanted), set(there)
     rules = [AclRule(acl, "there" if acl in found else "missing") for acl in ours]
     places = {(acl.kind, acl.name, acl.pattern) for acl in ours}
@@ -186,8 +185,7 @@ class Acls:
         self.wanted = wanted_acls(settings.prefix, principals() if who is None else who)
 
     def rules(self) -> list[AclRule]:
-        """Rules that are wanted or present. **Raises** UsageError if the broker has no authorizer or refuses to list
-        them."""
+        """Rules that are wanted or present. **Raises** UsageError without an authorizer, or a right to list them."""
         found = _answer(self._admin.describe_acls(_ANY, request_timeout=ANSWER_S), "read the ACLs")
         if not found:
             self._knock()

@@ -25,8 +25,7 @@ _STALL_S = 30.0
 
 
 class KafkaLogReader:
-    """See `LogReader`. librdkafka looks up the coordinator of `group`, and a service may only do so for its own
-    group."""
+    """See `LogReader`. librdkafka looks up the coordinator of `group`: a service may only do so for its own."""
 
     def __init__(self, settings: KafkaSettings, group: str = "reader") -> None:
         self._settings, self._group = settings, group

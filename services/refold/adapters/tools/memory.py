@@ -98,8 +98,7 @@ class MemoryRun:
         self._execution = Execution(self._agent.begin(given, context), self._moment, request.key, context=context)
 
     async def _turn(self, work: Callable[[], _R]) -> _R:
-        """Run code in its thread, under the guard. A cancelled turn still waits for its thread, which cannot be
-        stopped."""
+        """Run code in its thread, under the guard. A cancelled turn still waits for it: threads cannot be stopped."""
         self._moment.now_ms = max(self._moment.now_ms, time.time_ns() // 1_000_000)
         turn = asyncio.get_running_loop().run_in_executor(self._turns, _watched, work)
         cancelled = False

@@ -128,8 +128,7 @@ class Toolbox:
         return tool, start(request.args, idempotency_key=request.key, heartbeat=heartbeat, secrets=secrets)
 
     def _earlier(self, request: ToolRequest) -> dict[int, tuple[str, str]]:
-        """Earlier calls that a call builds on, with large results read. **Raises** BlobError, NotDone if
-        unavailable."""
+        """Earlier calls that a call builds on, with large results. **Raises** BlobError, NotDone."""
         return {each.step: (each.args, self._whole(request.run_id, each.result)) for each in request.earlier}
 
     def _whole(self, run: RunId, result: str) -> str:

@@ -76,8 +76,7 @@ class Voter(Shell):
         return approvals.cast(vote, key, self.platform.publisher, self.timeout)
 
     def _seen(self, approvals: Approvals, name: str, approval: str, action: str, *, about: str = "") -> str:
-        """Digest of the question. A name without it has the question shown first, for confirmation. **Raises**
-        UsageError."""
+        """Digest of the question, shown first if the name lacks it. **Raises** UsageError if it cannot ask."""
         if action == "revoke-grant":
             return approvals.granted(approval).question
         found = approvals.get(approval)

@@ -308,8 +308,7 @@ def _unbound(known: Iterable[PublicKey], now: int) -> Iterator[str]:
 
 
 def _anybody(policy: Policy | None) -> Iterator[str]:
-    """Findings on calls that a policy leaves to any vote key, to the requester, or to an operator; a deny asks no
-    one."""
+    """Decisions that a policy leaves to any vote key, to the requester, or to an operator."""
     if policy is None:
         return
     if policy.doubt is None:

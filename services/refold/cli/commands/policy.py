@@ -92,8 +92,7 @@ def publish_policy(
 
 
 def _check_roles(policy: Policy, people: list[CatalogEntry], before: Catalog) -> None:
-    """**Raises** UsageError for a role without people, by the roles to publish or else the catalog's, and by its
-    keys."""
+    """**Raises** UsageError for a role without people, by the published roles or the catalog's, and by keys."""
     known = Roles.parse(canonical.parse(people[0].content)) if people else before.roles
     if unknown := policies.unknown_roles(policy, known, before.keys.values()):
         hint = "name them in --roles FILE, or let a key tell them: `refold keys new NAME --use vote --role ROLE`"

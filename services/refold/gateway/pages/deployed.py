@@ -199,8 +199,7 @@ def _halts(shared: Gateway) -> Grid:
 
 
 def _workers(shared: Gateway) -> list[Grid]:
-    """Groups, red where a worker must be started, and each worker; while Kafka is away, the reason for an empty
-    table."""
+    """Groups, red where a worker must be started, and workers; while Kafka is away, the reason for an empty table."""
     try:
         found = workers_of(shared)
     except RefoldError as error:

@@ -49,8 +49,7 @@ class LargeValue(NamedTuple):
 
 
 class EventPanel(NamedTuple):
-    """An event with all details. `saw` are the messages of a model, in `lines`, if the event is about a model's
-    call."""
+    """An event with all details. `saw` are the messages of a model, in `lines`, if it is about a model's call."""
 
     event: RunEvent
     changes: list[tuple[str, str, str]]

@@ -54,8 +54,8 @@ class RuleSeen(NamedTuple):
 class PageQuestion:
     """A question with its step and outcome. `waits` is the open question about its call, if any, `run` the current run,
     `then` the run when people were asked. `known` is the question in the topics; None while they are not read, see
-    `informed`. `warning` is a reason not to vote. `alone`: the page has all of this question only. `child`: the page is
-    of a run that waits for this run."""
+    `informed`. `warning` is a reason not to vote. `alone`: the page is of this question, and has all of it. `child`:
+    the page is of a run that waits for this run."""
 
     request: ApprovalRequest
     step: RunStep

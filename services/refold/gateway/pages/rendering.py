@@ -128,8 +128,7 @@ _TEMPLATES = _environment()
 def view_page(
     template: str, shared: Gateway, request: Request, made: Callable[[ViewReader], Mapping[str, Any]]
 ) -> Response:
-    """Page from the view, or 304 if the browser's `ETag` is still valid. It changes each minute, since pages show
-    ages."""
+    """Page from the view, or 304 for a valid `ETag`. It changes each minute, since pages show ages."""
     login, minute = shared.login, int(time.time() / 60)
     with shared.view("") as view:
         by = (login.cookie, login.actor, login.roles) if login else ()
