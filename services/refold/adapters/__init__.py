@@ -1,1 +1,1 @@
-"""The worlds that the ports open to: Kafka, Redis, and a ledger in memory as a full peer of that."""
+"""Implementations of the ports: Kafka, Redis, SQL databases, blob stores, files, and a ledger in memory."""

@@ -1,9 +1,6 @@
-"""The command line: `main` lists all commands, `commands` has a module for each group, `views` what they print.
+"""The command line: `main` lists all commands, `commands` has a module per group, `views` prints results.
 
-How a function becomes a command is in `groups`, the options that commands share are in `options`; `platform` has what
-they do alike: reach a platform, read a value, tell what was found, and fail.
-
-Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unreachable, 6 timed out; `errors` has the table. Every
-read takes `--json`. A module of `commands` is loaded when one of its commands is called, so that `refold --help` is
-quick and a service loads no other one.
-"""
+`groups` turns functions into commands, `options` has the shared options; `platform` has the shared actions: connect to
+a platform, read a value, print a result, and fail. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5
+unreachable, 6 timed out; `errors` has the table. Every read takes `--json`. A module of `commands` is loaded on the
+first call of one of its commands, so that `refold --help` is quick and a service loads only its own."""

@@ -1,4 +1,4 @@
-"""An app of the user's, loaded by name: when it cannot be, the cause comes first."""
+"""Loads a user's app by name; if it cannot be imported, the cause comes first."""
 
 from __future__ import annotations
 

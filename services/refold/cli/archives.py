@@ -1,4 +1,4 @@
-"""An archive as commands name it, and a run of it as other commands read it."""
+"""Archives as named by commands, and their runs as read by other commands."""
 
 from __future__ import annotations
 

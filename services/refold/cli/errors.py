@@ -1,4 +1,4 @@
-"""Errors as exit codes and as words for people: what failed, why that may be, what to run next."""
+"""Errors as exit codes and as texts for people: the failure, a possible cause, the next command."""
 
 from __future__ import annotations
 

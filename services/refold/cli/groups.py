@@ -1,10 +1,9 @@
-"""Commands as groups list them, imported when they are called: `refold --help` imports none.
+"""Groups of commands, which are imported when they are called: `refold --help` imports none.
 
 The catalogue in `commands` names each command once, in its group, with its summary. A command is a plain function: its
-positional parameters are arguments, the others are options. `Annotated` has their help, behind what is written for them
-where that is not their name: `step: Annotated[int, "--from STEP", "Repeat this step and all later ones."]`. A parameter
-that is a dataclass of options is spread into them, so that shared options are written once.
-"""
+positional parameters are arguments, the others are options. `Annotated` has their help, after their names if those
+differ from the parameter's: `step: Annotated[int, "--from STEP", "Repeat this step and all later ones."]`. A parameter
+that is a dataclass of options is spread into them, so that shared options are written once."""
 
 from __future__ import annotations
 
@@ -92,7 +91,7 @@ class _Plain:
 
 
 def _shown(parameter: Any) -> dict[str, Any]:
-    """What help shows of a parameter. Its range is checked by its type, and 0 is how a default is left unset."""
+    """Attributes of a parameter for its help. Its type checks the range, and 0 means unset, so neither is shown."""
     shown: dict[str, Any] = {"min": None, "max": None}
     if parameter.default in (0, "0"):
         shown["show_default"] = False
@@ -157,7 +156,7 @@ class Later(TyperCommand):
 
 
 def _spread(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the fields of its dataclass as options. A class's own come before those it inherits."""
+    """The command with the fields of its dataclasses as options, those of a class before inherited ones."""
     parameters = inspect.signature(command, eval_str=True).parameters
     bundles: dict[str, Any] = {
         name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)
@@ -187,7 +186,7 @@ def _options(bundle: Any) -> Iterator[inspect.Parameter]:
 
 
 def _declared(parameter: inspect.Parameter) -> inspect.Parameter:
-    """A parameter as Typer takes it, which gets its own words otherwise."""
+    """The parameter as declared for Typer, if it has help in `Annotated`."""
     kind, *meta = get_args(parameter.annotation) or (parameter.annotation,)
     words = [each for each in meta if isinstance(each, str)]
     if not words:

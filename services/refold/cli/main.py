@@ -48,7 +48,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 atexit.register(gc.freeze)  # Python's last look for cycles is a fifth of a command, and finds none that matter
-completion_init()  # what a script of `refold completion` asks is answered by this program
+completion_init()  # this program answers scripts of `refold completion`
 
 
 def _print_version(asked: bool) -> None:

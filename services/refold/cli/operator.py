@@ -1,4 +1,4 @@
-"""Options and answers of commands that say something of runs, as a user or an operator."""
+"""Options and outputs of commands on runs, for users and operators."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Output of commands: JSON for programs, tables and lines for people.
-
-Names, arguments and messages come from models and from the network. What a terminal would not show as it is (changes
-of direction, invisible and control characters, ends of lines) is spelt out for people. JSON has it as it is for
-programs, and as JSON's own escapes on a terminal.
-"""
+"""Output of commands: JSON for programs, tables and lines for people. Names, arguments and messages come from models
+and from the network: for people, changes of direction, invisible and control characters and ends of lines are spelt
+out. JSON is unchanged for programs, and has its own escapes on a terminal."""
 
 from __future__ import annotations
 

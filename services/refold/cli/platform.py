@@ -1,4 +1,4 @@
-"""Shared parts of many commands: where the platform is, and how to print results."""
+"""Shared parts of many commands: the connection to a platform, and printing of results."""
 
 from __future__ import annotations
 

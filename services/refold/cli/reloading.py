@@ -62,7 +62,7 @@ class CodeWatch:
         write_atomic(self._data / CODE_JSON, json.dumps(files))
 
     def _times(self) -> dict[str, int]:
-        """When the Python files beside these were written: the next import may read one that none has read so far."""
+        """Modification times of Python files beside the loaded ones: the next import may read a new one."""
         beside = (path for folder in {Path(file).parent for file in self._files} for path in folder.glob("*.py"))
         return {str(path): path.stat().st_mtime_ns for path in beside if path.exists()}
 

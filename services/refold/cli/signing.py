@@ -1,4 +1,4 @@
-"""Shared parts of the commands of the authority: they sign what they publish, with the root key."""
+"""Shared parts of the commands that sign and publish with the root key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API keys: a file with their digests. The command line changes it, gateways read it again when it has changed."""
+"""API keys: a file with their digests. The command line changes it, and gateways reload a changed file."""
 
 from __future__ import annotations
 
@@ -28,10 +28,8 @@ _KEY = re.compile(r"rfk_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 
 
 class ApiKey(BaseModel):
-    """A key as the file has it: by its prefix, which is no secret, and the digest of the whole.
-
-    **Units**: `expires_ms` and `made_ms` since 1970 in UTC; 0: it never expires.
-    """
+    """A stored key: its prefix, which is public, and the digest of the whole. **Units**: `expires_ms` and `made_ms`
+    since 1970 in UTC; 0: it never expires."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -49,7 +47,7 @@ _State = tuple[int, int, int]
 
 
 def new_api_key(actor: str, roles: tuple[str, ...], expires_ms: int) -> tuple[str, ApiKey]:
-    """Return a fresh key, which is shown once, and what the file keeps of it. 256 bits need no slow digest."""
+    """Return a fresh key, which is shown once, and its entry in the file. 256 bits need no slow digest."""
     prefix = secrets.token_hex(6)
     text = f"{KEY_PREFIX}{prefix}_{secrets.token_urlsafe(32)}"
     made_ms = clock_ms()
@@ -90,7 +88,8 @@ class ApiKeys:
         return key if key is not None and hmac.compare_digest(key.digest, _digest(text)) else None
 
     def change(self, change: Callable[[dict[str, ApiKey]], None]) -> None:
-        """Change the file in one step, beside others who do. **Raises** as `load`, and UsageError without a path."""
+        """Change the file in one step, safe with concurrent changes. **Raises** as `load`; UsageError without a
+        path."""
         if self._path is None:
             raise UsageError("there is no file of API keys", hint="add --file, or set REFOLD_GATEWAY__API_KEYS")
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The application: its routes, its errors, what stands before them, and its description."""
+"""The application: its routes, errors, middleware and description."""
 
 from __future__ import annotations
 
@@ -97,10 +97,7 @@ def build_api(gateway: Gateway) -> Api:
 
 
 def routed(lifespan: Lifespan | None = None, hosts: Iterable[str] = ()) -> Api:
-    """Return the application with all routes, at some hosts besides this machine.
-
-    Without a `lifespan` it can be described, not called.
-    """
+    """Application with all routes, also reachable by `hosts`. Without `lifespan` it can only be described."""
     app = Api(
         title="Refold",
         version="0.1.0",

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what the framework derives from the routes, with all problems and with examples."""
+"""The OpenAPI document: the framework's, derived from the routes, with all problems and examples."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _EXAMPLES = {
 
 
 def title_of(status: int) -> str:
-    """Return the name of a status. That of the standard library depends on the version of Python."""
+    """Return the name of a status. The standard library's names depend on the version of Python."""
     return _PROBLEMS[status][0] if status in _PROBLEMS else HTTPStatus(status).phrase
 
 

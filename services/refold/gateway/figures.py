@@ -18,9 +18,9 @@ from refold.runtime.outages import OUTAGES
 WINDOW_MS = 900_000
 """Age of the oldest minute that counts."""
 WATCHED_S = 30.0
-"""Time after which the topic is read no more, if nobody asks."""
+"""Time without requests after which the topic is no longer read."""
 FIRST_S = 0.5
-"""Time for which the first who asks waits."""
+"""Time for which the first request waits."""
 _SUMS = [field.name for field in fields(RunInsight) if isinstance(field.default, int)]
 
 
@@ -66,7 +66,7 @@ class LiveFigures:
                         self._there.set()
                     if time.monotonic() - self._asked > WATCHED_S:
                         return
-        except RefoldError as error:  # the next who asks tries again
+        except RefoldError as error:  # the next request tries again
             OUTAGES.failed("gateway.figures_unread", reason=error.message)
             self._there.set()
 

@@ -1,4 +1,4 @@
-"""Checks before every request: whose it may be, how large it is, and what every answer says to browsers."""
+"""Checks before every request: origin, size and time; and the headers of every answer for browsers."""
 
 from __future__ import annotations
 
@@ -50,17 +50,15 @@ HEADERS = [
 
 
 def is_page(path: str) -> bool:
-    """True for what people see in a browser, where forms are sent and errors are pages."""
+    """True for paths of pages, where forms are sent and errors are pages."""
     return _PAGES.fullmatch(path) is not None
 
 
 class SiteGuard:
-    """Refuses requests of other sites, and those that are too large or too slow. Pure ASGI: streams are not held up.
-
-    Browsers name the host that a page has asked for: a name that an attacker has pointed at this machine is refused.
-    They name the origin of a page, too: a page of another site writes nothing, and learns nothing by loading what it
-    cannot read, such as how long a search takes. A link from another site may be followed.
-    """
+    """Refuses requests of other sites, and those that are too large or too slow. Pure ASGI, so that streams are not
+    delayed. A `Host` that is not ours is refused: an attacker may point a name at this machine. The origin is checked,
+    too: a page of another site cannot write, nor learn from loading unreadable answers (as how long a search takes). A
+    link from another site may be followed."""
 
     def __init__(self, app: Asgi, hosts: Iterable[str] = ()) -> None:
         self._app, self._hosts = app, frozenset(_PORT.sub("", host).lower() for host in hosts)
@@ -94,7 +92,7 @@ class SiteGuard:
 
 
 class _Headers:
-    """Headers by name: all values of each, since a client may send one twice."""
+    """Headers by name, with all values, since a client may repeat one."""
 
     def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
         self._values: dict[str, list[str]] = {}
@@ -109,7 +107,7 @@ class _Headers:
 
 
 class _Answer:
-    """The way to the client. `begun`: an answer is on its way, and no other can be given."""
+    """Wrapper of `send`. `begun`: an answer has begun, so no other can be sent."""
 
     def __init__(self, send: Send) -> None:
         self._send, self.begun = send, False
@@ -125,20 +123,20 @@ class _Answer:
 
 
 class _Body:
-    """A body as it arrives, up to a size and a time."""
+    """A request body, with limits of size and time."""
 
     def __init__(self, receive: Receive, answer: _Answer) -> None:
         self._receive, self._answer, self._size, self._whole = receive, answer, 0, False
         self._until = time.monotonic() + BODY_S
 
     async def __call__(self) -> AsgiMessage:
-        if self._whole:  # what comes now is the end of the connection, which streams wait for
+        if self._whole:  # the next message is the end of the connection; streams wait for it
             return await self._receive()
         try:
-            # Not 0: what has come is taken, however late it is asked for, as by a stream that was slow to begin.
+            # Not 0: received bytes are taken even if they are read late, as by a stream that begins slowly.
             message = await asyncio.wait_for(self._receive(), max(0.01, self._until - time.monotonic()))
         except TimeoutError:
-            if self._answer.begun:  # a stream, whose request has a body that nobody reads
+            if self._answer.begun:  # a stream, which ignores the body of its request
                 return {"type": "http.disconnect"}
             raise HTTPException(408, f"the body did not come within {BODY_S:g} s") from None
         if message["type"] == "http.request":

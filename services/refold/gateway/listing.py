@@ -1,4 +1,4 @@
-"""Lists out of the view beside those of runs: sessions, calls in doubt, versions that runs need."""
+"""Lists from the view other than runs: sessions, calls in doubt, versions that runs need."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def session_page(view: ViewReader, wanted: CursorFilter) -> SessionPage:
 
 
 def _is_newest(view: ViewReader, newest: Query, session: str, row: ViewRow, *, first: bool) -> bool:
-    """True if no page before has the session: the walk meets the newest run of each first."""
+    """True if no earlier page has the session: the walk meets the newest run of each first."""
     return first or view.query(replace(newest, where=(Where("session", "=", session),), limit=1)) == [row]
 
 
@@ -106,11 +106,8 @@ def version_rows(view: ViewReader, serving: Iterable[AgentServed]) -> list[Versi
 
 
 class Activity(NamedTuple):
-    """Sums since a day: of agents, of tools, and of both by day, codes of failures, and calls that repeat.
-
-    **JsonCodec**: keys are agent and tool; without a tool they are of the runs of an agent. `loops` are the most
-    frequent.
-    """
+    """Sums since a day: of agents, of tools, and of both by day, failure codes, and repeated calls. **Shape**: keys are
+    agent and tool; an empty tool means the runs of an agent. `loops` are the most frequent ones."""
 
     agents: list[DailyRow]
     tools: list[DailyRow]

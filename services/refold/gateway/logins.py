@@ -1,5 +1,4 @@
-"""Logins: who makes each request, by an API key, a token, a cookie or the word of a proxy; or the one user of this
-machine."""
+"""Logins: the author of a request, by API key, token, cookie or a proxy's header; or this machine's one user."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ _log = structlog.get_logger()
 
 COOKIE = "__Host-refold"
 ACTING = "refold-acting"
-"""Cookie of `refold dev`: the person whom its pages act as. It is a choice of the one user, and no login."""
+"""Cookie of `refold dev`: the person whom its pages act as. The one user chooses it; it proves nothing."""
 CSRF_HEADER, SECRET_HEADER = "refold-csrf", "refold-proxy-secret"
 SESSION_S = 12 * 3_600
 FAILED_S = 0.5
@@ -49,18 +48,15 @@ MOST_FAILING = 256
 """Failed logins that wait for their answer. A further one is answered at once, by 429."""
 LOGGED_A_MINUTE = 30
 RECHECK_S = 5.0
-"""Longest time that a stream goes on once its login holds no more and there is something to send."""
+"""Longest time that a stream with something to send continues after its login has ended."""
 MOST_ROLES = 100
 LONGEST_NAME = 200
 
 
 class Login(NamedTuple):
-    """Somebody who asks. `roles` are what they may use, and what goes into their votes.
-
-    `until` is in seconds since 1970. `key` is the prefix of the API key that it rests on. `local`: the one user of this
-    machine, who may do everything, and of whom no login has told roles. `cookie`: what a browser sends by itself; of
-    the one user, the person whom the pages act as.
-    """
+    """Author of a request. `roles` open routes and go into votes. `until` is in seconds since 1970. `key` is the prefix
+    of the API key. `local`: the one user of this machine, with every right and no roles of a login. `cookie`: of the
+    browser's session; for the one user, the person whom the pages act as."""
 
     actor: str
     roles: tuple[str, ...] = ()
@@ -77,19 +73,19 @@ class Login(NamedTuple):
         return self.local or value == self.actor or f"{name}={value}" in self.roles
 
     def most(self, rates: Mapping[str, int]) -> int:
-        """Requests a minute, by what names it best: its API key, the largest of its roles, or that it is a program."""
+        """Requests a minute: by API key, else by the best role, else by program or person."""
         program = not self.cookie and (self.local or self.key or self.until < math.inf)
         roles = [rates[role] for role in self.roles if role in rates]
         return rates.get(self.key) or max(roles, default=rates["program" if program else "person"])
 
     def check(self, role: str) -> None:
-        """**Raises** UnauthorisedError if it may not use what needs a role."""
+        """**Raises** UnauthorisedError without the role."""
         if not self.may(role):
             raise UnauthorisedError(f"this needs the role {role}", hint="GET /api/login shows what you have")
 
 
 class _WrongLoginError(Exception):
-    """A login that proves nothing; its message is the kind."""
+    """A login that proves nothing; its message is the kind of login."""
 
 
 class Logins:
@@ -113,10 +109,8 @@ class Logins:
             self._verifier = TokenVerifier(part.oidc)
 
     async def admit(self, request: Request, route: str) -> Login | None:
-        """Return who asks, if they may use a route; None for nobody, where that is enough.
-
-        **Raises** HTTPException 401 without saying why, UnauthorisedError for a role that is missing.
-        """
+        """Return the login if it may use a route; None without one, on public routes. **Raises** HTTPException 401
+        without a reason, UnauthorisedError for a missing role."""
         role = role_of(route, {request.method})
         try:
             login = await self._login(request)
@@ -150,17 +144,15 @@ class Logins:
         return f"{text}.{self._mac('session', text)}", until
 
     def acting(self, name: str) -> str:
-        """Return the header by which pages act as a person; without a name, as the one user of this machine.
-
-        **Raises** UnauthorisedError for anybody else, and where `refold dev` has not started this gateway.
-        """
+        """Header by which pages act as a person; without a name, as the one user of this machine. **Raises**
+        UnauthorisedError for a name that is not in `people`, which only `refold dev` sets."""
         if name and name not in self.people:
             hint = "`refold dev` acts as the persons of the roles file beside the app's policies, and nothing else does"
             raise UnauthorisedError(f"these pages do not act as {name[:LONGEST_NAME]!r}", hint=hint)
         return f"{ACTING}={quote(name, safe='')}; Path=/; HttpOnly; SameSite=Strict{'' if name else '; Max-Age=0'}"
 
     def csrf(self, cookie: str) -> str:
-        """Return what a page sends with every write, as it is for its cookie."""
+        """Token that a page with this cookie sends with every write."""
         return self._mac("csrf", cookie)
 
     def holds(self, login: Login) -> bool:
@@ -173,7 +165,7 @@ class Logins:
         return key is not None and (key.actor, key.roles) == (login.actor, login.roles)
 
     async def while_held(self, login: Login, chunks: AsyncIterable[Any]) -> AsyncIterator[Any]:
-        """Yield what a stream yields, for as long as its login holds."""
+        """Pass on a stream for as long as its login holds."""
         checked = time.monotonic()
         async with aclosing(chunks) as inner:  # type: ignore[type-var]
             async for chunk in inner:
@@ -190,7 +182,7 @@ class Logins:
             return Login(person or self._actor, local=True, cookie=person)
         proxied = request.headers.getlist(self._part.proxy.actor) if self._part.proxy.actor else []
         bearers = request.headers.getlist("authorization")
-        if len(proxied) + len(bearers) > 1:  # of two, somebody on the way may have checked the other
+        if len(proxied) + len(bearers) > 1:  # with two, a proxy may have checked only the other
             raise _WrongLoginError("twice")
         if proxied:
             return self._of_proxy(request, proxied[0])
@@ -220,7 +212,7 @@ class Logins:
             raise _WrongLoginError("token")
         actor, told = _claim(claims, part.actor), _claim(claims, part.roles)
         if part.actor == "email" and claims.get("email_verified") is not True:
-            raise _WrongLoginError("token")  # whoever registers there may have written any address
+            raise _WrongLoginError("token")  # its users may register with any address
         listed = told.split() if isinstance(told, str) else told if isinstance(told, list) else ()
         return self._told("token", actor, listed)._replace(until=float(claims["exp"]))
 
@@ -245,7 +237,7 @@ class Logins:
         return login
 
     def _told(self, kind: str, actor: object, told: Iterable[object]) -> Login:
-        """Return the login of a name and roles that others have told. What opens routes is what settings make of it."""
+        """Login of a name and roles from a token or proxy. Only roles mapped by the settings open routes."""
         if not isinstance(actor, str) or len(actor) > LONGEST_NAME or not is_person(actor):
             raise _WrongLoginError(kind)
         names = [each for each in told if isinstance(each, str) and 0 < len(each) <= LONGEST_NAME]
@@ -254,10 +246,8 @@ class Logins:
         return Login(actor, tuple(dict.fromkeys([*here, *rest]))[:MOST_ROLES])
 
     def _check_page(self, request: Request, login: Login, *, form: bool) -> None:
-        """**Raises** UnauthorisedError for a write with a cookie that no page of this host has sent.
-
-        A form has in its body what programs send as a header: it is checked where forms are read.
-        """
+        """**Raises** UnauthorisedError for a write with a cookie unless a page of this host sent it. The token of a
+        form is in its body, so it is checked where forms are read."""
         host, origins = request.headers["host"], request.headers.getlist("origin")
         own = [f"https://{host}"], [f"http://{host}"] if is_own_host(host) else []
         if not origins or origins not in own:
@@ -267,7 +257,7 @@ class Logins:
             self.check_csrf(login, csrf[0] if len(csrf) == 1 else "")
 
     def check_csrf(self, login: Login, sent: str) -> None:
-        """**Raises** UnauthorisedError for a write with a cookie that does not have what its page had."""
+        """**Raises** UnauthorisedError for a write with a cookie and without the token of its page."""
         if login.cookie and not _same(sent, self.csrf(login.cookie)):
             raise UnauthorisedError(_FROM_PAGES, hint="send in Refold-Csrf what GET /api/login has given")
 

@@ -22,7 +22,7 @@ from refold.runtime.outages import OUTAGES
 from refold.runtime.settings import OidcPart
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA")
-"""All of them have a public half: with one that has none, whoever verifies could sign."""
+"""Asymmetric algorithms only: with a shared key, every verifier could sign."""
 MOST_TOKEN = 8_192
 """Characters of a token, before anything is decoded."""
 MOST_JWKS = 256 << 10

@@ -1,8 +1,6 @@
-"""Live output of calls, for all listeners of a process: one reader of `run-stream`, bounded, and lossy.
-
-A part is believed once the view has its call, and if that is one of the pool on whose topic the part lies: an executor
-writes into the topic of its own pool alone.
-"""
+"""Live output of calls for all listeners of a process: one reader of `run-stream`, bounded and lossy. A part is
+accepted once the view has its call, and only from the topic of the call's pool: an executor writes into the topic of
+its own pool alone."""
 
 from __future__ import annotations
 
@@ -25,12 +23,12 @@ from refold.runtime.outages import OUTAGES
 GIVE_UP_S = 5.0
 """Time for which a part waits until the view has its call."""
 MOST_LIVE_CALLS = 10_000
-"""Calls of which pool and last try are remembered."""
+"""Number of calls whose pool and last try are remembered."""
 PARTS_AGAIN_S = 1.0
 
 
 class LiveParts:
-    """See the module. `wanted` says if somebody listens to a run, to any one for the empty name; `give` gets parts."""
+    """See the module. `wanted`: true if a run, or for the empty name any, has listeners; `give` takes parts."""
 
     def __init__(
         self,
@@ -46,7 +44,7 @@ class LiveParts:
         self._thread: threading.Thread | None = None
 
     def listen(self) -> None:
-        """Read for as long as somebody listens."""
+        """Read for as long as there are listeners."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._read, name="refold-gateway-parts", daemon=True)
             self._thread.start()
@@ -67,7 +65,7 @@ class LiveParts:
                 time.sleep(PARTS_AGAIN_S)
 
     def _believed(self) -> Iterator[LivePart]:
-        """The parts of which the view has the call. Others wait, the oldest of a pool go first."""
+        """Parts whose call is in the view. Others wait, and the oldest of a pool are dropped first."""
         if len(self._pools) > MOST_LIVE_CALLS:
             self._pools, self._tries = {}, Tries()
         waiting, kept, sizes = self._waiting, list[tuple[float, str, StreamPart]](), dict[str, int]()

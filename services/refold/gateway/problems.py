@@ -41,16 +41,16 @@ _STATUS: tuple[tuple[type[RefoldError], int], ...] = (
     (UsageError, 422),
     (UnauthorisedError, 403),
 )
-"""Any other error is one of what the gateway needs, not of the request: 503."""
+"""Any other error concerns a dependency of the gateway, not the request: 503."""
 
 _CODES = {400: "malformed", 401: "login", 404: "no_route", 405: "no_method", 408: "slow_body", 413: "too_large"}
 """Of errors that no operation has raised."""
 MOST_DETAIL = 500
-"""Characters of a detail: it names what a request had, which may be large."""
+"""Characters of a detail: it quotes the request, which may be large."""
 
 
 async def problem(request: Request, error: Exception) -> Response:
-    """Return any error as a problem, and to people who look at pages as a page."""
+    """Return any error as a problem, and in a browser as a page."""
     found, headers = _told(error)
     shared = request.scope.get("state", {}).get("gateway")
     if found.status == 503 and shared is not None and shared.dev:
@@ -63,7 +63,7 @@ async def problem(request: Request, error: Exception) -> Response:
         shown = html_page("problem.html", shared, found.status, problem=found, place="", again=request.method == "GET")
         shown.headers.update(headers)
         return below_prefix(request, shown)
-    # A detail may name what has no form in UTF-8.
+    # A detail may contain text that UTF-8 cannot encode.
     body = {
         name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
         for name, value in found.model_dump().items()

@@ -1,4 +1,4 @@
-"""Limits on how often somebody may do something."""
+"""Limits of concurrent requests, and of requests a minute."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BusyError(TransientError):
 
 
 class SharedRoom:
-    """Room for so many at once, of which one name has half at most. Any thread may ask."""
+    """Limited number of places, at most half of them for one name. Any thread may ask."""
 
     def __init__(self, most: int, what: str) -> None:
         self._most, self._what, self._lock = most, what, threading.Lock()
@@ -29,7 +29,7 @@ class SharedRoom:
 
     @contextmanager
     def one(self, name: str) -> Iterator[None]:
-        """Hold a place. **Raises** BusyError while all of them are taken, or those of the name."""
+        """Hold a place. **Raises** BusyError while all places are taken, or the name's share is."""
         with self._lock:
             if self._held.total() >= self._most or self._held[name] >= max(1, self._most // 2):
                 raise BusyError(f"too many {self._what} are under way", retry_after=1.0)
@@ -43,7 +43,7 @@ class SharedRoom:
 
 
 class RateLimit:
-    """At most so many times a minute, for each name. Any thread may ask. **Units**: seconds."""
+    """Limit of requests a minute for each name. Any thread may ask. **Units**: seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

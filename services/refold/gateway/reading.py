@@ -66,7 +66,7 @@ STALLED = "stalled"
 STATUSES = (*get_args(Status), STALLED)
 SORTS = ("requested_ms", "at_ms", "ended_ms")
 INPUT_TOPICS = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED)
-"""Topics of what the gateway writes about runs."""
+"""Topics of inputs of runs."""
 MOST_AFTER = 100
 """Places in a `Refold-After`."""
 MOST_KEPT_BYTES = 32 << 20
@@ -74,17 +74,15 @@ MOST_KEPT_BYTES = 32 << 20
 
 
 class NotYetError(TransientError):
-    """The view is behind what was asked for."""
+    """The view is behind the requested write."""
 
     code = "behind"
 
 
 @dataclass(frozen=True)
 class RunQuery:
-    """Which runs are listed, and in which order. What is empty means any. **Raises** MalformedError when made wrong.
-
-    `alone`: a run has one state, that of `one_state`.
-    """
+    """Filter and order of a list of runs; empty fields match any. **Raises** MalformedError for invalid values.
+    `alone`: a run has one state, that of `one_state`."""
 
     agent: str = ""
     state: str = ""
@@ -140,7 +138,7 @@ class RunQuery:
         )
 
     def _others(self) -> tuple[list[Where], list[RunsWith]]:
-        """Conditions without the runs whose one state is another than `state`."""
+        """Conditions that exclude runs whose one state is not `state`."""
         names, ends = [*STATES], self.state in (STALLED, *ENDED)
         before = names.index(self.state) if self.state in names else len(names) - (self.state != "suspended")
         where = [Where(name, "=", 0) for name in names[: 1 if ends else before]]
@@ -165,10 +163,8 @@ class After(NamedTuple):
 
 
 class KeptRuns:
-    """Runs as they were folded last, so that a run that is looked at again is not folded again. Any thread may ask.
-
-    Nobody may change what is returned. What the view has no more, as it was erased, leaves with the next question.
-    """
+    """Recently folded runs, so that repeated reads need no new fold. Any thread may ask. Returned runs must not be
+    changed. Runs that are erased from the view are dropped by the next `find`."""
 
     def __init__(self) -> None:
         self._lock, self._runs = threading.Lock(), dict[RunId, Run]()
@@ -192,7 +188,7 @@ class KeptRuns:
 
 
 def _folded_bytes(run: Run) -> int:
-    """The memory that a folded run takes, about: measured with 1,700 entries of 200 bytes."""
+    """Approximate memory of a folded run, measured with 1,700 entries of 200 bytes."""
     return sum(5_000 + 2 * len(judged.record.value or b"") for judged in run.records)
 
 
@@ -200,10 +196,8 @@ Refused = Callable[[Cause], RefoldError | None]
 
 
 class ReadSide:
-    """The view in use. Any thread may ask. **Raises** UnreachableError while there is none.
-
-    `refused` returns the reason of an input that was refused.
-    """
+    """The view in use. Any thread may ask. **Raises** UnreachableError while there is none. `refused` returns the
+    reason of a refused input."""
 
     def __init__(self, database: ViewDatabase, refused: Refused = lambda _: None) -> None:
         self._database, self._refused, self.kept = database, refused, KeptRuns()
@@ -218,11 +212,9 @@ class ReadSide:
 
     @contextmanager
     def still(self, after: After | None = None) -> Iterator[ViewReader]:
-        """The view as of one moment, behind these writes. **Raises** NotYetError if it is not there.
-
-        Within it nothing but reads of the view may raise ConflictError: it is what a generation raises that was
-        dropped just now, and becomes UnreachableError.
-        """
+        """The view as of one moment, after these writes. **Raises** NotYetError if they are missing. The block must
+        raise ConflictError only by reads of the view: it means a generation that was just dropped, and becomes
+        UnreachableError."""
         self.check_after(after)
         with _in_use(), self.store().snapshot() as view:
             yield view
@@ -234,7 +226,7 @@ class ReadSide:
             raise NotYetError(f"the view is behind {missing}", retry_after=1.0, hint=hint)
 
     def _missing(self, after: After) -> str:
-        """Return the first place that the view has not, empty if it has all. **Raises** why an input was refused."""
+        """Return the first place that the view lacks, else empty. **Raises** the error of a refused input."""
         with _in_use():
             store = self.store()
             positions = store.positions() if after.positions else {}
@@ -264,7 +256,7 @@ class ReadSide:
             return ViewedRuns(view).find(run)
 
     def run(self, view: ViewReader, run: str) -> Run:
-        """Return a run. **Raises** NotFoundError, GoneError if it was erased, MalformedError for what is no id."""
+        """Return a run. **Raises** NotFoundError, GoneError if it was erased, MalformedError for an invalid id."""
         name = run_id(run)
         found = self.kept.find(view, name)
         if found is None:
@@ -341,10 +333,7 @@ class ReadSide:
         return head
 
     def check_seq(self, run: RunId, seq: int) -> bool:
-        """Return False if no event of a run can follow this one.
-
-        **Raises** NotYetError if the view has it not, and as `run`.
-        """
+        """Return False if this is the last possible event. **Raises** NotYetError if it is missing, and as `run`."""
         with _in_use():
             head = self.check(self.store(), run)
         last = int(head[HEADS.places["seq"]])
@@ -359,10 +348,7 @@ class ReadSide:
 
 
 async def patiently(look: Callable[[], _T]) -> _T:
-    """Look until the view has what is looked for, for `WAIT_S` at most. Between two looks no thread is held.
-
-    **Raises** NotYetError, and as `look`.
-    """
+    """Repeat `look` while it raises NotYetError, for `WAIT_S` at most. Pauses hold no thread. **Raises** as `look`."""
     deadline, pause_s = time.monotonic() + WAIT_S, POLL_S
     while True:
         try:
@@ -375,7 +361,7 @@ async def patiently(look: Callable[[], _T]) -> _T:
 
 
 def _of_models(rows: Sequence[ViewRow]) -> Iterator[ViewRow]:
-    """Rows of `daily`. A call names its model when it completes: until then it counts for the one that its tool has."""
+    """Rows of `daily`. A call names its model when it completes; before, it counts for its tool's only model."""
     models = defaultdict[ViewRow, set[Scalar]](set)
     for row in rows:
         models[row[:3]] |= {row[3]} - {""}
@@ -384,7 +370,7 @@ def _of_models(rows: Sequence[ViewRow]) -> Iterator[ViewRow]:
 
 
 def daily_sums(rows: Iterable[ViewRow]) -> Iterator[DailyRow]:
-    """Iterate over rows of `daily`, those of one day, agent, tool and model as one, erased runs or not."""
+    """Sums of rows of `daily` by day, agent, tool and model, erased runs included."""
     found: dict[ViewRow, list[int]] = {}
     for row in rows:
         known = found.setdefault(row[: DAILY.keys - 1], [0] * (len(row) - DAILY.keys))
@@ -398,7 +384,7 @@ def daily_sums(rows: Iterable[ViewRow]) -> Iterator[DailyRow]:
 
 
 def _below(buckets: Sequence[int], share: float) -> int:
-    """The bound below which this share of the durations is, in milliseconds."""
+    """Upper bound of this share of the durations, in milliseconds."""
     wanted, total = share * sum(buckets), 0
     for number, amount in enumerate(buckets):
         total += amount
@@ -425,7 +411,7 @@ def summary_of(row: ViewRow) -> RunSummary:
 
 
 def events_after(view: ViewReader, run: str, seq: int, limit: int = MOST_PAGE) -> list[RunEvent]:
-    """Return the events of a run behind the one with this number, of at most so many entries."""
+    """Events of a run after this number, from at most `limit` entries."""
     where = (Where("run_id", "=", run), Where("last_seq", ">", seq))
     rows = view.query(Query(ENTRIES, where, order="seq", limit=limit))
     return [event for row in rows for event in events_in(row) if event.seq > seq]
@@ -436,7 +422,7 @@ def events_in(row: ViewRow) -> list[RunEvent]:
 
 
 def after_of(header: str) -> After | None:
-    """Return what `Refold-After` names: `topic/partition/offset` of records, several with commas."""
+    """Parse `Refold-After`: `topic/partition/offset` of records, several with commas."""
     parts = [part for each in header.split(",") if (part := each.strip())]
     if len(parts) > MOST_AFTER:
         raise MalformedError(f"Refold-After names {len(parts)} places", hint=f"name the last {MOST_AFTER}")
@@ -469,7 +455,7 @@ def _caused_by(cause: Cause) -> tuple[Where, ...]:
 
 @contextmanager
 def _in_use() -> Iterator[None]:
-    """Translate what a database raises whose generations were switched or dropped since they were looked up."""
+    """Translate the error of a database whose generations were switched or dropped in between."""
     try:
         yield
     except ConflictError as error:
@@ -497,12 +483,10 @@ def behind_cursor(cursor: str, listing: object, query: Query) -> Query:
 
 
 def page_behind(view: ViewReader, cursor: str, listing: object, query: Query) -> tuple[list[ViewRow], str]:
-    """Return the page of a query that a cursor is of, and the cursor of the next one, empty behind the last.
-
-    **Raises** MalformedError for a cursor of another query.
-    """
+    """Return the page of a cursor, and the cursor of the next page, empty after the last. **Raises** MalformedError for
+    a cursor of another query."""
     query = behind_cursor(cursor, listing, query)
-    rows = view.query(replace(query, limit=query.limit + 1))  # one more tells if there is another page
+    rows = view.query(replace(query, limit=query.limit + 1))  # one more, to detect another page
     page = rows[: query.limit]
     return page, cursor_behind(query.place(page[-1]), listing) if len(rows) > query.limit else ""
 
@@ -512,5 +496,5 @@ def _fits(value: Scalar) -> bool:
 
 
 def hash_of(listing: object) -> str:
-    """Return what tells one query from another."""
+    """Digest of a query, to bind cursors to it."""
     return blake2b(repr(listing).encode(), digest_size=8).hexdigest()

@@ -39,10 +39,10 @@ ROUTE_ROLES: Mapping[str, str] = {
     "replay_letter": _ADMIN,
     "replay_form": _ADMIN,
 }
-"""The role of each route by its name, where it is another than that of its method."""
+"""Roles of routes that differ from the role of their method."""
 
 DOUBT_ROLES: Mapping[bool, str] = {True: _APPROVER, False: _OPERATOR}
-"""The role that may say what came of a call in doubt, by whether people are asked: then it is a vote."""
+"""Role for settling a call in doubt, by whether people are asked: then it is a vote."""
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 

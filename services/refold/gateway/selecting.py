@@ -1,9 +1,8 @@
-"""The selection that a stream is of, the place of a client in it, and its next page from the view.
+"""The selection of a stream, a client's place in it, and its next page from the view.
 
-The stream of a run counts its events: the id of each is its number. Streams of several runs count by partition of the
-log. An entry counts since an offset that never falls within a run and is the same in every view of a log, so a client
-goes on from any place that it was ever given: after a rebuild, and through another gateway.
-"""
+The stream of a run numbers its events. Streams of several runs count by partition of the log. An entry counts since an
+offset that never falls within a run and is the same in every view of a log, so a client can continue from any place it
+was given, also after a rebuild and through another gateway."""
 
 from __future__ import annotations
 
@@ -39,8 +38,8 @@ ASKS = (
 """Events by which questions to people are asked, decided and closed."""
 
 Places = Mapping[int, tuple[int, int]]
-"""The place of a client, by partition: it has all that counts since an offset before this one, and of what counts since
-this one so many events."""
+"""A client's place, by partition: it has everything that counts since an earlier offset, and this number of events that
+count since this one."""
 Cursor = int | Places
 NOWHERE = (0, 0)
 
@@ -75,7 +74,7 @@ class ToldEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class Selection:
-    """The events that a stream has. `tag` begins its ids, so that none is taken for that of another stream or log."""
+    """Selected events of a stream. `tag` begins its ids and tells them from those of other streams and logs."""
 
     kind: SelectionKind
     name: str = ""
@@ -87,7 +86,7 @@ class Selection:
         return replace(self, tag=blake2b(f"{log} {self.kind} {self.name}".encode(), digest_size=4).hexdigest())
 
     def opened(self, text: str) -> Cursor:
-        """Return what an id says. **Raises** MalformedError for what is no id of this stream."""
+        """Parse an id. **Raises** MalformedError for an invalid id or another stream's."""
         tag, _, rest = text.partition("/")
         if self.kind == "run" and (number := number_of(text)) is not None:
             return number
@@ -158,7 +157,7 @@ class Selection:
 
 
 LIVE = 1 << 62
-"""Stands for the number of what has none."""
+"""Placeholder of an event without a number."""
 
 
 def part_message(part: LivePart, at: Places, *, of_run: bool) -> SentEvent:

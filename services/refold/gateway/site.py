@@ -1,4 +1,4 @@
-"""Parts that the routes share: the view, the writer, the streams, and how much is asked for at once."""
+"""Parts that the routes share: the view, the writer, the streams, and limits of concurrent requests."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ _T = TypeVar("_T")
 
 MOST_READS = MOST_WRITES = 64
 ROOMS = {"reads": MOST_READS, "writes": MOST_WRITES, "waits": 64, "large values": 64, "bundles": 4, "archived files": 2}
-"""Requests of a kind that are answered at once. A bundle's runs are in memory until its reader, who may be slow, has
-them; a file of the archive has up to 64 MiB, and more once it is unpacked."""
+"""Concurrent requests by kind. A bundle's runs are in memory until its reader, who may be slow, has them; an archived
+file has up to 64 MiB, and more once it is unpacked."""
 BUSY_S = 2.0
-"""The time after which a read is refused for which there is no room to wait."""
+"""Time after which a read is refused if there is no room to wait."""
 SEND_S = 20.0
-"""The time a client may take to read a part of a file: one that reads nothing holds a place for no longer."""
+"""Longest time for sending a part of a file: a client that does not read must not hold a place for longer."""
 LEAST_PACKED = 1_000
 """Bytes of a page or a file that is compressed."""
 DEFAULT_WAIT_S = 2.0
@@ -68,7 +68,7 @@ LONGEST_WAIT_S = 30.0
 
 @dataclass
 class Gateway:
-    """Parts that the routes share, and who asks: nobody, until `by` makes one of it for a login."""
+    """Parts that the routes share. `login` is empty until `by` sets it in a copy for a request."""
 
     platform: Platform
     database: ViewDatabase
@@ -97,7 +97,7 @@ class Gateway:
         self._rooms = {kind: SharedRoom(most, kind) for kind, most in ROOMS.items()}
 
     def by(self, login: Login | None, address: str = "/inbox") -> Gateway:
-        """Return the same for a request of somebody: what it writes is in their name."""
+        """Copy for a request: it writes in the name of the login."""
         found, client = copy(self), self.client
         if login is not None:
             client = client.of(login.actor, roles=login.roles, vote_key=self.logins.people.get(login.actor, ""))
@@ -105,7 +105,7 @@ class Gateway:
         return found
 
     def signer(self) -> SigningKey | None:
-        """The key that signs votes of who asks; None where there is none."""
+        """Key that signs the reader's votes, if there is one."""
         file = self.logins.people.get(self.actor, "") or self.platform.settings.gateway.vote_key
         with suppress(RefoldError):
             return vote_key(file, self.data)
@@ -117,26 +117,26 @@ class Gateway:
         return self.login.actor if self.login is not None else ""
 
     def check_role(self, role: str) -> None:
-        """**Raises** UnauthorisedError if who asks may not do what needs a role."""
+        """**Raises** UnauthorisedError if the login lacks the role."""
         if self.login is not None:
             self.login.check(role)
 
     def may_use(self, route: str) -> bool:
-        """True if a form of who asks would be taken by a route, as far as roles say: else pages do not show it."""
+        """True if the login's roles allow a form of a route: else pages hide it."""
         return self.login is None or self.login.may(role_of(route, ["POST"]))
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Names by which it may be reached, besides those of this machine."""
+        """Names of this gateway, besides those of this machine."""
         return () if self.logins.local else self.platform.settings.gateway.hosts
 
     @property
     def sign(self) -> Signed:
-        """Sign what the requester of a run says of it, if there is a key."""
+        """Signer of signals by a run's requester, if there is a key."""
         return signing(self.request_key, self.platform.settings.platform)
 
     def place(self, kind: str) -> AbstractContextManager[None]:
-        """A place in a room for who asks. **Raises** BusyError."""
+        """Hold a place in a room. **Raises** BusyError."""
         return self._rooms[kind].one(self.actor)
 
     @contextmanager
@@ -147,11 +147,9 @@ class Gateway:
 
     @contextmanager
     def view_of(self, run: str, after: str) -> Iterator[ViewReader]:
-        """The view, or one of the run's copy in the archive, where that is set and the view has the run no more.
-
-        A run that was erased without a copy stays erased, though an older copy may lie there. **Raises** as `view`;
-        UnreachableError for a view that stands still: what it has may be erased by now, and what it lacks be there.
-        """
+        """The view, or a view of the run's archived copy if the view no longer has the run. A run that was erased
+        without a copy stays erased, even if an older copy exists. **Raises** as `view`; UnreachableError for a view
+        that stands still: its runs may be erased by now, and missing ones may exist."""
         with self.view(after) as view:
             if reason := self.writing.stands_still(view.notes()):
                 raise UnreachableError(reason, hint=f"{REBUILD}; `refold run show` reads the log")
@@ -178,7 +176,7 @@ class Gateway:
             yield self.platform.runs
 
     async def wait(self, look: Callable[[], _T]) -> _T:
-        """Look until the view has what is looked for, without a thread. **Raises** as `patiently`, BusyError."""
+        """Repeat a look without holding a thread. **Raises** as `patiently`, BusyError."""
         try:
             with self.place("waits"):
                 return await patiently(look)
@@ -187,7 +185,7 @@ class Gateway:
             raise
 
     def room(self, kind: Literal["reads", "writes"]) -> AbstractContextManager[None]:
-        """Room for a request of who asks. **Raises** BusyError when they had too many, or too many writes go on."""
+        """Room for a request. **Raises** BusyError when the login had too many, or too many writes are running."""
         part, login = self.platform.settings.gateway, self.login
         if login is None:
             return nullcontext()
@@ -203,10 +201,8 @@ def _archive(url: str) -> ArchivedRuns | None:
 
 
 class SentFile(StreamingResponse):
-    """A file that is made while it is sent. What makes it is closed with the connection, and not at some later time.
-
-    Its first bytes are made before the status is sent, so that an error has one.
-    """
+    """A file generated while it is sent; the generator is closed with the connection. The first bytes are made before
+    the status is sent, so that an error gets its own."""
 
     def __init__(self, parts: Generator[bytes], media_type: str, **headers: str) -> None:
         self._parts, first = parts, next(parts)
@@ -232,7 +228,7 @@ class StrictRequest(Request):
 
 
 class StrictRoute(APIRoute):
-    """A route for who may use it, that reads strict JSON. Nothing of a body is read before it is known who asks."""
+    """Route that checks the login, then reads strict JSON. No body is read before the login is known."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -243,7 +239,7 @@ class StrictRoute(APIRoute):
             address = f"{request.url.path}?{request.url.query}".rstrip("?") if request.method == "GET" else "/inbox"
             shared = request.scope["state"]["gateway"] = gateway.by(login, address)
             if login is not None and (after := request.headers.get("refold-after", "")):
-                with suppress(NotYetError):  # the handler says so
+                with suppress(NotYetError):  # the handler reports it
                     await shared.wait(lambda: shared.reading.check_after(after_of(after)))
             with shared.room("reads" if request.method in SAFE else "writes"):
                 response = below_prefix(request, await handle(StrictRequest(request.scope, request.receive)))
@@ -281,11 +277,8 @@ def below_prefix(request: Request, response: Response) -> Response:
 
 
 def _compressed(request: Request, response: Response, login: Login | None) -> bool:
-    """True for pages and their files. With a cookie only where no other site has chosen what the page repeats.
-
-    A page has the secret of its forms: from the size of what such a text and a secret become together, who reads along
-    could tell it (BREACH).
-    """
+    """True for pages and their files. With a cookie only if no other site can have chosen reflected text: a page
+    contains the secret of its forms, and an eavesdropper could derive it from compressed sizes (BREACH)."""
     own = not (login and login.cookie) or request.headers.get("sec-fetch-site") in ("none", "same-origin")
     takes, kind = request.headers.get("accept-encoding", ""), response.headers.get("content-type", "")
     return own and "gzip" in takes and kind.startswith("text/") and len(getattr(response, "body", b"")) > LEAST_PACKED
@@ -300,7 +293,7 @@ Site = Annotated[Gateway, Depends(_gateway)]
 
 
 async def show_lag(shared: Site, response: Response) -> None:
-    """Tell the answer for how many seconds Kafka was not heard, while it is not."""
+    """Add the seconds since Kafka last answered to the response, while it is away."""
     if lag_s := shared.writing.lag_s:
         response.headers["Refold-Lag"] = str(lag_s)
 

@@ -1,12 +1,10 @@
-"""Events of runs as they come, by server-sent events: one query and one encoding per batch, however many listen.
+"""Events of runs as server-sent events: one query and one encoding per batch for all listeners.
 
-A listener is a place in what was sent last to all who listen to the same. It reads on from there, and from the view, at
-its own pace, where that is gone by now: nothing is queued for it. What a page of the view has is read once for all who
-ask for it at the same time.
+A listener is a place in the latest events that its channel shares. It reads on from there, at its own pace, or from the
+view if they are gone: nothing is queued for it. Listeners that need the same page at the same time share one read.
 
-The stream of a run ends behind its last event, and when it is erased. A failed run may go on: a client that comes back
-behind `RunFailed` waits for the events of a retry, however long that takes. The streams of several runs do not end.
-"""
+The stream of a run ends after its last event, and when it is erased. After `RunFailed` a returning client waits for the
+events of a retry, however long that takes. Streams of several runs do not end."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ _T = TypeVar("_T")
 NEWS_S = 0.05
 """Interval at which the view is asked for entries that are new."""
 NET_S = 1.0
-"""The same where the database tells of changes, in case that it does not."""
+"""Interval where the database notifies of changes, in case a notification is lost."""
 HEARTBEAT_S = 15.0
 SLOW_S = 5.0
 """Time between two looks at all runs that are listened to: an erased run has no entries."""
@@ -57,7 +55,7 @@ SWITCHED_S = 0.5
 AWAY_S = 1.0
 """The time a stream waits while the database is away."""
 KEPT_BYTES = 1 << 20
-"""Of the latest events, encoded for those who listen to the same."""
+"""Bytes of the latest encoded events that listeners share."""
 FORGOTTEN_S = 2.0
 """Time for which they are kept after the last one."""
 CHUNK_BYTES = 64 << 10
@@ -86,10 +84,8 @@ class StreamChunk(NamedTuple):
 
 @dataclass(eq=False)
 class Channel:
-    """The latest events of a selection, without gaps, for all who listen to it. `first` is the number of the oldest.
-
-    `live`: it has what comes from now on. `heartbeats` counts the signs of life.
-    """
+    """Latest events of a selection, without gaps, for all its listeners. `first` is the number of the oldest. `live`:
+    it gets new events. `heartbeats` counts the signs of life."""
 
     selection: Selection
     events: deque[SentEvent] = field(default_factory=deque)
@@ -119,7 +115,7 @@ class Channel:
             self.first += 1
 
     def forget(self) -> None:
-        """Keep no events: whoever has not read them reads them from the view."""
+        """Drop all events: slower listeners read them from the view."""
         self.first, self._bytes = self.end, 0
         self.events.clear()
 
@@ -128,10 +124,8 @@ class Channel:
         self.more = asyncio.Event()
 
     def chunk(self, number: int, at: Cursor) -> StreamChunk:
-        """Return events from a number on, joined: a write costs more than its bytes.
-
-        A client of a run may know more of it than the last look has found, from another gateway.
-        """
+        """Return events from a number on, joined, because a write costs more than its bytes. A client of a run may be
+        ahead of the last look, through another gateway."""
         while isinstance(at, int) and number < self.end and self.events[number - self.first].seq <= at:
             number += 1
         if number == self.end:
@@ -146,7 +140,7 @@ class Channel:
             ends = any(self.events[each - self.first].ends for each in range(number, end))
             self._joined = (number, self.end), StreamChunk(end, last.at, b"".join(found), ends)
         chunk = self._joined[1]
-        # What has no number takes nobody back.
+        # Parts have no number, and must not move a client back.
         return chunk._replace(at=at) if isinstance(at, int) and isinstance(chunk.at, int) and chunk.at < at else chunk
 
     def count(self, change: int) -> None:
@@ -159,7 +153,7 @@ class Channel:
         self.over = True
 
     def show_life(self, now: float) -> None:
-        """Forget what nobody needs any more, and give a sign of life when it is time."""
+        """Drop unused events, and give a sign of life when it is time."""
         if self.events and now - self.heard > FORGOTTEN_S:
             self.forget()
         if now - self.heard >= HEARTBEAT_S:
@@ -218,10 +212,8 @@ class RunStreams:
         parts: bool = False,
         from_now: bool = False,
     ) -> tuple[Selection, Cursor | None]:
-        """Return what to follow and from where; None: there is no more of it. `from_now`: a family as well.
-
-        **Raises** MalformedError, NotFoundError, GoneError; NotYetError if the view is behind the id.
-        """
+        """Return the selection and the start; None: nothing more will come. `from_now`: a family as well. **Raises**
+        MalformedError, NotFoundError, GoneError; NotYetError if the view is behind the id."""
         reading, where = self._reading, None
         with reading.still(after) as view:
             log, now = view.notes().get("log", ""), positions_in(view)
@@ -303,7 +295,7 @@ class RunStreams:
                 return
 
     async def _is_over(self, channel: Channel, at: Cursor) -> bool:
-        """True if nothing follows an event that ends the run, such as a retry."""
+        """True if nothing, such as a retry, follows the event that ended the run."""
         if not isinstance(at, int):
             return False
         page = await self._read(lambda store: channel.selection.page(store, at, None))
@@ -327,7 +319,7 @@ class RunStreams:
         return page, number if page.whole else -1
 
     async def _read(self, read: Callable[[ViewReader], _T]) -> _T | None:
-        """Return what is read from the view; None while it is away, or was just switched."""
+        """Read from the view; None while it is away, or was just switched."""
         try:
             return await _in_thread(lambda: read(self._reading.store()))
         except RefoldError as error:
@@ -377,7 +369,7 @@ class RunStreams:
             channel.wake()
 
     def _look(self) -> StreamNews:
-        """Return what is new since the last look. What a failed look had is looked for again."""
+        """Return events since the last look. After a failed look its events are read again."""
         store = self._opened_store()
         positions = positions_in(store)
         before = positions if self._seen is None else self._seen
@@ -415,11 +407,11 @@ class RunStreams:
         return [channel for key in keys if (channel := self._channels.get(key)) is not None]
 
     def _wants(self, run: str) -> bool:
-        """True if somebody wants parts of a run, or of any for the empty name. Any thread may ask."""
+        """True if parts of a run have listeners, for the empty name those of any run. Any thread may ask."""
         return self._of_parts > 0 and (not run or any(key in self._channels for key in _with_parts(run)))
 
     def _hand_over(self, parts: list[LivePart]) -> None:
-        """Take parts from the thread that reads them."""
+        """Pass parts from the reading thread to the event loop."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._give_parts, parts)
 
@@ -433,7 +425,7 @@ class RunStreams:
                     channel.wake()
 
     def _over(self, store: ViewReader) -> list[Channel]:
-        """Look now and then for streams that are over: of runs that were erased, and all if the log is another."""
+        """Check now and then for ended streams: those of erased runs, and all if the log was replaced."""
         if time.monotonic() - self._slow <= SLOW_S:
             return []
         self._slow = time.monotonic()
@@ -457,7 +449,7 @@ def _check_session(view: ViewReader, name: str) -> None:
 
 
 def _heartbeat(selection: Selection, at: Cursor) -> bytes:
-    """A sign of life. It takes clients on past what their stream has nothing of."""
+    """A sign of life. It moves clients past positions without events for them."""
     return b": still here\n\n" if isinstance(at, int) else f"id: {selection.sealed(at)}\n: still here\n\n".encode()
 
 

@@ -1,4 +1,4 @@
-"""Writes of the gateway: inputs of runs, and nothing else. Their outcome is read from the view, or a refusal."""
+"""Writes of the gateway: inputs of runs, and nothing else. Outcomes are read from the view, or from refusals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ASK_S = 5.0
 DEAF_S = 20.0
 """Silence after which the client counts as broken: an answer may take ten seconds."""
 LAG_S = 2.0
-"""Time between two looks at the end of the log, from which it is told how far the view is behind."""
+"""Interval of reading the end of the log, to measure how far the view is behind."""
 REMEMBERED_REFUSALS = 10_000
 """Refused inputs that are remembered: a few MiB."""
 REBUILD = "set REFOLD_VIEWS__URL to the views of this log, or rebuild them: `refold projection rebuild`"
@@ -35,10 +35,8 @@ _UNSEEN = object()
 
 
 class Refusals:
-    """The planner's dead letters from now on, read by a thread of their own. While Kafka is away it waits.
-
-    `log` names the log that is there, as views note it; empty until Kafka was heard.
-    """
+    """The planner's dead letters from now on, read by a separate thread, which waits while Kafka is away. `log` is the
+    identity of the log, as noted in views; empty until Kafka has answered."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
@@ -96,17 +94,17 @@ class WriteSide:
 
     @property
     def listens(self) -> bool:
-        """True if Kafka has answered lately: a client that is broken for good, or its dead thread, hears nothing."""
+        """True if Kafka has answered lately: a broken client, or a dead thread, gets no answers."""
         return self._refusals.listens.is_set() and time.monotonic() - self._refusals.heard_s < DEAF_S
 
     @property
     def lag_s(self) -> int:
-        """The time since Kafka was heard last, while it is not heard: what was written since is in no view."""
+        """Seconds since Kafka last answered, 0 if it does: views lack all later writes."""
         return 0 if self.listens else round(time.monotonic() - self._refusals.heard_s) + 1
 
     @property
     def behind_s(self) -> int:
-        """The time for which the view has not had what lay in the log."""
+        """Seconds by which the view is behind the log."""
         positions, ends = self._reading.store().positions(), self._refusals.ends
         while ends and all(positions.get(place, 0) >= end for place, end in ends[0][1].items()):
             ends.popleft()
@@ -120,10 +118,8 @@ class WriteSide:
         return f"the views are of the log {viewed}, and Kafka has {written}" if written and viewed != written else ""
 
     def perform(self, operation: OperationRow, wait_s: float) -> Performed | Cause:
-        """Publish an input, and wait for its outcome; return where it lies if there is none in time.
-
-        **Raises** as the operation's `judge`, and what its dead letter says.
-        """
+        """Publish an input and wait for its outcome; return its position if there is none in time. **Raises** as the
+        operation's `judge`, and the error of its dead letter."""
         if not self._refusals.listens.wait(LISTEN_AGAIN_S):
             raise UnreachableError("the gateway does not hear Kafka", hint="ask again in a moment")
         if reason := self.stands_still(self._reading.store().notes()):
@@ -147,10 +143,8 @@ class WriteSide:
             time.sleep(POLL_S)
 
     def perform_by_log(self, run: str, build: Callable[[Run], OperationRow], wait_s: float) -> Performed | Cause:
-        """Perform an operation on what only the log shows: why a run is stalled, and records in disorder.
-
-        It reads the run's partition of the log. **Raises** as `perform`; NotFoundError.
-        """
+        """Perform an operation that needs the run's partition of the log: on a stalled run or disordered records.
+        **Raises** as `perform`; NotFoundError."""
         self._platform.knock()
         runs = self._platform.runs
         try:

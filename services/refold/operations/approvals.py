@@ -1,4 +1,4 @@
-"""Votes as anybody may send them, and their outcome."""
+"""Votes of people, and their outcome."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from refold.views.model import plain
 from refold.views.outcome import Voted
 
 SETTLE_S = 1.0
-"""The time a vote that counts by what is known here may still be refused: only the service knows the tools."""
+"""How long a vote that counts by the log may still be refused: only the service knows the tools."""
 
 
 class Words(TypedDict, total=False):
-    """What goes with an action, as told at `Vote`."""
+    """Arguments of an action, see `Vote`."""
 
     args: str
     result: str
@@ -46,11 +46,8 @@ class Words(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Outcome of a vote.
-
-    `what`: `decided` (it is part of the decision), `decided_otherwise`, `counted` (it counts, more are needed), or
-    `recorded` (it is said, and decides nothing by itself).
-    """
+    """Outcome of a vote. `what`: `decided` (it is part of the decision), `decided_otherwise`, `counted` (it counts,
+    more are needed), or `recorded` (it cannot decide by itself)."""
 
     what: Literal["decided", "decided_otherwise", "counted", "recorded"]
     vote: Vote
@@ -66,14 +63,12 @@ class Answered:
 
 
 ENOUGH_DIGITS = 16
-"""Digits of a question's digest that nobody finds another question for while people decide; four are found at once."""
+"""Digits of a digest that are safe against a forged collision during a decision; four are not."""
 
 
 class Approvals:
-    """The approvals in the log, and what is said of them, by the catalog that a root key of `trust` has signed.
-
-    **Units**: timeouts and `settle_s` in seconds.
-    """
+    """Approvals in the log with their votes, by the catalog that a root key of `trust` has signed. **Units**: timeouts
+    and `settle_s` in seconds."""
 
     def __init__(
         self,
@@ -95,10 +90,8 @@ class Approvals:
         return index
 
     def get(self, approval_id: str) -> Approval:
-        """One approval. **Raises** MalformedError for what is no approval's id, NotFoundError, ConflictError.
-
-        The latter is about a question that no service takes: somebody has written what no planner asks.
-        """
+        """One approval. **Raises** MalformedError for an invalid id, NotFoundError, ConflictError for a question that
+        no service accepts, because no planner can have written it."""
         index = self.read(self.home_of(approval_id))
         approval = index.find(approval_id)
         if approval is None and (problem := index.unsound.get(approval_id)):
@@ -112,11 +105,9 @@ class Approvals:
         return approval
 
     def named(self, name: str) -> str:
-        """The id that a name means: an id, the beginning of one, or that of a call that people were asked about.
-
-        Of several, the one that is open; of a run, the one that it or a run below it waits for.
-        **Raises** MalformedError, NotFoundError, UsageError when several are open.
-        """
+        """Id of an approval by the id or its beginning, or by the id of a call or a run: the open one of several; for a
+        run, the one that it or a run below it waits for. **Raises** MalformedError, NotFoundError, UsageError when
+        several are open."""
         if "/" not in name:
             return self._of_family(run_id(name))
         call = asked_about(name)
@@ -147,13 +138,9 @@ class Approvals:
     def vote(
         self, approval_id: str, action: str, *, question: str, actor: str, about: str = "", **words: Unpack[Words]
     ) -> Vote:
-        """A vote on the `question` (its whole digest) that was shown.
-
-        `about` is what they mean to decide on: `doubt` is what came of a call, see `ApprovalRequest`.
-
-        **Raises** as `get`; ConflictError when it is not open any more or another question, UsageError for a vote that
-        would be void or come to nothing, MalformedError for one that nobody could read.
-        """
+        """Vote on the `question` that was shown (its whole digest). `about` is the intended subject: `doubt` is the
+        outcome of a call, see `ApprovalRequest`. **Raises** as `get`; ConflictError if it is closed or another
+        question, UsageError for a vote that would be void or without effect, MalformedError for an unreadable one."""
         if not _is_name(actor):
             raise UsageError(f"{actor!r} is not a name", hint="set your name with --actor")
         approval = None if action == "revoke-grant" else self._open(approval_id, action)
@@ -194,7 +181,7 @@ class Approvals:
         return frozenset(found if approval.state == "open" and not approval.over else ())
 
     def cast(self, vote: Vote, key: SigningKey, sender: Sender, timeout_s: float) -> Answered:
-        """Sends a vote and waits for what becomes of it. **Raises** as `send`, `answered`."""
+        """Send a vote and wait for its outcome. **Raises** as `send`, `answered`."""
         return self.answered(vote, self.send(vote, key, sender), timeout_s)
 
     def earlier(self, approval_id: str, vote: str) -> tuple[Vote, Cause] | None:
@@ -217,7 +204,7 @@ class Approvals:
         return made
 
     def _no_revoker(self, given: Decision, vote: Vote) -> str:
-        """Why somebody may not end a grant; nothing if they may."""
+        """Reason why an actor may not end a grant; empty if they may."""
         place, behind = self.home_of(vote.approval), decision.behind(given)
         may = self.read(place).catalogs[place].roles.entitled(behind, vote.actor, vote.roles)
         return "" if may else f"the vote would be void: {vote.actor} is none of {', '.join(behind)}"
@@ -239,10 +226,8 @@ class Approvals:
         return approval
 
     def send(self, vote: Vote, key: SigningKey, sender: Sender) -> Cause:
-        """Signs and publishes a vote; returns where it lies.
-
-        **Raises** UnauthorisedError if the catalog has no such key, or the key is of other names: nothing is sent.
-        """
+        """Sign and publish a vote; return its position. **Raises** UnauthorisedError, with nothing sent, if the catalog
+        has no such key, or the key belongs to other names."""
         run, token = parse_approval_id(vote.approval)[0], signature.sign(vote.payload(), key)
         index, place = ApprovalIndex(self._partitions, self._trust, clock_ms), home(run, self._partitions)
         for record in self._reader.scan(CATALOG, place):
@@ -251,10 +236,8 @@ class Approvals:
         return Cause(APPROVAL_VOTED, *sender.send(ApprovalVote(vote.approval, vote.vote, run, token)))
 
     def answered(self, vote: Vote, position: Cause, timeout_s: float = 30.0) -> Answered:
-        """Waits until it is known what became of a vote.
-
-        **Raises** what the service says of a void vote (UnauthorisedError, ConflictError, UsageError), TimedOutError.
-        """
+        """Wait for the outcome of a vote. **Raises** the service's refusal of a void vote (UnauthorisedError,
+        ConflictError, UsageError), TimedOutError."""
         index, begun = ApprovalIndex(self._partitions, self._trust, clock_ms), time.monotonic()
         settled: float | None = None
         for _ in self._rounds(index, self.home_of(vote.approval)):
@@ -271,14 +254,14 @@ class Approvals:
         raise AssertionError("a tail goes on for ever")
 
     def watch(self) -> Iterator[ApprovalIndex]:
-        """What is known, again after every moment in which something came, for ever."""
+        """Yield the index after every batch of new records, for ever."""
         index = ApprovalIndex(self._partitions, self._trust, clock_ms)
         for changed in self._rounds(index, None):
             if changed:
                 yield index
 
     def _rounds(self, index: ApprovalIndex, partition: int | None) -> Iterator[bool]:
-        """Feeds the index, topic by topic up to where nothing is new; tells each time whether anything was."""
+        """Feed the index, topic by topic up to its end; yield True if anything was new."""
         tails = [self._reader.tail(topic, partition) for topic in READ_TOPICS]
         while True:
             changed = False
@@ -295,15 +278,13 @@ class Approvals:
 
 
 def names_the_question(name: str) -> bool:
-    """True if a name has so many digits that it says which question somebody has seen."""
+    """True if a name has enough digits to identify the question that was shown."""
     return len(name.partition("/")[2].partition("~")[2]) >= ENOUGH_DIGITS  # an id of a run may have a ~, too
 
 
 def changed(args: str, settings: Mapping[str, str]) -> str:
-    """Arguments with some of them changed. **Raises** MalformedError, UsageError.
-
-    What is no JSON is a text, and so is a number, true or false in the place of a text.
-    """
+    """Replace some arguments. **Raises** MalformedError, UsageError. Invalid JSON is a text, and so is a number, true
+    or false that replaces a text."""
     values = canonical.parse(args)
     if unknown := sorted(settings.keys() - values.keys()):
         raise UsageError(f"the call has no argument {unknown[0]}", hint=f"it has {', '.join(sorted(values))}")
@@ -317,12 +298,12 @@ def changed(args: str, settings: Mapping[str, str]) -> str:
 
 
 def _is_name(name: str) -> bool:
-    """True if people can tell it from every other name that they are shown."""
+    """True if people can distinguish it from every other name that they are shown."""
     return bool(name) and name == name.strip() and name.isprintable()
 
 
 def _objection(approval: Approval, vote: Vote) -> str:
-    """Why a vote should not be sent: it would be void, or nothing could come of it."""
+    """Reason not to send a vote: it would be void or without effect."""
     if problem := ballot.objection(approval.request, vote, approval.now):
         return f"the vote would be void: {problem.reason}"
     # Sent, it would lie in the log and count once its person may decide.
@@ -335,7 +316,7 @@ def _objection(approval: Approval, vote: Vote) -> str:
 
 
 def _entitled(approval: Approval, actor: str) -> str:
-    """People who may decide in place of somebody who may not, in words."""
+    """Names of people who may decide, and whether the actor is revoked, as the end of an error."""
     people = ", ".join(approval.people()[:10])
     revoked = f"; {actor} is revoked by the catalog" if actor in approval.roles.revoked else ""
     return (f"; {people} may decide" if people else "") + revoked
@@ -389,11 +370,11 @@ _OBJECTIONS: dict[str, Callable[[Approval, Vote], str]] = {
     "delegate": _no_deputy,
     "reassign": _too_few,
 }
-"""Why nothing could come of a vote, by its action."""
+"""Reasons why a vote would have no effect, by its action."""
 
 
 def _answer(index: ApprovalIndex, vote: Vote, position: Cause) -> Answered | None:
-    """Outcome of a vote by what is known; None as long as nobody can tell."""
+    """Outcome of a vote by the index; None while it is unknown."""
     approval = index.find(vote.approval)
     decided = index.decided(vote.approval)
     if vote.action not in ballot.DECIDING:
@@ -409,7 +390,7 @@ def _answer(index: ApprovalIndex, vote: Vote, position: Cause) -> Answered | Non
 
 
 def _is_recorded(approval: Approval | None, decided: Decision | None, vote: Vote) -> bool:
-    """True once a vote that decides nothing is known, and the decision, where it has given earlier ones weight."""
+    """True once a vote that cannot decide is in the log, and the decision, if it has given earlier votes weight."""
     if approval is None:
         return True
     decides = vote.action in ballot.HANDING and approval.count.settled is not None
@@ -417,7 +398,7 @@ def _is_recorded(approval: Approval | None, decided: Decision | None, vote: Vote
 
 
 def _another_matter(request: ApprovalRequest, action: str) -> UsageError:
-    """Whoever means the one and says the other would send a call again, or settle what nobody has looked into."""
+    """Error of a vote on the wrong subject: it would send a call again, or settle an outcome without a look at it."""
     if request.about != DOUBT:
         hint = f"`refold approval show {request.approval_id}`"
         return UsageError(f"this approval asks if {request.call_id} may run, not for its outcome", hint=hint)
@@ -432,7 +413,7 @@ def _decided(approval_id: str, made: Decision, **fields: str) -> ConflictError:
 
 
 def _unanswered(index: ApprovalIndex, vote: Vote, *, counts: bool, waited: str) -> RefoldError:
-    """What there is to say when no service has said anything: a vote that came between two of them gets no letter."""
+    """Error if no service has answered: a vote between two services gets no dead letter."""
     approval = index.find(vote.approval)
     voids = approval.count.void if approval else {}
     void = next((void for each, void in voids.items() if each.vote == vote.vote), None)

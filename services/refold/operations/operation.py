@@ -62,11 +62,9 @@ class Followed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OperationRow:
-    """Input to send, and what it looks like when it is done.
-
-    `judge` returns `accepted`, `known` (the log had it before and nothing changed) or `asked` (people are asked for
-    it), None while nothing has come of it, and **raises** ConflictError when the log shows that it was refused.
-    """
+    """Input to send, and the judge of its outcome. `judge` returns `accepted`, `known` (already in the log, nothing
+    changed), `asked` (people are asked for it) or None (no outcome so far). It **raises** ConflictError if the log
+    shows a refusal."""
 
     message: RunInput
     judge: Callable[[Followed], str | None]
@@ -74,7 +72,7 @@ class OperationRow:
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """The outcome of an operation: `what` its `judge` returned, the run by then, and where the input lies."""
+    """Outcome of an operation: `what` is the result of its `judge`, with the run and the position of the input."""
 
     what: str
     run: Run
@@ -86,7 +84,7 @@ class Performed:
 
 
 class Outcome(NamedTuple):
-    """The outcome for one of many: what its `judge` returned, or `refused`, or `unanswered` within the time."""
+    """Outcome for one of many: the result of its `judge`, or `refused`, or `unanswered` within the time."""
 
     what: str
     state: RunState
@@ -98,10 +96,8 @@ def publish_input(sender: Sender, message: RunInput) -> Cause:
 
 
 def one(runs: Runs, sender: Sender, operation: OperationRow, timeout_s: float | None = 30.0) -> Performed:
-    """Performs an operation and waits for its outcome. **Units**: seconds; None waits for ever.
-
-    **Raises** as its `judge`, what its dead letter says, TimedOutError.
-    """
+    """Perform an operation and wait for its outcome. **Units**: seconds; None waits for ever. **Raises** as its
+    `judge`, the error of its dead letter, TimedOutError."""
     return follow_up(runs, operation, publish_input(sender, operation.message), timeout_s)
 
 
@@ -121,7 +117,7 @@ def follow_up(runs: Runs, operation: OperationRow, position: Cause, timeout_s: f
 def many(
     runs: Runs, sender: Sender, operations: Sequence[OperationRow], timeout_s: float, show: Show
 ) -> dict[RunId, Outcome]:
-    """Performs operations on as many runs, so many at a time, and waits for the outcome of each."""
+    """Perform operations on different runs, `UNDER_WAY` at a time, and wait for the outcome of each."""
     outcomes: dict[RunId, Outcome] = {}
     for start in range(0, len(operations), UNDER_WAY):
         batch = operations[start : start + UNDER_WAY]
@@ -163,7 +159,7 @@ def _outcome(run: Run, operation: OperationRow, position: Cause, refused: dict[C
 
 
 def refusals(letters: Iterator[Record | None]) -> Iterator[tuple[Cause, RefoldError] | None]:
-    """Of which input each dead letter is, and why it was refused; None where there is none for a moment."""
+    """Input and reason of each dead letter; None whenever there is no new one."""
     for record in letters:
         if record is None:
             yield None

@@ -1,7 +1,5 @@
-"""Operations on runs, a row each: what must hold before, the message, what it looks like done, what a refusal means.
-
-Each takes the run as it was just read, and **raises** ConflictError where the log shows that it cannot be.
-"""
+"""Operations on runs, a row each: precondition, message, outcome, meaning of a refusal. Each takes the run as just
+read, and **raises** ConflictError if the log shows that it is impossible."""
 
 from __future__ import annotations
 
@@ -64,7 +62,7 @@ def _shown(text: str) -> str:
 
 
 class By(NamedTuple):
-    """Who asks for something, and why. `as_operator`: though they have asked for the run. `sign` signs their word."""
+    """Actor and reason. `as_operator`: even if the actor requested the run. `sign` signs a user's signal."""
 
     actor: str
     reason: str = ""
@@ -77,7 +75,7 @@ def signing(key: SigningKey | None, platform: str) -> Signed:
 
 
 def operated(run: str, kind: str, data: object, actor: str) -> RunOperation:
-    """The message of an operator. **Raises** MalformedError for what is no id."""
+    """Message of an operator. **Raises** MalformedError for an invalid id."""
     return RunOperation(run_id(run), f"{kind}-{secrets.token_hex(6)}", kind, canonical.dumps(data), actor)
 
 
@@ -92,10 +90,8 @@ def _ended(look: Followed) -> str | None:
 def _once(
     message: RunSignal | RunOperation, had: Callable[[RunState], bool], refuse: Callable[[RunState], None]
 ) -> OperationRow:
-    """What the log may have `had` before: then it is `known`. What was neither had nor taken `refuse` may refuse.
-
-    Both look at the run as it is at the end of the log: what it was before it was retried says nothing.
-    """
+    """Operation whose outcome is `known` if the log already `had` it. `refuse` may refuse one that is neither had nor
+    taken. Both see the run at the end of the log: its state before a retry is irrelevant."""
 
     def judge(look: Followed) -> str | None:
         if look.fresh or not look.whole:
@@ -120,11 +116,9 @@ def prepared(
     key: SigningKey | None,
     labels: Iterable[str] | None = None,
 ) -> RunRequest:
-    """A request as it is sent: with an id, a large input in the blob store, if there is one, and signed by a key.
-
-    Of its labels the signature vouches for these alone, if they are given. **Raises** MalformedError for what is no id
-    or too large; UnreachableError.
-    """
+    """Request as it is sent: with an id, a large input in the blob store (if there is one), and signed by `key`. The
+    signature covers only `labels`, if given. **Raises** MalformedError for an invalid id or a large input;
+    UnreachableError."""
     name, text = run_id(request.run_id or fresh_run_id(request.agent)), request.input
     # The store is opened for a large input alone: where it is away, other runs start all the same.
     if is_large(text) and (store := blobs()):
@@ -160,7 +154,7 @@ def word(state: RunState, kind: str, by: By) -> OperationRow:
 
 
 def cancel(state: RunState, kind: str, by: By) -> OperationRow:
-    """Cancels a run. `known`: somebody has done so before."""
+    """Cancel a run. `known`: it was cancelled before."""
     if state.over and state.status != "cancelled":
         raise ConflictError(
             f"run {state.run_id} is {state.status} already", hint=f"`refold run show {state.run_id}` shows its result"
@@ -216,7 +210,7 @@ def hold(state: RunState, kind: str, by: By) -> OperationRow:
 
 
 def _said(state: RunState, kind: str, by: By, note: dict[str, str] | None = None) -> RunSignal | RunOperation:
-    """A user's signal if they have asked for the run; what an operator has paused, only an operator resumes."""
+    """A signal of the run's requester, else an operation. Only an operator resumes a run that an operator paused."""
     pause = own(state) if kind == RESUME else None
     mine = state.request is not None and is_same(state.request.requester, by.actor)
     name = note["id"] if note else f"{kind}-{secrets.token_hex(6)}"
@@ -263,10 +257,7 @@ def _stalled(run: Run) -> Hold:
 
 
 class Changes(NamedTuple):
-    """Changes of a retry. `edit` is the JSON text of all arguments of the first step that is done again.
-
-    `deadline_ms`: -1 takes it away.
-    """
+    """Changes of a retry. `edit`: JSON of all arguments of the first repeated step. `deadline_ms`: -1 removes it."""
 
     from_step: int = 0
     edit: str = ""
@@ -324,16 +315,14 @@ def stays(state: RunState) -> int:
 
 
 def signal_message(run: str, name: str, data: object, *, signal_id: str = "", actor: str) -> RunSignal:
-    """A signal for a run. **Raises** UsageError for what is no name of a signal."""
+    """A signal for a run. **Raises** UsageError for an invalid name of a signal."""
     said = signal_id or f"signal-{secrets.token_hex(6)}"
     return RunSignal(RunId(run), said, "signal", canonical.dumps(data), actor, name=check_name(name))
 
 
 def signal(state: RunState, said: RunSignal) -> OperationRow:
-    """Tells a run what one of its waits takes, now or later.
-
-    Refused: there is no room for it, the run is over, or it has had another signal with this id.
-    """
+    """Send a signal to a run, for a current or later wait. Refused: no room for it, the run is over, or another signal
+    has the same id."""
 
     def refuse(state: RunState) -> None:
         if (other := _with_id(said.signal_id, state)) is not None:
@@ -356,7 +345,7 @@ def signal(state: RunState, said: RunSignal) -> OperationRow:
 
 
 def answered(token: str, data: object = None, *, failure: str = "", key: str = "", actor: str) -> RunSignal:
-    """The result of a callback, or its `failure`. **Raises** MalformedError for what is no token."""
+    """The result of a callback, or its `failure`. **Raises** MalformedError for an invalid token."""
     run, said = parse_callback_token(token), f"callback-{secrets.token_hex(6)}"
     text = canonical.dumps(data)
     return RunSignal(run, said, "callback", text, actor, callback=token, failure=failure, key=key)
@@ -405,14 +394,13 @@ def _was_told(said: RunSignal, state: RunState) -> bool:
 
 
 def _with_id(signal_id: str, state: RunState) -> SignalReceived | None:
-    """The signal that a run has had with this id."""
     step, waiting = state.mail.taken.get(signal_id), state.mail.kept.get(signal_id)
     had = state.outcomes[step][1] if step else waiting.signal if waiting else None
     return had if isinstance(had, SignalReceived) else None
 
 
 def _was_answered(step: int, said: RunSignal, state: RunState) -> bool:
-    """True if a callback was resolved like this before, or by the same sender's same answer."""
+    """True if the callback already has this result, or an answer with the same key."""
     outcome = state.outcomes[step][1] if step in state.outcomes else None
     if not isinstance(outcome, CallbackCompleted | CallbackFailed):
         return False
@@ -444,10 +432,8 @@ class Doubted(NamedTuple):
 
 
 def doubted(runs: KnownRuns, call: str) -> Doubted:
-    """The open question about a call in doubt, by the id of the call or of a question about it.
-
-    **Raises** MalformedError for what is no call id, NotFoundError.
-    """
+    """The open question about a call in doubt, by the id of the call or of the question. **Raises** MalformedError for
+    an invalid call id, NotFoundError."""
     name, seq = parse_call_id(asked_about(call))
     state = runs.get(name).state
     step = _step(state, seq)
@@ -475,10 +461,8 @@ class Settlement(NamedTuple):
 def settle_call(
     runs: KnownRuns, call: str, found: Settlement, actor: str, *, though_asked: bool = False
 ) -> OperationRow:
-    """Settles a call in doubt, or one on hold, as an operator. `asked`: the policy names people for it by now.
-
-    Refused: somebody settled it otherwise. **Raises** MalformedError for what is no call id, NotFoundError.
-    """
+    """Settle a call in doubt or on hold, as an operator. `asked`: the policy now requires people. Refused: it was
+    settled otherwise. **Raises** MalformedError for an invalid call id, NotFoundError."""
     (name, seq), verdict = parse_call_id(call), found.verdict
     state = runs.get(name).state
     step = _step(state, seq)

@@ -1,4 +1,4 @@
-"""Finds, lists and follows runs by reading the run log; those that many are meant by, by what they have in common."""
+"""Finds, lists, follows and selects runs by reading the run log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SAFE = "(nothing is lost: what was sent stays in the log)"
 
 
 _FIRST = b"/%010d/" % 1
-"""In the key of the first entry of a run."""
+"""Part of the key of a run's first entry."""
 
 
 class Newest(NamedTuple):
@@ -51,7 +51,7 @@ class Runs:
         return self.reader.partitions(RUN_LOG)
 
     def get(self, run: str) -> Run:
-        """One run, with its whole history. **Raises** NotFoundError, GoneError if something says that it was erased."""
+        """One run, with its whole history. **Raises** NotFoundError, GoneError if a marker shows that it was erased."""
         found = self.find(run)
         if found is None:
             if erased := self.gone(run_id(run)):
@@ -86,7 +86,7 @@ class Runs:
 
     @cached_property
     def _knows_holds(self) -> bool:
-        """True if the topic is there: the planners of a platform that is not upgraded so far hold nothing."""
+        """True if the topic exists: planners of an older platform record no holds."""
         try:
             return self.reader.partitions(RUN_SNAPSHOT) > 0
         except NotFoundError:
@@ -97,11 +97,9 @@ class Runs:
         return sorted(self._read(partition, lambda _: True), key=_asked_at)
 
     def newest(self, limit: int, takes: Callable[[Run], bool], only: Callable[[Run], bool] | None = None) -> Newest:
-        """The `limit` newest runs that are meant, oldest first, and the numbers of those meant and of all.
-
-        Of every other run an id and a time are kept. `takes` looks at the request alone, so that without `only` just
-        the first entry of each run is read, and the runs that are returned.
-        """
+        """The `limit` newest selected runs, oldest first, and the numbers of selected and of all runs. Of other runs an
+        id and a time are kept. `takes` only reads the request, so that without `only` just first entries are read, and
+        the returned runs."""
         asked, meant = self._requested(takes) if only is None else self._folded(takes, only)
         names = sorted(meant, key=lambda run: (asked[run], run))[-limit:]
         wanted = {name.encode() for name in names}
@@ -124,7 +122,7 @@ class Runs:
         return self._without_erased(asked, meant, buried=buried)
 
     def _folded(self, takes: Callable[[Run], bool], only: Callable[[Run], bool]) -> tuple[dict[RunId, int], set[RunId]]:
-        """The same of runs that are meant by what became of them: whole while they live, then for a look."""
+        """As `_requested`, for a selection by state: a run is kept whole until it is over, then judged and dropped."""
         asked, meant, runs, again, buried = dict[RunId, int](), set[RunId](), dict[RunId, Run](), set[bytes](), False
 
         def look(run: Run) -> None:
@@ -140,7 +138,7 @@ class Runs:
                 run.take(judged, fold)
                 if run.state.over:
                     look(runs.pop(judged.run_id))
-                    if run.state.status != "failed":  # a retry extends what the fold keeps of that
+                    if run.state.status != "failed":  # a retry extends its state
                         del fold.states[judged.run_id]
         for name, hold in self.holds().items():
             if name in runs:
@@ -160,7 +158,7 @@ class Runs:
         return Markers((record.key, record.value) for record in self.reader.scan(RUN_SNAPSHOT)).runs
 
     def _read(self, partition: int | None, only: Callable[[bytes], bool], one: RunId | None = None) -> list[Run]:
-        """The runs of such names up to the end of the log; `one`, if all of them are its records."""
+        """Runs whose names `only` takes, up to the end of the log; `one`, if all records belong to it."""
         found: dict[RunId, Run] = {}
         for fold, judged in judge(self.reader, partition=partition, only=only):
             if name := one or judged.run_id:
@@ -172,7 +170,7 @@ class Runs:
 
     def _there(self, runs: Iterable[Run]) -> list[Run]:
         there = [run for run in runs if run.records]
-        # Runs are erased by tombstones: where there are none, nobody has to be asked.
+        # Runs are erased by tombstones: without any, the markers need not be read.
         buried = any(judged.record.value is None for run in there for judged in run.void)
         erased = self._erased() if buried else ()
         return [run for run in there if run.state.run_id not in erased]
@@ -180,10 +178,8 @@ class Runs:
     def follow(
         self, run: str, timeout_s: float | None = None, *, until: str = "over"
     ) -> Iterator[tuple[Run, JudgedRecord | None]]:
-        """The run as each of its records arrives, from the first and for ever; None whenever nothing is new.
-
-        **Raises** TimedOutError, which says that the run is not `until` by then.
-        """
+        """The run after each of its records, from the first and for ever; None whenever nothing is new. **Raises**
+        TimedOutError, whose text is that the run is not `until` in time."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         wanted = run_id(run)
         number, fold = home(wanted, self.partitions), LogFold()
@@ -256,7 +252,7 @@ def _take_hold(holds: dict[RunId, Hold], record: Record) -> None:
 def judge(
     reader: LogReader, *, partition: int | None = None, only: Callable[[bytes], bool] = lambda _: True
 ) -> Iterator[tuple[LogFold, JudgedRecord]]:
-    """Every record of the run log up to its end, judged, with the fold so far. `only`: those of runs of such names."""
+    """Every record of the run log up to its end, judged, with the fold. `only` selects by the name of the run."""
     fold = LogFold()
     for record in reader.scan(RUN_LOG, partition):
         if only(run_named(record)):
@@ -264,14 +260,13 @@ def judge(
 
 
 def run_named(record: Record) -> bytes:
-    """What the key of a record says whose it is. Folds keep runs apart, so that those of others cost a look at this."""
+    """Name of the run in a record's key: a cheap filter, since folds keep runs apart."""
     return (record.key or b"").partition(b"/")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Filter of runs: a session, all of these labels, an agent, the code of their failure, and that they have
-    failed since then; what is empty means any."""
+    """Filter of runs: session, all of these labels, agent, failure code, time of failure; empty fields match any."""
 
     session: str = ""
     labels: tuple[tuple[str, str], ...] = ()
@@ -302,14 +297,11 @@ _ABLE: dict[str, Callable[[RunState], bool]] = {
     "signal": lambda state: not state.over,
     "retry": lambda state: isinstance(state.end, RunFailed) and child_refusal(state) is None,
 }
-"""On which runs an operation may be performed, by kind."""
+"""Condition of a run for each kind of operation."""
 
 
 def selected(runs: Iterable[Run], which: Selector, kind: str) -> list[Run]:
-    """The runs that are meant and on which an operation of this kind may be performed.
-
-    What cancels or pauses a run reaches those below it, so that these are not named beside it.
-    """
+    """Selected runs that allow this operation, without those below others that a cancel or pause reaches."""
     meant = [run for run in runs if which.takes(run) and not (kind in ("cancel", PAUSE) and run.state.over)]
     if kind in ("cancel", PAUSE):
         names = {run.state.run_id for run in meant}

@@ -1,4 +1,4 @@
-"""Planners, executors and approval services: which live, what each serves, and what waits for one."""
+"""Planners, executors and approval services: the living ones, their partitions, and their backlog."""
 
 from __future__ import annotations
 
@@ -41,22 +41,20 @@ class Served(NamedTuple):
 
 
 def served(reader: LogReader, ask: Callable[[Iterable[str]], Mapping[str, GroupState]]) -> Served:
-    """Return what members report; `ask` returns groups. **Raises** UnreachableError."""
+    """Return the reports of members; `ask` returns groups. **Raises** UnreachableError."""
     records, alive = [*reader.scan(MEMBER)], None
     # Any executor may write reports, of any number of pools.
     groups = {
         executors(each.pool) if each.pool else PLANNERS for each in islice(workers_reported(records), MOST_MEMBERS)
     }
-    with suppress(RefoldError):  # who may not see groups sees reports alone
+    with suppress(RefoldError):  # without the right to see groups, reports alone
         alive = {member.name for state in ask(groups).values() for member in state.members} if groups else set()
     return Served(agents_served(records, alive), tools_served(records, alive))
 
 
 def workers(settings: KafkaSettings) -> Workers:
-    """Return all workers, living or killed, and their groups. **Raises** UnreachableError; UsageError without a right.
-
-    Killed are those that still report what they serve, and are in no group.
-    """
+    """Return all workers, living or killed, and their groups. Killed: it has a report, but is in no group. **Raises**
+    UnreachableError; UsageError without a right."""
     reader, source = KafkaLogReader(settings), KafkaLogSource(settings)
     groups = {PLANNERS: ("planner", "", RUN_REQUESTED), "refold-approval": ("approval", "", APPROVAL_REQUESTED)}
     for topic in reader.names({TOOL_REQUESTED}):

@@ -1,1 +1,1 @@
-"""The schemas tool: exports the Avro schemas from the Python classes and refuses what would break a reader."""
+"""The schemas tool: exports the Avro schemas from the Python classes and refuses changes that would break a reader."""

@@ -1,7 +1,5 @@
-"""The AsyncAPI document: which topics programs of others may use, who writes and reads them, and what lies there.
-
-Payloads are references to the Avro files, beside which `schemas/asyncapi.json` lies.
-"""
+"""The AsyncAPI document: topics for other programs, their writers, readers and payloads. Payloads are references to the
+Avro files beside `schemas/asyncapi.json`."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from refold.core.wire.codec import SUBJECTS
 from refold.core.wire.schemas import Registered, file_name, locked
 
 OUTSIDE = frozenset({"client", "approver", "steward", "viewer", "insights"})
-"""Principals of programs that are not services of the platform, but for those who run Kafka."""
+"""Principals of programs outside the platform, except those of people who operate Kafka."""
 
 _KEY = re.compile(r"key ([^\s:,]+)[:,]")
 _KEYS: dict[type, str] = {Entry: "run_id/seq/entry_id", DeadLetter: "that of the input"}

@@ -1,8 +1,6 @@
-"""The Avro schemas in `schemas/`, exported from the dataclasses in `core`: `refold schemas export` and `check`.
-
-An exported file and its line in the lock never change: records that name the id lie in topics for years. A changed
-class becomes a new version under a new id, if it can read everything that any older version wrote.
-"""
+"""The Avro schemas in `schemas/`, exported from the dataclasses in `core`: `refold schemas export` and `check`. An
+exported file and its lock line never change: records with the id lie in topics for years. A changed class becomes a new
+version under a new id, if it can read everything that older versions wrote."""
 
 from __future__ import annotations
 
@@ -41,10 +39,8 @@ def generate(message: type) -> str:
 
 
 def export_schemas(folder: Path | None = None, subjects: dict[type, str] | None = None) -> list[Registered]:
-    """Appends what changed in Python since the last export and returns it; an old line or file stays as it is.
-
-    **Raises** ConflictError when a change would make older records unreadable; then nothing is written.
-    """
+    """Append the changes in Python since the last export and return them; old lines and files stay as they are.
+    **Raises** ConflictError, with nothing written, if a change would make older records unreadable."""
     folder, subjects = folder or resources.resource("schemas"), subjects or SUBJECTS
     lines = _lines(folder)
     if problems := _compatibility_problems(folder, lines, subjects) + _file_problems(folder, lines):
@@ -136,11 +132,8 @@ def _compatibility_problems(folder: Path, lines: list[Registered], subjects: dic
 
 
 def conflicts(*, reader: Any, writer: Any) -> list[str]:
-    """Why the reader cannot read everything that the writer can write, and where; empty when it can.
-
-    **JsonCodec**: schemas as parsed JSON. A conflict inside a named type is told of that type, and of each that holds
-    it.
-    """
+    """Reasons and places where the reader cannot read the writer's data; empty if it can. **Shape**: schemas as parsed
+    JSON. A conflict inside a named type is reported for that type and for each that contains it."""
     read, written = Names(), Names()
     new, old = make_avsc_object(reader, read), make_avsc_object(writer, written)
     if not _conflict(new, old):

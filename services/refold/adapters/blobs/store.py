@@ -1,7 +1,5 @@
-"""Large values as files of an object store: `runs/<digest of the run's id>/<digest of the text>`.
-
-Names follow from what is named, so writing twice changes nothing, and a file that was altered is mended by it.
-"""
+"""Large values as files of an object store: `runs/<digest of the run's id>/<digest of the text>`. Names follow from the
+content, so writing again changes nothing, and repairs a file that was altered."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from refold.core.wire import blobs
 from refold.runtime.objects import STORE_ERRORS, ObjectStore, first_line
 
 PART_BYTES = 1 << 20
-"""Bytes of a part of a value that is read in parts: what each reader of one takes of memory, some three of them."""
+"""Bytes of one part of a value that is read in parts. Each reader holds about three parts in memory."""
 
 
 class ObjectBlobs:
@@ -86,7 +84,7 @@ class ObjectBlobs:
                 obstore.delete(store, [meta["path"] for meta in batch])
                 count += len(batch)
         except FileNotFoundError:
-            return self.erase(run)  # somebody else erases it as well
+            return self.erase(run)  # another process erases it as well
         except STORE_ERRORS as error:
             raise self._unreachable(error) from None
         return count

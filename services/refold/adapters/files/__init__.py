@@ -1,12 +1,10 @@
 """Tools on the files of one folder, ready to be given to an agent: read, list, find, search, write and edit.
 
-**Consumes** paths that a model may have made up. **Produces** what is in the folder, and nothing else: `jail` opens
-every path step by step, from the folder down, and follows no link; `folder` does the work within limits; `tools` says
-what each of it is worth after a crash.
-
-**Guarantees**: a file is replaced whole or not at all, and only while it is what somebody has looked at.
-**Fails** by TerminalError where nothing has happened and trying again is pointless, by NotDone where it is not.
-"""
+**Consumes** paths, possibly invented by a model. **Produces** files of this folder alone: `jail` opens each path step
+by step, from the folder down, and follows no link; `folder` does the work within limits; `tools` states the effect of
+each tool after a crash. **Guarantees**: a file is replaced whole or not at all, and only if its content is still the
+one that was read. **Fails** by TerminalError if nothing has happened and a retry is pointless, by NotDone if a retry
+may help."""
 
 from refold.adapters.files.tools import FileTools, file_tools
 

@@ -21,7 +21,7 @@ LISTED, FOUND, SEEN, LINE = 1_000, 200, 20_000, 300
 SEARCHED_BYTES = 64 << 20
 """Bytes that one search reads: a second of a disk that is slow."""
 AFTERS = 2_000
-"""Places at which an edit is looked for; beyond them nobody can say whether it happened."""
+"""Places at which an edit is looked for. Beyond them the outcome of an edit is unknown."""
 
 FileKind = Literal["file", "folder", "other"]
 
@@ -79,7 +79,7 @@ class Written(BaseModel):
 
 
 class _Seen(NamedTuple):
-    """A file on a walk: its names, and where to open the last of them."""
+    """File on a walk: its path, and the descriptor of the folder that contains it."""
 
     parts: Parts
     folder: int
@@ -110,7 +110,7 @@ class Walk:
 
 
 class Folder:
-    """The files below a folder. **Units**: `most` is what a file may have, in bytes. **Raises** TerminalError."""
+    """Files below a folder. **Units**: `most` is the size limit of a file in bytes. **Raises** TerminalError."""
 
     def __init__(self, jail: Jail, most: int) -> None:
         self._jail, self._most = jail, most
@@ -131,7 +131,7 @@ class Folder:
         return Paths(paths=found[:FOUND], complete=walk.complete and len(found) <= FOUND)
 
     def search(self, text: str, pattern: str, *, ignore_case: bool) -> Hits:
-        """The lines that have a text, word by word as it is, in files of which the path fits a pattern."""
+        """Lines that contain a text literally, in files whose path matches a pattern."""
         if not text or "\n" in text:
             raise TerminalError("a search is for a text within a line")
         wanted, walk, hits, left = split_pattern(pattern), Walk(self._jail), list[Hit](), SEARCHED_BYTES
@@ -158,10 +158,8 @@ class Folder:
         return Hits(hits=hits, complete=complete and walk.complete)
 
     def write(self, path: str, content: str, expect: str) -> Written:
-        """Has a file be `content`, if it is what `expect` names; empty: if there is none. Whole or not at all.
-
-        **Raises** NotDone too, when there is no space, or another write does not come to an end.
-        """
+        """Write a file whole or not at all, if its digest is `expect`; empty: if there is none. **Raises** NotDone if
+        there is no space or another write does not end."""
         data, parts = self._checked(content), self._file(path)
         with self._jail.locked(), self._jail.folder(parts[:-1], make=not expect) as folder:
             there, mode = _there(folder, parts[-1], self._most)
@@ -171,7 +169,7 @@ class Folder:
         return Written(path=path, digest=content_digest(data))
 
     def written(self, path: str, content: str, expect: str) -> Written | None:
-        """True if a write happened: None if it did not. **Raises** RuntimeError when nobody can say."""
+        """Return the written file; None if it did not happen. **Raises** RuntimeError if that is unknown."""
         data = self._checked(content)
         now = self._digest(path)
         if now == content_digest(data):
@@ -181,10 +179,7 @@ class Folder:
         return None
 
     def edit(self, path: str, before: str, after: str, expect: str) -> Written:
-        """Puts `after` in the place of `before`, which has to stand once in the file that `expect` names.
-
-        **Raises** as `write`.
-        """
+        """Replace `before` by `after`; it must occur once in the file with digest `expect`. **Raises** as `write`."""
         if not before or not after or before == after:
             hint = "to take text away, name a line beside it that stays, before and after"
             raise TerminalError("an edit puts some text in the place of some other", hint=hint)
@@ -203,10 +198,8 @@ class Folder:
         return Written(path=path, digest=content_digest(data))
 
     def edited(self, path: str, before: str, after: str, expect: str) -> Written | None:
-        """True if an edit happened: None if it did not. **Raises** RuntimeError when nobody can say.
-
-        It did if the text that it has put in, taken back, gives the file that was looked at.
-        """
+        """Return the edited file, or None if the edit did not happen. It did if undoing it gives the file with digest
+        `expect`. **Raises** RuntimeError if the outcome is unknown."""
         data, _ = self._content(path)
         if content_digest(data) == expect:
             return None
@@ -286,10 +279,8 @@ def _text(path: str, data: bytes) -> str:
 
 
 def _replace(folder: int, name: str, data: bytes, mode: int | None) -> None:
-    """Puts a file into the place of another one, in one step, and on disk. Who may read it stays as it was.
-
-    The draft has one name, so that what a crash has left is taken away by the next write, under the same lock.
-    """
+    """Replace a file in one step, durably, with its mode. The draft has a fixed name, so the next write removes a draft
+    left by a crash, under the same lock."""
     draft = f".{name}.draft"
     try:
         with suppress(FileNotFoundError):

@@ -1,9 +1,8 @@
-"""Paths below a folder, and no others, also while somebody moves things about.
+"""Confines paths to one folder, even while other processes move files.
 
-A path is opened name by name, each relative to the folder that is open already, and a link is never followed: so what
-was checked is what is used. Names that begin with a dot are refused unless they are wanted: there lie keys, settings
-and the hooks of version control, which somebody would run.
-"""
+A path is opened name by name, each relative to the folder that is already open, and no link is followed: the checked
+file is the one that is used. Names that begin with a dot are refused unless enabled: they are keys, settings and hooks
+of version control, which other programs execute."""
 
 from __future__ import annotations
 
@@ -19,13 +18,12 @@ from pathlib import Path
 from refold.core.errors import NotDone, TerminalError, UsageError
 
 NAME_BYTES, DEEPEST, LONGEST = 200, 32, 1_000
-"""Of a name, so that a draft's fits beside it (systems take 255); folders that lie in each other; characters of a path.
-"""
+"""Bytes of a name (systems take 255, and a draft's suffix must fit); depth of folders; characters of a path."""
 LOCKED_S = 10.0
 """The time a write waits for another one. One takes milliseconds, unless its process or its disk stands still."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# Not blocking: a pipe in the place of a file would keep whoever opens it waiting for ever.
+# Not blocking: opening a pipe in place of a file would wait for ever.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LINKED = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)
 
@@ -53,7 +51,7 @@ class Jail:
         return names
 
     def shows(self, name: str) -> bool:
-        """True if files of this name are used. What is not printable could be taken for another name."""
+        """True if files of this name are used. An unprintable name could be taken for another one."""
         return (
             name.isprintable()
             and len(name.encode(errors="replace")) <= NAME_BYTES
@@ -62,7 +60,7 @@ class Jail:
 
     @contextmanager
     def folder(self, parts: Parts, *, make: bool = False) -> Iterator[int]:
-        """A descriptor of a folder. `make`: what is missing of it is made. **Raises** TerminalError, NotDone."""
+        """Descriptor of a folder. `make`: missing folders are created. **Raises** TerminalError, NotDone."""
         opened = self._open()
         try:
             for name in parts:
@@ -102,7 +100,7 @@ class Jail:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else writes through these tools meanwhile. **Raises** NotDone when a write does not come to an end."""
+        """Exclude other writes of these tools. **Raises** NotDone when a write does not come to an end."""
         opened, begun = self._open(), time.monotonic()
         try:
             while not _lock(opened):
@@ -115,12 +113,10 @@ class Jail:
 
 
 def read_below(folder: int, name: str, most: int) -> tuple[bytes, int]:
-    """The content of a file in an open folder, and its mode.
-
-    **Raises** TerminalError when there is none, or it is a link, no ordinary file, or longer than so many bytes.
-    """
+    """Content and mode of a file in an open folder. **Raises** TerminalError if it is missing, a link, no ordinary
+    file, or longer than the limit."""
     try:
-        # To open a device may do something: what is none by its name is looked at once more when it is open.
+        # Opening a device may have an effect: the kind is checked by name first, and again when it is open.
         _check_ordinary(name, os.stat(name, dir_fd=folder, follow_symlinks=False))
         opened = os.open(name, _FILE, dir_fd=folder)
     except OSError as error:

@@ -16,8 +16,7 @@ _ANY = "**"
 
 
 def split_pattern(pattern: str) -> tuple[str, ...]:
-    """The names of a pattern. `**` stands for any number of folders, or as the last for all below. **Raises**
-    TerminalError."""
+    """Names of a pattern. `**` stands for any number of folders, at the end for all below. **Raises** TerminalError."""
     names = tuple(name for name in pattern.split("/") if name not in ("", "."))
     if pattern.startswith("/") or ".." in names or not names or len(pattern) > PATTERN:
         hint = "as **/*.py: * is any part of a name, ** any number of folders"
@@ -40,7 +39,7 @@ def fits(parts: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
 
 
 def _over(wanted: tuple[str, ...], place: int) -> set[int]:
-    """The places behind: `**` may stand for no folder at all."""
+    """Positions after skipping `**`, which may match no folder at all."""
     found = set[int]()
     while place < len(wanted) and wanted[place] == _ANY:
         place += 1

@@ -1,10 +1,9 @@
-"""Who may do what on the cluster. `infra/topics.yaml` says how it should be; what it does not grant is denied.
+"""Access rules of the cluster, from `infra/topics.yaml`; everything else is denied.
 
-One topic has one writer: that is what a reader's trust in a topic rests on, and only the broker can enforce it. Rights
-are given to roles, a service each (`ROLES`), and `principals` says who a role is on the cluster: one name by default,
-several where, say, every host has a certificate of its own. Executors are a role per pool, `executor.POOL`: each has
-the topics and the group of its own pool by their whole names, so what one of them is made to do concerns no other pool.
-"""
+One topic has one writer: readers trust a topic because of that, and only the broker can enforce it. Rights belong to
+roles, one per service (`ROLES`); `principals` maps a role to its principals: one by default, several if, say, every
+host has its own certificate. Executors have a role per pool, `executor.POOL`, with rights on the topics and the group
+of their own pool by full name, so a compromised executor affects no other pool."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ PRINCIPAL_ROLES = (
 )
 EVERYWHERE = "*"
 POOL_ROLE = "executor"
-"""The role that there is once per pool."""
+"""The role that exists once per pool."""
 
 ResourceKind = Literal["topic", "group"]
 AclState = Literal["there", "missing", "surplus", "wider"]
@@ -46,7 +45,7 @@ B = TypeVar("B", AclBinding, AclBindingFilter)
 
 _KINDS: dict[ResourceType, ResourceKind] = {ResourceType.TOPIC: "topic", ResourceType.GROUP: "group"}
 _ALL: Any = None
-"""In a filter: whatever it is. The client's types only know of texts."""
+"""Wildcard of a filter, untyped because the client declares these fields as texts."""
 _ANY = AclBindingFilter(
     ResourceType.ANY, _ALL, ResourcePatternType.ANY, _ALL, _ALL, AclOperation.ANY, AclPermissionType.ANY
 )
@@ -77,28 +76,23 @@ class Acl:
 
 @dataclass(frozen=True, slots=True, order=True)
 class AclRule:
-    """A rule that should be there or is.
-
-    `state`: `there`; `missing`; `surplus`, about something of ours and not wanted; `wider`, the same, but about things
-    of other people too (such as all topics), so that only people may remove it.
-    """
+    """A rule that is wanted or present. `state`: `there`; `missing`; `surplus`, unwanted and about our resources alone;
+    `wider`, unwanted and about resources of others too (such as all topics): only people may remove it."""
 
     acl: Acl
     state: AclState
 
 
 def roles(pools: Iterable[str]) -> tuple[str, ...]:
-    """Everybody who has rights: the roles of the table, with `executor.POOL` for each pool in the place of one."""
+    """Roles that have rights: those of the table, with `executor.POOL` for each pool."""
     every = [role for role in PRINCIPAL_ROLES if role != POOL_ROLE]
     return (*every, *(f"{POOL_ROLE}.{pool}" for pool in sorted(set(pools))))
 
 
 def principals(given: Iterable[str] = (), pools: Iterable[str] = ("default",)) -> dict[str, tuple[str, ...]]:
-    """Who the roles are: `User:refold-ROLE`, unless `ROLE=User:NAME` says otherwise, once or several times.
-
-    `executor.POOL=User:NAME` names a pool as well; by default its executors are `User:refold-executor-POOL`.
-    **Raises** UsageError for a role that does not exist and for a principal without a type.
-    """
+    """Principals by role: `User:refold-ROLE`, unless `ROLE=User:NAME` replaces it, once or several times.
+    `executor.POOL=User:NAME` names a pool too; the default is `User:refold-executor-POOL`. **Raises** UsageError for an
+    unknown role and a principal without a type."""
     named: dict[str, tuple[str, ...]] = {}
     for text in given:
         role, _, principal = text.partition("=")
@@ -113,7 +107,7 @@ def principals(given: Iterable[str] = (), pools: Iterable[str] = ("default",)) -
 
 
 def wanted_acls(prefix: str, who: Principals) -> list[Acl]:
-    """The rules of the table, and no more: who reads or writes may describe, so nothing says it twice."""
+    """Rules of the table, without duplicates: read and write imply describe."""
     content = declared()
     rights = set(_topic_rights(content)) | set(_group_rights(content))
     found = set()
@@ -125,7 +119,7 @@ def wanted_acls(prefix: str, who: Principals) -> list[Acl]:
 
 
 def _holders(role: str, pattern: str, who: Principals) -> Iterator[tuple[str, str]]:
-    """Who has a right of a role, and where: executors in what is of their own pool, others in what is of any."""
+    """Principals that have a right of a role, each with the pattern: an executor's is narrowed to its own pool."""
     for name, named in who.items():
         kind, _, pool = name.partition(".")
         if kind == role:
@@ -133,8 +127,7 @@ def _holders(role: str, pattern: str, who: Principals) -> Iterator[tuple[str, st
 
 
 def quotas(who: Principals) -> Iterator[tuple[str, Mapping[str, int]]]:
-    """Quotas of principals, by the settings of Kafka that bound them. For Kafka's own tool: librdkafka
-    2.16 cannot set them."""
+    """Quotas of principals, by their Kafka settings. For Kafka's own tool: librdkafka 2.16 cannot set them."""
     for role, bounds in declared()["quotas"].items():
         yield from ((principal, bounds) for principal in who[role])
 
@@ -158,7 +151,7 @@ def _group_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, ResourceKin
 
 
 def compare(wanted: Iterable[Acl], there: Iterable[Acl], prefix: str) -> list[AclRule]:
-    """What is there and what is not; of the rules about things that are not ours, none."""
+    """Wanted rules, there or missing, and unwanted ones about our resources; others are ignored."""
     ours, found = set(wanted), set(there)
     rules = [AclRule(acl, "there" if acl in found else "missing") for acl in ours]
     places = {(acl.kind, acl.name, acl.pattern) for acl in ours}
@@ -184,7 +177,7 @@ def _only_ours(acl: Acl, prefix: str) -> bool:
 
 
 class Acls:
-    """The rules on a cluster, about what is ours."""
+    """Rules on a cluster about our resources."""
 
     def __init__(self, settings: KafkaSettings, who: Principals | None = None) -> None:
         self._prefix = settings.prefix
@@ -192,32 +185,29 @@ class Acls:
         self.wanted = wanted_acls(settings.prefix, principals() if who is None else who)
 
     def rules(self) -> list[AclRule]:
-        """Every rule that should be there or is.
-
-        **Raises** UsageError when the broker has no authorizer or does not let us look.
-        """
+        """Rules that are wanted or present. **Raises** UsageError without an authorizer, or a right to list them."""
         found = _answer(self._admin.describe_acls(_ANY, request_timeout=ANSWER_S), "read the ACLs")
         if not found:
             self._knock()
         return compare(self.wanted, filter(None, map(_read, found)), self._prefix)
 
     def _knock(self) -> None:
-        """Tells a cluster without rules from one that shows none: the client swallows the refusal to list them
-        (confluent-kafka 2.16), but not the refusal to remove one, here one that nobody has."""
+        """Distinguish a cluster without rules from one that hides them: the client swallows a refusal to list rules
+        (confluent-kafka 2.16), but not a refusal to delete one, here a rule that does not exist."""
         nobody = Acl("User:refold-nobody", "topic", f"{self._prefix}nothing", "literal", "read")
         for future in self._admin.delete_acls([_write(nobody, AclBindingFilter)], request_timeout=ANSWER_S).values():
             _answer(future, "read the ACLs")
 
     def diff(self) -> list[AclRule]:
-        """What is missing or surplus; empty when the broker has the table and nothing else."""
+        """Missing and surplus rules; empty when the broker has the table and nothing else."""
         return [rule for rule in self.rules() if rule.state != "there"]
 
     def apply(self, *, prune: bool = False) -> list[AclRule]:
-        """Creates what is missing and, with `prune`, removes what is surplus; returns what it changed."""
+        """Create missing rules and, with `prune`, remove surplus ones; return the changes."""
         changes = [rule for rule in self.diff() if rule.state == "missing" or (prune and rule.state == "surplus")]
         create = [_write(rule.acl, AclBinding) for rule in changes if rule.state == "missing"]
         remove = [_write(rule.acl, AclBindingFilter) for rule in changes if rule.state == "surplus"]
-        # What is missing comes first: whoever gets another name is never without rights.
+        # Missing rules come first: a renamed principal is never without rights.
         for future in (self._admin.create_acls(create, request_timeout=ANSWER_S) if create else {}).values():
             _answer(future, "create the ACLs")
         for future in (self._admin.delete_acls(remove, request_timeout=ANSWER_S) if remove else {}).values():
@@ -232,17 +222,14 @@ class Acls:
 
 
 def may_do_everything(settings: KafkaSettings) -> bool:
-    """True if this principal may change the whole cluster: there is no authorizer, or it is a super user.
-
-    **Raises** UnreachableError.
-    """
+    """True if this principal may alter the cluster: no authorizer, or a super user. **Raises** UnreachableError."""
     admin = clients.admin(settings)  # kept until there is an answer: it takes its questions with it
     future = admin.describe_cluster(include_authorized_operations=True, request_timeout=ANSWER_S)
     return AclOperation.ALTER in (_answer(future, "describe the cluster").authorized_operations or ())
 
 
 def has_authorizer(settings: KafkaSettings) -> bool:
-    """True if anybody is refused anything there. **Raises** UnreachableError."""
+    """True if the cluster has an authorizer. **Raises** UnreachableError."""
     try:
         Acls(settings).rules()
     except UsageError as error:

@@ -44,7 +44,7 @@ _log = structlog.get_logger()
 
 
 class Names(dict[str, str]):
-    """Logical topic names to the cluster's. Grows by what is asked for: there are as many names as topics."""
+    """Logical topic names to the cluster's. Grows by lookups, to at most the number of topics."""
 
     def __init__(self, prefix: str) -> None:
         super().__init__()
@@ -58,10 +58,8 @@ class Names(dict[str, str]):
 
 
 class _Log:
-    """librdkafka's log lines as events, instead of text on stderr.
-
-    A program that has set up no logging gets none: whatever it has to know is raised or reported as an error.
-    """
+    """librdkafka's log lines as events instead of text on stderr. Discarded if the program has set up no logging:
+    important problems are raised or reported as errors anyway."""
 
     _METHODS = ((logging.ERROR, "error"), (logging.WARNING, "warning"), (logging.INFO, "info"), (0, "debug"))
 
@@ -73,10 +71,8 @@ class _Log:
 
 
 class SentRequests:
-    """Requests that the clients of this process have sent to brokers, by kind, as librdkafka counts them.
-
-    It counts where `statistics.interval.ms` is among the options of Kafka.
-    """
+    """Requests that this process has sent to brokers, by kind, as librdkafka counts them: only if
+    `statistics.interval.ms` is among the options of Kafka."""
 
     def __init__(self) -> None:
         self._of: dict[str, Counter[str]] = {}
@@ -129,7 +125,7 @@ def member(settings: KafkaSettings, membership: Membership, **more: Any) -> Cons
             # All members subscribe to one topic, the same, so any assignor would do; range keeps blocks together.
             "partition.assignment.strategy": "range",
             "session.timeout.ms": settings.session_timeout_ms,
-            # A member hears of a rebalance by its heartbeat: that is how long partitions wait for a new owner.
+            # A member learns of a rebalance by its heartbeat: partitions wait this long for a new owner.
             "heartbeat.interval.ms": min(500, settings.session_timeout_ms // 5),
             **more,
         },
@@ -141,7 +137,7 @@ def producer(settings: KafkaSettings, client: str, **more: Any) -> Producer:
         "client.id": client,
         "enable.idempotence": True,
         "acks": "all",
-        # We always name the partition; this is for the day when somebody does not: the Java client's rule.
+        # We always name the partition; without one, the Java client's rule applies.
         "partitioner": "murmur2_random",
         "linger.ms": settings.linger_ms,
         # What is written while a request is under way goes out together with the next: no wait when little is under
@@ -162,8 +158,8 @@ def producer(settings: KafkaSettings, client: str, **more: Any) -> Producer:
 
 
 def flush(producer: Producer, timeout_s: float = -1) -> None:
-    """Sends what is queued, and waits. **Raises** RefoldError when the client is broken for good, as after the election
-    of a leader that lacked records."""
+    """Send the queue and wait. **Raises** RefoldError when the client is broken for good, as after the election of a
+    leader that lacked records."""
     try:
         producer.flush(timeout_s)
     except KafkaException as error:
@@ -177,7 +173,7 @@ def admin(settings: KafkaSettings) -> AdminClient:
 
 
 def record(topic: str, message: Message) -> Record:
-    """A message that is no error as a record. The headers are read when somebody asks for them."""
+    """Record of a message without error. Headers are read on first access."""
     headers = partial(_headers, message)
     at_ms = message.timestamp()[1]
     return _record((topic, message.partition(), message.offset(), message.key(), message.value(), headers, at_ms))
@@ -193,8 +189,8 @@ def delivery(token: int, error: KafkaError | None, message: Message) -> Delivery
 
 
 def _headers(message: Message) -> Any:
-    """Headers, or none at all when a name among them is not UTF-8: confluent-kafka hands out a broken list then, which
-    ends the process as soon as somebody walks through it."""
+    """Headers, or none if a name among them is not UTF-8: confluent-kafka then returns a broken list, and iterating
+    over it ends the process."""
     try:
         # Called directly, Python 3.12 and newer would see the error of that list only when we have returned.
         return methodcaller("headers")(message)

@@ -1,4 +1,4 @@
-"""Meaning of each error of Kafka: for how long to wait, and what to do if it does not pass."""
+"""Meaning of each error of Kafka: how long to wait, and the next action if it does not pass."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ REFUSED = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_L
 
 
 class Meaning(NamedTuple):
-    """Time that an error may last, in seconds, before it ends a process: one that starts, and one that runs. 0: the
-    broker has refused, and waiting cannot help. `kind` and `hint` are those of the error that the user sees.
-    """
+    """Time in seconds that an error may last before it ends a process that starts, and one that runs. 0: the broker has
+    refused, and waiting cannot help. `kind` and `hint` describe the error shown to the user."""
 
     start_s: float
     later_s: float
@@ -56,7 +55,7 @@ MEANINGS: Mapping[int, Meaning] = {
     )
     for name in names.split()
 }
-"""Meanings of errors by their codes; all others are those of a broker that is away."""
+"""Meanings of errors by code; all other codes mean an unreachable broker."""
 
 UNKNOWN_TOPIC = frozenset(code for code, known in MEANINGS.items() if known is NO_TOPIC)
 UNLED = frozenset(code for code, known in MEANINGS.items() if known is _ELECTION)
@@ -89,7 +88,7 @@ def is_final(error: KafkaError) -> bool:
 
 
 def translate(error: KafkaError | KafkaException, what: str) -> RefoldError:
-    """The error as one of ours, with the next action. `what` says what could not be done: "read the topics"."""
+    """Convert an error to ours, with the next action. `what` is the failed action: "read the topics"."""
     if isinstance(error, KafkaException):
         error = of(error)
     known = meaning(error)

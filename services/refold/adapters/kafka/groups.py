@@ -1,4 +1,4 @@
-"""Consumer groups as brokers have them: living members, their partitions, and what the group has committed."""
+"""Consumer groups as brokers have them: living members, their partitions and committed offsets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COORDINATOR_S = 5.0
 
 
 class GroupMember(NamedTuple):
-    """A member that the broker has heard within its session timeout. `host` is its address as the broker sees it."""
+    """A member that the broker considers alive (session timeout). `host` is its address as seen by the broker."""
 
     name: str
     host: str
@@ -34,12 +34,12 @@ class GroupState(NamedTuple):
 
 
 def group_states(settings: KafkaSettings, groups: Iterable[str]) -> dict[str, GroupState]:
-    """Return the state of each group; one that nobody has joined so far is empty. **Raises** UnreachableError."""
+    """Return the state of each group; a group that has never had members is empty. **Raises** UnreachableError."""
     names = [settings.prefix + group for group in groups]
     try:
         return _asked(settings, names)
     except UnreachableError:
-        # The first question to a cluster makes its topic of offsets, and the client that asks never hears the answer.
+        # The first request to a cluster creates its topic of offsets, and its client never gets the answer.
         return _asked(settings, names)
 
 

@@ -1,8 +1,6 @@
-"""Reading by position: what a service says it reads, from where it says, without a group.
-
-A fetch names every partition of every topic that its consumer reads, each time. So rare topics have a consumer of their
-own: its fetch lies at the broker until something comes, and each fetch of the other names only what is busy.
-"""
+"""Reading by position, without a group: a service chooses its places and offsets. A fetch names every partition of
+every topic of its consumer, so rare topics have their own consumer: its fetch waits at the broker until a record
+arrives, and fetches of the other consumer name only busy topics."""
 
 from __future__ import annotations
 
@@ -27,8 +25,7 @@ OUT_OF_RANGE = frozenset({
 
 
 RARE_WAIT_MS = 250
-"""The time a fetch of rare topics lies at the broker where nothing comes; what comes ends it at once. A partition that
-is new waits behind it."""
+"""How long a fetch of rare topics waits at the broker if no record arrives. A new partition waits behind it."""
 
 
 class Intake:
@@ -54,11 +51,9 @@ class Intake:
         self._waiting = Overdue("ask where a partition ends whose records are gone")
 
     def capture(self, numbers: set[int], absent: Collection[str] = ()) -> tuple[dict[Place, int], dict[Place, int]]:
-        """The low and high watermarks of partition numbers now; the high ones are told when they are reached.
-
-        Asked by this consumer, which otherwise notices only once a second that it does not know where a topic is.
-        **Raises** KafkaException when there is no answer for one of them.
-        """
+        """Low and high watermarks of partition numbers; `collect` reports high ones once reached. Asked by this
+        consumer, which otherwise notices only once a second that it does not know where a topic is. **Raises**
+        KafkaException if one of them has no answer."""
         topics = [topic for topic in self._topics if topic not in absent]
         every = [TopicPartition(self._names[topic], number) for topic in topics for number in numbers]
         if not self._positions and (
@@ -75,11 +70,11 @@ class Intake:
     # What is read
 
     def read(self, place: Place, offset: int) -> None:
-        """Goes on from an offset; `begin` carries out what has gathered."""
+        """Continue from an offset, at the next `begin`."""
         self._starting[place] = offset
 
     def begin(self) -> None:
-        """Starts reading what `read` named, all of it in one go."""
+        """Start all places passed to `read`, in one call."""
         if not self._starting:
             return
         starting, self._starting = self._starting, {}
@@ -157,7 +152,7 @@ class Intake:
             self._trouble.hear("kafka.read_error", error, f"read {message.topic()}", topic=message.topic())
 
     def collect(self, taken: Taken) -> None:
-        """Tells of the captured ends that are reached."""
+        """Report captured ends that are reached."""
         for place, end in list(self._ends.items()):
             if (position := self._positions.get(place, -1)) >= end:
                 del self._ends[place]
@@ -184,7 +179,7 @@ class Intake:
             consumer.close()
 
     def _passed(self, place: Place, offset: int, taken: Taken) -> None:
-        """Passes a hole: the records before `offset` are compacted away, or were no records of anybody."""
+        """Skip a hole: records before `offset` are compacted away, or were control records."""
         if offset > self._positions.get(place, offset):
             self._positions[place] = offset
             self._ends.pop(place, None)
@@ -194,7 +189,7 @@ class Intake:
         return offsets.asked(self._consumer, where, which, give_up_s=ONE_ANSWER_S)
 
     def _out_of_range(self, place: Place, taken: Taken) -> None:
-        """The position is not in the log: what was there is deleted, which is a hole, or was never to be lost."""
+        """Handle a position outside the log: either its records are deleted, which is a hole, or the log has shrunk."""
         position, where = self._positions.get(place), [TopicPartition(self._names[place[0]], place[1])]
         if position is None:
             return

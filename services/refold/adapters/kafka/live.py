@@ -1,7 +1,5 @@
-"""Live parts of calls on the `run-stream` of their pool: sent and forgotten, by a producer of their own.
-
-Nothing waits for it, and nothing is heard of what is lost: neither a call nor a result may depend on who looks on.
-"""
+"""Live parts of calls on the `run-stream` of their pool, sent without confirmation by a separate producer: neither a
+call nor a result may depend on listeners."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
-"""One member of a group on Kafka, with its producer: the `EventLog` that services run on.
+"""One member of a group on Kafka, with its producer: the `EventLog` of services.
 
-Two consumers: one has the member's place in the group and never fetches (`membership`), one reads by position and is in
-no group (`intake`). `take` belongs to one thread, everything else may be called from another: a confluent Consumer lets
-one thread in at a time and keeps the door locked while it polls, so `read`, `commit`, `pause` and `resume` only leave a
-note that `take` carries out, and `end` has a consumer of its own. (That also spares `end` the wait behind a fetch that
-lies at the broker on the same connection: 0.3 ms against 100 ms.)
-"""
+Two consumers: one is the member of the group and never fetches (`membership`), one reads by position and is in no group
+(`intake`). `take` belongs to one thread; other methods may be called from any: a confluent Consumer admits one thread
+at a time and stays locked while it polls, so `read`, `commit`, `pause` and `resume` leave a note for `take`, and `end`
+has its own consumer. (So `end` does not wait behind a fetch on the same connection: 0.3 ms against 100 ms.)"""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ _SLICE_S = 0.002
 """The time a poll may sit out a delivery report: only while some are due, which is a millisecond or two a turn."""
 
 _DELIVERIES_S = 0.02
-"""The time delivery reports may lie for which nobody waits: they come with what is read next, or then."""
+"""Longest delay of delivery reports without a waiting caller: they arrive with the next record, or then."""
 
 _COMPANY = 8
 """Records from which on the next ones are worth waiting for: a turn's writes share the requests that carry them."""
@@ -80,11 +78,8 @@ class KafkaEventLog:
     # What comes in
 
     def take(self, limit: int, timeout_s: float) -> Taken:
-        """See `EventLog`.
-
-        **Raises** UsageError (unknown topic, ACL, login), ConflictError (another process has this member's name),
-        RefoldError (the client is broken): the process ends and its supervisor starts it anew.
-        """
+        """See `EventLog`. **Raises** UsageError (unknown topic, ACL, login), ConflictError (another process has this
+        member's name), RefoldError (the client is broken): the process ends and its supervisor starts it anew."""
         taken = Taken()
         if (rest := min(self._rest_s - time.monotonic(), timeout_s)) > 0:
             time.sleep(rest)
@@ -132,7 +127,7 @@ class KafkaEventLog:
             self._intake.drop(number)
             self._assignments.pop(number, None)
             taken.rebalances.append(Revoked(number))
-        if gone:  # what was read of them in this take would come behind their next assignment
+        if gone:  # their news of this take would follow their next assignment
             taken.reached = [each for each in taken.reached if each.partition not in gone]
             taken.shrunk = [each for each in taken.shrunk if each.partition not in gone]
         self._coming = [number for number in self._coming if number not in gone | came] + sorted(came)
@@ -144,10 +139,8 @@ class KafkaEventLog:
             self._open(taken)
 
     def _open(self, taken: Taken) -> None:
-        """Tells of the numbers that came, as soon as the cluster says where they begin and end.
-
-        It says nothing of all of them when nobody leads one, so from then on each is asked for by itself.
-        """
+        """Report the new numbers once the cluster has returned their bounds. If one partition has no leader, the
+        request fails for all, so each is then asked for separately."""
         came = self._coming[:1] if self._apart else self._coming
         left = self._coming[len(came) :]
         try:
@@ -171,13 +164,13 @@ class KafkaEventLog:
             taken.rebalances.append(Assigned(number, committed[number], first, last, assignment, self._absent))
 
     def _topics(self) -> tuple[Collection[str], frozenset[str]]:
-        """All topics by a fresh answer, and the optional ones that are not there. **Raises** KafkaException."""
+        """All topics by a fresh answer, and the optional ones that are missing. **Raises** KafkaException."""
         there = self._producer.list_topics(timeout=ONE_ANSWER_S).topics
         names, optional = set(map(self._names.logical, there)), self._membership.optional.items()
         return there, frozenset(own for own, beside in optional if not {own, beside} <= names)
 
     def _look_for_topics(self, now: float) -> None:
-        """Begin again where an optional topic was made or is gone; end without one that stays unknown."""
+        """Start again when an optional topic appears or disappears; end the process if a topic stays unknown."""
         if not ((unknown := self._trouble.unknown) or self._absent):
             return
         try:
@@ -213,7 +206,7 @@ class KafkaEventLog:
         for record in records:
             self._produce(record, answers.append)
         while len(answers) < len(records):
-            # A flush sends at once whatever lingers. In slices, because what was published before may take longer.
+            # A flush sends lingering records at once. In slices, because earlier records may take longer.
             clients.flush(self._producer, 0.05)
             self._trouble.check()
         self._trouble.check()
@@ -253,7 +246,7 @@ class KafkaEventLog:
                 self._trouble.check()
             except KafkaException as error:
                 code = of(error).code()
-                if code in UNKNOWN_TOPIC:  # whoever sends it again does so until `take` knows better
+                if code in UNKNOWN_TOPIC:  # senders retry until `take` knows better
                     self._trouble.unknown.setdefault(self._names[topic], time.monotonic())
                 elif code not in REFUSED:
                     raise translate(error, f"write to {self._names[topic]}") from None
@@ -294,7 +287,7 @@ class KafkaEventLog:
         return {each.partition: each.offset for each in answers if not each.error and each.offset >= 0}
 
     def _asker(self, group: str) -> Consumer:
-        """A consumer that asks and never joins. Not an AdminClient: one stays with a coordinator that has moved."""
+        """Consumer for queries that never joins. Not an AdminClient: one keeps using a coordinator that has moved."""
         if group not in self._askers:
             self._askers[group] = clients.consumer(self._settings, group, **{"client.id": f"{self.member}-asker"})
         return self._askers[group]
@@ -312,7 +305,7 @@ class KafkaEventLog:
         self._notes.append(partial(self._group.reopen, partition))
 
     def commit(self, positions: Mapping[tuple[str, int], int]) -> None:
-        """See `EventLog`. What is said of partitions that are another member's by then is dropped."""
+        """See `EventLog`. Positions of partitions that have moved to another member are dropped."""
         self._notes.append(partial(self._group.commit, dict(positions)))
 
     def pause(self, topic: str, partition: int, *, under: int | None = None) -> None:

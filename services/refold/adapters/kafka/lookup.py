@@ -1,4 +1,4 @@
-"""One record by its place: what is still there of what somebody has pointed at."""
+"""One record by its place, if it is still in the topic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from refold.ports.log import Membership, Record
 from refold.runtime.settings import KafkaSettings
 
 _ANSWER_S = 10.0
-"""The time a broker may take: one that restarts is away for 3-11 s, and whoever looks looks again."""
+"""Timeout of a broker's answer: a restarting one is away for 3-11 s, and the caller retries."""
 
 _GONE = OUT_OF_RANGE | {KafkaError._PARTITION_EOF}
 
@@ -27,12 +27,10 @@ class KafkaLookup:
         self._consumer: Consumer | None = None
 
     def __call__(self, topic: str, partition: int, offset: int) -> Record | None:
-        """The record at an offset, or None when it is not there any more.
-
-        **Raises** UnreachableError when nobody says, UsageError when this member may not read there.
-        """
+        """The record at an offset, or None if it is gone. **Raises** UnreachableError without an answer, UsageError
+        without the right to read there."""
         if self._consumer is None:
-            # A fetch for what comes after the record would lie at the broker, and the next look behind it: 100 ms each.
+            # A fetch beyond the record would wait at the broker, and the next look behind it: 100 ms each.
             own: dict[str, str | int] = {"auto.offset.reset": "error", "fetch.wait.max.ms": 0}
             own["client.id"] = f"{self._membership.member}-lookup"
             self._consumer = clients.consumer(self._settings, self._membership.group, **own)

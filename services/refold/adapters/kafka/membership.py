@@ -1,9 +1,8 @@
-"""A process's place in its group: which partition numbers are its own, and what it commits of them.
+"""A process's membership in its group: its partition numbers, and the offsets it commits.
 
-The consumer here has an empty assignment and never fetches: the group may rebalance while records of the partitions
-that stay are read on by another consumer (`intake`). A group that reads by positions of its own does not need Kafka's
-promise that nobody reads while it rebalances: what two members write at the same time, the log judges.
-"""
+This consumer has an empty assignment and never fetches: the group may rebalance while another consumer (`intake`) keeps
+reading the partitions that stay. A group that reads by its own positions does not need Kafka's guarantee that reading
+stops during a rebalance: the log judges concurrent writes of two members."""
 
 from __future__ import annotations
 
@@ -27,15 +26,15 @@ _AGAIN_S = 0.2
 """The time a commit that failed waits for its next try: about as long as a rebalance takes."""
 
 _LEAVE_S = 1.0
-"""The time a close waits for a rebalance that is under way, and for the group to hear that this member leaves."""
+"""How long a close waits for a running rebalance, and for the group to learn that this member leaves."""
 
 _SENT_S = 0.02
 """The time a request may need from librdkafka's queue to the wire."""
 
 
 _NO_PLACE_S = 30.0
-"""The time a member waits for its place before it asks with a new client, each time twice as long. A rebalance takes
-seconds; what is longer may be a client that waits in silence for an answer that is lost."""
+"""How long a member waits for its place before it asks with a new client, doubled each time. A rebalance takes seconds;
+a longer wait may be a client that waits silently for a lost answer."""
 
 _NO_PLACE_MAX_S = 600.0
 
@@ -71,7 +70,7 @@ class GroupMembership:
         gone, self._lost = self._lost, set()
         came: set[int] = set()
         if self._given is not None:
-            # A member that was thrown out and is back begins again, with what it had before too.
+            # A member that returns after its expulsion begins again, with earlier partitions too.
             gone, came = gone | (self.owned - self._given), self._given - self.owned
             self.owned, self._given = self._given, None
         again, self._reassigned = self._reassigned & self.owned, set()
@@ -97,7 +96,7 @@ class GroupMembership:
         self._wanted.update(positions)
 
     def _join(self) -> None:
-        """Only now: whoever is in the group and does not take keeps its partitions from those who would."""
+        """Join on the first look: a member that does not read would keep partitions from others."""
         self._joined, self._settled_s = True, time.monotonic()
         self._consumer.subscribe(
             [self._names[self._membership.shared]],
@@ -107,7 +106,7 @@ class GroupMembership:
         )
 
     def _made(self) -> Consumer:
-        """A client for this member. What those before it still have to say is nobody's business."""
+        """New client of this member. Errors of earlier ones are ignored."""
         self._client += 1
         return clients.member(
             self._settings,
@@ -117,7 +116,7 @@ class GroupMembership:
         )
 
     def _insist(self) -> None:
-        """Asks for a place again where the one that was given, or the wait for one, is not to be trusted."""
+        """Ask for a place again with a new client if the wait is too long, or after a fence."""
         now = time.monotonic()
         if self._settled:
             self._settled_s, self._give_up_s = now, _NO_PLACE_S
@@ -129,7 +128,7 @@ class GroupMembership:
             self._join()
 
     def _fenced(self, error: KafkaError) -> bool:
-        """True if this member was fenced after an outage, without another process of its name: it joins anew."""
+        """True if this member was fenced after an outage, without another process of its name: it joins again."""
         if meaning(error).kind is not FENCED.kind or time.monotonic() - self._outage_s > FENCED.later_s:
             return False
         self._on_lost(self._consumer, [])
@@ -167,7 +166,7 @@ class GroupMembership:
                 self._consumer.unsubscribe()
 
     def _leave(self) -> None:
-        """Tells the group. The close of a static member does not (KIP-345), the end of a subscription does."""
+        """Leave the group. Closing a static member does not (KIP-345), the end of its subscription does."""
         deadline = time.monotonic() + _LEAVE_S
         with suppress(KafkaException):
             self._consumer.unsubscribe()
@@ -175,7 +174,7 @@ class GroupMembership:
                 self._consumer.poll(0.005)
             self._consumer.poll(_SENT_S)
 
-    # What the group says, inside a poll
+    # Callbacks of the group, inside a poll
 
     def _on_error(self, client: int, error: KafkaError) -> None:
         if client == self._client and not self._fenced(error):
@@ -191,12 +190,12 @@ class GroupMembership:
         self._given = {each.partition for each in partitions}
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """A rebalance begins. What is ours we go on with until it is known what it will be."""
+        """A rebalance begins. Partitions are kept until the new assignment is known."""
         if consumer is self._consumer:
             self._settled = False
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """The session is over: whatever we had is somebody else's by now."""
+        """The session is over: other members may have all partitions."""
         if consumer is self._consumer:
             self._settled = self.placed = False
             self._lost |= self.owned
@@ -223,7 +222,7 @@ class GroupMembership:
             self._wanted, self._again_s = wanted | self._wanted, now + _AGAIN_S
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        """What did not arrive is said again, unless there is more to say by now: a group at rest would lack it."""
+        """Queue failed commits again, unless a newer offset is queued: an idle group would never commit them."""
         late = [each for each in partitions if error or each.error]
         for each in late:
             self._wanted.setdefault((self._names.logical(each.topic), each.partition), each.offset)

@@ -21,18 +21,15 @@ _AHEAD = {
     # When brokers answer: an answer for each record would cost them more than the record did.
     "fetch.min.bytes": 65_536,
     "fetch.wait.max.ms": 50,
-    # Never a silent reset: whoever has a position has to see that it is not there any more.
+    # Never a silent reset: the owner of a position has to see that it is gone.
     "auto.offset.reset": "error",
 }
-"""For whoever reads all there is, and may read it a moment later."""
+"""For readers of whole topics, which tolerate a short delay."""
 
 
 class KafkaNews:
-    """The records of whole topics behind the ends that they had when this was made, or from `starts` on.
-
-    All of them have so many `partitions`. It waits out a broker's restart. Used by one thread.
-    **Raises** UsageError, UnreachableError.
-    """
+    """Records of whole topics, each with `partitions` partitions, behind their ends at construction, or from `starts`
+    on. Waits out a broker's restart. Used by one thread. **Raises** UsageError, UnreachableError."""
 
     def __init__(
         self,
@@ -57,7 +54,7 @@ class KafkaNews:
             raise
 
     def take(self, timeout_s: float) -> list[Record]:
-        """New records, in order per partition; waits for the first. **Raises** what waiting cannot help against."""
+        """New records, in order per partition; waits for the first. **Raises** errors that waiting cannot mend."""
         try:
             first = self._consumer.poll(timeout_s)
             messages = [] if first is None else [first, *self._consumer.consume(SOME, 0)]

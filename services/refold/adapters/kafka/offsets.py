@@ -16,11 +16,8 @@ LATEST, EARLIEST = -1, -2
 def asked(
     asker: Consumer, partitions: list[TopicPartition], which: int = LATEST, *, give_up_s: float
 ) -> dict[tuple[str, int], int]:
-    """The high watermarks now (or the first offsets), by topic and partition, in one request per broker.
-
-    **Raises** KafkaException, when there is no answer in time, as while a leader is elected: with the last error, which
-    names its topic.
-    """
+    """High watermarks (or first offsets) by topic and partition, in one request per broker. **Raises** KafkaException
+    without an answer in time, as during an election: the last error, which names its topic."""
     begun = time.monotonic()
     places = [TopicPartition(each.topic, each.partition, which) for each in partitions]
     while places:
@@ -43,17 +40,15 @@ def asked(
 
 
 def _look_again(asker: Consumer, topics: set[str], timeout_s: float) -> None:
-    """A client that has heard of a partition without a leader believes it for minutes, unless it asks for more."""
+    """Refresh metadata: after an answer without a leader, a client keeps it for minutes unless it requests more."""
     with suppress(KafkaException):
         for topic in sorted(topics):
             asker.list_topics(topic, timeout_s)
 
 
 def latest(asker: Consumer, partitions: list[TopicPartition], which: int = LATEST) -> dict[tuple[str, int], int]:
-    """As `asked`, for whoever can only wait or give up.
-
-    **Raises** UsageError for a topic that is not there, UnreachableError when there is no answer.
-    """
+    """As `asked`, for callers that can only wait or give up. **Raises** UsageError for a missing topic,
+    UnreachableError without an answer."""
     try:
         return asked(asker, partitions, which, give_up_s=REQUEST_TIMEOUT_S)
     except KafkaException as error:

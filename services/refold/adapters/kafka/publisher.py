@@ -20,14 +20,12 @@ from refold.runtime.settings import KafkaSettings
 
 _SEND_LESS = "send less, or raise REFOLD_MAX_PAYLOAD_BYTES everywhere and run `refold topics apply`"
 _LOOK_S = 0.01
-"""How often a thread looks whether another one was told what it waits for; alone it is told at once."""
+"""How often a thread checks for its report if another thread polled it; a single thread gets it at once."""
 
 
 class KafkaPublisher:
-    """Producer of the command line and the client, for any thread. `partitions` is the count that all topics have.
-
-    **Units**: `payload_bytes` is what services take, in bytes of JSON text.
-    """
+    """Producer of the command line and the client, for any thread. `partitions` is the count of all topics. **Units**:
+    `payload_bytes` is the services' limit, in bytes of JSON text."""
 
     def __init__(
         self,
@@ -48,11 +46,8 @@ class KafkaPublisher:
         timeout_s: float = 10.0,
         trace: str = "",
     ) -> tuple[int, int]:
-        """Publishes an input; returns its partition and offset.
-
-        **Raises** UnreachableError without an ack in time: it may have arrived, and to send it again is harmless.
-        UsageError when it is too large or the topic is missing.
-        """
+        """Publish an input; return its partition and offset. **Raises** UnreachableError without an ack in time: it may
+        have arrived, and sending it again is harmless. UsageError if it is too large or the topic is missing."""
         topic = codec.SUBJECTS[type(message)]
         if isinstance(message, ApprovalVote):
             key = f"{message.approval_id}/{message.vote_id}"
@@ -90,7 +85,7 @@ class KafkaPublisher:
             self._producer.produce(
                 name, value=value, key=key, partition=partition, headers=list(headers), on_delivery=answered
             )
-            # No flush: it waits for what other threads send, too, and one of them may be told what we wait for.
+            # No flush: it waits for records of other threads, too, and another thread may poll our report.
             while not answers and time.monotonic() < deadline:
                 self._producer.poll(_LOOK_S)
         except KafkaException as error:

@@ -1,4 +1,4 @@
-"""Reads topics without a group: to the end captured at the start, whatever compaction has left of it."""
+"""Reads topics without a group: to the end captured at the start, even if compaction removed records before it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STALL_S = 30.0
 
 
 class KafkaLogReader:
-    """See `LogReader`. librdkafka asks who coordinates `group`, and a service may ask that of its own group alone."""
+    """See `LogReader`. librdkafka looks up the coordinator of `group`: a service may only do so for its own."""
 
     def __init__(self, settings: KafkaSettings, group: str = "reader") -> None:
         self._settings, self._group = settings, group
@@ -62,10 +62,8 @@ class KafkaLogReader:
         return self._open(topic, starts)
 
     def appended_ms(self, topic: str, places: Mapping[int, int], now_ms: int) -> int:
-        """Return when the oldest of these offsets, by partition, was appended, to the second and within nine days.
-
-        It needs the right to describe the topic alone. **Raises** UnreachableError.
-        """
+        """Time at which the oldest of these offsets, by partition, was appended, to the second and within nine days.
+        Only needs the right to describe the topic. **Raises** UnreachableError."""
         low, high, name = now_ms - 9 * 86_400_000, now_ms, self._settings.prefix + topic
         with closing(self._consumer()) as consumer:
             while high - low > 1_000:

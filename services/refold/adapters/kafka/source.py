@@ -60,7 +60,7 @@ class KafkaLogSource:
             return offsets.latest(consumer, [at])[at.topic, at.partition]
 
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
-        """Return the high watermarks of these; nothing where no broker says them within a second."""
+        """Return the high watermarks of these; empty without an answer of a broker within a second."""
         prefix = self._settings.prefix
         wanted = [TopicPartition(prefix + topic, number) for topic, number in places]
         if not wanted:

@@ -1,7 +1,5 @@
-"""Creates and compares topics. `infra/topics.yaml` says how they should be.
-
-A service calls `check` before it starts: with another partition count a run would have another home.
-"""
+"""Creates topics and compares them with `infra/topics.yaml`. A service calls `check` at its start: with another
+partition count a run would have another home."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ OVERHEAD_BYTES = 262_144
 
 _NO_FLUSH = 2**63 - 1
 _VITAL = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
-"""Settings without which records that count are lost, are refused, or are judged by a clock that is nobody's."""
+"""Settings without which important records are lost or refused, or judged by a client's clock."""
 
 _RIGHTS = ("writers", "readers", "alter_configs")
 _T = TypeVar("_T")
@@ -82,7 +80,7 @@ class TopicDifference:
 
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""A tenth of the time, where PyYAML was built with it."""
+"""Takes a tenth of the time, where PyYAML was built with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,7 @@ def wanted_topics(
     replication: int = 1,
     payload_bytes: int = PAYLOAD_BYTES,
 ) -> list[Topic]:
-    """The topics of the product. `sync`: what nothing else could restore is on disk before it is acknowledged."""
+    """Topics of the product. `sync`: records that cannot be restored are on disk before they are acknowledged."""
     content = declared()
     found = []
     for pattern, own in content["topics"].items():
@@ -139,10 +137,8 @@ class Topics:
         )
 
     def apply(self) -> list[TopicDifference]:
-        """Creates what is missing and alters settings that differ; returns what it changed.
-
-        **Raises** ConflictError, with nothing changed, when a topic has another partition count.
-        """
+        """Create missing topics and alter settings that differ; return the changes. **Raises** ConflictError, with
+        nothing changed, if a topic has another partition count."""
         found = self.diff()
         if wrong := {each.topic: int(each.found) for each in found if each.setting == "partitions"}:
             raise self._conflict(wrong)
@@ -172,7 +168,7 @@ class Topics:
         return {name.removeprefix(kind) for name in self._metadata().topics if name.startswith(kind)}
 
     def diff(self) -> list[TopicDifference]:
-        """Differences of the broker's topics from what they should be; empty when there are none."""
+        """Differences between the broker's topics and the wanted ones; empty if there are none."""
         there = self._metadata().topics
         found: list[TopicDifference] = []
         present: list[Topic] = []
@@ -197,11 +193,9 @@ class Topics:
         ]
 
     def check(self, *, pools: bool = True) -> None:
-        """Requirements of a service at its start: all topics, with equal partition counts and the `_VITAL` settings.
-
-        `run-stream` may be missing, as nothing rests on it; without `pools`, so may all topics of a pool.
-        **Raises** UsageError when one is missing or set otherwise, ConflictError when counts differ.
-        """
+        """Check the requirements of a service at its start: all topics, equal partition counts, the `_VITAL` settings.
+        `run-stream` may be missing, as it is optional; without `pools`, so may all topics of a pool. **Raises**
+        UsageError if one is missing or set otherwise, ConflictError if counts differ."""
         needed = [topic.name for topic in self.wanted if kind_of(topic.name) != RUN_STREAM]
         there = self._await([name for name in needed if pools or not pool_of(name)])
         wanted = [topic for topic in self.wanted if topic.name in there]
@@ -280,7 +274,7 @@ class Topics:
             answer, what = answers[resources[topic.name]], f"read the settings of {topic.name}"
             there = _result(answer, what, unless=KafkaError.UNKNOWN_TOPIC_OR_PART)
             if there is None:
-                # Just created: this broker does not know yet what the one knew that listed the topics.
+                # Just created: this broker does not know the topic yet, unlike the one that listed it.
                 found.append(TopicDifference(topic.name, "topic", "present", "missing"))
                 continue
             for setting, expected in topic.config.items():
@@ -291,8 +285,8 @@ class Topics:
 
 
 def await_shown(unseen: Callable[[], str], command: str) -> None:
-    """Waits for what was changed: the controller has it, and brokers show it up to seconds later, while services start
-    right after this. **Raises** UnreachableError with what is `unseen` after all."""
+    """Wait until brokers show a change: the controller has it seconds earlier, and services start right after this.
+    **Raises** UnreachableError with the changes that stay `unseen`."""
     deadline = time.monotonic() + 4 * ANSWER_S  # a busy machine takes more than one
     while problem := unseen():
         if time.monotonic() > deadline:

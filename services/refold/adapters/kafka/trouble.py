@@ -15,14 +15,14 @@ _log = structlog.get_logger()
 
 
 ONE_ANSWER_S = 2.0
-"""The time a service may wait for one answer of the cluster. Whatever else it has to do waits too; it asks again."""
+"""Longest wait of a service for one answer of the cluster. Its other work waits too, so it retries."""
 
 LONG_S = 10.0
 """The time the election of a leader takes at the most, where all is well."""
 
 
 class Overdue:
-    """An answer that the cluster owes. Said once, louder when it takes long, and once more when it is there."""
+    """An overdue answer of the cluster. Logged at first, as an error when it takes long, and when it arrives."""
 
     def __init__(self, what: str) -> None:
         self._what, self._since_s, self._told = what, 0.0, 0
@@ -47,7 +47,7 @@ class Overdue:
 
 
 class Trouble:
-    """Keeps the first error that waiting cannot help against; librdkafka's callbacks garble what they raise."""
+    """Keeps the first error that waiting cannot mend; exceptions raised in librdkafka's callbacks are garbled."""
 
     def __init__(self) -> None:
         self._fatal: RefoldError | None = None

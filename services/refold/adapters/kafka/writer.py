@@ -1,4 +1,4 @@
-"""Writes records in order and waits for all of them, without a group: what the archivist needs of a producer."""
+"""Writes records in order and waits for all of them, without a group: the archivist's producer."""
 
 from __future__ import annotations
 

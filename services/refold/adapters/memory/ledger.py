@@ -20,10 +20,8 @@ _STARTED_MS = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
 
 
 class CallEntry(NamedTuple):
-    """All that is known of a key. `order`, `owner` and `takeover` belong to STARTED, `success` and `result` to DONE.
-
-    `takeover` is the token of the claim that was taken over. Attempts up to `taken_back` do not begin any more.
-    """
+    """State of a key. `order`, `owner` and `takeover` belong to STARTED, `success` and `result` to DONE. `takeover` is
+    the token of the claim that was taken over. Attempts up to `taken_back` cannot begin any more."""
 
     state: Literal["started", "done"]
     call: CallId
@@ -39,7 +37,7 @@ class CallEntry(NamedTuple):
     taken_back: int = 0
 
     def taken_over(self, call: CallId) -> str:
-        """The token of the claim that a claim of this call takes over; empty if nobody can have begun under one."""
+        """Token of the claim that a new claim takes over; empty if no attempt can have begun under one."""
         return (self.token or self.takeover) if self.state == "started" or self.call != call else ""
 
 
@@ -52,10 +50,8 @@ class Snapshot(NamedTuple):
 
 
 class MemoryLedger:
-    """A `refold.ports.ledger.Ledger` in plain dictionaries. `clock` gives milliseconds and never runs backwards.
-
-    `filled` is what it says of how full it is, `aside` what was set aside, by home and pool.
-    """
+    """A `refold.ports.ledger.Ledger` in dictionaries. `clock` returns milliseconds and never runs backwards. `filled`
+    is the fill level it reports, `aside` its quarantine, by home and pool."""
 
     def __init__(
         self,
@@ -141,7 +137,7 @@ class MemoryLedger:
         return ledger.Claimed(takeover)
 
     def _standing(self, entry: CallEntry, operation: ledger.Claim, now: int) -> ledger.Reply:
-        """Reply to a claim, by what is known of its key; None where that stands in no way of it."""
+        """Reply to a claim by the state of its key; None if the claim may proceed."""
         own = entry.call == operation.call
         if entry.closed:
             return ledger.Superseded(closed=True) if own else None

@@ -1,4 +1,4 @@
-"""True if a live server keeps what it acknowledges: the settings that the ledger needs, and how to mend them."""
+"""Checks that a live server keeps acknowledged writes: the settings that the ledger needs, and how to mend them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ _NEEDED = (
 
 
 def server_problems(link: Link, *, cluster: bool) -> list[str]:
-    """One sentence per problem, with the line that mends it. `cluster`: more than one is expected.
-
-    **Raises** UnreachableError.
-    """
+    """One sentence per problem, with its remedy. `cluster`: more than one is expected. **Raises** UnreachableError."""
     return [*_settings(link), *_condition(link, cluster=cluster)]
 
 
@@ -36,13 +33,10 @@ def filled(url: str, *, timeout: timedelta) -> Filled:
 
 
 def open_to_all(url: str, *, timeout: timedelta) -> bool:
-    """True if a server lets in whoever has no password: as nobody, or as the user of the URL.
-
-    **Raises** UnreachableError.
-    """
+    """True if a server admits clients without a password, as any user or as the URL's. **Raises** UnreachableError."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
-    if "ssl_certfile" in options:  # a certificate says who it is
+    if "ssl_certfile" in options:  # the certificate is the login
         return False
     login, _, place = parts.netloc.rpartition("@")
     user = options.pop("username", login.partition(":")[0])

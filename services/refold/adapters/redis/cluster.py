@@ -1,4 +1,4 @@
-"""A cluster: each command goes to whoever has its key, through the client of redis-py, which follows the slots."""
+"""A cluster: each command goes to the node of its key, through the client of redis-py, which follows the slots."""
 
 from __future__ import annotations
 
@@ -25,14 +25,12 @@ from refold.core.errors import UsageError
 from refold.core.redaction import public_url
 
 _ELSEWHERE = MovedError | AskError | TryAgainError
-"""What a node says of a key that is not its own, or not for the moment."""
+"""Errors of a node for a key that has moved, or is moving."""
 
 
 class ClusterLink:
-    """Connections to the masters of a cluster; the slots are asked for when it is first needed, and when they moved.
-
-    A batch goes to each node in one piece. Not for two threads at once.
-    """
+    """Connections to the masters of a cluster; slots are read at first use and after a move. A batch goes to each node
+    in one piece. For one thread at a time."""
 
     def __init__(self, url: str, *, timeout: timedelta, scripts: Sequence[str] = ()) -> None:
         self.url, self._seconds, self._scripts = public_url(url), timeout.total_seconds(), scripts
@@ -45,10 +43,8 @@ class ClusterLink:
         self._moved = False
 
     def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
-        """One reply per command, in order; a refused command's reply is its ResponseError.
-
-        **Raises** UnreachableError: the outcome of every command is unknown.
-        """
+        """One reply per command, in order; a refused command's reply is its ResponseError. **Raises** UnreachableError:
+        the outcome of all is unknown."""
         with self._translating_errors():
             return self._exchange(commands)
 
@@ -73,7 +69,7 @@ class ClusterLink:
         try:
             yield
         except (RedisError, RedisClusterException, OSError) as error:
-            # A master is gone, or nobody has a slot for the moment: before the next batch the nodes are asked again.
+            # A master is gone, or a slot has no node at the moment: slots are read again before the next batch.
             self._moved = True
             raise unreachable(self.url, error) from error
 
@@ -87,7 +83,7 @@ class ClusterLink:
             by_node.setdefault(node.name, (node, []))[1].append(place)
         for node, places in by_node.values():
             for place, reply in zip(places, self._pipe(node, [commands[i] for i in places]), strict=True):
-                # It was not carried out there; the client asks whoever has the slot now, and learns where that is.
+                # It was not executed there; the client asks the slot's current node, and learns its address.
                 replies[place] = self._follow(commands[place]) if isinstance(reply, _ELSEWHERE) else reply
         down = next((reply for reply in replies if isinstance(reply, ClusterDownError)), None)
         if down is not None:
@@ -117,7 +113,7 @@ class ClusterLink:
                 self._url(first),
                 startup_nodes=[_node(host) for host in others],
                 protocol=2,
-                # Nothing is retried here: operations are repeatable, and whoever asks sends the batch again.
+                # Nothing is retried here: operations are repeatable, and the caller sends the batch again.
                 retry=Retry(NoBackoff(), 0),
                 require_full_coverage=False,
                 socket_timeout=self._seconds,

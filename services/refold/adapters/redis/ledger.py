@@ -29,15 +29,13 @@ _TIMEOUT = timedelta(seconds=5)
 
 _LONGEST_MS = ledger.LONGEST_LEASE // timedelta(milliseconds=1)
 _BROKEN = re.compile(r"^WRONGTYPE|user_script:\d+: (attempt to|bad argument)|rguments must be strings")
-"""A server's words for a value that is not what the script takes it for."""
+"""Redis errors for a value of an unexpected type."""
 
 
 class RedisLedger:
-    """A `refold.ports.ledger.Ledger` on one server or a `cluster`, for one thread at a time.
-
-    `url` is `redis://[user:password@]host:port/db`, `rediss://` for TLS; of a cluster it names any of the nodes, or
-    several with commas. `timeout` is that of a connect, of a write and of a read.
-    """
+    """A `refold.ports.ledger.Ledger` on one server or a `cluster`, for one thread at a time. `url` is
+    `redis://[user:password@]host:port/db`, `rediss://` for TLS; for a cluster it names any node, or several with
+    commas. `timeout` bounds a connect, a write and a read."""
 
     def __init__(
         self,
@@ -101,7 +99,7 @@ class RedisLedger:
         return self._link.masters()
 
     def open_to_all(self) -> bool:
-        """True if a server lets in whoever has no password. **Raises** UnreachableError."""
+        """True if a server admits clients without a password. **Raises** UnreachableError."""
         return any(checks.open_to_all(url, timeout=self._timeout) for url in self.servers())
 
     def fullness(self) -> list[ledger.Filled]:
@@ -199,7 +197,7 @@ class RedisLedger:
 
 
 def _is_broken(reply: object) -> bool:
-    """True if a script has met what none of them has written, such as a text where a number belongs."""
+    """True if a script met a value that no script writes, such as a text in place of a number."""
     return isinstance(reply, ResponseError) and bool(_BROKEN.search(str(reply)))
 
 

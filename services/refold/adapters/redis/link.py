@@ -19,10 +19,8 @@ RedisCommand = tuple[str | int | bytes, ...]
 
 
 class Link:
-    """A connection that is made when it is needed and dropped whenever the state of its stream is in doubt.
-
-    `scripts` are loaded by every new connection. Not for two threads at once.
-    """
+    """A connection, opened on demand and dropped whenever the state of its stream is in doubt. Each new one loads
+    `scripts`. For one thread at a time."""
 
     def __init__(self, url: str, *, timeout: timedelta, scripts: Sequence[str] = ()) -> None:
         self.url, self._named = public_url(url), url
@@ -42,10 +40,8 @@ class Link:
             ) from error
 
     def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
-        """One reply per command, in order; a refused command's reply is its ResponseError.
-
-        **Raises** UnreachableError: the outcome of every command is unknown.
-        """
+        """One reply per command, in order; a refused command's reply is its ResponseError. **Raises** UnreachableError:
+        the outcome of all is unknown."""
         try:
             if not self._greeted:
                 self._connection.connect()
@@ -70,7 +66,7 @@ class Link:
         return [self._named]
 
     def teach(self) -> None:
-        """Loads the scripts once more, for a server that was told to forget them. **Raises** UnreachableError."""
+        """Load the scripts again, after a server has flushed them. **Raises** UnreachableError."""
         self.exchange(self._greeting)
 
     def close(self) -> None:
@@ -95,7 +91,7 @@ def _pack(command: RedisCommand) -> bytes:
 
 
 def refused(url: str, error: RedisError) -> UnreachableError:
-    """The error of a server that is there but does not do what it is asked."""
+    """Error of a server that is reachable but rejects a command."""
     return UnreachableError(
         f"the Redis at {url} refuses: {error}", hint="see `refold doctor`, then send again", url=url
     )

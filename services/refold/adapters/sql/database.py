@@ -29,10 +29,10 @@ from refold.core.redaction import public_url
 from refold.ports.tables import ViewTable
 
 _VERSION = 1
-"""Of the tables that say which generations there are."""
+"""Version of the tables that list the generations."""
 
 Hints = Mapping[str, tuple[type[RefoldError], str]]
-"""By the beginning of the driver's code of an error: what it is for us, and what to do."""
+"""Our error and the next action, by the prefix of the driver's error code."""
 
 
 class SqlViews(SqlDriver):

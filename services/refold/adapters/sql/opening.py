@@ -17,10 +17,8 @@ from refold.adapters.sql.sqlite import SqliteViews
 
 
 def open_views(url: str) -> ViewDatabase:
-    """Open `sqlite:///path/file.db` or `postgresql://user:password@host/database`.
-
-    **Raises** UsageError for any other URL, and for a database of a newer Refold; UnreachableError while it is away.
-    """
+    """Open `sqlite:///path/file.db` or `postgresql://user:password@host/database`. **Raises** UsageError for any other
+    URL and a database of a newer Refold; UnreachableError while it is away."""
     try:
         parsed = make_url(url)
         if parsed.drivername == "sqlite" and not (parsed.database or ":").startswith((":", "file:")):

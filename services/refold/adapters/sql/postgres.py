@@ -25,10 +25,8 @@ _LOCKED = (UnreachableError, "another session holds its tables: wait, or end tha
 
 
 class PostgresViews(SqlViews):
-    """See `SqlViews`. What is removed stays in its files until VACUUM, which Postgres does by itself, has passed.
-
-    Locks and temporary tables are those of a session: a pooler in between has to pool sessions, not transactions.
-    """
+    """See `SqlViews`. Removed rows stay in the files until Postgres's autovacuum has passed. Locks and temporary tables
+    belong to a session: a pooler in between must pool sessions, not transactions."""
 
     mark = "%s"
     text = sa.Text(collation="C")  # in the order of code points, as SQLite and Python have it
@@ -88,7 +86,7 @@ class PostgresViews(SqlViews):
     def fill(self, cursor: Any, of: Statements, rows: Collection[ViewRow]) -> None:
         kinds = [_TYPES[kind] for kind in of.table.columns.values()]
         declared = ", ".join(f'"{name}" {kind}' for name, kind in zip(of.table.names, kinds, strict=True))
-        # Its name changes with its columns: it outlasts a generation that is dropped and made anew.
+        # Its name changes with its columns: it outlasts a generation that is dropped and created again.
         staged = f"refold_{blake2b(f'{of.name} {declared}'.encode(), digest_size=16).hexdigest()}"
         cursor.execute(f'create temp table if not exists "{staged}" ({declared}) on commit delete rows')
         with cursor.copy(f'copy "{staged}" from stdin (format binary)') as copy:
@@ -98,7 +96,7 @@ class PostgresViews(SqlViews):
         cursor.execute(of.upsert(f'select {of.columns} from "{staged}"'))
 
     def announce(self, connection: sa.Connection) -> None:
-        # Without naming runs: 8,000 bytes hold few of them, and whoever listens looks for all that is new.
+        # Without names of runs: 8,000 bytes hold few of them, and listeners read everything that is new.
         connection.execute(sa.text(f"notify {_CHANNEL}"))
 
     def wait(self, timeout_s: float) -> bool:
@@ -107,7 +105,7 @@ class PostgresViews(SqlViews):
                 if self._listening is None:
                     self._listening = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
                     self._listening.execute(sa.text(f"listen {_CHANNEL}"))
-                    return True  # of what was before nobody tells
+                    return True  # changes before it are not notified
                 driver: Any = self._listening.connection.driver_connection
                 for _ in driver.notifies(timeout=timeout_s, stop_after=1):
                     pass
@@ -124,7 +122,7 @@ class PostgresViews(SqlViews):
 
     def publish(self, connection: sa.Connection, name: str, query: str, *, known: bool) -> None:
         if known:
-            try:  # in place, which keeps what users were granted and the views that they have made of it
+            try:  # in place, which keeps grants of users and their own views of it
                 with connection.begin_nested():
                     connection.execute(sa.text(f'create or replace view "{name}" as {query}'))
                 return

@@ -54,7 +54,7 @@ class SqliteViews(SqlViews):
         self._path = Path(url.database or "").absolute()
         self._locks: dict[str, IO[bytes]] = {}
         self._unclean = True  # a process that ended may have left it so
-        # Transactions begin where `_begin` says so, not where the driver guesses.
+        # Transactions begin with `_begin`, not where the driver guesses.
         engine = sa.create_engine(url, hide_parameters=True, connect_args={"isolation_level": None})
         sa.event.listen(engine, "connect", _set_up)
         sa.event.listen(engine, "begin", _begin)
@@ -82,7 +82,7 @@ class SqliteViews(SqlViews):
         cursor.executemany(of.upsert(f"values {of.row}"), rows)
 
     def announce(self, connection: sa.Connection) -> None:
-        pass  # nobody can wait
+        pass  # there are no listeners
 
     def wait(self, timeout_s: float) -> bool:
         return False

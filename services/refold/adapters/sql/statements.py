@@ -11,7 +11,7 @@ from hashlib import blake2b
 from refold.ports.tables import Scalar, ViewRow, ViewTable
 
 _LONGEST_NAME = 63
-"""Bytes of a name in Postgres, which cuts off the rest without a word."""
+"""Bytes of a name in Postgres, which truncates longer ones silently."""
 _REFUSED = re.compile("[\x00\x1a\ud800-\udfff]")
 _ESCAPED = re.compile("\x1a([0-9a-f]{4})")
 
@@ -55,7 +55,7 @@ def _unescape(text: str) -> str:
 
 @dataclass(frozen=True)
 class Statements:
-    """SQL for a table. `name` is that of the database, `mark` is what the driver has for a parameter."""
+    """SQL for a table. `name` is its name in the database, `mark` the driver's placeholder of a parameter."""
 
     name: str
     table: ViewTable

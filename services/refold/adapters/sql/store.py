@@ -1,4 +1,4 @@
-"""The rows of one generation in a database: what a batch reads and writes, and what readers scan."""
+"""Rows of one generation in a database: reads and writes of a batch, and scans."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class SqlDriver(ABC):
 
     @abstractmethod
     def announce(self, connection: sa.Connection) -> None:
-        """Tell those who wait for a change of it, once the transaction is committed."""
+        """Notify listeners of a change, once the transaction is committed."""
 
     @abstractmethod
     def cleanse(self, *, removed: bool) -> None:

@@ -1,8 +1,6 @@
-"""An agent in memory: its code on the loop of agents, driven by what its tools give and by the clock.
-
-What a planner does with the log happens here without: each turn ends with new calls and sleeps, and each of their ends
-is a turn. Turns run in a thread, as code that computes for long would hold up all async tools of the process.
-"""
+"""An agent in memory: its code runs on the loop of agents, driven by results of its tools and by the clock. It replaces
+a planner and its log: each turn ends with new calls and sleeps, and the end of each starts a turn. Turns run in a
+thread, since long computations would block all async tools of the process."""
 
 from __future__ import annotations
 
@@ -52,7 +50,7 @@ Perform = Callable[[StartTool, Heartbeat, Executor], Awaitable[ToolEnded]]
 
 
 class MemoryRun:
-    """One try of a whole run; `run` gives what the agent returned, or raises why there is nothing."""
+    """One attempt of a whole run; `run` returns the agent's result or raises its failure."""
 
     def __init__(self, app: App, agent: MemoryAgent, order: StartTool, perform: Perform) -> None:
         self._app, self._agent, self._order, self._perform = app, agent, order, perform
@@ -65,11 +63,11 @@ class MemoryRun:
         self._left: set[asyncio.Future[ToolEnded]] = set()
         self._ends: asyncio.Queue[tuple[int, Settled]] = asyncio.Queue()
         self._free = asyncio.Semaphore(AT_ONCE)
-        # Threads of its own: a turn or a tool that hangs is nobody else's affair.
+        # Separate threads: a turn or a tool that hangs blocks no other.
         self._turns, self._threads = ThreadPoolExecutor(1, "agent"), ThreadPoolExecutor(AT_ONCE, "agent-tool")
 
     async def run(self) -> Any:
-        """From the top to the end. **Raises** what the agent raises, and UsageError for what cannot be in memory."""
+        """Run from start to end. **Raises** the agent's errors, and UsageError for features that need a planner."""
         if self._agent.tool.reserve is not None:
             self._app.prices.load()
         try:
@@ -95,12 +93,12 @@ class MemoryRun:
     def _open(self) -> None:
         request = self._order.request
         given = canonical.dumps(canonical.parse(request.args)["input"])
-        # Its key is the same in each try, and for nobody to guess from outside.
+        # Its key is the same in each attempt, and cannot be guessed from outside.
         context = self._app.context(request.run_id, seed=request.key, moment=self._moment)
         self._execution = Execution(self._agent.begin(given, context), self._moment, request.key, context=context)
 
     async def _turn(self, work: Callable[[], _R]) -> _R:
-        """Runs code in its thread, under the guard. Cancelled, it waits all the same: what runs there still runs."""
+        """Run code in its thread, under the guard. A cancelled turn still waits for it: threads cannot be stopped."""
         self._moment.now_ms = max(self._moment.now_ms, time.time_ns() // 1_000_000)
         turn = asyncio.get_running_loop().run_in_executor(self._turns, _watched, work)
         cancelled = False
@@ -115,7 +113,7 @@ class MemoryRun:
         return turn.result()
 
     def _begin(self, step: int, intent: Intent) -> None:
-        """**Raises** UsageError for what nobody could answer here."""
+        """Start or cancel a step's intent. **Raises** UsageError if it needs a planner."""
         if isinstance(intent, GiveUp):
             if (task := self._under_way.pop(step, None)) is not None:
                 task.cancel()
@@ -174,7 +172,7 @@ class MemoryRun:
             await asyncio.sleep((ended.retry_after_ms or backoff_ms(call.retry, attempt, salt)) / 1000)
 
     def _reserved(self, tool: str, most: Reserve) -> Failure | None:
-        """Why an attempt does not go out; None if what all of the run may take, which is reserved, has room for it."""
+        """Reason why an attempt does not start; None if the run's budget has room for it, which is then reserved."""
         whole = self._agent.tool.reserve
         assert whole is not None, "it was looked at"
         rules = Rules(app=AppFacts(price=self._app.prices.of))
@@ -222,7 +220,7 @@ class MemoryRun:
         return end.value
 
     async def _drop(self) -> None:
-        """What it has begun is told to stop, and its code unwound."""
+        """Cancel pending work and unwind the code."""
         for task in self._under_way.values():
             task.cancel()
         if self._execution is not None:

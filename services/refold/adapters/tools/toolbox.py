@@ -1,9 +1,8 @@
 """Runs the tools' code off the executor's loop: async tools on one event loop, sync tools in threads.
 
-A tool that blocks holds its thread and its slot, an async one that blocks holds the other async tools; neither holds
-the executor, its leases or its place in the group. One of the three places with a broad `except`: whatever a tool
-raises becomes data, without what is secret in it.
-"""
+A tool that blocks occupies its thread and its slot, an async one that blocks delays the other async tools; neither
+delays the executor, its leases or its place in the group. One of the three places with a broad `except`: every
+exception of a tool becomes data, with its secrets removed."""
 
 from __future__ import annotations
 
@@ -40,18 +39,15 @@ from refold.sdk.tool import Body, ToolDef
 _log = structlog.get_logger()
 
 _MESSAGE, _DETAIL = 2_000, 8_000
-"""Characters of an error that are told, and of the detail that comes with it."""
+"""Limits of an error's message and of its detail, in characters."""
 _LATEST_S = 1e9
-"""The longest wait before another attempt that is told: what is over it no record may hold."""
+"""Longest reported wait before another attempt: a record cannot contain more."""
 
 
 class Toolbox:
-    """The tools of an app, run for attempts; `done` is called from any thread when one has ended.
-
-    What tools tell while they run goes to `live`, if anybody is to hear it. A large result goes into `blobs`, if there
-    is a store, before anybody hears of it. **Units**: `max_result` in bytes of JSON as UTF-8, of a tool's result and of
-    a probe's.
-    """
+    """Tools of an app, run for attempts; any thread may call `done` when one has ended. Output of running tools goes to
+    `live`, if set. A large result goes into `blobs`, if there is a store, before it is reported. **Units**:
+    `max_result` in bytes of JSON as UTF-8, for the results of tools and probes."""
 
     def __init__(
         self,
@@ -84,11 +80,11 @@ class Toolbox:
         self._loop.call_soon_threadsafe(self._start, list(orders))
 
     def stop(self, order: StopTool) -> None:
-        """Tells a tool to stop: an async one is cancelled at its next await, a sync one hears it from its heartbeat."""
+        """Stop a tool: an async one is cancelled at its next await, a sync one learns it from its heartbeat."""
         self._loop.call_soon_threadsafe(self._stop, order)
 
     def close(self) -> None:
-        """Ends the loop; what still runs is abandoned with its lease."""
+        """End the loop; running tools are abandoned with their leases."""
         self._closing = True
         if self._loop.is_closed():
             return
@@ -99,7 +95,7 @@ class Toolbox:
             self._live.close()
 
     def _serve(self) -> None:
-        """Runs the loop. A task that a tool made may raise SystemExit through it, or stop it: the others go on."""
+        """Run the loop. A task made by a tool may stop it or raise SystemExit through it: the others continue."""
         while not self._closing and not self._loop.is_closed():
             try:
                 self._loop.run_forever()
@@ -132,7 +128,7 @@ class Toolbox:
         return tool, start(request.args, idempotency_key=request.key, heartbeat=heartbeat, secrets=secrets)
 
     def _earlier(self, request: ToolRequest) -> dict[int, tuple[str, str]]:
-        """The calls on which one builds; large results are read. **Raises** BlobError, NotDone: they cannot be had."""
+        """Earlier calls that a call builds on, with large results. **Raises** BlobError, NotDone."""
         return {each.step: (each.args, self._whole(request.run_id, each.result)) for each in request.earlier}
 
     def _whole(self, run: RunId, result: str) -> str:
@@ -150,14 +146,14 @@ class Toolbox:
         try:
             ended = await self._ended(order, tool, body, told, self._threads)
         finally:
-            self._running.pop(order.number, None)  # from here on nobody stops it: what it did has happened
+            self._running.pop(order.number, None)  # it cannot be stopped any more: its effect has happened
             if self._blobs is not None and is_large(ended.result):
                 self._threads.submit(self._put_away, self._blobs, order, ended)
             else:
                 self._done(ended)
 
     def _put_away(self, blobs: Blobs, order: StartTool, ended: ToolEnded) -> None:
-        """Tells of a large result when the store has it. Until then it is tried again: the effect has happened."""
+        """Store a large result, then report it. Storing is retried, because the effect has happened."""
         run, call = order.request.run_id, order.request.call_id
         try:
             pointer = until_answered(
@@ -226,12 +222,12 @@ class Toolbox:
         if heartbeat is not None:
             heartbeat.cancel(order.reason)
         if task is not None:
-            # Later, for it may not have begun: a task that is cancelled before that runs nothing, and tells nobody.
+            # Later, for it may not have begun: a task cancelled before that runs nothing, and reports nothing.
             self._loop.call_soon(task.cancel)
 
 
 def _enter_trace(traceparent: str) -> None:
-    """What the tool emits hangs below the span of its attempt. Without OpenTelemetry in this process nobody emits."""
+    """Attach spans of the tool to the span of its attempt. Without OpenTelemetry in this process there are none."""
     trace, context = sys.modules.get("opentelemetry.trace"), sys.modules.get("opentelemetry.context")
     if trace is not None and context is not None and traceparent:
         _, number, span, flags = traceparent.split("-")
@@ -240,10 +236,10 @@ def _enter_trace(traceparent: str) -> None:
 
 
 def _outcome(body: Callable[[], object]) -> tuple[object, BaseException | None]:
-    """Calls a sync tool. Its error comes as a value: a future that is given StopIteration would never be done."""
+    """Call a sync tool. Its error is returned as a value: a future that gets StopIteration would never finish."""
     try:
         return body(), None
-    except BaseException as error:  # noqa: BLE001 - whoever waits for the thread judges it
+    except BaseException as error:  # noqa: BLE001 - the caller judges it
         return None, error
 
 
@@ -261,11 +257,11 @@ class ErrorText:
         self.secrets = Secrets(app.secrets)
 
     def __call__(self, error: BaseException) -> str:
-        """What goes into the log for everybody to read. Cut last: half a secret is one that nothing finds."""
+        """Message for the log, which everybody can read. Cut after redaction: half a secret would not be recognised."""
         text = text_of(error, 10 * _MESSAGE)
         try:
             return self._redacted(text)[:_MESSAGE] or type(error).__name__
-        except Exception as failed:  # noqa: BLE001 - the user's code; better nothing than what it should have hidden
+        except Exception as failed:  # noqa: BLE001 - the user's code; better nothing than an unredacted text
             return f"{type(error).__name__} (not told: redacting it raised {type(failed).__name__})"
 
     def value(self, value: object) -> str:
@@ -292,7 +288,7 @@ class ErrorText:
         return ToolEnded(order.number, "failed", code=_code(error), message=self(error), retryable=False)
 
     def raised(self, order: StartTool, error: BaseException) -> ToolEnded:
-        """An exception as an outcome. Only the author's own word says that nothing happened; all else is unknown."""
+        """Outcome of an exception: failed for NotDone, TransientError and TerminalError, unknown for all others."""
         if order.probe:
             return ToolEnded(order.number, "unknown", code="probe_failed", message=self(error))
         ended = ToolEnded(order.number, "unknown", code=_code(error), message=self(error), detail=user_line(error))
@@ -321,7 +317,7 @@ class ErrorText:
 
 
 def _after_ms(retry_after: float | None) -> int:
-    """Any number that an author may have from somebody else, as one that fits a record. Planners have a bound, too."""
+    """Delay in milliseconds that fits a record, for any number from an author. Planners have a bound, too."""
     return int(min(retry_after, _LATEST_S) * 1000) if retry_after and retry_after > 0 else 0
 
 

@@ -1,4 +1,4 @@
-"""`refold keys api`: who may ask the gateway, by keys of which a file keeps the digests."""
+"""`refold keys api`: access to the gateway by API keys; a file contains their digests."""
 
 from __future__ import annotations
 

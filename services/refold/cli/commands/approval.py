@@ -1,4 +1,4 @@
-"""`refold approval` and `refold run resolve`: what waits for people, and what they say of it."""
+"""`refold approval` and `refold run resolve`: open questions to people, and their votes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Voter(Shell):
         return approvals.cast(vote, key, self.platform.publisher, self.timeout)
 
     def _seen(self, approvals: Approvals, name: str, approval: str, action: str, *, about: str = "") -> str:
-        """The digest of what is voted on: whoever does not name it is shown it first. **Raises** UsageError."""
+        """Digest of the question, shown first if the name lacks it. **Raises** UsageError if it cannot ask."""
         if action == "revoke-grant":
             return approvals.granted(approval).question
         found = approvals.get(approval)

@@ -1,4 +1,4 @@
-"""`refold archive`: runs that left the topics, read from where they were copied to; and `refold run erase`."""
+"""`refold archive`: runs that have left the topics, read from their copies; and `refold run erase`."""
 
 from __future__ import annotations
 

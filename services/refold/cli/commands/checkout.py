@@ -1,4 +1,4 @@
-"""Commands of a checkout of the repository: the demo, the figures, the simulator; the version; shell completion."""
+"""Commands of a checkout of the repository: demo, figures, simulator; the version; shell completion."""
 
 from __future__ import annotations
 

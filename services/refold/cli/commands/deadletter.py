@@ -1,4 +1,4 @@
-"""`refold deadletter`: inputs that no service could use, and how to give them another chance."""
+"""`refold deadletter`: inputs that no service could use, and their replay."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def dev(
 
 
 def _pools(app: str) -> tuple[str, ...]:
-    """The pools of the app. **Raises** UsageError, which names a command below where the word looks like one."""
+    """Pools of the app. **Raises** UsageError, with a hint if the name looks like a command below."""
     try:
         return app_pools(app)
     except UsageError as error:
@@ -164,7 +164,7 @@ def _tell_exit(gone: Exit) -> None:
     how = f"was ended by {signal.Signals(-gone.code).name}" if gone.code < 0 else f"ended with {gone.code}"
     pause = gone.pause.total_seconds()
     again = f"again in {pause:g} s" if pause else "again"
-    with suppress(OSError):  # nobody reads, or there is no space left: no reason to stop
+    with suppress(OSError):  # no reader, or no space left: no reason to stop
         output.say(f"[yellow]{gone.name} {gone.pid} {how}; starting it {again}[/]")
 
 
@@ -266,7 +266,7 @@ def kill_processes(
 
 
 def _kill(victims: list[tuple[str, int]], logs: Path, *, wait: bool) -> list[dict[str, Any]]:
-    """Kill processes; return each with the time for which nobody served, where its successor says so. **Units**: ms."""
+    """Kill processes; return each with the outage until its successor served, if its log has that. **Units**: ms."""
     files = {name: logs / f"{name}.log" for name, _ in victims if name in SERVES and wait}
     read, died = {name: file.stat().st_size for name, file in files.items() if file.exists()}, datetime.now(UTC)
     for _, pid in victims:
@@ -286,7 +286,7 @@ def _killed(row: Mapping[str, Any]) -> str:
 
 
 def _gap_ms(role: str, log: Path, read: int, died: datetime) -> int | None:
-    """Milliseconds from a death to the line of the log by which a successor serves; None if that does not come."""
+    """Milliseconds from a death to the successor's log line that it serves; None if that does not come."""
     until, event, said = time.monotonic() + MOST_GAP_S, f'"event": "{SERVES[role]}"'.encode(), b""
     with log.open("rb") as file:
         file.seek(read)

@@ -1,4 +1,4 @@
-"""`refold doctor`: what is wrong with this machine, with Kafka, with Redis or with an app, and how to mend it."""
+"""`refold doctor`: problems of this machine, Kafka, Redis or an app, and their remedies."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _python() -> Iterator[Finding]:
 
 
 def _blobs(there: Platform) -> Iterator[Finding]:
-    """The blob store, with a value of nobody's."""
+    """Check the blob store with a value of a fictitious run."""
     settings = there.settings
     store, most = blob_store(settings), settings.max_payload_bytes
     if store is None:
@@ -308,7 +308,7 @@ def _unbound(known: Iterable[PublicKey], now: int) -> Iterator[str]:
 
 
 def _anybody(policy: Policy | None) -> Iterator[str]:
-    """What a policy leaves to whoever has a vote key, to who asked, or to an operator; a deny asks nobody."""
+    """Decisions that a policy leaves to any vote key, to the requester, or to an operator."""
     if policy is None:
         return
     if policy.doubt is None:

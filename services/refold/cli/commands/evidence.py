@@ -1,4 +1,4 @@
-"""`refold why`, `refold verify` and `refold run bundle`: why something happened, and its proof in a file."""
+"""`refold why`, `refold verify` and `refold run bundle`: the causes of events, and their proof in a file."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def verify_file(
 
 
 def _find(known: dict[str, Run], asking: WhyOptions, run: str) -> Run | None:
-    """A run, and with it its family becomes known."""
+    """Return a run, and add its family to `known`."""
     with suppress(NotFoundError):
         known |= {} if run in known else known_family(run, asking, from_log=asking.from_log)
     return known.get(run)

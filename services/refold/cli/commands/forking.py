@@ -1,6 +1,5 @@
-"""`refold run fork` and `refold fork`: recorded runs go on otherwise, in processes that can do nothing. Nothing is
-written but the file that is named.
-"""
+"""`refold run fork` and `refold fork`: alternative histories of recorded runs, in processes without effects. Only the
+named file is written."""
 
 from __future__ import annotations
 
@@ -212,10 +211,10 @@ def fork_runs(*, app: AppOption, chosen: Chosen) -> None:
 
 
 def _reports(app: str, chosen: Chosen) -> Iterator[ForkReport]:
-    """The reports on all runs that are meant, those of before first. **Raises** NotFoundError where there is none."""
+    """Reports on all selected runs, earlier ones first. **Raises** NotFoundError if there are none."""
     budget, setup, changes = chosen.spendable, chosen.setup(app), chosen.changes
     families = [family for family in chosen.families() if chosen.takes(family[0].state)]
-    names = {family[0].state.run_id for family in families}  # who is forked with its parent is not forked again
+    names = {family[0].state.run_id for family in families}  # a run forked with its parent is not forked again
     families = [family for family in families if names.isdisjoint(parents_of(family[0].state.run_id))]
     if not families:
         raise NotFoundError("there is no such run, so nothing was forked", hint="leave --runs, --agent, --since out")
@@ -286,7 +285,7 @@ def _known(to: str, keys: dict[RunId, str]) -> dict[str, ForkReport]:
 
 
 def _write_page(file: str, rows: Sequence[ForkReport], family: Sequence[Run] = ()) -> None:
-    """Write a page about forks. It needs the extra `gateway`, so nothing imports that which can do without."""
+    """Write a page about forks. It needs the extra `gateway`, so it is imported here."""
     pages, title = import_module("refold.gateway.pages.fork_pages"), f"Forks of {_summed(rows)}"
     with writing(file) as path:
         path.write_text(pages.fork_file(title, rows, [*map(_cells, rows)], family))

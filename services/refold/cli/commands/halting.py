@@ -1,4 +1,4 @@
-"""`refold halt` and `refold unhalt`: stop what is dangerous, everywhere and within a second, and let it go on."""
+"""`refold halt` and `refold unhalt`: stop dangerous work everywhere within a second, and release it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`refold init`: the beginning of a project, as a folder with an agent, its policy, and a test that passes."""
+"""`refold init`: creates a project: a folder with an agent, its policy, and a test that passes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def init(name: Annotated[str, "Name of the project and of its new folder."], *, 
 
 
 def _made(folder: Path) -> list[str]:
-    """Makes the folder, whole or not at all. **Raises** ConflictError when it is there, UsageError."""
+    """Create the folder, whole or not at all. **Raises** ConflictError if it exists, UsageError."""
     if folder.exists() or folder.is_symlink():
         raise ConflictError(f"{folder} is there already", hint="choose another name, or remove it")
     if not folder.absolute().parent.is_dir():

@@ -1,4 +1,4 @@
-"""`refold keys`: who may sign decisions and votes. Private keys are files, public ones are in the catalog."""
+"""`refold keys`: keys that sign decisions and votes. Private keys are files, public ones are in the catalog."""
 
 from __future__ import annotations
 

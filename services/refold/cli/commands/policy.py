@@ -1,4 +1,4 @@
-"""`refold policy`: write rules, try them on what has happened, put them in force."""
+"""`refold policy`: check rules, test them on recorded calls, publish them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def publish_policy(
 
 
 def _check_roles(policy: Policy, people: list[CatalogEntry], before: Catalog) -> None:
-    """**Raises** UsageError for a role that nobody can have, by the roles that are published too or by the catalog."""
+    """**Raises** UsageError for a role without people, by the published roles or the catalog's, and by keys."""
     known = Roles.parse(canonical.parse(people[0].content)) if people else before.roles
     if unknown := policies.unknown_roles(policy, known, before.keys.values()):
         hint = "name them in --roles FILE, or let a key tell them: `refold keys new NAME --use vote --role ROLE`"
@@ -202,7 +202,7 @@ def _problem_text(problem: Problem) -> str:
 
 
 def _asks_itself(policy: Policy, recorded: RecordedCall, rules: Sequence[Explanation]) -> bool:
-    """True if people were asked about a call that the rule allows: then the tool wants them."""
+    """True if people were asked about a call that the rule allows: then the tool requires approval."""
     allows = {rule.name for rule in policy.rules if rule.outcome == "allow"}
     fired = next((each for each in rules if each.fired), None)
     asked = recorded.judgement.outcome == "require" and recorded.judgement.rule in allows

@@ -1,4 +1,4 @@
-"""`refold projection`: tables that the log fills: how far they are, whether they are right, and building them anew."""
+"""`refold projection`: the progress of tables filled from the log, their check and their rebuild."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _views(shell: Shell) -> tuple[ViewDatabase, KafkaLogSource, str]:
 
 
 def _code(projection: str, app: str) -> Projection:
-    """The projection of this name. **Raises** NotFoundError."""
+    """Return the projection of this name. **Raises** NotFoundError."""
     ours, own = app_projections(app)
     known = {each.name: each for each in (*ours, *own)}
     if projection not in known:
@@ -140,7 +140,7 @@ def _code(projection: str, app: str) -> Projection:
 
 
 def _lag(database: ViewDatabase, projection: str, number: int, bounds: Mapping[Place, tuple[int, int]]) -> int:
-    """**Raises** ConflictError where a generation that another process builds will never be in use."""
+    """Records that a new generation lacks. **Raises** ConflictError if it has stopped or was dropped."""
     try:
         store = database.store(projection, number)
         notes, positions = store.notes(), store.positions()

@@ -1,4 +1,4 @@
-"""Prerequisites of a platform: topics, keys, roles and a policy, all published. `refold setup`."""
+"""`refold setup`: publishes the prerequisites of a platform: topics, keys, roles and a policy."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Provision:
         return kafka.partitions
 
     def _root_key(self, where: Addresses) -> tuple[SigningKey, Trust]:
-        """The root key, and what is trusted. Where nobody else reaches the brokers it is made if it is missing."""
+        """The root key and the trusted keys. A missing root key is created if no other machine reaches the brokers."""
         first = where.closed and "trust" in self.own and not self.public_root.exists()
         trust = where.trust if where.settings.trust and not first else {}
         try:
@@ -126,10 +126,9 @@ class Provision:
             output.warn(missing)
 
     def _entries(self, where: Addresses, in_force: Policy | None) -> list[CatalogEntry]:
-        """Keys and roles before the policy that needs them, and its text before the word that it is in force.
-
-        A vote key for anybody, and a policy by which one person is enough, are for brokers that nobody else reaches.
-        """
+        """Keys and roles before the policy that needs them, and the policy's text before the entry that puts it in
+        force. A vote key for any name, and a policy with a quorum of one, are only for brokers that no other machine
+        reaches."""
         folder = self.policies
         roles = folder.parent / _ROLES_FILE if folder else None
         people = [roles_entry(roles, _ACTOR)] if roles and roles.is_file() else []
@@ -217,7 +216,7 @@ def setup(
 
 
 def _named(settings: Settings, root: str) -> dict[str, Path]:
-    """The files of keys that settings name, so that each key lies where its service reads it."""
+    """Key files named by settings, so that each key is where its service reads it."""
     trust, ledger = settings.trust.removeprefix("@"), settings.executor.ledger_key
     files = {"root": root, "decision": settings.approval.key, "vote": settings.gateway.vote_key}
     files |= {"trust": trust if trust != settings.trust else "", "ledger": "" if is_key(ledger) else ledger}

@@ -1,4 +1,4 @@
-"""`refold replay check` and `refold run replay`: recorded runs against code that is here. Nothing is written."""
+"""`refold replay check` and `refold run replay`: replay recorded runs with local code. Nothing is written."""
 
 from __future__ import annotations
 

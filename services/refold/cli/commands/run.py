@@ -1,4 +1,4 @@
-"""`refold run`: start runs, look at them, and do what only a human may."""
+"""`refold run`: start runs, read them, and settle them as an operator."""
 
 from __future__ import annotations
 
@@ -365,7 +365,7 @@ def _in_full(data: Any, run: str, archive: str, shell: Shell) -> Any:
 
 
 def _is_known(runs: Runs, request: RunRequest) -> bool:
-    """True if the log has this run. **Raises** ConflictError when it has other input: nobody would hear a refusal."""
+    """True if the log has this run. **Raises** ConflictError if it has other input: the refusal would go unnoticed."""
     taken = runs.find(RunId(request.run_id))
     first = next((each.entry for each in taken.records if each.entry), None) if taken else None
     asked = next((each for each in first.events if isinstance(each, RunRequested)), None) if first else None

@@ -1,4 +1,4 @@
-"""`refold agents` and `refold tools`: what members report to serve."""
+"""`refold agents` and `refold tools`: agents and tools as reported by members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`refold status` and `refold worker list`: which services live, what waits, and what needs people."""
+"""`refold status` and `refold worker list`: living services, their backlog, and work for people."""
 
 from __future__ import annotations
 

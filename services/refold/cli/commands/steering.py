@@ -1,4 +1,4 @@
-"""`refold run`, `callback` and `versions`: what people say to runs, or at once to all that have something in common."""
+"""`refold run`, `callback` and `versions`: commands to one run, or to all selected runs."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _status(state: RunState) -> str:
 
 
 def _is_what(state: RunState, kind: str) -> bool:
-    """True if a run is what it was to become."""
+    """True if the run is in the state that the command leads to."""
     if kind == "cancel":
         return state.status == "cancelled"
     return not state.over and (own(state) is not None) == (kind == PAUSE)

@@ -1,4 +1,4 @@
-"""`refold topics`: topics, and who may do what, as `infra/topics.yaml` wants them, and as the broker has them."""
+"""`refold topics`: topics and access rules, as wanted by `infra/topics.yaml`, and as on the broker."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ def _tell_changes(changes: list[AclRule]) -> None:
 
 
 def _lines(rules: list[AclRule], words: dict[str, str]) -> None:
-    """A line for what a principal may do with a thing, as far as the broker has it or not. No table: a terminal may be
-    too narrow for the names, and half a name is none."""
+    """Print a line for the rights of a principal on a resource, with their state on the broker. No table: a narrow
+    terminal would cut the names."""
     wide = max((len(_thing(rule.acl)) for rule in rules), default=0)
     for principal, own in groupby(sorted(rules, key=_order), key=lambda rule: rule.acl.principal):
         output.say(f"[bold]{output.escape(principal)}[/]")

@@ -1,1 +1,1 @@
-"""What commands print: tables, lines and JSON of what the client has found."""
+"""Output of commands: tables, lines and JSON of results."""

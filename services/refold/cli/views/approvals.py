@@ -1,8 +1,5 @@
-"""Approvals for people: what is asked, by whom, who may decide, and what was said.
-
-Everything here may come from a model: `escape` spells out what a terminal would hide, so that nobody agrees to
-something else than they see.
-"""
+"""Approvals for people: the question, the requester, the deciders, and their votes. All texts may come from a model:
+`escape` spells out hidden characters, so that people agree to nothing else than they see."""
 
 from __future__ import annotations
 
@@ -224,7 +221,7 @@ def _print_diff(lines: Iterable[str]) -> None:
 
 
 def _size(args: str) -> str:
-    """How much there was to read, after it: who sees less than that has not seen all."""
+    """Size and digest, printed after the arguments: a reader can check that all of them were shown."""
     return f"arguments: {canonical.utf8_bytes(args)} bytes, SHA-256 {args_digest(args)}"
 
 
@@ -252,7 +249,7 @@ def _print_args(request: ApprovalRequest, *, full: bool) -> None:
 
 
 def _print_own(request: ApprovalRequest, value: Any) -> None:
-    """Arguments; of a tool that declares it, texts `before` and `after` as what differs between them."""
+    """Print arguments; `before` and `after` as a diff, if the tool declares them as an edit."""
     texts = isinstance(value, dict) and all(isinstance(value.get(name), str) for name in _EDIT)
     if not (texts and shown_as_edit(request)):
         _print_lines(readable(canonical.dumps(value)))
@@ -277,7 +274,7 @@ def _print_lines(lines: Sequence[str]) -> None:
 
 
 def _gathered(lines: Iterable[str]) -> Iterator[str]:
-    """The lines, with many empty ones in a row as their number."""
+    """Lines, with a long series of empty ones replaced by their number."""
     for line, run in groupby(lines):
         count = sum(1 for _ in run)
         empty = count > _EMPTY_LINES and not line.strip(" |+-")

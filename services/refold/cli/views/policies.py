@@ -1,4 +1,4 @@
-"""Policies for people: what is in force, what a draft would change, why a call was judged as it was."""
+"""Policies for people: rules in force, changes by a draft, reasons of judgements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as data and as a picture: row_of, steps with their attempts, events, raw records."""
+"""A run as data and as text: steps with their attempts, events, raw records."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _now_lines(run: RunInfo) -> list[str]:
 
 
 def _since(began_ms: int, at_ms: int) -> str:
-    """A time of a run, counted from its request."""
+    """Time of a run, relative to its request."""
     return f"+{duration(at_ms - began_ms)}" if began_ms <= at_ms else in_utc(at_ms)
 
 
@@ -221,7 +221,7 @@ def _step_line(step: RunStep, began_ms: int) -> str:
 
 def _step_lines(step: RunStep, began_ms: int, *, over: bool) -> list[str]:
     below = [
-        # A line of its own: it is the agent's word, and beside the name of what runs it could pass for that.
+        # A separate line: it is the agent's text, and beside the name of the run it could pass for that.
         f"called [italic]{escape(step.label)}[/]" * bool(step.label),
         "[dim]all of the run, in memory: its own calls are not in the log[/]" * step.name.startswith(AGENT_TOOL),
         *wait_lines(step, over=over),
@@ -240,7 +240,7 @@ def _tried_lines(step: RunStep, began_ms: int) -> Iterator[str]:
     failures = [None, *(attempt.failure for attempt in shown)]
     for attempt, before in zip(shown, failures, strict=False):
         yield _attempt_line(attempt, began_ms, again=attempt.failure == before)
-    rejected = any(ask.verdict == "reject" for ask in step.approvals)  # then what people said is there already
+    rejected = any(ask.verdict == "reject" for ask in step.approvals)  # then the words of people are there already
     if step.failure and step.status == "failed" and not rejected and step.failure != failures[-1]:
         yield f"[red]{escape(step.failure.code)}: {escape(step.failure.message, 200)}[/]{_at(step.failure.detail)}"
 
@@ -248,7 +248,7 @@ def _tried_lines(step: RunStep, began_ms: int) -> Iterator[str]:
 def _settled_lines(step: RunStep) -> Iterator[str]:
     if step.status == "given_up" and step.attempts:
         yield "[magenta]given up: what was sent may have happened all the same[/]"
-    voted = any(ask.about == DOUBT and ask.actors for ask in step.approvals)  # then it is there already who said what
+    voted = any(ask.about == DOUBT and ask.actors for ask in step.approvals)  # then the votes are there already
     if step.resolved and not voted:
         why = f": {escape(step.resolved.comment)}" if step.resolved.comment else ""
         yield f"[magenta]{escape(step.resolved.actor)} said {escape(step.resolved.verdict)}{why}[/]"

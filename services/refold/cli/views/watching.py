@@ -1,4 +1,4 @@
-"""Runs as they go on, and their events and raw records as lines."""
+"""Runs in progress, and their events and raw records as lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of one question, and the forms that say something of it. A question is never decided by reading."""
+"""The page of one question, and its forms for votes. Reading a question never decides it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _shown(shared: Gateway, approval: str) -> PageQuestion:
 
 
 def _words(fields: Mapping[str, str], action: str) -> dict[str, Any]:
-    """The words that go with an action. **Raises** MalformedError for what is no JSON."""
+    """Arguments of an action, from the form. **Raises** MalformedError for invalid JSON."""
     words: dict[str, Any] = {"message": fields.get("message", "")}
     if action in ballot.HANDING:
         words["to"] = tuple(name.strip() for name in fields.get("to", "").split(",") if name.strip())
@@ -106,14 +106,14 @@ def _words(fields: Mapping[str, str], action: str) -> dict[str, Any]:
 
 
 def _said_already(shared: Gateway, approval: str, written: Mapping[str, object]) -> bool:
-    """True if this very vote has been said: a form that comes twice, by a second click or a lost answer, is no news."""
+    """True if this very vote is recorded: a form may arrive twice, by a second click or a lost answer."""
     known = index.find(approval) if (index := topics_of(shared, approval)) else None
     mine = [vote for vote in known.said if vote.actor == shared.actor] if known else []
     return any(all(getattr(vote, name) == value for name, value in written.items()) for vote in mine)
 
 
 def _before_sending(shared: Gateway, asked: Approval, words: Mapping[str, Any]) -> HTMLResponse:
-    """The page that says what the policy makes of other arguments, before they are sent."""
+    """The page that shows the policy's verdict on edited arguments, before they are sent."""
     request = asked.request
     change = wording.changed_args(request.args, words["args"])
     said = verdict_on(asked, words["args"])
@@ -125,9 +125,9 @@ def _settle(shared: Gateway, call: str, settled: Settlement) -> None:
 
 
 def _refused(shared: Gateway, approval: str, fields: Mapping[str, str], error: RefoldError) -> HTMLResponse:
-    """The page that shows the question that somebody has seen beside what is by now."""
+    """The page that shows the question of the form beside the current one."""
     was = now = None
-    with suppress(RefoldError):  # the id was made up, or the view is behind: the reason says enough
+    with suppress(RefoldError):  # the id was made up, or the view is behind: the error suffices
         was = _shown(shared, approval)
         now = _shown(shared, was.waits) if was.waits and not was.open else None
     values = {"error": error, "was": was, "now": now, "fields": fields, "sent": "void" in error.fields}

@@ -28,7 +28,7 @@ BAD = ("failed", "unknown", "doubt", "expired", "given_up")
 
 
 class Bar(NamedTuple):
-    """A piece of a row. `kind` names what it stands for: model, tool, child, people, wait, bad, note."""
+    """A piece of a row. `kind`: model, tool, child, people, wait, bad, note."""
 
     kind: str
     x: float
@@ -46,12 +46,9 @@ class Fold(NamedTuple):
 
 
 class ChartRow(NamedTuple):
-    """A row of the timeline: a step, several that are counted, or the run that a step has started.
-
-    `seq` is the number of the event that has begun it, `run` its run if that is another, `depth` how far it is below
-    the page's. `counted` says what a count stands for; `child` is the run that a row is about, and `shown` True if its
-    steps follow.
-    """
+    """A row of the timeline: a step, a count of several, or a run started by a step. `seq` is the number of its first
+    event, `run` its run if it is not the page's, `depth` the distance from that. `counted` names the counted steps;
+    `child` is the run of the row, and `shown` True if its steps follow."""
 
     step: RunStep
     seq: int
@@ -72,10 +69,8 @@ class ChartRow(NamedTuple):
 
 
 class Below(NamedTuple):
-    """The runs below one as their rows in the view have them, and the steps of those that are read, with their seqs.
-
-    `opened` are runs whose steps are shown, and keys of rows that are shown instead of a count.
-    """
+    """Runs below one as rows of the view, and the steps of those that are read, with their seqs. `opened`: runs whose
+    steps are shown, and keys of rows shown instead of a count."""
 
     runs: Mapping[str, RunSummary]
     steps: Mapping[str, list[tuple[int, RunStep]]]
@@ -93,7 +88,7 @@ class Chart(NamedTuple):
 
 
 class Scale:
-    """Maps times to places, with what is longer than it may be folded."""
+    """Maps times to places, with long idle times folded."""
 
     def __init__(self, busy: Sequence[tuple[int, int]], start: int, end: int) -> None:
         worked = sum(last - first for first, last in busy)
@@ -127,7 +122,7 @@ class Scale:
 
 
 def step_kind(step: RunStep) -> str:
-    """Return what a step is, as its picture says: model, tool, child, people, wait or note."""
+    """Return the kind of a step in the picture: model, tool, child, people, wait or note."""
     if step.kind == "call":
         return "model" if "__model." in step.name else "tool"
     return {"run": "child", "event": "child", "sleep": "wait", "wait": "wait", "callback": "people"}.get(
@@ -155,8 +150,6 @@ def _length(spans: Iterable[tuple[int, int]]) -> int:
 
 
 class _Rows(NamedTuple):
-    """Rows with the runs below them."""
-
     scale: Scale
     end: int
     below: Below
@@ -164,7 +157,7 @@ class _Rows(NamedTuple):
     def of(
         self, run: str, steps: Iterable[tuple[int, RunStep]], crashes: Mapping[int, str], depth: int = 0
     ) -> Iterator[ChartRow]:
-        """The rows of a run's steps, those of a longer stretch in which nothing was remarkable as one."""
+        """Rows of a run's steps; a long series of unremarkable steps becomes one row."""
         noise: list[ChartRow] = []
         for seq, step in steps:
             kind, crash = step_kind(step), crashes.get(step.step, "")
@@ -212,7 +205,7 @@ class _Rows(NamedTuple):
 
 
 def _is_noise(row: ChartRow) -> bool:
-    """True for what nobody looks for: reads and requests to models that went well at once."""
+    """True for unremarkable steps: reads and model requests that succeeded at the first attempt."""
     step = row.step
     well = step.kind == "call" and step.effect == "pure" and step.status == "completed" and not row.crash
     return well and len(step.attempts) == 1 and not (step.approvals or step.late or step.resolved)
@@ -235,7 +228,7 @@ def _busy(step: RunStep, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _union(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Spans in order, those that overlap as one."""
+    """Spans in order, with overlapping ones merged."""
     begun, last = 0, 0
     for first, until in spans:
         if last and first <= last:

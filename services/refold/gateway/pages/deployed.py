@@ -1,4 +1,4 @@
-"""Dead letters, versions and health: what services report, partly out of Kafka."""
+"""Dead letters, versions and health, from the view and from Kafka."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _letters(shared: Gateway, view: ViewReader, wanted: LetterFilter) -> Grid:
 
 
 def _reported(name: str, caption: str, made: Callable[[], Grid]) -> Grid:
-    """A table out of Kafka; while that is away, why it is empty."""
+    """A table from Kafka; while Kafka is away, the reason why it is empty."""
     try:
         return made()
     except RefoldError as error:
@@ -199,7 +199,7 @@ def _halts(shared: Gateway) -> Grid:
 
 
 def _workers(shared: Gateway) -> list[Grid]:
-    """Groups, red where people have to start a worker, and each worker; while Kafka is away, why there are none."""
+    """Groups, red where a worker must be started, and workers; while Kafka is away, the reason for an empty table."""
     try:
         found = workers_of(shared)
     except RefoldError as error:

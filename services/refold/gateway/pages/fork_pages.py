@@ -50,10 +50,8 @@ LEAD = (
 
 
 class ForkedStep(NamedTuple):
-    """A row of both timelines: a step of the run, of the fork, or of both. `word` is the difference, `seq` its event.
-
-    `equal` counts the rows that one stands for, `note` is how a policy has judged it otherwise.
-    """
+    """A row of both timelines: a step of the run, of the fork, or of both. `word` is the difference, `seq` its event,
+    `equal` the number of rows that it counts, `note` the changed verdict of a policy."""
 
     before: RunStep | None
     after: RunStep | None
@@ -133,7 +131,7 @@ def _form(shared: Gateway, run: Run, fields: Mapping[str, str], at: int) -> AskF
 
 
 def _fields(run: Run, at: int, policies: Sequence[str]) -> Iterator[tuple[str, str, str, Sequence[str]]]:
-    """Name, label, kind and choices of what may be changed behind an event of a run."""
+    """Fields of possible changes after an event of a run: name, label, kind and choices."""
     cut = _cut(each for each in run.records if each.entry and each.entry.last_seq <= at)
     over, seqs = at_seq(run, cut).state.outcomes if cut else {}, dict(begun_at(run))
     ahead = [step for step in run.timeline.steps if step.kind == "call" and step.step not in over][:MOST_OFFERED]
@@ -186,7 +184,7 @@ def _body(shared: Gateway, fields: Mapping[str, str]) -> ForkBody:
 
 
 def _of_call(told: Mapping[str, str], pick: str, name: str) -> dict[int, Any]:
-    """The JSON of a form for the call that is chosen. **Raises** MalformedError where there is but one of the two."""
+    """JSON of a form for the chosen call. **Raises** MalformedError if only one of the two is there."""
     step = number_of(told.get(pick, "").partition(" ")[0])
     if (step is None) != (name not in told):
         raise MalformedError(f"a call has no {name}, or {name} no call", hint="choose the call, and write JSON")
@@ -208,10 +206,8 @@ def fork_parts(family: Sequence[Run], report: ForkReport, *, linked: bool = True
 
 
 def fork_file(title: str, reports: Sequence[ForkReport], cells: Sequence[Mapping[str, str]], family: Any = ()) -> str:
-    """Return a page of reports for a file: `cells` of each in a table, then those that are not the same.
-
-    With its `family` a report has its timelines.
-    """
+    """Page of reports for a file: `cells` of each in a table, then the reports that differ, with timelines if `family`
+    is set."""
     table = Grid("forks", title, [*cells[0]], [[*map(Cell, each.values())] for each in cells], "")
     told = [report for report in reports if family or report.verdict != "same"]
     shown = [part for report in told for part in fork_parts(family, report, linked=False)]
@@ -219,7 +215,7 @@ def fork_file(title: str, reports: Sequence[ForkReport], cells: Sequence[Mapping
 
 
 def _counted(rows: Iterable[ForkedStep]) -> Iterator[ForkedStep]:
-    """Rows, of many equal ones the first, a count, and the last."""
+    """Rows, with a long series of equal ones shortened to the first, a count, and the last."""
     for word, group in groupby(rows, key=lambda row: row.word):
         some = [*group]
         many = len(some) >= LEAST_EQUAL and word in EQUAL
@@ -227,7 +223,7 @@ def _counted(rows: Iterable[ForkedStep]) -> Iterator[ForkedStep]:
 
 
 def _rows(source: Run | None, fork: Run, report: ForkReport) -> Iterator[ForkedStep]:
-    """The steps of both sides in order; a step of one side alone stands where it came."""
+    """Steps of both sides in order; a step of one side alone keeps its position."""
     cut = _cut(each for each in fork.records if each.record.offset >= 0)
     before = {step.step: step for step in source.timeline.steps} if source else {}
     seqs = dict(begun_at(source)) if source else {}

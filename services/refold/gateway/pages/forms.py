@@ -14,7 +14,7 @@ MOST_FIELDS = 50
 
 
 def one_of(fields: Mapping[str, str], name: str, words: Collection[str]) -> str:
-    """Return what a button of a form says. **Raises** MalformedError for what none of the page's buttons does."""
+    """Value of a form's button. **Raises** MalformedError for any other word."""
     said = fields.get(name, "")
     if said not in words:
         raise MalformedError(f"{said[:40]!r} is no {name}", hint="use a button of the page")
@@ -22,11 +22,8 @@ def one_of(fields: Mapping[str, str], name: str, words: Collection[str]) -> str:
 
 
 async def form_of(request: Request, shared: Gateway) -> dict[str, str]:
-    """Return the fields of a form by name.
-
-    **Raises** MalformedError for a field that is there twice, or too many; UnauthorisedError if who is logged in by a
-    cookie has not sent what their page had.
-    """
+    """Fields of a form by name. **Raises** MalformedError for a repeated field or too many; UnauthorisedError for a
+    login by cookie without the token of its page."""
     try:
         pairs = parse_qsl((await request.body()).decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The inbox: questions to people and calls in doubt, and several questions decided one after the other."""
+"""The inbox: open questions and calls in doubt, and votes on several questions at once."""
 
 from __future__ import annotations
 
@@ -102,10 +102,7 @@ def _judged(shared: Gateway, doubts: list[dict[str, Any]]) -> list[dict[str, Any
 
 
 def _known(shared: Gateway, rows: list[dict[str, Any]], *, mine: bool) -> tuple[list[dict[str, Any]], bool]:
-    """Questions with their arguments and what is offered about each, those first that are for who asks.
-
-    True beside them while Kafka does not say it.
-    """
+    """Questions with their arguments and offers, those for the reader first; and True if Kafka is away."""
     if not rows or (index := topics_of(shared)) is None:
         return [row | {"args": "", "offers": (), "stand_ins": ()} for row in rows], bool(rows)
     known = [(row, index.find(str(row["approval_id"]))) for row in rows]
@@ -115,7 +112,7 @@ def _known(shared: Gateway, rows: list[dict[str, Any]], *, mine: bool) -> tuple[
 
 
 def _doubts(shared: Gateway, view: ViewReader, cursor: str) -> tuple[list[dict[str, Any]], str]:
-    """Calls in doubt, each with its step: it has the receiver's key, and the words of what was tried."""
+    """Calls in doubt, each with its step: it has the receiver's key and the error of the attempt."""
     page = doubt_page(view, CursorFilter(cursor=cursor, limit=DOUBTS_LISTED))
     found = []
     for row in page.doubts:
@@ -132,7 +129,7 @@ def _chosen(shared: Gateway, picked: list[str]) -> list[PageQuestion]:
 
 
 async def _voted(shared: Gateway, approval: str, digest: str, action: str, words: dict[str, Any]) -> CameOf:
-    """Vote on one of several; a vote that is refused stops no other."""
+    """Vote on one of several questions; a refused vote does not stop the others."""
     try:
         with shared.room("writes"):
             asked = await run_in_threadpool(checked_vote, shared, approval, digest, action, words)

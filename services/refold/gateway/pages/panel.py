@@ -1,4 +1,4 @@
-"""An event in a panel: what a model saw, what has changed, what has caused it, and its record in Kafka."""
+"""An event in a panel: the messages of a model, the changes, the causes, and its record in Kafka."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LargeValue(NamedTuple):
 
 
 class EventPanel(NamedTuple):
-    """An event whole. `saw` is what a model was asked, in `lines`, if the event is about a call of a model."""
+    """An event with all details. `saw` are the messages of a model, in `lines`, if it is about a model's call."""
 
     event: RunEvent
     changes: list[tuple[str, str, str]]
@@ -70,7 +70,7 @@ def large_value(value: Any) -> LargeValue | None:
 
 
 def saw_model(run: Run, event: RunEvent, text_of: Any) -> tuple[ModelMessages | None, list[SaidLine]]:
-    """Return what a model saw whose call an event is, in lines; None for any other event."""
+    """Messages of a model for the call of an event, in lines; None for any other event."""
     if not event.type.startswith("Call") or not (step := event.event.get("step", 0)):
         return None, []
     try:
@@ -81,7 +81,7 @@ def saw_model(run: Run, event: RunEvent, text_of: Any) -> tuple[ModelMessages | 
 
 
 def conversation(run: Run, text_of: Any) -> list[SaidLine]:
-    """Return what was said between models, tools and people, in order. `step` and `seq` are those of its call."""
+    """Messages between models, tools and people, in order. `step` and `seq` are those of the call."""
     found = list[tuple[int, SaidLine]]()
     for turn in conversation_of(run.state, text_of):
         proved = "" if turn.verified else f"not proven: {turn.why}"
@@ -143,7 +143,7 @@ def _hex_line(value: bytes, at: int) -> str:
 
 
 def changes_of(diff: RunDiff) -> list[tuple[str, str, str]]:
-    """Return what differs between two points of a run, by name: before and then."""
+    """Differences between two points of a run, by name: before and then."""
     found = [(each.name, _short(each.left), _short(each.right)) for each in diff.fields]
     for step in diff.steps:
         if step.change == "changed":

@@ -1,4 +1,4 @@
-"""Policies: the one in force, what a draft would have said of recorded calls, and what differs between two."""
+"""Policies: the one in force, a draft's verdicts on recorded calls, and the differences between two."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DRAFT = "rules:\n- name: read-only\n  when: tool.effect == 'pure'\n  allow: true
 
 
 class ShownPolicies(ApiBody):
-    """Two policies of which the differences are shown, by their digests."""
+    """Digests of two policies to compare."""
 
     left: str = Field("", max_length=64)
     right: str = Field("", max_length=64)

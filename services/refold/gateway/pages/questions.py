@@ -1,4 +1,4 @@
-"""A question to people as pages show it: out of the run's history, and what only Kafka's topics say beside."""
+"""A question to people as pages show it: from the run's history, completed by Kafka's topics."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from refold.views.steps import Ask, RunStep
 MOST_VOTES = 100
 """Votes that a page shows of a question."""
 MOST_STAND_INS = 8
-"""Persons whom a question offers to act as."""
+"""Limit of persons that a question offers to act as."""
 REMIND_MS = 10 * 60_000
-"""Shortest time between two reminders about a question that pages send, whoever sends them."""
+"""Shortest time between two reminders about a question that pages send, for all persons together."""
 ASKED_S = 2.0
-"""Time for which a vote waits for a question that the view has and its topic not yet."""
+"""How long a vote waits for a question that is in the view and not yet in its topic."""
 MOST_INLINE = 10_000
 """Characters of a question that is shown among others. A longer one is decided on the page that has all of it."""
 _PATH = re.compile(r"\bargs((?:\.\w+)+)")
 
 
 class RuleSeen(NamedTuple):
-    """The rule that asks, with the values that it saw. `unknown` are names of which only the app has the values."""
+    """The rule that asks, with the values it read. `unknown` are names whose values only the app has."""
 
     when: str
     values: dict[str, Any]
@@ -52,13 +52,10 @@ class RuleSeen(NamedTuple):
 
 @dataclass(frozen=True)
 class PageQuestion:
-    """A question with its step and how it ended. `waits` is the open question about its call, if there is one, `run`
-    the run as it is, `then` as it was when people were asked.
-
-    `known` is what the topics say of it; None while they are not read, see `informed`. `warning` is a reason not to
-    vote at all. `alone`: the page is of this question, and has all of it. `child`: it stands on the page of a run that
-    waits for its run.
-    """
+    """A question with its step and outcome. `waits` is the open question about its call, if any, `run` the current run,
+    `then` the run when people were asked. `known` is the question in the topics; None while they are not read, see
+    `informed`. `warning` is a reason not to vote. `alone`: the page is of this question, and has all of it. `child`:
+    the page is of a run that waits for this run."""
 
     request: ApprovalRequest
     step: RunStep
@@ -75,9 +72,9 @@ class PageQuestion:
     alone: bool = False
     child: bool = False
     offers: frozenset[str] = frozenset()
-    """Actions whose vote would be taken now, of who asks for the page."""
+    """Actions whose vote by the reader would be accepted now."""
     stand_ins: list[str] = field(default_factory=list)
-    """Persons who may decide, and whom the pages of `refold dev` may act as."""
+    """Persons who may decide and as whom the pages of `refold dev` may act."""
 
     @property
     def place(self) -> str:
@@ -111,12 +108,12 @@ class PageQuestion:
 
     @property
     def change_is_all(self) -> bool:
-        """True if the tool has declared that the difference says everything."""
+        """True if the tool declares that the difference is complete."""
         return shown_as_edit(self.request)
 
     @property
     def context(self) -> dict[str, Any]:
-        """Context that a framework adds to the arguments, by names that begin with `$`: nobody edits it."""
+        """Context that a framework adds to the arguments, by names that begin with `$`; it is not editable."""
         found = json_text(self.request.args)
         return {name: found[name] for name in found if name[:1] == "$"} if isinstance(found, dict) else {}
 
@@ -132,12 +129,12 @@ class PageQuestion:
 
     @property
     def verified(self) -> bool:
-        """True if a key of the catalog vouches for who asked for the run."""
+        """True if a key of the catalog proves the requester of the run."""
         return self.known is not None and is_verified(self.request, self.known.roles.askers)
 
 
 def question_in(view: ViewReader, run: Run, approval: str, *, alone: bool = False) -> PageQuestion:
-    """Return a question of a run, as it was asked. **Raises** NotFoundError, MalformedError for what is no id."""
+    """Return a question of a run, as it was asked. **Raises** NotFoundError, MalformedError for an invalid id."""
     _, seq, _ = parse_approval_id(approval)
     for at, event in _asked(run):
         then = at_seqs(run, [at])[0]
@@ -151,7 +148,7 @@ def open_questions(view: ViewReader, run: Run, *, child: bool = False) -> list[P
 
 
 def _asked(run: Run) -> Iterator[tuple[int, ApprovalRequested | ApprovalEscalated]]:
-    """The events that ask people, the latest first."""
+    """Events that ask people, the latest first."""
     for judged in reversed(run.records):
         entry = judged.entry
         for seq, event in reversed([*enumerate(entry.events, entry.seq)] if entry else []):
@@ -178,10 +175,8 @@ def _question(view: ViewReader, run: Run, then: Run, step: int) -> PageQuestion:
 
 
 def informed(shared: Gateway, questions: list[PageQuestion]) -> list[PageQuestion]:
-    """Questions with what only Kafka's topics say of them, and with what the page offers about each.
-
-    While Kafka is away nobody can tell who may decide: then roles alone do, and a vote is answered by 503.
-    """
+    """Questions completed from Kafka's topics, with the actions on offer. While Kafka is away the people who may decide
+    are unknown: offers follow roles alone, and a vote is answered by 503."""
     if not questions:
         return questions
     first = next((each for each in questions if each.open), questions[0])
@@ -195,10 +190,8 @@ def informed(shared: Gateway, questions: list[PageQuestion]) -> list[PageQuestio
 
 
 def topics_of(shared: Gateway, near: str = "", *, wait: bool = False) -> ApprovalIndex | None:
-    """Return what the topics say of questions, of those at the home of one alone if it is named; None without Kafka.
-
-    With `wait` a question is waited for that the view has and its topic not yet.
-    """
+    """Index of the questions in the topics, at the home of `near` alone if named; None without Kafka. With `wait`, wait
+    for a question that is in the view and not yet in its topic."""
     with suppress(UnreachableError, UsageError), shared.log():
         approvals = shared.platform.approvals
         partition = approvals.home_of(near) if near else None
@@ -240,7 +233,7 @@ def _reminded(known: Approval) -> bool:
 
 
 def _other_content(request: ApprovalRequest) -> str:
-    """Why the content of a question is not what its digest is of; nothing if it is."""
+    """Error if the content of a question does not match its digest; else empty."""
     with suppress(MalformedError):
         if named(request) == request:
             return ""
@@ -248,14 +241,14 @@ def _other_content(request: ApprovalRequest) -> str:
 
 
 def _warning(run: Run, known: Approval) -> str:
-    """Why nobody should vote: the log asks something else, or more than one thing about the call."""
+    """Reason not to vote: the log has another question, or several about the call."""
     return against(run.state, known) or ", ".join(
         f"people are asked {other} about it as well" for other in known.others
     )
 
 
 def _votes(view: ViewReader, request: ApprovalRequest) -> list[dict[str, Any]]:
-    """The votes in order as the view has them: cut, and without a mark of those that are void."""
+    """Votes in order from the view: without long texts, and without marks of void ones."""
     where = (Where("run_id", "=", request.run_id), Where("approval_id", "=", request.approval_id))
     rows = map(VOTES.named, view.query(Query(VOTES, where, limit=MOST_VOTES)))
     blank = {"to": (), "args": "", "result": "", "void": ""}
@@ -279,11 +272,8 @@ def _rule(then: Run, step: int, request: ApprovalRequest, known: Approval) -> Ru
 
 
 def checked_vote(shared: Gateway, approval: str, question: str, action: str, words: dict[str, Any]) -> Approval:
-    """Return the question that a vote would be on, if the vote would count now. Nothing is sent.
-
-    **Raises** ConflictError for a question that is another than the one that was shown, that is decided or closed;
-    UsageError for a vote that would be void; NotFoundError, UnreachableError.
-    """
+    """Return the question of a vote that would count now. Nothing is sent. **Raises** ConflictError if another question
+    was shown, or it is decided or closed; UsageError for a void vote; NotFoundError, UnreachableError."""
     with shared.log():
         approvals = shared.platform.approvals
         approvals.asked(approval, ASKED_S)
@@ -303,7 +293,7 @@ def checked_vote(shared: Gateway, approval: str, question: str, action: str, wor
 
 
 def verdict_on(asked: Approval, args: str) -> str:
-    """Return what the policy says of other arguments than those that were proposed."""
+    """Return the policy's verdict on edited arguments, in words."""
     found = asked.judged(args)
     if found is None:
         return "The policy of this question is not in the catalog: nobody can tell what it says of these arguments."

@@ -1,4 +1,4 @@
-"""Sessions, agents and tools, limits, and what operators did: out of the view alone."""
+"""Sessions, agents and tools, limits, and actions of operators, from the view alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALERTS = {"failing": "failing tool", "loop": "loop of equal calls"}
 MOST_NOW = 20
 """Agents and tools of the last minutes that are shown."""
 MOST_TURNS = 20
-"""Runs of a session whose input and end are shown as its conversation: those that no other has started."""
+"""Runs of a session whose input and end are shown as its conversation: its top runs."""
 
 
 class ShownSession(CursorFilter):
@@ -156,7 +156,7 @@ def _sessions(view: ViewReader, wanted: ShownSession) -> Grid:
 
 
 def _session(shared: Gateway, view: ViewReader, wanted: ShownSession) -> Iterator[object]:
-    """The runs of a session, the newest first, and what the newest were asked and answered, in order."""
+    """Runs of a session, the newest first, and the conversation of the newest, in order."""
     found = shared.reading.runs(view, RunQuery(session=wanted.session), wanted.cursor)
     if not found.runs and not wanted.cursor:
         raise NotFoundError(f"no run is part of the session {wanted.session[:100]!r}", hint="/sessions has all")

@@ -128,10 +128,7 @@ _TEMPLATES = _environment()
 def view_page(
     template: str, shared: Gateway, request: Request, made: Callable[[ViewReader], Mapping[str, Any]]
 ) -> Response:
-    """Return a page of what the view has, or that it is still the one that the browser has, by its `ETag`.
-
-    Once a minute it is another one, since pages show ages.
-    """
+    """Page from the view, or 304 for a valid `ETag`. It changes each minute, since pages show ages."""
     login, minute = shared.login, int(time.time() / 60)
     with shared.view("") as view:
         by = (login.cookie, login.actor, login.roles) if login else ()
@@ -152,7 +149,7 @@ def html_file(template: str, **values: Any) -> str:
 
 
 def html_page(template: str, shared: Gateway | None = None, status: int = 200, **values: Any) -> HTMLResponse:
-    """Return a page for who asks. `now_ms` is the time at which it was made."""
+    """Page for the login. `now_ms` is the time at which it was made."""
     login = shared.login if shared else None
     values = {"heading": values.get("title"), "lead": "", "actions": (), **values}
     values.setdefault("now_ms", int(time.time() * 1000))

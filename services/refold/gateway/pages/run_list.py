@@ -33,7 +33,7 @@ from refold.projections.shipped.tables import ENTRIES, FAMILIES, HOLDS
 from refold.views.api import RunBody, RunFilter
 
 LISTED_STATES = ("running", *STATES, STALLED, "suspended", "pending", "failed", "completed", "cancelled")
-"""States of runs, of which each has one."""
+"""States of runs; each run has exactly one."""
 MOST_PREVIEWED = 4 << 20
 """Bytes of first entries that are read for the inputs of a list."""
 SEARCHED = (
@@ -45,7 +45,7 @@ SEARCHED = (
     ("code", "Failed with this code"),
 )
 COMMANDED = {"agent": "--agent", "session": "--session", "label": "--label", "state": "--status"}
-"""Options of `refold run list` that do what a filter does."""
+"""Options of `refold run list` for each filter."""
 FAMILY_COUNTS = FAMILIES.names[FAMILIES.keys :]
 
 
@@ -131,10 +131,8 @@ def _values(found: object) -> Iterator[str]:
 
 
 def _counts(view: ViewReader, listing: RunQuery) -> Counter[str]:
-    """The number of runs in each state that meet the other filters.
-
-    Statuses are counted by their index, and what is beside them in one pass over the few runs that have any of it.
-    """
+    """Number of runs in each state that meet the other filters. Statuses are counted by their index, other states in
+    one pass over the few runs that have one."""
     every = replace(listing, state="", top=False)
     query, columns = every.query(), ("status", *STATES)
     counts = Counter({str(status): number for (status,), number in view.counts(query, ("status",)).items()})
@@ -149,19 +147,19 @@ def _counts(view: ViewReader, listing: RunQuery) -> Counter[str]:
 
 
 def _inputs(view: ViewReader, runs: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The JSON texts of the inputs of some runs, as long as their first entries are not large all together."""
+    """JSON inputs of some runs, until their first entries exceed a total size."""
     left = MOST_PREVIEWED
     for run in runs:
         if left < 0 or (row := view.rows(ENTRIES, [(run, 1)]).get((run, 1))) is None:
             continue
         left -= len(row[ENTRIES.places["value"]])  # type: ignore[arg-type]
-        with suppress(FoldError):  # an entry that lies is told by the page of its run
+        with suppress(FoldError):  # an invalid entry is reported on the page of its run
             first = entry_of(row)[1].events[0]
             yield run, first.input if isinstance(first, RunRequested) else ""
 
 
 def _command(asked: dict[str, Any]) -> str:
-    """The command that lists the same; nothing where it has no such filter. Shells take what it quotes as text."""
+    """Command that lists the same; empty if it lacks a filter. Values are quoted for the shell."""
     if not COMMANDED.keys() >= asked.keys() or asked.get("state", "doubt") not in ("doubt", STALLED, "pending", *ENDED):
         return ""
     words = [word for name, found in asked.items() for value in _values(found) for word in (COMMANDED[name], value)]

@@ -1,4 +1,4 @@
-"""The page of a run: what it does, what it asks people, its timeline, and its state at any event."""
+"""The page of a run: its activity, its questions, its timeline, and its state at any event."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from refold.views.steps import Ask, CallAttempt, RunStep
 from refold.views.why import Why, entry_with, why
 
 BUTTONS = ("cancel", PAUSE, RESUME, "retry")
-"""What the form of a run asks for."""
+"""Actions of the form of a run."""
 EVENT_NAMES = [kind.__name__ for kind in get_args(Event)]
 MOST_CAUSES = 30
 """Links back to the request in one panel; the last of them leads on."""
@@ -73,10 +73,8 @@ NOT_AGAIN = ("stored", "probed", "late")
 
 
 class ShownOfRun(ApiBody):
-    """The part of a run that is shown: its state after an event, events beside it, and in which way.
-
-    With `part` it comes without its rows, which the page that asks has.
-    """
+    """Shown part of a run: its state after an event, open events, and the kind of view. With `part` rows are left out,
+    since the requesting page has them."""
 
     at: int = Field(0, ge=0, le=LARGEST_NUMBER)
     seq: list[Annotated[int, Field(ge=0, le=LARGEST_NUMBER)]] = Field(default_factory=list, max_length=100)
@@ -164,7 +162,7 @@ def run_pages(site: APIRouter) -> None:
 
         def perform() -> None:
             found = shared.writing.get(run_id(run))
-            if word == "retry" and not found.state.over:  # only the log shows what stalls it
+            if word == "retry" and not found.state.over:  # only the log has the reason of a stall
                 shared.writing.perform_by_log(run, build, DEFAULT_WAIT_S)
             else:
                 shared.writing.perform(build(found), DEFAULT_WAIT_S)
@@ -188,7 +186,7 @@ def run_pages(site: APIRouter) -> None:
 
 
 def _operation(shared: Gateway, word: str, fields: Mapping[str, str], run: Run) -> OperationRow:
-    """Return what a button of the page does. **Raises** ConflictError for a run that it cannot be done to."""
+    """Operation of a button. **Raises** ConflictError if the run does not allow it."""
     if word != "retry":
         return operations.word(run.state, word, By(shared.actor, fields.get("reason", ""), sign=shared.sign))
     if not run.state.over:
@@ -200,7 +198,7 @@ def _operation(shared: Gateway, word: str, fields: Mapping[str, str], run: Run) 
 
 
 def _changes_in(run: Run, fields: Mapping[str, str]) -> Changes:
-    """Changes of a form: the step from which it is done again, and other arguments of that step's call."""
+    """Changes of a retry from a form: the first repeated step, and edited arguments of its call."""
     step = number_of(fields.get("from", "0")) or 0
     edit = canonical.parse(fields["args"]) if step and fields.get("args") else None
     if not 1 <= step <= len(run.state.steps) or edit == json_text(run.timeline.steps[step - 1].args):
@@ -225,7 +223,7 @@ def _link(run: str, chosen: Mapping[str, object], **changes: object) -> str:
 
 
 def _picking(link: Callable[..., str], seqs: list[int]) -> Callable[[int], str]:
-    """The link that opens or closes an event, made of one for all: a page has thousands of them."""
+    """Link that opens or closes an event, built from one template: a page has thousands of them."""
     before, after = link(seq=[0]).split("seq=0", 1)
     others = "".join(f"&seq={each}" for each in seqs)
 
@@ -240,7 +238,7 @@ def _picking(link: Callable[..., str], seqs: list[int]) -> Callable[[int], str]:
 def _panels(
     run: Run, points: Mapping[int, Run], reasons: Mapping[int, Why], texts: Any, at: tuple[str, str]
 ) -> Iterator[EventPanel]:
-    """The events that are open, in this order. `at` is the prefix of topics, and the address of the gateway."""
+    """Panels of the open events, in this order. `at` is the prefix of topics and the address of the gateway."""
     for seq, because in reasons.items():
         if (event := event_at(run, seq)) is not None:
             changes = changes_of(run_diff(points[seq - 1], points[seq])) if seq > 1 else []
@@ -248,7 +246,7 @@ def _panels(
 
 
 def _stuck(shared: Gateway, run: Run, asked: list[PageQuestion], *, now: bool) -> dict[str, Any]:
-    """What waits for people or operators, and what they may do about it."""
+    """Work that waits for people or operators, with the possible actions."""
     agent = run.state.request.agent if run.state.request else ""
     return {
         "asked": asked,
@@ -263,7 +261,7 @@ def _stuck(shared: Gateway, run: Run, asked: list[PageQuestion], *, now: bool) -
 
 
 def _asked_on(shared: Gateway, view: ViewReader, run: Run, below: Below) -> list[PageQuestion]:
-    """Questions of a run, and of the first runs below it that have any: it waits for those, too."""
+    """Open questions of a run, and of the first runs below it that have any: it waits for those, too."""
     asking = (row.run_id for row in below.runs.values() if row.waiting_for_people or row.doubt)
     runs = [shared.reading.run(view, child) for child in islice(asking, MOST_ASKING)]
     children = [question for child in runs for question in open_questions(view, child, child=True)]
@@ -271,7 +269,7 @@ def _asked_on(shared: Gateway, view: ViewReader, run: Run, below: Below) -> list
 
 
 def _below(view: ViewReader, run: Run, opened: frozenset[str]) -> Below:
-    """The runs below one, and the steps of the first of them, those that are opened before others."""
+    """Runs below one, with the steps of the first of them; opened ones come first."""
     name = run.state.run_id
     if not run.state.children:
         return Below({}, {}, opened)
@@ -305,7 +303,7 @@ def _step_of(row: Mapping[str, Any]) -> tuple[int, RunStep]:
 
 
 def _rows(run: Run, show: str, now_ms: int, below: Below) -> dict[str, Any]:
-    """The timeline, and how many of its steps are over, are requests to a model, and were not executed again."""
+    """The timeline, and the numbers of steps that are over, model requests, and steps not executed again."""
     steps = run.timeline.steps
     return {
         "chart": chart_of(run, now_ms, below),
@@ -317,13 +315,13 @@ def _rows(run: Run, show: str, now_ms: int, below: Below) -> dict[str, Any]:
 
 
 def _points(run: Run, seqs: set[int]) -> dict[int, Run]:
-    """The run as it was after each of these events; as it is now after its last one, which needs no fold."""
+    """The run after each of these events; after its last one it is the run itself, without a fold."""
     earlier = sorted(seqs - {run.state.head.seq})
     return {run.state.head.seq: run, **dict(zip(earlier, at_seqs(run, earlier), strict=True))}
 
 
 def _words(shared: Gateway, run: Run) -> list[str]:
-    """The buttons of the page, the way out first: none whose click would be refused, by state or by role."""
+    """Buttons of the page, the way out first, without those that state or role would refuse."""
     if shared.archived or not shared.may_use("run_form"):
         return []
     words = ["retry"]

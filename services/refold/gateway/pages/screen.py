@@ -1,7 +1,5 @@
-"""The parts that screens are made of: tables, forms, texts and choices. `screen.html` shows each in the same way.
-
-Texts are as they came: the template shows them through the filters alone.
-"""
+"""The parts of screens: tables, forms, texts and choices, which `screen.html` renders uniformly. Texts are raw: the
+template shows them through the filters alone."""
 
 from __future__ import annotations
 
@@ -29,10 +27,8 @@ class DayBar(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell of a table. `kind`: text, `num`, `usd`, `code`, `status`, `at`, `took`; `note` follows in small letters.
-
-    **Units**: `usd` in billionths of a dollar, `at` and `took` in milliseconds.
-    """
+    """A cell of a table. `kind`: text, `num`, `usd`, `code`, `status`, `at`, `took`; `note` follows in small print.
+    **Units**: `usd` in billionths of a dollar, `at` and `took` in milliseconds."""
 
     value: Any
     kind: str = "text"
@@ -43,7 +39,7 @@ class Cell(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """A table. Without rows it is `empty`: what would be here, and the `command` that makes it."""
+    """A table. Without rows it shows `empty`, a description of the rows, and the `command` that creates some."""
 
     id: str
     caption: str
@@ -67,7 +63,7 @@ class AskField(NamedTuple):
 
 
 class AskForm(NamedTuple):
-    """A form. `says` tells what its button will do; with `reads` it is a question, which writes nothing."""
+    """A form. `says` explains its button; with `reads` it is a query that writes nothing."""
 
     id: str
     title: str
@@ -92,7 +88,7 @@ class Passage(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """Links of which one is where the reader is: word, address, and if it is this one."""
+    """Links with a mark at the current one: word, address, current."""
 
     id: str
     label: str
@@ -112,10 +108,8 @@ class TextChange(NamedTuple):
 def grid_of(
     name: str, caption: str, rows: Iterable[Any], columns: str, cells: Mapping[str, Callable[[Any], Cell]], **more: str
 ) -> Grid:
-    """Return a table of read models.
-
-    `columns` are heads with `;` between them: each one of `cells`, or with a kind and an attribute: `Steps num steps`.
-    """
+    """Table of read models. `columns` are heads with `;` between them: each one of `cells`, or followed by a kind and
+    an attribute: `Steps num steps`."""
     heads = [each.strip() for each in columns.split(";")]
     plain = [head if head in cells else head.rsplit(" ", 2) for head in heads]
 
@@ -129,10 +123,8 @@ def grid_of(
 
 
 def url(path: str, **wanted: object) -> str:
-    """Return the address of a page. What is wanted of it goes into the query, where no text leads elsewhere.
-
-    There is none for a text that is longer than filters take.
-    """
+    """Address of a page, with filters in the query, where no text can change the target. Empty if a text is too long
+    for a filter."""
     asked = {name: value for name, value in wanted.items() if value not in ("", 0, None)}
     if any(len(str(value)) > MOST_FILTERED for name, value in asked.items() if name != "cursor"):
         return ""

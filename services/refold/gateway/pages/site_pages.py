@@ -19,7 +19,7 @@ FOR_EVER = "public, max-age=31536000, immutable"
 
 
 def page_of(address: str) -> str:
-    """Return an address if it is that of a page here, else that of the runs: a form leads to no other site."""
+    """Return an address if it is a page of this site, else that of the runs: a form leads to no other site."""
     parts = urlsplit(address)
     here = not parts.scheme and not parts.netloc and address.startswith("/") and is_page(parts.path)
     return address if here and parts.path not in ("/login", "/logout", "/acting") else "/"

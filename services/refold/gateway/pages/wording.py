@@ -47,7 +47,7 @@ def called_name(name: str) -> str:
 
 
 def brief(step: RunStep) -> str:
-    """Return what a step is about: its label, what a model said, or the arguments that say most."""
+    """Summary of a step: its label, the text of a model, or the shortest arguments."""
     if step.label:
         return step.label
     if step_kind(step) == "model":
@@ -62,7 +62,7 @@ def brief(step: RunStep) -> str:
 
 
 class SaidLine(NamedTuple):
-    """A thing that somebody has said. `kind`: note, user, model, call, tool or people; `note`: why it is not proven."""
+    """A message in a conversation. `kind`: note, user, model, call, tool or people; `note`: why it is not proven."""
 
     who: str
     kind: str
@@ -82,11 +82,11 @@ PARTS = {
     "tool-return": ("answer of", "tool"),
     "retry-prompt": ("error of", "tool"),
 }
-"""Who speaks in a part of a message, and in which way."""
+"""Speaker and kind of each part of a message."""
 
 
 def said_lines(message: Any, depth: int = 0) -> list[SaidLine]:
-    """Return what a message or an answer of a model contains, in order: of pydantic-ai, or with a role and content."""
+    """Lines of a model's message or answer, in order: pydantic-ai's format, or one with role and content."""
     if not isinstance(message, dict) or depth > MOST_NESTED:
         return [SaidLine("the model", "model", json_lines(message))] if depth == 0 else []
     if isinstance(message.get("part_kind"), str):
@@ -107,10 +107,8 @@ def said_lines(message: Any, depth: int = 0) -> list[SaidLine]:
 
 
 def json_lines(value: Any) -> str:
-    """Return a text as it is, and JSON data in lines, the short fields of each object first.
-
-    A field that says where something goes is not to be looked for behind one of a megabyte. Large data has one line.
-    """
+    """A text unchanged, or JSON data in lines with short fields of each object first, so that a megabyte does not hide
+    them. Large data has one line."""
     if isinstance(value, str):
         return value
     try:
@@ -171,7 +169,7 @@ def change_in(found: Any) -> TextDiff | None:
 
 
 def changed_args(before: str, after: str) -> TextDiff:
-    """Return the change of arguments by somebody, a line for each argument and for each line of a text."""
+    """Change of arguments, a line for each argument and for each line of a text."""
     return _diffed("arguments", readable(before), readable(after))
 
 
@@ -186,7 +184,7 @@ def shown_outcome(step: RunStep) -> str:
 
 
 class _Matcher(difflib.SequenceMatcher[str]):
-    """Matches sequences while comparisons are left. `left` is one list for all matchers of a diff."""
+    """Sequence matcher with a budget of comparisons. `left` is one list shared by all matchers of a diff."""
 
     def __init__(self, before: list[str], after: list[str], left: list[int]) -> None:
         # What is there often, as brackets are in code, is looked for in short texts alone.
@@ -229,7 +227,7 @@ def _diff_lines(before: list[str], after: list[str], left: list[int]) -> Iterato
 
 
 def _parts(before: str, after: str, left: list[int]) -> tuple[list[tuple[bool, str]], list[tuple[bool, str]]]:
-    """Both sides of a line in pieces, each with True if it is not on the other side."""
+    """Both sides of a line in pieces, each with True if the other side lacks it."""
     words = _WORDS.findall(before), _WORDS.findall(after)
     found: tuple[list[tuple[bool, str]], list[tuple[bool, str]]] = [], []
     for tag, a, b, c, d in _Matcher(*words, left).get_opcodes():

@@ -1,1 +1,1 @@
-"""The routes, each module those of a subject."""
+"""The routes, one module per subject."""

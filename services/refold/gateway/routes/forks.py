@@ -1,4 +1,4 @@
-"""Forks of a run: what would have happened, from one of its events on."""
+"""Forks of a run: alternative histories from one of its events on."""
 
 from __future__ import annotations
 

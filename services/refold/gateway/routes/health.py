@@ -29,7 +29,7 @@ def health_routes(site: APIRouter) -> None:
 
 
 def health_of(shared: Gateway) -> Health:
-    """Return `ok`, or what is wrong, with the views and with Kafka."""
+    """Return `ok`, or the problems of the views and of Kafka."""
     views, kafka = "ok", "ok" if shared.writing.listens else "not heard"
     try:
         views = shared.writing.stands_still(shared.reading.store().notes()) or views

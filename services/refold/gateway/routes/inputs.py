@@ -145,7 +145,7 @@ def input_routes(site: APIRouter) -> None:
             return row
 
         found = shared.writing.get(name)
-        if not found.state.over:  # only the log shows what stalls it
+        if not found.state.over:  # only the log has the reason of a stall
             return _said_by_log(shared, response, name, build, wait)
         return said_of(perform(shared, response, build(found), wait))
 
@@ -171,7 +171,7 @@ def input_routes(site: APIRouter) -> None:
 
 
 def run_request(shared: Gateway, body: RunBody, key: str = "") -> RunRequest:
-    """Return the request for a run as it is sent, in the name of who asks. **Raises** as `operations.prepared`."""
+    """Request for a run, in the name of the login. **Raises** as `operations.prepared`."""
     request = RunRequest(
         RunId(_named(body.id, key)),
         body.agent,
@@ -183,7 +183,7 @@ def run_request(shared: Gateway, body: RunBody, key: str = "") -> RunRequest:
         deadline_ms=body.deadline_ms,
     )
     settings, login = shared.platform.settings, shared.login
-    # Whoever chooses a label would choose whose limits count: the key vouches for what the login knows alone.
+    # Labels choose limits: the key signs only labels that the login proves, so clients cannot choose others.
     known = [name for name, value in body.labels.items() if login and login.has_label(name, value)]
     return operations.prepared(request, settings, lambda: blob_store(settings), shared.request_key, known)
 
@@ -213,26 +213,26 @@ def _answered(response: Response, run: RunId, done: Performed | Cause) -> Perfor
 
 
 def said_of(done: Performed | InputSent) -> CommandResult | InputSent:
-    """Return what became of the word of somebody."""
+    """Body of the answer to an operation."""
     return done if isinstance(done, InputSent) else done.said
 
 
 def _said(
     shared: Gateway, response: Response, run: RunId, build_row: Callable[[Run], OperationRow], wait: float
 ) -> CommandResult | InputSent:
-    """Perform an operation on a run as the view has it."""
+    """Perform an operation on a run as read from the view."""
     return said_of(perform(shared, response, build_row(shared.writing.get(run)), wait))
 
 
 def _said_by_log(
     shared: Gateway, response: Response, run: RunId, build_row: Callable[[Run], OperationRow], wait: float
 ) -> CommandResult | InputSent:
-    """Perform an operation on a run as the log has it."""
+    """Perform an operation on a run as read from the log."""
     return said_of(_answered(response, run, shared.writing.perform_by_log(run, build_row, wait)))
 
 
 def _named(own: str, key: str) -> str:
-    """The id that a body and `Idempotency-Key` give to an input. **Raises** MalformedError for two."""
+    """Id of an input from its body or `Idempotency-Key`. **Raises** MalformedError if they differ."""
     if own and key and own != key:
         raise MalformedError("the body has an id, and Idempotency-Key is another", hint="send one of them")
     return own or key

@@ -1,4 +1,4 @@
-"""Lists: sessions, sums, what operators did, dead letters, limits, and what is deployed."""
+"""Lists: sessions, sums, actions of operators, dead letters, limits, and deployed services."""
 
 from __future__ import annotations
 

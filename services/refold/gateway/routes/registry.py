@@ -1,8 +1,6 @@
-"""The Avro schemas in the form of Confluent's Schema Registry, read-only, so that its clients read our records.
-
-The ids are those of `schemas/schemas.lock`, which records carry. A subject is named by its topic, prefix and `-value`,
-as serializers ask for it; the names in the lock file are understood as well.
-"""
+"""The Avro schemas in the form of Confluent's Schema Registry, read-only, so that its clients can read our records. Ids
+are those of `schemas/schemas.lock` and of records. A subject is named by its topic, prefix and `-value`, as serializers
+ask for it, or as in the lock file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of what happens."""
+"""Streams of events."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""`refold serve`: one service in this process, until it is told to stop.
+"""`refold serve`: one service in this process, until it is stopped.
 
-The one place where rooms are put together: a service, its adapters, its host. Each service is a module of its own that
-imports what it needs and no more, because the time to start is time to recover; and the event log comes first, because
-its producer needs half a second before it can write.
-"""
+The only place that combines rooms: a service, its adapters, its host. Each service is a separate module with no more
+imports than it needs, because the time to start is time to recover; the event log is opened first, because its producer
+needs half a second before it can write."""

@@ -51,7 +51,7 @@ def archivist(
         while not asked.is_set():
             lacks = ""
             try:
-                # A writer of its own for each pass: after a gap in what it wrote, a client is of no more use.
+                # A new writer for each pass: after a gap in its records, a client is unusable.
                 writer = KafkaWriter(options.kafka, process.member)
                 reader = KafkaLogReader(options.kafka)
                 _sweep(Archivist(reader, writer, copies, own, archived_values=values, progress=progress), quiet)
@@ -67,7 +67,7 @@ def archivist(
 
 
 class _Stopped(BaseException):
-    """A pass that is told to end does so between two of its steps: the next pass does the rest."""
+    """Ends a pass between two of its steps; the next pass does the rest."""
 
 
 def _sweep(passing: Archivist, quiet: dict[int, int]) -> None:

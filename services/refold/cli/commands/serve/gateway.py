@@ -87,7 +87,7 @@ def gateway(
         access_log=False,
         timeout_graceful_shutdown=STREAMS_END_S,
         server_header=False,
-        proxy_headers=False,  # who connects is who connects, and not what a header says
+        proxy_headers=False,  # the peer is the connected address, not a header's
         backlog=2_048,
         http=TimedProtocol,
     )
@@ -99,7 +99,7 @@ def gateway(
 
 
 def _check_open(host: str, logins: Logins, part: GatewayPart) -> None:
-    """**Raises** UsageError where others could ask without a login, or by any name that they point here."""
+    """**Raises** UsageError if other machines could use it without a login, or by any host name."""
     if logins.local:
         hint = "listen at 127.0.0.1, or set REFOLD_GATEWAY__API_KEYS, __OIDC or __PROXY"
         raise UsageError(f"{host} is reached from other machines, and the gateway asks nobody who they are", hint=hint)
@@ -124,7 +124,7 @@ class Listening(uvicorn.Server):
 
 @contextmanager
 def _beside(settings: Settings, app: str) -> Iterator[None]:
-    """Keep the views up to date in a thread. If that fails the server ends: nobody would see that they are old."""
+    """Keep the views up to date in a thread. If that fails the server ends, since stale views would go unnoticed."""
     stop = threading.Event()
 
     def keep() -> None:

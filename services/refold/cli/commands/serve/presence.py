@@ -1,4 +1,4 @@
-"""The record of what this process serves, on the topic `member`: for people, and read by no service (ADR 30)."""
+"""The report of this process's work on the topic `member`: for people, and read by no service (ADR 30)."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class OpenAccess(NamedTuple):
 
 def kafka_findings(settings: KafkaSettings, topics: Topics) -> Iterator[OpenAccess]:
     """Of a Kafka that others reach: where it lets a service do what no service may. **Raises** UnreachableError."""
-    # Where it says that it is counts as well: the address may be that of a tunnel.
+    # Its advertised address counts as well: ours may be that of a tunnel.
     far = not all(is_here(server) for server in (*settings.bootstrap.split(","), *topics.hosts))
     if far and (may_do_everything(settings) or may_write(settings, CATALOG)):
         yield OpenAccess(
@@ -211,7 +211,7 @@ def _where_runs_lie(records: Iterable[Record]) -> dict[str, int]:
 
 
 def _at_home(lies: dict[str, int], partitions: int) -> bool:
-    """True if runs lie where so many partitions put them."""
+    """True if runs are in the partitions that this partition count gives them."""
     # A hijacked planner may write some elsewhere. Of a log that was copied at least half do not.
     strays = sum(home(run, partitions) != number for run, number in lies.items())
     return strays * 4 < max(len(lies), 1)
@@ -222,7 +222,7 @@ def ends_within(seconds: float) -> Iterator[StopAsked]:
     """Set what is yielded when a signal asks for a stop. If the block goes on for so long after that, the process ends
     as by kill -9, which is safe at any moment, and says on stderr where its threads were.
     """
-    # An alarm of the system, not a thread: whoever holds the others may hold that too. It ends who has no handler.
+    # An alarm of the system, not a thread, which could be blocked as well. Without a handler it ends the process.
     faulthandler.register(signal.SIGALRM, chain=True)
     with stop_signals(at_first=partial(signal.setitimer, signal.ITIMER_REAL, seconds)) as asked:
         try:

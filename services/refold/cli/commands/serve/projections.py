@@ -34,7 +34,7 @@ def projections(
     process = served("projections", member, data)
     check_homes(process.where.settings.kafka, RUN_LOG)
     source = KafkaLogSource(process.where.settings.kafka)
-    # A consumer that waits for brokers hears nothing, as one that has read all.
+    # A consumer that waits for brokers gets nothing, as one that has read everything.
     vitals = Vitals(ask=lambda: "" if source.ends([(RUN_LOG, 0)]) else "Kafka does not answer")
     with ends_within(CLOSE_S) as asked, process.shown(vitals, *view_metrics(process.where.settings)):
         keep_views(process.where.settings, app, asked.is_set, vitals)
