@@ -111,12 +111,25 @@ class Platform:
         )
 
     def without_topics(self, run: RunState) -> list[str]:
-        """Pools of open calls that have no topics, where Kafka answers and this principal sees topics of pools."""
-        pools, seen = {run.call(step).pool for step in run.open_calls()}, set[str]()
-        with suppress(UnreachableError):
-            if pools and not run.over:
-                seen = set(map(pool_of, KafkaLogReader(self.settings.kafka).names((TOOL_REQUESTED, RUN_STREAM))))
-        return sorted(pools - seen) if seen else []
+        """Pools of open calls that have no topics; empty if Kafka does not answer, or shows no topics of pools."""
+        pools, now = (
+            {run.call(step).pool for step in run.open_calls()} if not run.over else set[str](),
+            time.monotonic(),
+        )
+        known = self._with_topics
+        if pools and now - known.get("", -math.inf) > POOL_KNOWN_S:
+            known[""] = now
+            with suppress(UnreachableError):
+                self.knock()
+                names = KafkaLogReader(self.settings.kafka).names((TOOL_REQUESTED, RUN_STREAM))
+                known.clear()
+                known |= dict.fromkeys(["", *map(pool_of, names)], now)
+        return sorted(pools - known.keys()) if len(known) > 1 else []
+
+    @cached_property
+    def _with_topics(self) -> dict[str, float]:
+        """Pools that have topics, and under an empty name the time of the last question."""
+        return {}
 
     def knock(self) -> None:
         """**Raises** UnreachableError when no broker of the list accepts a connection."""
