@@ -69,7 +69,7 @@ def test_what_a_model_took_stands_in_its_result_in_one_plain_shape() -> None:
     assert asked.result["usage"].keys() == {
         *("model", "requests", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
     }
-    assert asked.result["usage"]["model"] == ":script"
+    assert asked.result["usage"]["model"] == "function:script"
     assert asked.result["usage"]["output_tokens"] > 0
 
 

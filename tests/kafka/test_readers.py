@@ -11,20 +11,33 @@ from refold.adapters.kafka.source import TOPICS
 from refold.adapters.kafka.topics import declared
 from refold.approval.settings import ApprovalSettings
 from refold.archive.erasure import ORDER
-from refold.core.topics import MEMBER, RUN_INSIGHT, RUN_LOG, RUN_SNAPSHOT, RUN_STREAM, kind_of, tool_requested
+from refold.core.topics import (
+    APPROVAL_REQUESTED,
+    MEMBER,
+    RUN_INSIGHT,
+    RUN_LOG,
+    RUN_REQUESTED,
+    RUN_SNAPSHOT,
+    RUN_STREAM,
+    kind_of,
+    tool_requested,
+)
 from refold.executor.settings import ExecutorSettings
 from refold.planner.settings import PlannerSettings
 from refold.views.approval import READ_TOPICS
+
+WAITING = {RUN_REQUESTED, APPROVAL_REQUESTED}
+"""Topics whose oldest unread record shows how long planners and approval services have been missing."""
 
 # Before they start, services compare where runs lie in the run log with the homes of those runs.
 READS: Mapping[str, set[str]] = {
     "planner": {*PlannerSettings(1, windows=True).membership.topics},
     "executor.default": {*ExecutorSettings().membership.topics},
     "approval": {*ApprovalSettings(1).membership.topics, RUN_LOG},
-    "viewer": {*TOPICS},
+    "viewer": {*TOPICS, *WAITING, MEMBER},
     "insights": {RUN_LOG, RUN_SNAPSHOT},
     # With SQLite it keeps the views, too.
-    "gateway": {*TOPICS, *READ_TOPICS, RUN_INSIGHT, RUN_STREAM, MEMBER},
+    "gateway": {*TOPICS, *READ_TOPICS, RUN_INSIGHT, RUN_STREAM, *WAITING, MEMBER},
 }
 """Topics that a service reads, or asks the ends of, as its own modules name them."""
 
@@ -48,4 +61,4 @@ def test_an_archivist_reads_all_that_it_erases() -> None:
 def test_a_planner_sees_how_far_executors_have_come() -> None:
     """It asks for the ends of their topics, and for the positions of their groups."""
     assert kind_of(tool_requested("default")) in granted("planner", "write")
-    assert declared()["groups"]["refold-executor-*"]["visible"] == ["planner"]
+    assert "planner" in declared()["groups"]["refold-executor-*"]["visible"]

@@ -220,7 +220,7 @@ def test_a_signal_of_another_run_leads_to_the_step_that_sent_it_and_a_forged_one
         bench.log.write(key, value)
     bench.catch_up()
     why = page(bench, "/runs/told?seq=3")
-    assert "teller, event 5 · SignalSent" in why.text.partition("Why: back to the request")[2]
+    assert "teller, event 5 · Signal sent" in why.text.partition("Why: back to the request")[2]
     assert any((of.get("href") or "").startswith("/runs/teller?seq=5") for _, of in why.found)
     forged = entries("forged", begun(), [SignalReceived(f"teller/{step}", "go", "2") for step in (1, 2)])
     for key, value in forged:

@@ -96,9 +96,7 @@ PLANTED: dict[str, tuple[Plant, Callable[[Bench], None]]] = {
     ),
     "no look at the origin of a form": (no_origin_check, other_sites),
     "a row without a word for its status": (
-        in_template(
-            "runs.html", '{{ status("doubt" if', '<span class="pill"></span>{{ status("" if true else "doubt" if'
-        ),
+        in_template("runs.html", "{{ status(state) }}", '<span class="pill"></span>{{ status("") }}'),
         status_words,
     ),
     "a stream that begins anew": (from_the_beginning, goes_on),

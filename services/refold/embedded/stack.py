@@ -245,7 +245,7 @@ class DevStack:
     def _note(self, pids: Pids) -> None:
         """Write dev.json, once the stack is ready: its presence is the sign of that."""
         with self._writing:
-            if self._ready:
+            if self._ready and self._lock.holds():  # else it is the file of another stack
                 processes = {"broker": [], "valkey": [], **pids}
                 restarts = {name: self.supervisor.restarts(name) for name in pids}
                 at = {"kafka": self.kafka, "redis": public_url(self.redis), "blobs": public_url(self.blobs)}

@@ -580,5 +580,5 @@ class _Silent:
 @contextmanager
 def silent() -> Iterator[None]:
     """Projectors log nothing meanwhile."""
-    with patch.object(service, "_log", _Silent()):
+    with patch.object(service, "_log", _Silent()), patch.object(service, "OUTAGES", _Silent()):
         yield

@@ -246,7 +246,8 @@ class KafkaEventLog:
                 self._trouble.check()
             except KafkaException as error:
                 code = of(error).code()
-                if code in UNKNOWN_TOPIC:  # senders retry until `take` knows better
+                # Senders retry until `take` knows better; a partition beyond the count never comes.
+                if code in UNKNOWN_TOPIC and partition < self._settings.partitions:
                     self._trouble.unknown.setdefault(self._names[topic], time.monotonic())
                 elif code not in REFUSED:
                     raise translate(error, f"write to {self._names[topic]}") from None

@@ -173,6 +173,7 @@ def projections_of(shared: Gateway) -> list[ProjectionInfo]:
     """Return how far each projection is, compared with Kafka. **Raises** UnreachableError."""
     settings, database = shared.platform.settings, shared.database
     with shared.log():
+        shared.platform.knock()
         source = KafkaLogSource(settings.kafka)
         return [status_of(name, database, settings.views.url, source) for name in database.projections()]
 
