@@ -246,8 +246,7 @@ class KafkaEventLog:
                 self._trouble.check()
             except KafkaException as error:
                 code = of(error).code()
-                # Senders retry until `take` knows better; a partition beyond the count never comes.
-                if code in UNKNOWN_TOPIC and partition < self._settings.partitions:
+                if code in UNKNOWN_TOPIC:  # senders retry until `take` knows better
                     self._trouble.unknown.setdefault(self._names[topic], time.monotonic())
                 elif code not in REFUSED:
                     raise translate(error, f"write to {self._names[topic]}") from None
@@ -259,6 +258,8 @@ class KafkaEventLog:
     ) -> None:
         report(clients.delivery(token, error, message))
         if error is not None:
+            if error.code() in UNKNOWN_TOPIC and (message.partition() or 0) >= self._settings.partitions:
+                self._trouble.ends_with(error, f"write to {message.topic()}")  # such a partition never comes
             self._trouble.hear("kafka.write_error", error, f"write to {message.topic()}", topic=message.topic())
 
     def end(self, topic: str, partition: int) -> int:
