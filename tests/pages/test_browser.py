@@ -278,7 +278,7 @@ def test_an_incident_by_keyboard_alone_with_everything_killed(dev: Dev, page: Pa
         what="the page of the question",
     )
     expect(page.locator(".diff .add mark")).to_have_text("15")
-    expect(page.locator("#head .pill")).to_have_text("waiting")
+    expect(page.locator("#head .pill")).to_have_text("waits for people")
     assert "pool_size = 15" not in (dev.data / "shop/settings.toml").read_text()
     dev.refold("approval", "approve", theirs, "--actor", "bob")
     expect(page.locator("#head .pill")).to_have_text("completed", timeout=60_000)
@@ -307,7 +307,7 @@ def test_an_incident_by_keyboard_alone_with_everything_killed(dev: Dev, page: Pa
     press(page, "input[name=with]", "Control+a", "7", "Enter")
     expect(page.locator("#diff .delta .add").first).to_be_visible()
     press(page, "#shows a >> nth=1")
-    expect(page.locator("#rows a.row .nm").first).to_contain_text("RunRequested")
+    expect(page.locator("#rows a.row .nm").first).to_contain_text("Run requested")
     numbers = [int(each) for each in page.locator("#rows a.row .seq").all_text_contents()]
     assert numbers == list(range(1, len(numbers) + 1))
     page.keyboard.press("/")
