@@ -375,6 +375,10 @@ class Recorded(Platform):
     def knock(self) -> None:
         """It is there."""
 
+    def topics(self, kinds: object) -> Any:
+        """See `Platform`."""
+        raise UnreachableError("there are no topics in memory")
+
     def groups(self, names: object) -> Any:
         """It has none: nobody is alive or dead."""
         raise UnreachableError("there are no groups in memory")

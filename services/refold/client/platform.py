@@ -69,6 +69,11 @@ class Platform:
         self.knock()
         return group_states(self.settings.kafka, names)
 
+    def topics(self, kinds: Collection[str]) -> list[str]:
+        """Names of the topics of some kinds, read now. **Raises** UnreachableError."""
+        self.knock()
+        return KafkaLogReader(self.settings.kafka).names(kinds)
+
     def idle_pools(self, pools: Collection[str]) -> set[str]:
         """Pools without an executor, cached for `POOL_KNOWN_S` seconds; empty if Kafka does not answer."""
         now = time.monotonic()
@@ -120,8 +125,7 @@ class Platform:
         if pools and now - known.get("", -math.inf) > POOL_KNOWN_S:
             known[""] = now
             with suppress(UnreachableError):
-                self.knock()
-                names = KafkaLogReader(self.settings.kafka).names((TOOL_REQUESTED, RUN_STREAM))
+                names = self.topics((TOOL_REQUESTED, RUN_STREAM))
                 known.clear()
                 known |= dict.fromkeys(["", *map(pool_of, names)], now)
         return sorted(pools - known.keys()) if len(known) > 1 else []
