@@ -76,17 +76,26 @@ class Platform:
 
     def idle_pools(self, pools: Collection[str]) -> set[str]:
         """Pools without an executor, cached for `POOL_KNOWN_S` seconds; empty if Kafka does not answer."""
-        now = time.monotonic()
-        if stale := [pool for pool in pools if now - self._pools.get(pool, (-math.inf, False))[0] > POOL_KNOWN_S]:
-            self._pools.update(dict.fromkeys(stale, (now, False)))
+
+        def ask(asked: list[str]) -> set[str]:
+            found = self.groups(map(executors, asked))
+            return {pool for pool in asked if not found[executors(pool)].members}
+
+        return self._pools("idle", pools, ask)
+
+    def _pools(self, kind: str, pools: Collection[str], ask: Callable[[list[str]], set[str]]) -> set[str]:
+        """Pools of a kind. Until Kafka has answered, none is: other requests do not ask meanwhile."""
+        now, known = time.monotonic(), self._known_pools
+        if stale := [pool for pool in pools if now - known.get((kind, pool), (-math.inf, False))[0] > POOL_KNOWN_S]:
+            known.update({(kind, pool): (now, False) for pool in stale})
             with suppress(RefoldError):
-                found = self.groups(map(executors, stale))
-                self._pools.update({pool: (now, not found[executors(pool)].members) for pool in stale})
-        return {pool for pool in pools if self._pools[pool][1]}
+                found = ask(stale)
+                known.update({(kind, pool): (now, pool in found) for pool in stale})
+        return {pool for pool in pools if known[kind, pool][1]}
 
     @cached_property
-    def _pools(self) -> dict[str, tuple[float, bool]]:
-        """Pools with the time of the last look-up, and if they had no executor then."""
+    def _known_pools(self) -> dict[tuple[str, str], tuple[float, bool]]:
+        """Kinds and pools with the time of the last look-up, and its answer."""
         return {}
 
     @cached_property
@@ -117,23 +126,13 @@ class Platform:
 
     def without_topics(self, run: RunState) -> list[str]:
         """Pools of open calls that have no topics; empty if Kafka does not answer, or shows no topics of pools."""
-        pools, now = (
-            {run.call(step).pool for step in run.open_calls()} if not run.over else set[str](),
-            time.monotonic(),
-        )
-        known = self._with_topics
-        if pools and now - known.get("", -math.inf) > POOL_KNOWN_S:
-            known[""] = now
-            with suppress(UnreachableError):
-                names = self.topics((TOOL_REQUESTED, RUN_STREAM))
-                known.clear()
-                known |= dict.fromkeys(["", *map(pool_of, names)], now)
-        return sorted(pools - known.keys()) if len(known) > 1 else []
 
-    @cached_property
-    def _with_topics(self) -> dict[str, float]:
-        """Pools that have topics, and under an empty name the time of the last question."""
-        return {}
+        def ask(asked: list[str]) -> set[str]:
+            seen = set(map(pool_of, self.topics((TOOL_REQUESTED, RUN_STREAM))))
+            return set(asked) - seen if seen else set()
+
+        pools = set[str]() if run.over else {run.call(step).pool for step in run.open_calls()}
+        return sorted(self._pools("without topics", pools, ask))
 
     def knock(self) -> None:
         """**Raises** UnreachableError when no broker of the list accepts a connection."""
