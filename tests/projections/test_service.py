@@ -18,6 +18,7 @@ from refold.ports.log import Place
 from refold.ports.tables import Scalar, ViewChanges, ViewTable, rows_digest
 from refold.projections import following, service
 from refold.projections.following import Follower
+from refold.projections.metrics import ViewMetrics
 from refold.projections.service import BuildProgress, KeptProjection, carried, serving, verify
 from refold.projections.status import status_of
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table
@@ -496,3 +497,16 @@ def test_a_view_that_keeps_up_with_a_log_under_load_is_never_called_stopped() ->
 
     assert [(each.state, each.reason, each.lag) for each in info.generations] == [("serving", "", 0)]
     assert all(each.position <= each.end for each in info.generations[0].positions)
+
+
+def test_metrics_do_not_call_a_view_stopped_that_keeps_up_with_a_log_under_load() -> None:
+    log, database = Busy(), MemoryViewDatabase()
+    slot = KeptProjection(Squares(), database, log)
+    log.finish("first")
+    settle(slot)
+    log.slot = slot
+
+    found = {each.name: [sample.value for sample in each.samples] for each in ViewMetrics(database, log).collect()}
+
+    assert found["refold_projection_stopped"] == [0]
+    assert found["refold_projection_lag_records"] == [0]

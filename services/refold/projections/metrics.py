@@ -114,13 +114,15 @@ class ViewMetrics(Collector):
 
     def _read_log(self) -> Iterator[Metric]:
         """Kafka's metrics of projections and workers."""
+        names = self._database.projections()
+        stores = {name: self._database.store(name, serving(self._database, name)) for name in names}
+        positions = {name: store.positions() for name, store in stores.items()}
+        # The log after the positions, as in `status_of`: a view under load is ahead of bounds that were read before.
         bounds, log = self._source.bounds(), self._source.identity()
-        behind, stopped = dict[str, int](), dict[str, int]()
-        for name in self._database.projections():
-            store = self._database.store(name, serving(self._database, name))
-            positions, notes = store.positions(), store.notes()
-            behind[name] = sum(lags(positions, bounds).values())
-            stopped[name] = bool(stands_still(notes, positions, log, bounds))
+        behind = {name: sum(lags(positions[name], bounds).values()) for name in names}
+        stopped = {
+            name: int(bool(stands_still(of.notes(), positions[name], log, bounds))) for name, of in stores.items()
+        }
         yield _labelled("refold_projection_lag_records", "Records that a view has not read", "projection", behind)
         yield _labelled("refold_projection_stopped", "1 if a view stands still", "projection", stopped)
         if self._ask is None:

@@ -260,7 +260,8 @@ class KafkaEventLog:
         if error is not None:
             if error.code() in UNKNOWN_TOPIC and (message.partition() or 0) >= self._settings.partitions:
                 self._trouble.ends_with(error, f"write to {message.topic()}")  # such a partition never comes
-            self._trouble.hear("kafka.write_error", error, f"write to {message.topic()}", topic=message.topic())
+            else:
+                self._trouble.hear("kafka.write_error", error, f"write to {message.topic()}", topic=message.topic())
 
     def end(self, topic: str, partition: int) -> int:
         """See `EventLog`."""

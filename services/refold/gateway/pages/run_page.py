@@ -96,7 +96,7 @@ def run_pages(site: APIRouter) -> None:
             summary = view.rows(RUNS, [(run,)]).get((run,))
             opened = list(dict.fromkeys(wanted.opened))
             below = _below(view, found, frozenset({*opened, *map(str, seqs)}))
-            asked = _asked_on(shared, view, found, below) * (at == last)
+            asked = _asked_on(shared, view, found, below, now=at == last)
             family = view.rows(FAMILIES, [(run, 0)]).get((run, 0))
             reasons = {seq: why(found, seq, ViewedRuns(view).find, most=MOST_CAUSES) for seq in seqs[:MOST_PANELS]}
         seqs, other = seqs[:MOST_PANELS], min(wanted.other, last)
@@ -260,8 +260,10 @@ def _stuck(shared: Gateway, run: Run, asked: list[PageQuestion], *, now: bool) -
     }
 
 
-def _asked_on(shared: Gateway, view: ViewReader, run: Run, below: Below) -> list[PageQuestion]:
-    """Open questions of a run, and of the first runs below it that have any: it waits for those, too."""
+def _asked_on(shared: Gateway, view: ViewReader, run: Run, below: Below, *, now: bool) -> list[PageQuestion]:
+    """Open questions of a run, and of the first runs below it that have any: it waits for those. Empty unless `now`."""
+    if not now:
+        return []
     asking = (row.run_id for row in below.runs.values() if row.waiting_for_people or row.doubt)
     runs = [shared.reading.run(view, child) for child in islice(asking, MOST_ASKING)]
     children = [question for child in runs for question in open_questions(view, child, child=True)]
