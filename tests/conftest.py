@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from refold.embedded.kafka import EmbeddedKafka
@@ -54,6 +55,13 @@ def import_path() -> Iterator[None]:
     before = list(sys.path)
     yield
     sys.path[:] = before
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """Undo the logging that a service or a command of a test configures: the next one may capture log lines."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="module")

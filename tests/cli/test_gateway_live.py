@@ -132,10 +132,13 @@ def test_a_stream_goes_on_after_every_process_was_killed(dev: Dev, http: httpx.C
 def test_a_view_is_built_anew_beside_the_one_in_use(dev: Dev, http: httpx.Client) -> None:
     before = dev.read("projection", "status")["generations"][0]["generation"]
     built = dev.read("projection", "rebuild")
-    status = eventually(lambda: [each for each in dev.read("projection", "status")["generations"] if each["lag"] == 0])
+
+    def replaced() -> bool:
+        there = dev.read("projection", "status")["generations"]
+        return [(each["generation"], each["state"], each["lag"]) for each in there] == [(before + 1, "serving", 0)]
 
     assert built["generation"] == before + 1
-    assert [(each["generation"], each["state"]) for each in status] == [(before + 1, "serving")]
+    eventually(replaced, what="the old generation's end")
     assert http.get("/api/runs?limit=1").json()["runs"] != []
     assert dev.read("projection", "verify")["equal"] is True
 

@@ -22,7 +22,6 @@ def configure(service: str) -> None:
             *render,
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(service=service)
 
