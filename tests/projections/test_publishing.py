@@ -8,7 +8,7 @@ from typing import get_type_hints
 
 import pytest
 
-from refold.core.errors import UnreachableError
+from refold.core.errors import ConflictError, UnreachableError
 from refold.core.ids import RunId
 from refold.core.messages import RunView
 from refold.core.wire import codec
@@ -148,6 +148,23 @@ def test_a_zombie_ends_with_the_newer_row() -> None:
 
     assert topic.rows == list(store.scan(RUNS))
     assert len(seen) == 2
+
+
+def test_a_zombie_cannot_clear_what_its_successor_has_left_to_publish() -> None:
+    log, database = ListedLog(), MemoryViewDatabase()
+    log.finish("r-1")
+    settle(KeptProjection(Shipped(), database, log))
+    store = database.store(Shipped.name, serving(database, Shipped.name))
+
+    def overtaken(values: Mapping[RunId, bytes | None]) -> None:
+        place, at = next((place, at) for place, at in store.positions().items() if at)
+        if not store.notes().get(REPLACED):  # a batch of the successor removes a run, and is not published yet
+            store.commit(ViewChanges((), moves={place: (at, at + 1)}, notes={REPLACED: "r-1"}))
+
+    with pytest.raises(ConflictError):
+        RunRows(store, overtaken).begin()
+
+    assert store.notes()[REPLACED] == "r-1"
 
 
 def test_a_zombie_whose_generation_is_dropped_ends_with_the_newer_row(tmp_path: Path) -> None:

@@ -129,6 +129,11 @@ class ViewChanges:
     notes: dict[str, str] = field(default_factory=dict)
 
 
+def fenced(positions: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
+    """Moves that go nowhere: a change with them is refused once another process has moved a position."""
+    return {place: (at, at) for place, at in positions.items() if at}
+
+
 class ViewReader(Protocol):
     """The tables of one generation of a projection, and its positions, for any thread. **Raises** UnreachableError from
     every method while the database is away, full or locked; ConflictError if the generation was dropped."""

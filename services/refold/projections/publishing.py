@@ -16,7 +16,8 @@ from refold.core.ids import RunId
 from refold.core.messages import RunView
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
-from refold.ports.tables import Query, ViewChanges, ViewReader, ViewRow, ViewStore, ViewTable, Where
+from refold.ports.log import Place
+from refold.ports.tables import Query, ViewChanges, ViewReader, ViewRow, ViewStore, ViewTable, Where, fenced
 from refold.projections.shipped.tables import ENTRIES, RUNS
 
 SendRows = Callable[[Mapping[RunId, bytes | None]], None]
@@ -38,10 +39,11 @@ class RunRows:
 
     def __init__(self, store: ViewStore, send: SendRows, in_use: Callable[[], ViewReader] | None = None) -> None:
         self._store, self._send, self._in_use = store, send, in_use or (lambda: store)
-        self._batches = 0
+        self._batches, self._positions = 0, dict[Place, int]()
 
     def begin(self) -> None:
         """Publish rows that may be unpublished: all rows, if no position is noted."""
+        self._positions = dict(self._store.positions())  # before the notes: a batch in between refuses the next note
         notes = self._store.notes()
         known = json.loads(notes.get(PUBLISHED, "null"))
         runs = (RunId(str(row[0])) for row in self._store.scan(RUNS)) if known is None else self._since(known)
@@ -51,6 +53,7 @@ class RunRows:
 
     def publish(self, changes: ViewChanges) -> None:
         runs = {RunId(str(key[0])) for key in changes.rows.get(RUNS, ())} | changes.runs
+        self._positions |= {place: after for place, (_, after) in changes.moves.items()}
         for some in _some(runs):
             self._write(some)
         self._batches += 1
@@ -80,8 +83,10 @@ class RunRows:
         return {key[0]: found.get(key) for key in keys}
 
     def _note(self) -> None:
-        ends = {str(place[1]): at for place, at in self._store.positions().items() if place[0] == RUN_LOG}
-        self._store.commit(ViewChanges((), notes={PUBLISHED: json.dumps(ends), REPLACED: ""}))
+        ends = {str(place[1]): at for place, at in self._positions.items() if place[0] == RUN_LOG}
+        # A process that lost the lock must not clear what a batch of its successor has left to publish.
+        notes = {PUBLISHED: json.dumps(ends), REPLACED: ""}
+        self._store.commit(ViewChanges((), moves=fenced(self._positions), notes=notes))
         self._batches = 0
 
 

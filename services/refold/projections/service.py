@@ -11,7 +11,7 @@ import structlog
 
 from refold.core.errors import ConflictError, NotFoundError, RefoldError, UnreachableError, UsageError
 from refold.ports.log import LogSource, Place
-from refold.ports.tables import Scalar, ViewChanges, ViewDatabase, ViewReader, ViewRow, ViewTable, rows_digest
+from refold.ports.tables import Scalar, ViewChanges, ViewDatabase, ViewReader, ViewRow, ViewTable, fenced, rows_digest
 from refold.projections.following import MOST_RECORDS, Follower, lags
 from refold.projections.projector import ProjectionError, Projector
 from refold.projections.publishing import REPLACED, RUN_IDS, RunRows, SendRows
@@ -239,7 +239,8 @@ class KeptProjection:
             building.store.commit(carried(self.projection, serving, building))
         old, number = self._number, self._next
         if old and self._send:
-            building.store.commit(ViewChanges((), notes={REPLACED: " ".join(self._gone(old, building.store))}))
+            gone = {REPLACED: " ".join(self._gone(old, building.store))}
+            building.store.commit(ViewChanges((), moves=fenced(building.positions), notes=gone))
         self._database.switch(self.name, number, self.projection.tables)
         _log.info(
             "projection.switched", projection=self.name, generation=number, records=dict(building.projector.counts)
@@ -262,7 +263,7 @@ def made_by(projection: Projection) -> dict[str, str]:
 def carried(projection: Projection, serving: Follower, building: Follower) -> ViewChanges:
     """Parts of erased runs in sums, from the generation in use. Both are at the same position. Idempotent at that
     position, and without effect at another: a second process may have gone on."""
-    changes = ViewChanges(projection.tables, moves={place: (at, at) for place, at in building.positions.items() if at})
+    changes = ViewChanges(projection.tables, moves=fenced(building.positions))
     for table in projection.tables:
         if table.sums:
             own, kept = (

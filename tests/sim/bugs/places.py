@@ -165,6 +165,7 @@ PLACES: dict[str, str] = {
     "projections.service.carried": "refold.projections.service:carried",
     "projections.service.lags": "refold.projections.service:lags",
     "RunRows.__init__": "refold.projections.publishing:RunRows.__init__",
+    "publishing.fenced": "refold.projections.publishing:fenced",
     "RunRows._rows": "refold.projections.publishing:RunRows._rows",
     "beside._TAKES": "refold.projections.shipped.beside:_TAKES",
     "shipped.projection._EVENTS": "refold.projections.shipped.projection:_EVENTS",

@@ -280,6 +280,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "A tombstone follows in the topic when a run is erased, also behind a crash.": (
         "run-view-unburied",
         "run-view-forgets-the-erased",
+        "run-view-note-of-a-zombie",
     ),
     # Models
     "What a model wants is a proposal: harm waits for a decision, however it is asked for.": ("harm-as-wanted",),
