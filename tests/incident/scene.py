@@ -118,7 +118,7 @@ class Scene:
         **Raises** what the approval service says of a vote that is void.
         """
         question = self.approvals.get(approval).request.question
-        vote = replace(self.approvals.vote(approval, action, question=question, actor="ada"), actor=actor)
+        vote = replace(self.approvals.vote(approval, action, question=question, actor="dan"), actor=actor)
         position = self.approvals.send(vote, keys.load(self._vote_key), self._publisher)
         return self.approvals.answered(vote, position, WAIT_S)
 
