@@ -33,7 +33,7 @@ from tests.simulator.world.archive import Demand
 from tests.simulator.world.broker import SIM_TOPICS
 from tests.simulator.world.faults import Chance, Fault
 from tests.simulator.world.law import Decree, decree, enact
-from tests.simulator.world.operations import OPERATIONS, RESENT_MS
+from tests.simulator.world.operations import OPERATIONS
 from tests.simulator.world.outside import Outside
 from tests.simulator.world.people import People, Say
 from tests.simulator.world.tools import Workshop
@@ -241,18 +241,7 @@ class Case:
         if given.kind == "erase":
             self.world.archive.demands.append(Demand((given.key or b"").decode()))
             return
-        self._say(given)
-
-    def _say(self, given: ClientInput) -> None:
-        """Writes it. Where a lost record had lain, which planners may have read, nobody looks; so it is said again."""
-        world, place = self.world, (given.topic, given.partition)
-        said = world.broker.write(Outgoing(*place, given.key or b"", given.value, (), 0))
-        if given.kind in ("run", "signal") and given.value and (said.offset or 0) < world.regrown.get(place, 0):
-            record = world.broker.log(*place).records[-1]
-            world.at(
-                world.settings.outage_ms + RESENT_MS,
-                lambda: None if world.witness.answered(record) else self._say(given),
-            )
+        self.world.send(Outgoing(given.topic, given.partition, given.key or b"", given.value, (), 0))
 
     # The operator
 

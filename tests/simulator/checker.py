@@ -16,6 +16,7 @@ from refold.core.topics import (
     RUN_COMPLETED,
     RUN_LOG,
     RUN_OPERATED,
+    RUN_REQUESTED,
     RUN_SIGNALLED,
 )
 from refold.planner.lane import Lane
@@ -317,6 +318,9 @@ def _letters(world: World, scenario: Scenario) -> Iterator[str]:
         # What is said to a fork that the log has lost: its request was answered, so it does not begin again.
         lost = letter["code"] == "unknown_run" and run is None and "-fork" in named
         resolving |= lost and world.hit("truncate-log")
+        # Its request was written where a lost one had lain, and is said again once it has no answer.
+        requested = RUN_REQUESTED, home(RunId(named), world.settings.partitions)
+        resolving |= letter["code"] == "unknown_run" and requested in world.regrown
         early = letter["code"] == "unknown_run" and _said_early(world, letter, scenario)
         once = sum((given.topic, given.key) == (letter["topic"], letter["key"]) for given in scenario.inputs) == 1
         yield from _alive(world, letter, run) if early and once else ()
@@ -451,7 +455,8 @@ def _outcomes(world: World) -> Iterator[str]:
 def _told_of(world: World, run: LoggedRun, outcomes: list[Datum]) -> Iterator[str]:
     """Every outcome is an end of its run, and the last end was told.
 
-    Who has not noticed that the log has lost its end tells, besides, what it believes (docs/limits.md).
+    Who has not noticed that the log has lost its end tells, besides, what it believes (docs/limits.md). So does a
+    planner that a retry reaches before the marker of the run's erasure: its outcome goes with the run's other records.
     """
     short = (RUN_COMPLETED, run.id) in world.refused  # it was told that it is too large
     right = [outcome for outcome in outcomes if _tells(outcome, run, short=short)]
@@ -461,6 +466,8 @@ def _told_of(world: World, run: LoggedRun, outcomes: list[Datum]) -> Iterator[st
         yield f"outcome: run {run.id} is over once more, and nobody was told"
     believed = world.witness.unaware.runs.get(run.id)
     for outcome in outcomes:
+        if run.id in world.erasures.unread and outcome["seq"] > run.seq:
+            continue
         if outcome not in right and not (believed and _tells(outcome, believed, short=short)):
             yield f"outcome: run {run.id} is {run.status} and was told to be {outcome}"
 

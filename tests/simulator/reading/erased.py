@@ -30,7 +30,7 @@ class Erasures:
     """Markers as they are written. `ever` are the runs that had one, `marked` those that have one, by marker;
     `files` those of the archive that markers name, `known` the runs of which a row was kept before, so that their ids
     stay known, `since` when the first marker was written (by the clock of its broker); `wrong` what may not be,
-    `dazed` that who writes now stood still before.
+    `dazed` that who writes now stood still before, `unread` the runs that went on before their marker could be read.
 
     `archive` has the files of the archive by path, `lying` gives all that lies in any topic.
     """
@@ -48,6 +48,7 @@ class Erasures:
         self.dazed = False
         self._begun: set[tuple[str, str]] = set()
         self._overtaken: set[str] = set()
+        self.unread: set[str] = set()
 
     def follow(self, record: Record) -> None:
         """A record is about to be taken by the witness."""
@@ -146,7 +147,9 @@ class Erasures:
         known = self._witness.history.runs.get(run)
         goes_on = (run, entry["prev"].hex()) in self._begun or (known and known.head == entry["prev"])
         # Who stood still meanwhile, or writes in that moment, has not read the marker so far: nobody else counts that.
-        if goes_on and not self.dazed and record.at_ms > self.since[run] - AHEAD_MS + READ_MS:
+        if goes_on and (self.dazed or record.at_ms <= self.since[run] - AHEAD_MS + READ_MS):
+            self.unread.add(run)
+        elif goes_on:
             self.wrong.append(f"risen: run {run} goes on after its erasure (seq {entry['seq']})")
         if not entry["prev"] or goes_on:  # what extends neither is void, whatever follows it
             self._begun.add((run, name))

@@ -27,7 +27,7 @@ from tests.simulator.workload.inputs import operation
 from tests.simulator.world.broker import SIM_TOPICS, Broker
 from tests.simulator.world.faults import LOSES_LEDGER, MODES, TRUNCATES
 from tests.simulator.world.groups import Groups
-from tests.simulator.world.surroundings import Surroundings, limited
+from tests.simulator.world.surroundings import RESENT_MS, Surroundings, limited
 
 DEPLOYED_MS = 700
 """How long other code is there, or another blob store: enough for some take-overs."""
@@ -46,9 +46,6 @@ ELSEWHERE = 0.5
 
 MOST_LOST = 5
 """How many records a partition may lose, more than a run with one call has."""
-
-RESENT_MS = 900
-"""How long it takes until somebody says again what a topic has lost: planners have noticed by then."""
 
 ROLLING_MS = 1_000
 """How long some planners have the app of before: a run of the newest version needs that long, and half of it more."""
@@ -251,7 +248,7 @@ def _truncate(topic: str) -> Callable[[Platform], None]:
         for record in lost if topic in (*FROM_PEOPLE, APPROVAL_VOTED) else ():
             if record.value and not record.read_headers() and not world.witness.answered(record):
                 again = Outgoing(topic, partition, record.key or b"", record.value, (), 0)
-                world.at(RESENT_MS, partial(world.broker.write, again))
+                world.at(RESENT_MS, partial(world.send, again))
         world.witness.forgets(topic, partition, end, was)
         world.regrown[topic, partition] = was
         if topic == RUN_LOG:

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from refold.core.approval.signature import SigningKey
-from refold.ports.log import Record
+from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
+from refold.ports.log import Outgoing, Record
 from refold.sdk.app import App
 from refold.sdk.budget import Limit
 from tests.simulator.app import simulated
@@ -19,6 +20,9 @@ from tests.simulator.world.broker import SIM_TOPICS, Broker
 from tests.simulator.world.faults import Chance
 from tests.simulator.world.receiver import Receiver
 from tests.simulator.world.store import Store
+
+RESENT_MS = 900
+"""How long it takes until somebody says again what a topic has lost: planners have noticed by then."""
 
 
 class Surroundings:
@@ -68,6 +72,15 @@ class Surroundings:
             _, _, waits, what = heapq.heappop(self._events)
             self.pending -= waits
             what()
+
+    def send(self, record: Outgoing) -> None:
+        """Write what a client says, until it is answered: planners may have read a lost record in its place."""
+        place = record.topic, record.partition
+        at = self.broker.write(record).offset or 0
+        if record.value and record.topic in (RUN_REQUESTED, RUN_SIGNALLED) and at < self.regrown.get(place, 0):
+            written = self.broker.log(*place).records[-1]
+            wait_ms = self.settings.outage_ms + RESENT_MS
+            self.at(wait_ms, lambda: None if self.witness.answered(written) else self.send(record))
 
     def note(self, *line: object) -> None:
         """Adds a line to the trace."""
