@@ -24,7 +24,8 @@ from tests.roots import spread
 REQUESTER = "rita"
 """Asks for every run. She is on call too, and may never decide on her own."""
 
-ONCALL = ("ada", "bob", "cleo")
+ONCALL = ("ada", "bob", "cleo", "dan")
+"""Four: where one has written arguments and another's right is taken away, two are left for a quorum of two."""
 STRANGER = "eve"
 SETTLER = "operator"
 """Says what came of calls that are in doubt."""
