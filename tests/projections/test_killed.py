@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -97,7 +98,8 @@ def fell(server: Any) -> None:
     postmaster = psutil.Process(server.get_pid())
     processes = [postmaster, *postmaster.children(recursive=True)]
     for process in processes:
-        process.kill()
+        with suppress(psutil.NoSuchProcess):  # a backend may end by itself, and all do once the postmaster is gone
+            process.kill()
     psutil.wait_procs(processes, timeout=10)
     server.ensure_postgres_running()
 
