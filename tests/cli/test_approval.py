@@ -90,6 +90,22 @@ class TestListing:
         assert may == {"ada", "zoe", "role:lead"}
         assert found.people() == ("ada", "zoe")
 
+    def test_a_question_that_too_few_people_of_the_catalog_may_decide_shows_the_way_out(
+        self, world: World, desk: Desk, printed: Callable[[], str]
+    ) -> None:
+        asked = request(by="two")
+        world.publish("roles", "roles", {"roles": {"lead": ["ada", "bob"]}, "revoked": []})
+        world.ask(asked)
+        enough = desk.approvals.get(asked.approval_id).lacks_people()
+        world.publish("roles", "roles", {"roles": {"lead": ["ada", "bob"]}, "revoked": ["bob"]})
+
+        approvals.print_approval(desk.approvals.get(asked.approval_id))
+
+        text = " ".join(printed().split())
+        assert enough == ""
+        assert "2 must agree, and the catalog has 1 who may" in text
+        assert f"refold approval reassign {asked.approval_id}" in text
+
     def test_an_edit_that_the_tool_refused_counts_nowhere(self, world: World, desk: Desk) -> None:
         asked = request(by="two")
         world.ask(asked)

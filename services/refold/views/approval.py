@@ -83,6 +83,14 @@ class Approval:
         deputies = (vote.to[0] for vote in self.said if vote.action == "delegate")
         return tuple(filter(self.may_decide, dict.fromkeys([*named, *deputies])))
 
+    def lacks_people(self) -> str:
+        """Why the catalog's people cannot decide an open question, and the way out; empty where they can."""
+        able, quorum = self.people(), quorum_of(self.request, self.roles.askers)
+        if self.state != "open" or len(able) >= quorum or "*" in self.count.approvers:
+            return ""
+        left = f"{quorum} must agree, and the catalog has {len(able)} who may: "
+        return f"{left}a login may assert the role, or `refold approval reassign {self.request.approval_id} NAME...`"
+
     def fate(self, vote: Vote) -> Fate:
         if self.decision is not None and any(by.vote == vote.vote for by in self.decision.votes):
             return "counts"

@@ -145,7 +145,7 @@ def _deciders(found: Approval) -> str:
 def _people(found: Approval) -> str:
     if "*" in found.count.approvers:
         return "anybody with a vote key"
-    return ", ".join(found.people()) or "nobody in the catalog; a login may assert the role"
+    return "; ".join(filter(None, (", ".join(found.people()), found.lacks_people()))) or "-"
 
 
 def _requester(found: Approval) -> str:
