@@ -94,7 +94,8 @@ def _run(name: str, cases: list[Named], jobs: int, console: Console) -> Summary:
             # Elsewhere than on a terminal the bar is only seen when it is full.
             if not console.is_terminal and time.monotonic() - told > TELL_S:
                 told = time.monotonic()
-                console.print(f"{name}: {summary.cases:,} of {len(cases):,} cases, {len(summary.wrong)} wrong")
+                again = "".join(f"; {case.command}" for case, _ in summary.wrong[:SHOWN])
+                console.print(f"{name}: {summary.cases:,} of {len(cases):,} cases, {len(summary.wrong)} wrong{again}")
     return summary
 
 
