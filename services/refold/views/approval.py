@@ -47,7 +47,7 @@ class Approval:
 
     `state` is `closed` after an expiry or the end of the run, `over` once the run no longer waits. `refused` are
     unreadable votes by id; `held` is why no service decides. `others`, open questions about the same call, are a fault.
-    **Units**: `now` in ms, the newest time in the log.
+    **Units**: `now` in ms, as of the index.
     """
 
     request: ApprovalRequest
@@ -279,7 +279,7 @@ class ApprovalIndex:
 
     @property
     def now(self) -> int:
-        """Time of the log, in ms, as far as it is known here."""
+        """Newest time of the records and of this machine's clock, in ms."""
         return max(self._newest_ms, self._clock_ms())
 
     def named(self, beginning: str) -> list[str]:

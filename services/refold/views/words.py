@@ -30,7 +30,7 @@ def in_utc(at_ms: int) -> str:
 def _at(at_ms: int, show: Callable[[datetime], str]) -> str:
     try:
         return show(datetime.fromtimestamp(at_ms / 1000, UTC))
-    # A log may have any number.
+    # A log may contain any number as a time.
     except (OverflowError, ValueError, OSError):
         return f"{at_ms} ms"
 
