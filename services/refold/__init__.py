@@ -1,20 +1,17 @@
 """Refold: durable AI agents as event-sourced services on Kafka, so that a crash is a non-event.
 
-This is the menu of those who write agents and tools. It needs neither Kafka nor Redis, so that an app can be tested
-by itself.
+Names for authors of agents and tools. They need neither Kafka nor Redis: an app is tested alone.
 
-- `App` registers tools and agents; `Context` is what an agent gets to reach the world; `Retry` is how often.
-- A tool raises `NotDone` when the effect did not happen and may be tried again, `TerminalError` when trying again is
-  pointless; anything else that it raises leaves the outcome unknown. `DID_NOT_HAPPEN` is what a probe returns.
-- `Heartbeat` is handed to tools that ask for it, and raises `Cancelled` once the call is not wanted any more.
-- `Secret` names what a tool needs and nobody else may read: the log has the name, the tool gets the value.
-- `Budget` is what a run may take, `Limit` what all may in a day or month, `Reserve` what a call may, `Price` what a
-  model costs.
-- `Projection` fills tables from the log, declared with `table`, `sums` and `key`; `View` and `Recorded` are what its
-  `apply` is handed.
-- `Signal` is what `ctx.wait_for` gives, `Callback` what `ctx.callback` gives.
-- An agent may catch `CallFailed`, `ChildFailed`, `CallbackError` and, of what has a timeout, `TimeoutError`.
-- `UsageError` and `NonDeterminismError` tell the author what to change.
+- `App` registers tools and agents, `Context` is an agent's access to the world, `Retry` bounds attempts.
+- A tool raises `NotDone` if the effect did not happen and may be tried again, `TerminalError` if another try is
+  pointless; after any other exception the outcome is unknown. A probe returns `DID_NOT_HAPPEN`.
+- `Heartbeat` is passed to tools that declare it, and raises `Cancelled` once the call is not needed.
+- `Secret` is a value for a tool alone: the log has only its name.
+- `Budget` limits a run, `Limit` all runs of a day or month; `Reserve` is set aside for a call, `Price` is a model's.
+- `Projection` fills tables from the log, declared with `table`, `sums` and `key`; `apply` gets `View` and `Recorded`.
+- `Signal` is the result of `ctx.wait_for`, `Callback` of `ctx.callback`.
+- An agent may catch `CallFailed`, `ChildFailed`, `CallbackError` and `TimeoutError`.
+- `UsageError` and `NonDeterminismError` name the necessary change of the code.
 """
 
 from __future__ import annotations

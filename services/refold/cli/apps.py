@@ -1,4 +1,4 @@
-"""Loads a user's app by name; if it cannot be imported, the cause comes first."""
+"""Import of a user's app by name."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from refold.sdk.app import App
 
 
 def load_app(target: str) -> App:
-    """The app at `MODULE:APP` or `path/file.py[:APP]`.
-
-    **Raises** UsageError, with the line of the app that raised when it cannot be imported.
-    """
+    """Load the app at `MODULE:APP` or `path/file.py[:APP]`. **Raises** UsageError with the app's line that failed."""
     try:
         return App.load(target)
     except RefoldError:
@@ -24,5 +21,5 @@ def load_app(target: str) -> App:
 
 
 def app_pools(app: str) -> tuple[str, ...]:
-    """The pools of an app: each is served by an executor of its own. Without an app there is `default`."""
+    """Pools of an app; `default` without one."""
     return load_app(app).pools if app else ("default",)

@@ -1,4 +1,4 @@
-"""Archives as named by commands, and their runs as read by other commands."""
+"""Archives named by an option or a setting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from refold.views.history import Run
 
 
 def archive_store(url: str) -> ArchiveStore:
-    """The archive that a command is about. **Raises** UsageError when none is named."""
+    """The archive at `url`, or else the configured one. **Raises** UsageError."""
     named = url or load().archive.url
     if not named:
         raise UsageError("no archive is named", hint="add --archive URL, or set REFOLD_ARCHIVE__URL")
@@ -24,7 +24,6 @@ def archive_store(url: str) -> ArchiveStore:
 
 
 def archived(url: str, run: str) -> Run:
-    """A run as its copy has it, folded as if it lay in the log. **Raises** NotFoundError."""
     return history(archive_store(url).get(run))
 
 
@@ -33,7 +32,6 @@ def history(run: ArchivedRun) -> Run:
 
 
 def settings_for(app: App, options: Settings) -> ArchivistSettings:
-    """The time runs stay, by what the app and the environment declare."""
     own = {agent.name: agent.retention for agent in app.agents.values()}
     return ArchivistSettings(
         retention_ms=options.archive.retention_ms,

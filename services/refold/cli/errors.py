@@ -1,4 +1,4 @@
-"""Errors as exit codes and as texts for people: the failure, a possible cause, the next command."""
+"""Exit codes and texts of errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
 _OK, FAILED, _USAGE, _NOT_FOUND, _CONFLICT, _UNREACHABLE, _TIMED_OUT, ANOTHER, REDACTED = range(9)
 STOPPED = _CONFLICT
-"""Of a fork: nothing answers a call. `ANOTHER`: it is another run. `REDACTED`: of a bundle that has no hole."""
+"""Exit code of a fork that stops at a call. `ANOTHER`: it differs from its run. `REDACTED`: of a redacted bundle."""
 
 _CODES: dict[type[RefoldError], int] = {
     errors.UsageError: _USAGE,
@@ -35,13 +35,13 @@ def exit_code(error: RefoldError) -> int:
 
 
 def expected() -> tuple[type[Exception], ...]:
-    """Errors that a command may raise. Kafka's own error counts only where a command has loaded Kafka's client."""
+    # Kafka's error counts only if the command has imported the client.
     client = sys.modules.get("confluent_kafka")
     return (RefoldError, OSError, client.KafkaException) if client else (RefoldError, OSError)
 
 
 def tell(error: Exception) -> int | None:
-    """Prints an expected error to stderr; returns the exit code, or None for a fault of ours that is to be seen."""
+    """Print an expected error to stderr; return its exit code, or None for an OSError that is a bug."""
     if isinstance(error, OSError):
         if error.errno not in (_FULL + _UNWRITABLE if error.filename else _FULL):
             return None
@@ -63,7 +63,6 @@ def tell(error: Exception) -> int | None:
 
 
 def fail(code: int = FAILED) -> NoReturn:
-    """Ends a command that has said already what is wrong."""
     raise typer.Exit(code)
 
 

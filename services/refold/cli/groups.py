@@ -1,9 +1,8 @@
-"""Groups of commands, which are imported when they are called: `refold --help` imports none.
+"""Groups of commands, imported on their first call: `refold --help` imports none.
 
-The catalogue in `commands` names each command once, in its group, with its summary. A command is a plain function: its
-positional parameters are arguments, the others are options. `Annotated` has their help, after their names if those
-differ from the parameter's: `step: Annotated[int, "--from STEP", "Repeat this step and all later ones."]`. A parameter
-that is a dataclass of options is spread into them, so that shared options are written once."""
+A command is a plain function: positional parameters are arguments, others options; a dataclass parameter stands for its
+fields. `Annotated` has their help, after their names if those differ: `step: Annotated[int, "--from STEP", "Repeat this
+step and all later ones."]`."""
 
 from __future__ import annotations
 
@@ -24,9 +23,7 @@ _METAVARS = {str: "TEXT", int: "N", float: "SECONDS", list: "TEXT"}
 
 @dataclass(frozen=True)
 class Verb:
-    """A command: the place of its function (`module:function` below `cli.commands`), and of its help the first sentence
-    and an example, which is what follows the words of the command.
-    """
+    """A command: its function as `module:function` below `cli.commands`, its summary and an example."""
 
     place: str
     summary: str = ""
@@ -42,10 +39,7 @@ class Verb:
 
 @dataclass(frozen=True)
 class CommandGroup:
-    """A group of commands by name. `panels` are those of its help, with the names in each.
-
-    `itself` is the command that the bare name of the group is, if any.
-    """
+    """Commands by name; `panels` are sections of the help, `itself` runs on the bare group name."""
 
     summary: str
     commands: Mapping[str, Verb | CommandGroup]
@@ -62,7 +56,6 @@ class CommandGroup:
                 yield from there.walk(*above, name)
 
     def build(self) -> dict[str, Any]:
-        """The commands of the group as Typer has them, to be imported when they are called."""
         panel = {name: title for title, names in self.panels.items() for name in names.split()}
         return {name: _listed(name, there, panel.get(name)) for name, there in self.commands.items()}
 
@@ -77,7 +70,7 @@ def _listed(name: str, there: Verb | CommandGroup, panel: str | None) -> TyperCo
 
 
 class _Plain:
-    """Help in the words of the command: no Python types and ranges, and `AGENT RUN` for `{AGENT} [RUN]`."""
+    """Help without Python types and ranges: `AGENT RUN` in place of `{AGENT} [RUN]`."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -91,7 +84,7 @@ class _Plain:
 
 
 def _shown(parameter: Any) -> dict[str, Any]:
-    """Attributes of a parameter for its help. Its type checks the range, and 0 means unset, so neither is shown."""
+    # The type checks the range, and 0 means unset: help shows neither.
     shown: dict[str, Any] = {"min": None, "max": None}
     if parameter.default in (0, "0"):
         shown["show_default"] = False
@@ -103,18 +96,15 @@ def _shown(parameter: Any) -> dict[str, Any]:
 
 
 class PlainCommand(_Plain, TyperCommand):
-    """A command with such help."""
+    """A command with plain help."""
 
 
 class PlainGroup(_Plain, TyperGroup):
-    """A group with such help."""
+    """A group with plain help."""
 
 
 class Later(TyperCommand):
-    """A command that is imported when it is called, and listed by name and summary until then.
-
-    It may have others below it, as `refold dev` has `refold dev status`: its help lists them.
-    """
+    """A command, possibly with others below it, imported on its first call."""
 
     def __init__(
         self, name: str, row: Verb, panel: str | None = None, commands: Mapping[str, Any] | None = None
@@ -123,7 +113,6 @@ class Later(TyperCommand):
         self.row, self.commands = row, dict(commands or {})
 
     def load(self, words: str = "") -> Any:
-        """The command itself, with an example that begins with `words`."""
         one = typer.Typer(add_completion=False, rich_markup_mode="rich")
         example = f"Example: {words} {self.row.example}".rstrip()
         settings = dict(self.row.settings)
@@ -148,7 +137,7 @@ class Later(TyperCommand):
         )
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Parses the arguments of the command itself, which is run with what this returns."""
+        """Import the command, or select one below it, and parse its arguments."""
         if args and args[0] in self.commands:
             return self.commands[args[0]].make_context(f"{info_name} {args[0]}", args[1:], parent=parent, **extra)
         words = f"{parent.command_path} {info_name}" if parent else str(info_name)
@@ -156,7 +145,7 @@ class Later(TyperCommand):
 
 
 def _spread(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the fields of its dataclasses as options, those of a class before inherited ones."""
+    """Replace each dataclass parameter by its fields as options."""
     parameters = inspect.signature(command, eval_str=True).parameters
     bundles: dict[str, Any] = {
         name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)
@@ -186,7 +175,6 @@ def _options(bundle: Any) -> Iterator[inspect.Parameter]:
 
 
 def _declared(parameter: inspect.Parameter) -> inspect.Parameter:
-    """The parameter as declared for Typer, if it has help in `Annotated`."""
     kind, *meta = get_args(parameter.annotation) or (parameter.annotation,)
     words = [each for each in meta if isinstance(each, str)]
     if not words:

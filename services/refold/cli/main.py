@@ -1,4 +1,4 @@
-"""`refold`: the program, and the one place where an error becomes an exit code."""
+"""The program `refold`: the only place where an error becomes an exit code."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ from refold.runtime.text import ESCAPED
 
 
 class Root(PlainGroup):
-    """The group of all commands."""
-
     def __init__(self, **options: Any) -> None:
         super().__init__(**{**options, "commands": COMMANDS.build()})
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs a command; an expected error becomes words and an exit code."""
+        """Run a command; print an expected error and exit with its code."""
         gc.set_threshold(COLLECT_AFTER)
         for stream in (sys.stdout, sys.stderr):  # for services too: a print never decides about a run
             if isinstance(stream, TextIOWrapper):

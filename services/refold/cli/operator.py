@@ -1,4 +1,4 @@
-"""Options and outputs of commands on runs, for users and operators."""
+"""Options and output of operations on runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from refold.views.outcome import CommandResult
 
 @dataclass(frozen=True)
 class Operator(Shell):
-    """Who says something about a run, and how long they wait: the options of what only a human may do."""
+    """Options of operations on runs."""
 
     actor: options.ActorOption = ""
     timeout: Annotated[options.Seconds, "Wait up to this long for the planner."] = 30.0
@@ -36,7 +36,7 @@ class Operator(Shell):
         return one(self.runs, self.platform.publisher, operation, self.timeout)
 
     def perform_all(self, operations: Sequence[OperationRow], doing: str) -> dict[RunId, Outcome]:
-        """Performs operations and waits for the outcome of each, `doing` what the progress says."""
+        """Send operations and wait for all outcomes; `doing` labels the progress."""
         show = partial(output.progress(), doing)
         return many(self.runs, self.platform.publisher, operations, self.timeout, show)
 
@@ -51,12 +51,11 @@ class Operator(Shell):
         self.tell({"dry_run": False, "count": len(rows), **more, "runs": rows}, words, ok=ok)
 
     def tell_meant(self, rows: Sequence[Any], show: Callable[[], object]) -> None:
-        """Tells which runs are meant by what they have in common, before it is done."""
         self.tell({"dry_run": True, "count": len(rows), "runs": rows}, show)
 
 
 def repeat_warning(again: list[Done]) -> str:
-    """A question whether to go on though these may have had their effect."""
+    """Question to confirm before calls are repeated whose effect may have happened."""
     many = ", ".join(f"step {done.step} {done.tool} ({done.effect})" for done in again[:10])
     more = f" and {len(again) - 10} more" if len(again) > 10 else ""
     return (

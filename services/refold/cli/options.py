@@ -1,4 +1,4 @@
-"""Options and arguments that commands share, each with its help. How they are read is in `groups`."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import typer
 
 
 class AtLeast(NamedTuple):
-    """The smallest number that an option takes."""
-
     number: float
 
 

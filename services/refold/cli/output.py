@@ -1,6 +1,5 @@
-"""Output of commands: JSON for programs, tables and lines for people. Names, arguments and messages come from models
-and from the network: for people, changes of direction, invisible and control characters and ends of lines are spelt
-out. JSON is unchanged for programs, and has its own escapes on a terminal."""
+"""Output of commands: JSON for programs; tables and lines for people, with hidden characters spelt out, since names,
+arguments and messages come from models and the network."""
 
 from __future__ import annotations
 
@@ -49,11 +48,11 @@ STYLES = {
 
 
 PIPED = 100_000
-"""The width of tables where no terminal sets one: no cell is that long, so that a line of a pipe is a row."""
+"""Width of tables without a terminal: above every cell, so that each row is one line."""
 
 
 def console(*, stderr: bool = False, width: int | None = None) -> Console:
-    """A console on the stream as it is now. Nothing is broken, coloured or turned into pictures by guesswork."""
+    """A console on the current stdout or stderr that neither wraps nor colours text by itself."""
     return Console(stderr=stderr, highlight=False, soft_wrap=True, emoji=False, width=width)
 
 
@@ -77,7 +76,7 @@ def emit(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
-    """A table; every cell may hold rich markup. Nothing is cut: what does not fit a terminal is folded."""
+    """Print cells, which may hold rich markup; wide ones are folded, never cut."""
     out = console(width=None if sys.stdout.isatty() else PIPED)
     cells = list(rows)
     named = max((len(row[0]) for row in cells), default=0)  # others fold first, unless there is no room for them
@@ -105,20 +104,16 @@ def styled(status: str) -> str:
 
 
 def escape(text: str, limit: int = 0) -> str:
-    """Text from outside, visible and safe in markup and, with a limit, shortened."""
+    """Escape outside text for markup, with hidden characters spelt out; `limit` shortens it."""
     return markup(visible(with_ellipsis(text, limit)))
 
 
 def counted(count: int, what: str) -> str:
-    """`1 rule`, `2 rules`."""
     return f"{count} {what}{'s' * (count != 1)}"
 
 
 def progress(*, after_s: float = 2.0) -> Callable[[str, int, int], None]:
-    """Shows the steps of something slow on stderr, a line for each tenth with the seconds since its first.
-
-    Nothing is shown before `after_s`: most commands are over by then.
-    """
+    """Printer of progress on stderr, a line per tenth, none within `after_s` of the first step."""
     told: dict[str, int] = {}
     begun: dict[str, float] = {}
 

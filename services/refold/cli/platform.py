@@ -1,4 +1,4 @@
-"""Shared parts of many commands: the connection to a platform, and printing of results."""
+"""Shared parts of many commands: connection, option parsing, printed results."""
 
 from __future__ import annotations
 
@@ -31,12 +31,10 @@ from refold.views.history import Run
 
 @dataclass(frozen=True)
 class Printer:
-    """The option of what tells something without a platform."""
-
     json_: options.JsonOption = False
 
     def tell(self, value: Any, words: str | Callable[[], object], *, ok: bool = True) -> None:
-        """Tells what was found, as JSON or in words: lines of markup, or what prints them. If not `ok`, it failed."""
+        """Print a result, as JSON or as text, given as markup or a function. Exit with 1 unless `ok`."""
         if self.json_:
             output.emit(value)
         elif isinstance(words, str):
@@ -47,14 +45,14 @@ class Printer:
             fail()
 
     def tell_rows(self, rows: Sequence[Any], columns: str, nothing: str, *, cells: Iterable[Any] | None = None) -> None:
-        """Tells rows, for people as a table of some of their columns, or of `cells`, which they can read better."""
+        """Print rows, as JSON or as a table of `columns`, of `cells` if given."""
         shown = [output.plain(each) for each in (rows if cells is None else cells)]
         self.tell(rows, lambda: output.print_rows(shown, columns.split(), nothing))
 
 
 @dataclass(frozen=True)
 class Shell(Printer):
-    """The options of most commands: where the platform is, and how to tell what was found."""
+    """Options of most commands: the platform's addresses and the output format."""
 
     kafka: options.KafkaOption = ""
     data: options.DataOption = ""
@@ -68,7 +66,6 @@ class Shell(Printer):
         return self.platform.runs
 
     def all_runs(self) -> Iterator[Run]:
-        """Every run in its log, a part at a time, and how far that is on stderr."""
         told = output.progress()
         for number in range(self.runs.partitions):
             told("read the run log", number, self.runs.partitions)
@@ -77,8 +74,6 @@ class Shell(Printer):
 
 @dataclass(frozen=True)
 class Listing(Shell):
-    """The options of a list that grows with time."""
-
     limit: Annotated[options.Positive, "Show only the newest N."] = 50
 
 
@@ -89,7 +84,7 @@ def connect(*, kafka: str = "", redis: str = "", data: str = "") -> Platform:
 
 
 def quiet() -> None:
-    """Keeps what clients log off stdout, where the command's own words go; the command tells its errors itself."""
+    """Keep log lines of clients off stdout, where results go."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -97,14 +92,13 @@ def quiet() -> None:
 
 
 def agree(question: str, otherwise: str, *, yes: bool) -> None:
-    """Asks whether it shall be done, unless that was said before. Ends the command, with a word, if it shall not."""
+    """Ask for confirmation unless `yes`; exit with 1 if it is refused."""
     if not yes and not typer.confirm(question):
         output.say(otherwise)
         fail()
 
 
 def pair(text: str, problem: str, *, hint: str) -> tuple[str, str]:
-    """The two sides of `NAME=VALUE`. **Raises** UsageError."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise UsageError(f"{text!r} {problem}", hint=hint)
@@ -112,12 +106,11 @@ def pair(text: str, problem: str, *, hint: str) -> tuple[str, str]:
 
 
 def labels_of(given: list[str] | None) -> tuple[tuple[str, str], ...]:
-    """The labels of an option. **Raises** UsageError."""
     return tuple(pair(each, "is not a label", hint="write --label team=payments") for each in given or [])
 
 
 def smaller_budget(text: str) -> Spendable | None:
-    """`usd=2.50,tokens=10000,calls=20`, some of it, or nothing. **Raises** UsageError."""
+    """Parse `usd=2.50,tokens=10000,calls=20` or a part of it. **Raises** UsageError."""
     said: dict[str, int] = {}
     for part in filter(None, text.split(",")):
         name, _, number = part.partition("=")
@@ -131,7 +124,7 @@ def smaller_budget(text: str) -> Spendable | None:
 
 
 def source(text: str) -> str:
-    """A value of the command line as it is, from a file after `@`, or from stdin for `-`. **Raises** UsageError."""
+    """An argument's text, the file after `@`, or stdin for `-`. **Raises** UsageError."""
     if text == "-":
         return sys.stdin.read()
     if not text.startswith("@"):
@@ -146,7 +139,7 @@ def source(text: str) -> str:
 
 @contextmanager
 def writing(file: str) -> Iterator[Path]:
-    """The path of a file that the user has named, for a write. **Raises** UsageError where that cannot be."""
+    """Path of a file to write. **Raises** UsageError if the block cannot."""
     try:
         yield Path(file)
     except OSError as error:
@@ -154,7 +147,7 @@ def writing(file: str) -> Iterator[Path]:
 
 
 def json_value(text: str, option: str) -> Any:
-    """The JSON of an option or argument, as `source` reads it. **Raises** UsageError, which names the option."""
+    """Parse JSON as read by `source`. **Raises** UsageError."""
     given = source(text)
     try:
         return canonical.parse(given)
@@ -166,7 +159,7 @@ _AS_JSON = """write JSON in single quotes, such as '{"name": "Ada"}'; a text has
 
 
 def time_ms(text: str, option: str) -> int:
-    """A time with its zone. **Raises** UsageError, which names the option."""
+    """Parse a time with its zone into milliseconds. **Raises** UsageError."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -177,14 +170,14 @@ def time_ms(text: str, option: str) -> int:
 
 
 def until_ms(text: str, option: str) -> int:
-    """Until when, as an option says it: a time with its zone, how long from now, or 0: never. **Raises** UsageError."""
+    """Parse a time with its zone, or a duration from now; 0 means never. **Raises** UsageError."""
     if not text:
         return 0
     return time_ms(text, option) if "-" in text else clock_ms() + duration_ms(option, text)
 
 
 def since_ms(text: str, option: str = "--since") -> int:
-    """Time of an option: a time with its zone, how long ago that is, or 0 for nothing. **Raises** UsageError."""
+    """Parse a time with its zone, or a duration before now; 0 means no limit. **Raises** UsageError."""
     if not text:
         return 0
     return time_ms(text, option) if "-" in text else clock_ms() - duration_ms(option, text)

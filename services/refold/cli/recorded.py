@@ -1,4 +1,4 @@
-"""A recorded run as commands read it: from a view, the log, an archive or a bundle."""
+"""Recorded runs, read from a view, the log, an archive or a bundle."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ FromLog = Annotated[bool, "Read the log in place of the view."]
 def recorded_run(
     run: str, archive: str, shell: Shell, *, from_log: bool, bundle: str = ""
 ) -> tuple[Run, Callable[[], list[Run]], str]:
-    """A run as a view has it where one is set, else as the log has it, or an archive; and what gives the runs below.
+    """Read a run from `bundle`, `archive`, or else the view or log, and last the configured archive.
 
-    What neither has any more comes from the archive that is set, if it has it. The last is the archive that was read.
-    A `bundle` is asked instead of all of them.
+    Returns also a function that reads its descendants, and the archive read, if any.
     """
     if bundle:
         there = in_bundle(bundle, run)
@@ -53,7 +52,7 @@ def recorded_run(
 
 
 def in_bundle(bundle: str, run: str) -> dict[str, Run]:
-    """Runs of a bundle by their ids; warns if one is a fork. **Raises** as `bundled_runs`."""
+    """Runs of a bundle by id; warns of a fork. **Raises** as `bundled_runs`."""
     there = bundled_runs(Path(bundle), run)
     if first := there[run].forked:
         output.warn(f"this is a fork of {run}: its events from {first} on lie in no topic")
@@ -61,7 +60,7 @@ def in_bundle(bundle: str, run: str) -> dict[str, Run]:
 
 
 def known_family(run: str, shell: Shell, *, from_log: bool) -> dict[str, Run]:
-    """A run with its whole family, or with what is below it where the rest is gone. **Raises** NotFoundError."""
+    """Read a run's whole family, or only its descendants if the root is gone. **Raises** NotFoundError."""
     for name in dict.fromkeys((root_of(run), run)):
         with suppress(NotFoundError):
             found, below, _ = recorded_run(name, "", shell, from_log=from_log)
@@ -97,14 +96,13 @@ def _archives() -> ModuleType:
 
 
 def views_of(settings: Settings, *, from_log: bool) -> ModuleType | None:
-    """What reads runs out of views, where a database of them is set. It needs an extra, and a tenth of a second."""
     if from_log or not settings.views.url:
         return None
+    # The import needs an extra and takes 0.1 s.
     from refold.client import views
 
     return views
 
 
 def store_of(archive: str, shell: Shell) -> ObjectBlobs | None:
-    """The store of large values of an archive, or of the platform, if one is set."""
     return archived_blobs(load(), archive) if archive else blob_store(shell.platform.settings)

@@ -1,4 +1,4 @@
-"""Code of an app under `refold dev`: the version that runs, and services that start again when its files change."""
+"""Reload of an app's code under `refold dev`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from refold.core.errors import RefoldError
 from refold.embedded.files import write_atomic
 
 CODE_JSON = "code.json"
-"""In the data folder: the files of the code that runs."""
+"""Lists the source files of the running code, in the data folder."""
 _LOAD = "import signal, sys; signal.alarm(60); from refold.cli.reloading import print_code; print_code(sys.argv[1])"
 
 
 def code_of(app: str) -> list[str]:
-    """Load an app in this process; return the files of what it imports from the folder of its file, sorted."""
+    """Load an app; return the sorted files that it imports from its own folder."""
     load_app(app)
     place = app.rpartition(":")[0] if ":" in app else app
     own = Path(place if place.endswith(".py") else sys.modules[place].__file__ or "").resolve()
@@ -30,7 +30,7 @@ def code_of(app: str) -> list[str]:
 
 
 def print_code(app: str) -> None:
-    """Print the files and the pools of an app as JSON, or why it does not load."""
+    """Print the files and pools of an app as JSON, or only the error."""
     try:
         print(json.dumps([code_of(app), load_app(app).pools]))  # noqa: T201 - for the process that watches
     except RefoldError as error:
@@ -38,19 +38,18 @@ def print_code(app: str) -> None:
 
 
 def version_of(files: Sequence[str]) -> str:
-    """Return the digest of files as they are on the disk now, in 8 digits."""
     return blake2b(b"".join(path.read_bytes() for path in map(Path, files) if path.exists()), digest_size=4).hexdigest()
 
 
 def running_code(data: Path) -> str:
-    """Return the version that a service loads which starts now; nothing where no `refold dev` has noted its files."""
+    """Code version of a service that starts now; empty without a `refold dev`."""
     with suppress(OSError, ValueError):
         return version_of(json.loads((data / CODE_JSON).read_text()))
     return ""
 
 
 class CodeWatch:
-    """Looks at the files of an app. `restart` is called once a change of them has loaded."""
+    """Watches an app's files, and calls `restart` after a change that loads."""
 
     def __init__(self, app: str, data: Path, restart: Callable[[], None]) -> None:
         self._app, self._data, self._restart = app, data, restart
@@ -62,12 +61,12 @@ class CodeWatch:
         write_atomic(self._data / CODE_JSON, json.dumps(files))
 
     def _times(self) -> dict[str, int]:
-        """Modification times of Python files beside the loaded ones: the next import may read a new one."""
+        """Modification times, also of new files beside the loaded ones."""
         beside = (path for folder in {Path(file).parent for file in self._files} for path in folder.glob("*.py"))
         return {str(path): path.stat().st_mtime_ns for path in beside if path.exists()}
 
     def look(self) -> None:
-        """Take a change that has come to rest since the last look. The old code goes on while the new does not load."""
+        """Apply a change after the files were stable for one call, if the code loads."""
         before, self._seen = self._seen, self._times()
         if self._seen != before or self._seen == self._taken:
             return

@@ -1,4 +1,4 @@
-"""Shared parts of the commands that sign and publish with the root key."""
+"""Signing and publishing with the root key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def root_path(root: str, data: str) -> Path:
 
 
 def root_key(path: Path, trust: Trust) -> SigningKey:
-    """The root key in a file. **Raises** NotFoundError, UsageError when services do not trust it."""
+    """Load a root key. **Raises** NotFoundError; UsageError if REFOLD_TRUST lacks it."""
     key = keys.load(path, ROOT)
     if trust.get(key.kid) != key.public():
         hint = "name another with --root, or put this one into REFOLD_TRUST everywhere"
@@ -32,12 +32,10 @@ def root_key(path: Path, trust: Trust) -> SigningKey:
 
 @dataclass(frozen=True)
 class SigningOptions(Shell):
-    """The options of what signs."""
-
     root: options.RootOption = ""
 
     def publish(self, entries: Iterable[CatalogEntry]) -> CatalogReader:
-        """Signs entries and writes them into all partitions; returns the catalog as it was before."""
+        """Sign entries and write them to all partitions; return the catalog before them."""
         platform = self.platform
         platform.knock()
         key = root_key(root_path(self.root, self.data), platform.trust)
@@ -47,7 +45,6 @@ class SigningOptions(Shell):
 
 
 def warn_of_void(there: CatalogReader) -> None:
-    """Says what of the catalog does not count, and which partitions lack something."""
     for void in there.void[-5:]:
         output.warn(f"a record of the catalog is void: {void}")
     if len(there.void) > 5:

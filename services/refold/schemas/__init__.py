@@ -1,1 +1,1 @@
-"""The schemas tool: exports the Avro schemas from the Python classes and refuses changes that would break a reader."""
+"""Export of Avro schemas from the Python classes, and refusal of changes that would break a reader."""

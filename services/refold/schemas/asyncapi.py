@@ -1,5 +1,4 @@
-"""The AsyncAPI document: topics for other programs, their writers, readers and payloads. Payloads are references to the
-Avro files beside `schemas/asyncapi.json`."""
+"""The AsyncAPI document: topics for outside programs, with references to the Avro files."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from refold.core.wire.codec import SUBJECTS
 from refold.core.wire.schemas import Registered, file_name, locked
 
 OUTSIDE = frozenset({"client", "approver", "steward", "viewer", "insights"})
-"""Principals of programs outside the platform, except those of people who operate Kafka."""
+"""Principals of programs outside the platform, except operators of Kafka."""
 
 _KEY = re.compile(r"key ([^\s:,]+)[:,]")
 _KEYS: dict[type, str] = {Entry: "run_id/seq/entry_id", DeadLetter: "that of the input"}
@@ -34,7 +33,7 @@ _HEADERS = {
 
 
 def asyncapi(topics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the document. `topics` are those of `infra/topics.yaml`, by name."""
+    """AsyncAPI document of the topics of `infra/topics.yaml`, by name."""
     messages = {line.subject: _message(line) for line in {line.subject: line for line in locked()}.values()}
     public = {name: topic for name, topic in topics.items() if OUTSIDE & {*topic["writers"], *topic["readers"]}}
     used = {subject for name in public for subject in messages if _lies_in(subject, name)}

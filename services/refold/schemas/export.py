@@ -1,6 +1,7 @@
-"""The Avro schemas in `schemas/`, exported from the dataclasses in `core`: `refold schemas export` and `check`. An
-exported file and its lock line never change: records with the id lie in topics for years. A changed class becomes a new
-version under a new id, if it can read everything that older versions wrote."""
+"""Avro schemas in `schemas/`, exported from the dataclasses in `core`.
+
+An exported file and its lock line never change: records name them for years. A changed class becomes a new version
+under a new id, if it reads all older ones."""
 
 from __future__ import annotations
 
@@ -33,14 +34,16 @@ _HEADER = """\
 
 
 def generate(message: type) -> str:
-    """The Avro schema of a message or event class, as the text of a file."""
+    """Text of the Avro schema of a class."""
     text: bytes = py_avro_schema.generate(message, namespace="refold", options=_OPTIONS)
     return text.decode()
 
 
 def export_schemas(folder: Path | None = None, subjects: dict[type, str] | None = None) -> list[Registered]:
-    """Append the changes in Python since the last export and return them; old lines and files stay as they are.
-    **Raises** ConflictError, with nothing written, if a change would make older records unreadable."""
+    """Append changed classes as new versions and return them.
+
+    **Raises** ConflictError, with nothing written, if older records would become unreadable.
+    """
     folder, subjects = folder or resources.resource("schemas"), subjects or SUBJECTS
     lines = _lines(folder)
     if problems := _compatibility_problems(folder, lines, subjects) + _file_problems(folder, lines):
@@ -65,7 +68,7 @@ def export_schemas(folder: Path | None = None, subjects: dict[type, str] | None 
 
 
 def check_schemas(folder: Path | None = None, subjects: dict[type, str] | None = None) -> list[str]:
-    """Faults of the exported schemas, in words: a difference, a broken file, an unreadable past."""
+    """Differences, broken files and unreadable older versions, as texts."""
     folder, subjects = folder or resources.resource("schemas"), subjects or SUBJECTS
     lines = _lines(folder)
     problems = _lock_problems(lines) + _file_problems(folder, lines)
@@ -132,8 +135,9 @@ def _compatibility_problems(folder: Path, lines: list[Registered], subjects: dic
 
 
 def conflicts(*, reader: Any, writer: Any) -> list[str]:
-    """Reasons and places where the reader cannot read the writer's data; empty if it can. **Shape**: schemas as parsed
-    JSON. A conflict inside a named type is reported for that type and for each that contains it."""
+    """Reasons and places where the reader cannot read the writer's data; a conflict inside a named type is repeated for
+    each type that contains it. **Shape**: schemas as parsed JSON.
+    """
     read, written = Names(), Names()
     new, old = make_avsc_object(reader, read), make_avsc_object(writer, written)
     if not _conflict(new, old):

@@ -1,4 +1,4 @@
-"""Bodies of the HTTP API, beside the read models that the command line prints."""
+"""Bodies and filters of the HTTP API, and its own read models."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from refold.views.model import ReadModel
 
 DAY_PATTERN = "^([0-9]{4}-[0-9]{2}-[0-9]{2})?$"
 LARGEST_NUMBER = 2**53 - 1
-"""The largest number that JSON has everywhere."""
+"""Largest integer that every JSON parser reads exactly."""
 
 
 class ApiBody(BaseModel):
-    """The body of a request. A field that is not known is refused."""
+    """Body of a request; unknown fields are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -42,13 +42,13 @@ class RunBody(ApiBody):
 
 
 class ListFilter(ApiBody):
-    """Length of the part of a list that is returned."""
+    """Size of a page."""
 
     limit: int = Field(100, ge=1, le=500, description="rows at most")
 
 
 class RunFilter(ListFilter):
-    """Which runs are listed, and in which order. What is left out means any."""
+    """Filter and order of runs; an empty field matches all."""
 
     agent: str = Field("", max_length=500, description="the name of the agent")
     state: str = Field("", description="a status, or `stalled`, `doubt`, `on_hold`, `paused`, `waiting_for_people`")
@@ -148,7 +148,7 @@ class CastVote(ApiBody):
 
     @model_validator(mode="after")
     def _check_action(self) -> CastVote:
-        """Reject an edit without arguments: it is a mistake, not a call without arguments."""
+        # An edit without arguments is a mistake, not a call without arguments.
         if (self.args is not None) != (self.action == "edit"):
             raise ValueError("`args` and the action `edit` belong together")
         if self.result is not None and self.action != "answer":
@@ -165,7 +165,6 @@ class ResolveDoubt(ApiBody):
 
     @model_validator(mode="after")
     def _check_verdict(self) -> ResolveDoubt:
-        """Reject a result unless the call was made."""
         if self.result is not None and self.verdict != "happened":
             raise ValueError("`result` is for the verdict `happened`")
         return self
@@ -212,7 +211,7 @@ class RunPage(ReadModel):
 
 
 class CursorFilter(ListFilter):
-    """The page of a list that is returned: its size, and the one before."""
+    """Position and size of a page."""
 
     cursor: str = Field("", max_length=2_000, description="of the page before")
 
@@ -283,7 +282,7 @@ class VersionRow(ReadModel):
 
 
 class DailyFilter(ListFilter):
-    """Which sums are listed. What is left out means any."""
+    """Filter of daily sums; an empty field matches all."""
 
     since: str = Field("", pattern=DAY_PATTERN, description="first day, `2026-11-23`")
     until: str = Field("", pattern=DAY_PATTERN, description="last day")
@@ -321,7 +320,7 @@ class DailyRow(ReadModel):
 
 
 class ActionFilter(ListFilter):
-    """Which actions are listed. What is left out means any."""
+    """Filter of operator actions; an empty field matches all."""
 
     run: str = Field("", max_length=300, description="on this run")
     actor: str = Field("", max_length=500, description="of this person")
@@ -342,7 +341,7 @@ class OperatorAction(ReadModel):
 
 
 class LetterFilter(ListFilter):
-    """Which dead letters are listed. What is left out means any."""
+    """Filter of dead letters; an empty field matches all."""
 
     run: str = Field("", max_length=300, description="of inputs whose key names this run")
     code: str = Field("", max_length=500, description="with this reason")
@@ -428,5 +427,4 @@ class Health(ReadModel):
 
     @property
     def lacks(self) -> str:
-        """The mismatch of versions; empty if there is none."""
         return "" if self.ready else f"views {self.views}, Kafka {self.kafka}"

@@ -1,5 +1,4 @@
-"""Approvals folded from the topics and counted by the rule of the approval service. Shown questions come from the log's
-records alone, so a person reads the same question that their vote answers."""
+"""Approvals, counted by the rule of the approval service and shown from log records alone."""
 
 from __future__ import annotations
 
@@ -46,10 +45,9 @@ GrantState = Literal["standing", "revoked", "expired"]
 class Approval:
     """A request with its votes and its decision.
 
-    `state`: `open`, `decided`, or `closed` without a decision (expired, or its run is over). `refused` are unreadable
-    votes, by id; `roles` those in force. `policy`, and why no service decides an open request (`held`), come from the
-    catalog; `over`: its run no longer waits for it. `others` are open questions about the same call: an honest planner
-    has none. **Units**: `now` in ms, the newest time in the log.
+    `state` is `closed` after an expiry or the end of the run, `over` once the run no longer waits. `refused` are
+    unreadable votes by id; `held` is why no service decides. `others`, open questions about the same call, are a fault.
+    **Units**: `now` in ms, as of the index.
     """
 
     request: ApprovalRequest
@@ -66,19 +64,19 @@ class Approval:
     now: int
 
     def may_decide(self, name: str) -> bool:
-        """True if a vote of `name` would count now, also by delegation; roles claimed by logins are unknown here."""
+        """True if a vote of `name` would count now, also by delegation, apart from roles claimed by logins."""
         return ballot.may_decide(self.request, self.live(), self.roles, name, self.now)
 
     def void(self, vote: Vote) -> Objection | None:
-        """Objection to a vote beside the others; None if it would count now."""
+        """Objection to a further vote; None if it would count now."""
         return ballot.count(self.request, [*self.live(), vote], self.roles, self.now).void.get(vote)
 
     def judged(self, args: str) -> PartialJudgement | None:
-        """Judgements of its policy on the call with other arguments, without knowing the tool's tags."""
+        """Judgements of its policy on other arguments, without the tool's tags."""
         return policy_check.of_request(self.policy, self.request, None, args=args) if self.policy else None
 
     def people(self) -> tuple[str, ...]:
-        """Names of all who may decide: members of roles, and delegates."""
+        """Persons entitled to decide, by role or delegation."""
         named, _ = reach(self.count.approvers, self.roles)
         deputies = (vote.to[0] for vote in self.said if vote.action == "delegate")
         return tuple(filter(self.may_decide, dict.fromkeys([*named, *deputies])))
@@ -109,13 +107,13 @@ class Approval:
         return "superseded" if again else None
 
     def live(self) -> list[Vote]:
-        """The votes that are counted, or would be if their people were entitled."""
+        """Votes that count, or would if their persons were entitled."""
         void = self.count.void
         return [vote for vote in self.said if vote not in void or void[vote].code == "unentitled"]
 
 
 class StandingGrant(ReadModel):
-    """A decision that lets the same call pass again. `used` are the approvals that it has decided since."""
+    """A decision that lets the same call pass again; `used` are approvals decided by it."""
 
     grant: str
     state: GrantState
@@ -161,20 +159,19 @@ class Question(ReadModel):
 
     @property
     def asked_at(self) -> datetime:
-        """Time of the question."""
         return utc_of(self.asked_ms)
 
     @property
     def expires_at(self) -> datetime | None:
-        """When it ends without a decision, if it does."""
+        """Time of expiry; None without one."""
         return utc_of(self.expires_ms) if self.expires_ms else None
 
 
 class QuestionShown(Question):
-    """The same with the request, all votes, the decision, and what its run made of it.
+    """A question with its request, votes and decision.
 
-    `people` are those who may decide, `said` the votes and what each is worth, `refused` votes that cannot be trusted.
-    `log` is what the run log has otherwise, `ended` how the run closed it.
+    `people` may decide, `refused` are unreadable votes, `log` is a conflict with the run log, `ended` the outcome in
+    the run.
     """
 
     people: list[str]
@@ -231,10 +228,7 @@ def vote_row(approval: Approval, vote: Vote) -> dict[str, Any]:
 
 
 class ApprovalIndex:
-    """Fold of requests, votes, decisions and the catalog, fed in order of offset per partition and topic.
-
-    `unsound` are invalid requests in the topic, by key, with the reason.
-    """
+    """Fold of requests, votes, decisions and the catalog, in order of offset; `unsound` are invalid requests by key."""
 
     def __init__(self, partitions: int, trust: Trust, clock_ms: Callable[[], int]) -> None:
         self._partitions, self._newest_ms, self._clock_ms = partitions, 0, clock_ms
@@ -293,11 +287,11 @@ class ApprovalIndex:
 
     @property
     def now(self) -> int:
-        """The time by the log, as far as it is known here."""
+        """Newest time of the records and of this machine's clock, in ms."""
         return max(self._newest_ms, self._clock_ms())
 
     def named(self, beginning: str) -> list[str]:
-        """Ids that begin with a text, in order of request; ids with only a decision come last."""
+        """Ids with this prefix, in order of request; ids with only a decision come last."""
         ids = dict.fromkeys([*self._requests, *self._decisions])
         return [name for name in ids if name.startswith(beginning)]
 
@@ -305,7 +299,7 @@ class ApprovalIndex:
         return approval in self._open
 
     def all(self) -> list[Approval]:
-        """Every approval whose request is in its topic, the oldest first. Closed ones stay there for about a day."""
+        """Approvals whose request is in its topic, the oldest first; closed ones stay a day."""
         approvals = [self._approval(*known) for known in self._requests.values()]
         return sorted(approvals, key=lambda approval: (approval.request.asked_ms, approval.request.approval_id))
 
@@ -314,7 +308,7 @@ class ApprovalIndex:
         return self._approval(*known) if known else None
 
     def decided(self, approval: str) -> Decision | None:
-        """The first decision of an approval with a valid signature, of any age."""
+        """First validly signed decision of an approval, of any age."""
         for partition, token in self._decisions.get(approval, ()):
             try:
                 made = Decision.parse(signature.verified(token, self.catalogs[partition].keys, use="decision"))
@@ -325,7 +319,6 @@ class ApprovalIndex:
         return None
 
     def grants(self) -> list[StandingGrant]:
-        """Every grant in the log, with its state."""
         known = [made for approval in self._decisions if (made := self.decided(approval))]
         uses: dict[str, list[str]] = defaultdict(list)
         for made in known:
@@ -357,12 +350,12 @@ class ApprovalIndex:
         return "standing" if self._clock_ms() < grant.until_ms else "expired"
 
     def cast(self, approval: str, vote: str) -> tuple[Vote, tuple[int, int]] | None:
-        """The vote of this id, with the partition and offset of its record; None if no readable record has it."""
+        """A vote by its id, with the partition and offset of its record."""
         said = self._said(home(parse_approval_id(approval)[0], self._partitions), approval)[0].items()
         return next((each for each in said if each[0].vote == vote), None)
 
     def _said(self, partition: int, approval: str) -> tuple[dict[Vote, tuple[int, int]], list[tuple[str, str]]]:
-        """Votes on an approval with their places, and votes that could not be opened."""
+        """Votes on an approval with their places, and ids of unreadable votes with the reasons."""
         said: dict[Vote, tuple[int, int]] = {}
         refused: list[tuple[str, str]] = []
         for token, (vote_id, *place) in self._votes.get(approval, {}).items():
@@ -397,7 +390,7 @@ class ApprovalIndex:
 
 
 def against(state: RunState | None, approval: Approval) -> str:
-    """Difference between the run log and an open question; empty if there is none."""
+    """Conflict of an open question with the run log; empty without one."""
     if approval.state != "open":
         return ""
     request = approval.request
@@ -411,7 +404,7 @@ def against(state: RunState | None, approval: Approval) -> str:
 
 
 def others(approval: Approval, args: str) -> str:
-    """Approvers that the policy certainly requires for other arguments; empty if they may be those of the request."""
+    """Approvers that the policy requires for other arguments; empty if the request's own may do."""
     found = approval.judged(args)
     if found is None or found.allows or not found.requirements or approval.request.requirement in found.requirements:
         return ""
@@ -425,12 +418,12 @@ def said(made: Decision) -> str:
 
 
 def word_for(action: str, about: str) -> str:
-    """Name of an action; votes on a doubt have names of their own."""
+    """Text for an action; votes on a doubt have texts of their own."""
     return CAME.get(action, action) if about == DOUBT else action
 
 
 def reach(approvers: Iterable[str], roles: Roles) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """People in a list of approvers by the catalog, and its roles that only logins claim."""
+    """Persons of a list of approvers by the catalog, and roles that only logins may claim."""
     people: dict[str, None] = {}
     elsewhere: list[str] = []
     for name in approvers:
@@ -453,7 +446,7 @@ def _held(request: ApprovalRequest, catalog: Catalog, now: int) -> str:
 
 
 def readable(args: str) -> list[str]:
-    """Lines of a JSON object: one per field, with texts of several lines unescaped."""
+    """Lines of a JSON object, one per field; texts of several lines are unescaped."""
     value = json_text(args)
     if not isinstance(value, dict):
         return [canonical.dumps(value)]

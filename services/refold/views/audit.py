@@ -1,4 +1,4 @@
-"""Audit trail of a run: actions, actors, reasons and inputs, without arguments and results."""
+"""Audit trail of a run, without arguments and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spending of runs: of the budget of a run, and of the limits per day and month."""
+"""Spending of runs: budgets, and limits per day and month."""
 
 from __future__ import annotations
 
@@ -81,8 +81,7 @@ def budget_of(state: RunState) -> RunBudget | None:
 
 
 def limits_in_use(records: Iterable[ReadRecord]) -> list[LimitInUse]:
-    """Limits with spending, by the records of `budget-spent`, newest windows first. A planner's last second may be
-    missing."""
+    """Limits with spending, from `budget-spent`, newest windows first; a planner's last second may be missing."""
     told: dict[bytes, WindowSpent] = {}
     for record in records:
         if record.value is None:

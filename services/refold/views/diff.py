@@ -1,4 +1,4 @@
-"""Comparison of two points of a run, or of two runs: status, steps and spending."""
+"""Differences of two points of a run, or of two runs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RunDiff(ReadModel):
 
 
 def run_diff(left: Run, right: Run) -> RunDiff:
-    """Compare two points. Steps of one history are compared by number; those of two by their requests, in order."""
+    """Compare two points: steps of one history by number, otherwise by their requests in order."""
     pairs = list(_pairs(left, right))
     steps = [change for pair in pairs if (change := _change(*pair)) is not None]
     return RunDiff(

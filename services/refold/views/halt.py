@@ -1,4 +1,4 @@
-"""Read models of halts."""
+"""Halts in the catalog."""
 
 from __future__ import annotations
 

@@ -22,8 +22,6 @@ _T = TypeVar("_T")
 
 
 class ReadRecord(Protocol):
-    """A record of the run log, as any reader has it."""
-
     @property
     def topic(self) -> str: ...
     @property
@@ -40,8 +38,6 @@ class ReadRecord(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JudgedRecord(Judged):
-    """A record of the run log with its judgement."""
-
     record: ReadRecord = field(kw_only=True)
 
     @property
@@ -51,7 +47,7 @@ class JudgedRecord(Judged):
 
 @dataclass(slots=True)
 class Run:
-    """A run as the log has it. `records` holds its entries in order, `void` the records that do not count."""
+    """A run as folded from the log: `records` has its entries in order, `void` the rejected records."""
 
     state: RunState
     timeline: Timeline
@@ -65,25 +61,23 @@ class Run:
 
     @property
     def status(self) -> str:
-        """The status of the run; `stalled` while its code is not run."""
+        """Status of the run; `stalled` while a hold is in force."""
         return "stalled" if self.hold and not self.state.over else self.state.status
 
     @property
     def forked(self) -> int:
-        """Number of the first event that is in no topic, as in forks; 0 if there is none."""
+        """Number of the first event that is in no topic, as in forks; 0 without one."""
         return next((judged.entry.seq for judged in self.records if judged.entry and judged.record.offset < 0), 0)
 
     def copy(self) -> Run:
-        """A copy that does not change while this one is extended."""
         timeline, records = self.timeline.copy(), self.records.copy()
         return replace(self, state=self.state.copy(), timeline=timeline, records=records, void=self.void.copy())
 
     def stall(self, hold: Hold | None) -> None:
-        """Note the reason why the code of the run is not run; None if it is run again."""
         self.hold = hold
 
     def mark(self, idle: Callable[[Collection[str]], Collection[str]], *, now: bool = True) -> None:
-        """Marks calls that wait for an executor `now`. `idle` returns which of their pools have none."""
+        """Mark calls whose pool has no executor `now`; `idle` returns such pools."""
         if now and not self.state.over and (pools := idle(self.timeline.pools)):
             self.timeline = self.timeline.marked(pools)
 
@@ -98,7 +92,7 @@ class Run:
             self.timeline.feed(judged.entry)
 
     def _put_in_order(self) -> None:
-        """Rebuild the history from its head: records that came out of order count now."""
+        """Rebuild the history from its head, with records that arrived out of order."""
         read = {judged.id: judged for judged in (*self.void, *self.records) if judged.entry is not None}
         self.records.clear()
         name = self.state.head.id
@@ -115,14 +109,12 @@ class Run:
 
 
 def at_seq(run: Run, seq: int) -> Run:
-    """A run as it was after the event with this number. **Raises** as `at_seqs`."""
+    """A run as of an event. **Raises** as `at_seqs`."""
     return at_seqs(run, [seq])[0]
 
 
 def at_seqs(run: Run, seqs: Collection[int]) -> list[Run]:
-    """Return a run as of each of these events, folded once, without the present reason of a stall. Services apply whole
-    entries, so a number within one is a state that only readers see. **Raises** MalformedError for an unknown number.
-    """
+    """A run as of each of these events, folded once, without its hold. **Raises** MalformedError for an unknown one."""
     if wrong := [seq for seq in seqs if not 1 <= seq <= run.state.head.seq]:
         raise MalformedError(
             f"run {run.state.run_id} has no event {wrong[0]}", hint=f"its events are 1 to {run.state.head.seq}"
@@ -132,7 +124,7 @@ def at_seqs(run: Run, seqs: Collection[int]) -> list[Run]:
 
 
 def fold_to(run: RunId, entries: Iterable[tuple[JudgedRecord, Entry]], seqs: Collection[int]) -> list[Run]:
-    """Fold entries once and return the run as of each of these events, its end at most."""
+    """Fold entries once; return the run as of each of these events, or at its end."""
     found, so_far = dict[int, Run](), Run.empty(run)
     wanted = sorted(set(seqs), reverse=True)
     for judged, entry in entries:
@@ -146,8 +138,9 @@ def fold_to(run: RunId, entries: Iterable[tuple[JudgedRecord, Entry]], seqs: Col
 
 
 def extend(run: Run, judged: JudgedRecord, entry: Entry, until: int = 0) -> None:
-    """Add an accepted entry, next in order, up to the event with the number `until`; 0: all of it."""
+    """Apply the next accepted entry, up to event `until`; 0 applies all of it."""
     if until and entry.last_seq > until:
+        # Only readers see a state within an entry: services apply whole ones.
         entry = replace(entry, events=entry.events[: until - entry.seq + 1])
     apply(run.state, entry, judged.id)
     run.records.append(judged if entry is judged.entry else replace(judged, entry=entry))
@@ -155,7 +148,7 @@ def extend(run: Run, judged: JudgedRecord, entry: Entry, until: int = 0) -> None
 
 
 def at_time(run: Run, at_ms: int) -> Run:
-    """A run as it was at a time. **Raises** MalformedError for a time before its first entry."""
+    """A run as of a time. **Raises** MalformedError for a time before its first entry."""
     seqs = [judged.entry.last_seq for judged in run.records if judged.entry is not None and judged.entry.at_ms <= at_ms]
     if not seqs:
         first, last = (utc_of(run.records[place].entry.at_ms) for place in (0, -1))  # type: ignore[union-attr]
@@ -167,7 +160,7 @@ def at_time(run: Run, at_ms: int) -> Run:
 
 
 def read(kind: type[_T], value: bytes | None) -> _T | None:
-    """Content of a record; None if it is unreadable, as of a newer version."""
+    """Decode a record; None if it is unreadable, such as one of a newer version."""
     try:
         return codec.decode(kind, value or b"")
     except (MalformedError, FoldError):

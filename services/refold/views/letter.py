@@ -38,7 +38,7 @@ class WholeLetter(Letter):
 
 
 def letters_in(records: Iterable[ReadRecord]) -> Iterator[tuple[str, DeadLetter]]:
-    """Every dead letter, with its place as the command line names it."""
+    """Dead letters, each with its position as the command line prints it."""
     for record in records:
         service = record.topic.removeprefix(DEAD_LETTER).removeprefix("-")
         try:

@@ -1,4 +1,4 @@
-"""Members as they report themselves: agents of planners and tools of executors."""
+"""Members as they report themselves: agents of planners, tools of executors."""
 
 from __future__ import annotations
 
@@ -48,18 +48,15 @@ class WorkerGroup(ReadModel):
 
     @property
     def missing(self) -> bool:
-        """True if people have to start one."""
         return self.needed and bool(self.unserved)
 
     @property
     def command(self) -> str:
-        """Command that starts one."""
         key = " --key KEY" if self.role == "approval" else ""
         return f"refold serve {self.role} --app APP{f' --pool {self.pool}' if self.pool else ''}{key}"
 
     @property
     def name(self) -> str:
-        """Role and pool in words."""
         return f"{self.role} of pool {self.pool}" if self.pool else self.role
 
 
@@ -84,7 +81,6 @@ class ServedBy(ReadModel):
 
     @property
     def shown(self) -> str:
-        """Its name, with a mark on one that was killed."""
         return f"{self.member} (gone)" if self.alive is False else self.member
 
 
@@ -121,7 +117,7 @@ _Row = TypeVar("_Row", AgentServed, ToolServed)
 
 
 def workers_reported(records: Iterable[ReadRecord]) -> list[Worker]:
-    """Last reports of members, from the records of `member`, all with `alive` False."""
+    """Last report of each member, with `alive` False."""
     return [
         Worker(
             role=member.kind,
@@ -139,7 +135,7 @@ def workers_reported(records: Iterable[ReadRecord]) -> list[Worker]:
 
 
 def agents_served(records: Iterable[ReadRecord], alive: Collection[str] | None = None) -> list[AgentServed]:
-    """The agents of all planners, by the records of `member`, by name and version; `alive` are members of groups."""
+    """Agents by name and version, from the reports; `alive` are members in their groups, None if unknown."""
     return _merged(
         (AgentServed(agent=each.name, version=each.version, manifest=dict(sorted(each.manifest.items())), members=[by]))
         for member, by in _members(records, alive)
@@ -148,7 +144,7 @@ def agents_served(records: Iterable[ReadRecord], alive: Collection[str] | None =
 
 
 def tools_served(records: Iterable[ReadRecord], alive: Collection[str] | None = None) -> list[ToolServed]:
-    """The tools of all executors, by the records of `member`, by name and pool; `alive` as above."""
+    """Tools by name and pool, from the reports; `alive` as in `agents_served`."""
     return _merged(
         ToolServed(tool=each.name, arguments=each.schema, members=[by], **_same(each))
         for member, by in _members(records, alive)
@@ -161,7 +157,6 @@ def _same(tool: MemberTool) -> dict[str, Any]:
 
 
 def _merged(rows: Iterable[_Row]) -> list[_Row]:
-    """Merge equal rows of several members, in the order of their fields."""
     found: dict[str, list[_Row]] = {}
     for row in rows:
         found.setdefault(row.model_dump_json(exclude={"members"}), []).append(row)
@@ -172,11 +167,12 @@ def _merged(rows: Iterable[_Row]) -> list[_Row]:
 
 
 def _members(records: Iterable[ReadRecord], alive: Collection[str] | None = None) -> list[tuple[Member, ServedBy]]:
-    """Last record of each member, by name. A record under the key of another member is void."""
+    """Last valid report of each member, by name."""
     last: dict[bytes, tuple[Member, ServedBy]] = {}
     for record in records:
         key = record.key or b""
         member = None if record.value is None else read(Member, record.value)
+        # A record under the key of another member is void.
         if member is not None and member.name.encode() == key:
             lives = None if alive is None else member.name in alive
             by = ServedBy(member=member.name, started_ms=member.started_ms, reported_ms=record.at_ms, alive=lives)

@@ -1,5 +1,4 @@
-"""Messages of requests to models, rebuilt from the log without their framework and verified by digest. A request has
-only the messages since an earlier one (`core.wire.conversation`); without pydantic-ai it has all, and no digest."""
+"""Messages of requests to models, rebuilt from the log without their framework."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from refold.core.wire.conversation import ON, SAID_BY, whole_request
 from refold.views.model import ReadModel, json_text
 
 MOST_SHOWN = 200
-"""Characters of the last message that a line about a request has."""
+"""Characters of `ModelTurn.last`."""
 
 
 class ModelMessages(ReadModel):
@@ -51,10 +50,7 @@ class ModelTurn(ReadModel):
 
 
 class SaidTurn(NamedTuple):
-    """A request to a model: the messages that it adds to its predecessor, and its answer if there is one.
-
-    `verified`, `why` and `digest` are those of `ModelMessages`.
-    """
+    """A request to a model: the messages that it adds, its answer if any, and its check."""
 
     step: int
     digest: str
@@ -65,15 +61,14 @@ class SaidTurn(NamedTuple):
 
 
 def inline_text(text: str) -> str:
-    """An inline text of the log. **Raises** BlobError for a pointer: there is no store."""
+    """Return a text of the log. **Raises** BlobError for a pointer: no store is set."""
     if is_pointer(text):
         raise BlobError(f"{text} lies in the blob store, and none is set", code="blob_missing")
     return text
 
 
 def messages_of(state: RunState, step: int, text_of: Callable[[str], str] = inline_text) -> ModelMessages:
-    """The request of a step to a model. `text_of` returns a text of the log, or the text behind a pointer. **Raises**
-    NotFoundError for a step that is no request to a model."""
+    """Request of a step to a model; `text_of` resolves pointers. **Raises** NotFoundError for another kind of step."""
     if not 1 <= step <= len(state.steps):
         hint = f"its steps are 1 to {len(state.steps)}" if state.steps else "it has none"
         raise NotFoundError(f"run {state.run_id} has no step {step}", hint=hint)
@@ -84,6 +79,7 @@ def messages_of(state: RunState, step: int, text_of: Callable[[str], str] = inli
     call, whole = state.call(step), asked or {}
     if not why and "digest" in whole:
         try:
+            # A request of pydantic-ai has a digest, and only the messages since an earlier one.
             before = {each.step: (text_of(each.args), text_of(each.result)) for each in calls_before(state, call)}
             whole = whole_request(whole, before)
         except (TerminalError, BlobError) as error:
@@ -105,7 +101,7 @@ def messages_of(state: RunState, step: int, text_of: Callable[[str], str] = inli
 
 
 def turns_of(state: RunState, text_of: Callable[[str], str] = inline_text) -> list[ModelTurn]:
-    """The requests to models that wait for their answers, in order of their steps."""
+    """Requests to models without an answer, by step."""
     found = []
     for step in state.open_calls():
         try:
@@ -119,10 +115,11 @@ def turns_of(state: RunState, text_of: Callable[[str], str] = inline_text) -> li
 
 
 def conversation_of(state: RunState, text_of: Callable[[str], str] = inline_text) -> list[SaidTurn]:
-    """All requests to models in order of their steps. Each conversation is made whole and checked once, at its end."""
+    """All requests to models, by step."""
     calls = [step for step in range(1, len(state.steps) + 1) if state.is_call(step)]
     asked = {step: found for step in calls if (found := _asked(state, step, text_of)[0])}
     turns = dict[int, SaidTurn]()
+    # From the last request back: each conversation is then rebuilt and checked once.
     for last in reversed(asked):
         if last in turns:
             continue
@@ -140,7 +137,7 @@ def conversation_of(state: RunState, text_of: Callable[[str], str] = inline_text
 
 
 def _without_repeats(state: RunState, turns: list[SaidTurn]) -> Iterator[SaidTurn]:
-    """Turns without repeated messages; those recorded whole repeat earlier ones and have no digest."""
+    """Drop messages that requests without a digest repeat from earlier ones."""
     before: dict[str, list[dict[str, Any]]] = {}
     for turn in turns:
         tool = state.call(turn.step).tool
@@ -160,7 +157,7 @@ def _answer(state: RunState, step: int, text_of: Callable[[str], str]) -> Any:
 
 
 def _asked(state: RunState, step: int, text_of: Callable[[str], str]) -> tuple[dict[str, Any] | None, str]:
-    """Arguments of a call that is a request to a model, or the reason why they are unreadable."""
+    """Arguments of a request to a model, or None, with the reason if they are unreadable."""
     try:
         asked = canonical.parse(text_of(state.call(step).args))
     except (BlobError, MalformedError) as error:

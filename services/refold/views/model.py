@@ -1,4 +1,4 @@
-"""Base of all read models, and the conversion of values in the log to JSON data."""
+"""Base of all read models, and the conversion of log values to JSON data."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Data = dict[str, Any]
 
 
 class ReadModel(BaseModel):
-    """A read model. Fields are as `--json` prints them; properties give times as aware datetimes in UTC."""
+    """A read model: fields as `--json` prints them, times as properties in UTC."""
 
     model_config = ConfigDict(frozen=True)
 
     def dump(self) -> Data:
-        """The model as `--json` prints it: by field, in order."""
+        """Fields in order, by their names in JSON."""
         return self.model_dump(by_alias=True)
 
 
@@ -45,13 +45,13 @@ def plain(value: Any) -> Any:
 
 
 class Pointing(str):
-    """Pointer to a large value. A user's text that only looks like one is a plain string."""
+    """Pointer to a large value; a user's text that only looks like one is a plain `str`."""
 
     __slots__ = ()
 
 
 def json_text(text: str) -> Any:
-    """A JSON text from a record as data; invalid JSON stays text, or becomes a `Pointing`."""
+    """Data of a JSON text from a record; invalid JSON stays text, or becomes a `Pointing`."""
     try:
         canonical.refuse_depth(text)  # no service writes such depth, and no reader should fail on it
         return json.loads(text) if text else None

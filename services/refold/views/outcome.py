@@ -1,4 +1,4 @@
-"""Outcomes of operations: of requests, signals, commands and votes."""
+"""Outcomes of requests, signals, commands and votes."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ class CommandResult(ReadModel):
 
 
 class SignalResult(CommandResult):
-    """The outcome of a signal or an answer: `step` has it now; 0: none so far, the run keeps it. `said` is its id."""
+    """The outcome of a signal or an answer: its id `said`, and the `step` that took it, 0 if none so far."""
 
     step: int
     said: str = ""
 
 
 class PauseResult(CommandResult):
-    """The outcome of a pause or a resume. `paused` are the pauses in force."""
+    """The outcome of a pause or a resume; `paused` are the pauses in force."""
 
     paused: list[RunPaused]
 
 
 class Redriven(CommandResult):
-    """The outcome of a retry of a failed run: it keeps its first steps, `kept` of them."""
+    """The outcome of a retry of a failed run, which keeps its first `kept` steps."""
 
     kept: int
 
 
 class Resolved(CommandResult):
-    """The outcome of an operator's word on a call in doubt."""
+    """The outcome of an operator's verdict on a call in doubt."""
 
     call_id: str
     verdict: str

@@ -1,4 +1,4 @@
-"""Read models of projections: generations, progress, and reasons of halts."""
+"""Projections: generations, progress, and reasons of stops."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ProjectionGeneration(ReadModel):
 
 
 class ProjectionRow(ReadModel):
-    """A projection in a line. `generation` is the one in use, 0 if there is none."""
+    """A projection in a line; `generation` 0 if none is in use."""
 
     projection: str
     generation: int
@@ -57,7 +57,7 @@ class ProjectionInfo(ReadModel):
 
     @property
     def row(self) -> ProjectionRow:
-        """The same in a line: the generation in use, or the newest."""
+        """The generation in use, or the newest."""
         shown = next((each for each in self.generations if each.state == "serving"), self.generations[-1])
         stopped = next((each for each in self.generations if each.state == "stopped"), shown)
         serving = shown.generation if shown.state == "serving" else 0
@@ -72,7 +72,7 @@ class ProjectionInfo(ReadModel):
 
 
 class RowDifference(ReadModel):
-    """A row in which a view and the log differ. One side is None where the row is on the other alone."""
+    """A row that differs between view and log; None on a side that lacks it."""
 
     table: str
     key: list[Any]
@@ -82,7 +82,7 @@ class RowDifference(ReadModel):
 
 
 class TableDigest(ReadModel):
-    """The digest of a table in the view and by a fold of the log; equal digests mean equal rows."""
+    """Digests of a table in the view and in a fold of the log."""
 
     table: str
     view: str
@@ -91,7 +91,7 @@ class TableDigest(ReadModel):
 
 
 class ProjectionVerified(ReadModel):
-    """Comparison of a view with the log, at the position at which the view was read."""
+    """Comparison of a view with the log, at the position of the view."""
 
     projection: str
     generation: int
@@ -110,7 +110,5 @@ class ProjectionBuilt(ReadModel):
 
 
 class ProjectionDropped(ReadModel):
-    """Generations that were removed, with their tables."""
-
     projection: str
     generations: list[int]

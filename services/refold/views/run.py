@@ -22,11 +22,10 @@ from refold.views.model import Data, ReadModel, json_text, plain, utc_of
 from refold.views.steps import RunStep, Successor
 
 LARGE = ("args", "result", "input", "data")
-"""Fields of events that hold JSON texts."""
 
 
 WhyFailed = Failure
-"""Why a run has failed: a stable `code`, a `message` for people, and a `detail`."""
+"""Reason of a failure: a stable `code`, a `message` for people, and a `detail`."""
 
 
 class Pause(ReadModel):
@@ -70,17 +69,15 @@ class RunRow(ReadModel):
 
     @property
     def requested_at(self) -> datetime:
-        """Time of the request."""
         return utc_of(self.requested_ms)
 
     @property
     def at(self) -> datetime:
-        """Time of its last entry."""
+        """Time of the last entry."""
         return utc_of(self.at_ms)
 
     @property
     def over(self) -> bool:
-        """True once it has ended."""
         return self.status in ("completed", "failed", "cancelled")
 
     @property
@@ -102,23 +99,21 @@ class Ended(ReadModel):
 
     @property
     def value(self) -> Any:
-        """Result of the agent."""
         return self.result
 
     @property
     def failure(self) -> WhyFailed | None:
-        """Why the run has failed, or was cancelled (`cancelled`)."""
+        """Reason of a failure or a cancellation (code `cancelled`); None otherwise."""
         if self.status == "cancelled":
             return Failure("cancelled", self.reason or "it was cancelled")
         return self.failed
 
     @property
     def at(self) -> datetime:
-        """When it ended."""
         return utc_of(self.at_ms)
 
     def check(self) -> None:
-        """**Raises** RunFailedError when there is no result."""
+        """**Raises** RunFailedError if the run failed or was cancelled."""
         if self.failure is not None:
             raise RunFailedError(
                 f"run {self.run_id} {'was cancelled' if self.status == 'cancelled' else 'has failed'}",
@@ -195,12 +190,11 @@ class RunInfo(RunRow):
 
     @property
     def value(self) -> Any:
-        """Result of the agent."""
         return self.result
 
 
 class RunShown(RunInfo):
-    """A run with the reasons why its calls are halted, and the runs that it has started."""
+    """A run with the halts of its calls, and its descendants."""
 
     halted: list[str]
     family: list[RunRow]
@@ -227,12 +221,11 @@ class RunEvent(ReadModel):
 
     @property
     def at(self) -> datetime:
-        """Time of its entry."""
         return utc_of(self.at_ms)
 
 
 class HoldChange(ReadModel):
-    """A change of why a run's code is not run, printed between its events. `hold` is empty once nothing holds it."""
+    """A change of the hold of a run, printed between its events; `hold` is None once the code runs again."""
 
     run_id: str
     type: Literal["hold"] = "hold"
@@ -241,7 +234,7 @@ class HoldChange(ReadModel):
 
 
 class RawRecord(ReadModel):
-    """A record of the run log as it lies there. `void`: why it does not count, if it does not."""
+    """A record of the run log; `void` is the reason why it does not count, or empty."""
 
     topic: str
     partition: int
@@ -260,10 +253,7 @@ class RawRecord(ReadModel):
 
 
 class VersionInUse(ReadModel):
-    """A version of an agent and its live runs. `stalled` maps those that stand still to the reason.
-
-    A version is needed as long as there are such runs: without it they go on with the newest where that agrees.
-    """
+    """A version of an agent, needed as long as it has live runs; `stalled` maps stalled ones to the reason."""
 
     agent: str
     version: str
@@ -351,7 +341,7 @@ def info_of(run: Run, models: Sequence[ModelTurn] = ()) -> RunInfo:
 
 
 def _manifest(run: Run) -> dict[str, str]:
-    """Version and policy of a run, by its start or its last migration."""
+    """Manifest of a run by its start or last migration, with its policy."""
     made: dict[str, str] = {}
     for judged in run.records:
         for event in judged.entry.events if judged.entry else ():
@@ -362,21 +352,21 @@ def _manifest(run: Run) -> dict[str, str]:
 
 
 def events_of(run: Run, after: int = 0) -> list[RunEvent]:
-    """Events of a run after this number. Costs as much as it returns, however long the run is."""
+    """Events of a run after event `after`."""
     found: list[RunEvent] = []
+    # From the end: the cost is that of the result, however long the run is.
     for judged in reversed(list(takewhile(lambda each: _last(each) > after, reversed(run.records)))):
         found += entry_events(judged, after)
     return found
 
 
 def event_at(run: Run, seq: int) -> RunEvent | None:
-    """The event of a run with this number, or None. Costs as much as its entry."""
     holds = next((each for each in reversed(run.records) if each.entry and each.entry.seq <= seq), None)
     return next(iter(entry_events(holds, seq - 1)), None) if holds else None
 
 
 def entry_events(judged: JudgedRecord, after: int = 0) -> list[RunEvent]:
-    """The events of an entry that counts, after the one of this number."""
+    """Events of an accepted entry after event `after`."""
     entry = judged.entry
     assert entry is not None, "what counts can be read"
     return [
@@ -411,7 +401,6 @@ def _place(judged: JudgedRecord) -> Data:
 
 
 def records_of(run: Run) -> list[RawRecord]:
-    """Records of a run in the log, void ones too."""
     return [_record(judged) for judged in sorted([*run.records, *run.void], key=lambda each: each.record.offset)]
 
 
@@ -433,7 +422,7 @@ def _record(judged: JudgedRecord) -> RawRecord:
 
 
 def versions_in_use(runs: Iterable[Run]) -> list[VersionInUse]:
-    """The versions by agent, in the order in which their first runs began."""
+    """Versions by agent, in the order of their first runs."""
     found: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         state = run.state

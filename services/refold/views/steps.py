@@ -31,7 +31,7 @@ StepStatus = Literal[
     "given_up",
     "left",
 ]
-"""`left`: an operator has left the step behind, with its outcome, and had the run go on from before."""
+"""`left`: a retry has repeated the step, or one before it."""
 
 
 class CallAttempt(ReadModel):
@@ -117,7 +117,7 @@ class RunStep(ReadModel):
 
     @property
     def asked(self) -> Ask | None:
-        """The open question about the step, if there is one."""
+        """The open question about the step."""
         waits = self.approvals and not self.approvals[-1].verdict and self.status in ("approval", "doubt")
         return self.approvals[-1] if waits else None
 
@@ -149,7 +149,7 @@ class Successor(ReadModel):
 class Timeline:
     """The steps of a run, fed with its accepted entries in order.
 
-    `unheard` are tasks that failed and that the agent did not await. `pauses` are those in force, and since when.
+    `unheard` are failed tasks that the agent did not await; `pauses` are in force.
     """
 
     def __init__(self, run_id: RunId) -> None:
@@ -166,18 +166,17 @@ class Timeline:
         self._actor = ""
 
     def copy(self) -> Timeline:
-        """A copy that does not change while this one is extended: steps are replaced, never changed."""
+        # Steps are replaced, never changed: copies of the lists are enough.
         found = copy(self)
         vars(found).update({name: copy(of) for name, of in vars(self).items() if isinstance(of, list | dict)})
         return found
 
     @property
     def pools(self) -> set[str]:
-        """Pools of calls that are with executors."""
         return {step.pool for step in self.steps if step.kind == "call" and step.status == "running"}
 
     def marked(self, idle: Collection[str]) -> Timeline:
-        """A copy in which calls of these pools wait for an executor."""
+        """A copy in which running calls of these pools wait for an executor."""
         found = self.copy()
         for step in found.steps:
             if step.pool in idle and step.status == "running":
@@ -226,7 +225,7 @@ class Timeline:
                 self.pauses += [(at_ms, event)] if isinstance(event, events.RunPaused) else []
 
     def _retry(self, event: events.RunRetried) -> None:
-        """Discard the steps of a failed run that a retry repeats, and its failures."""
+        """Mark the steps that a retry repeats as left, and renew the calls that it makes again."""
         for line in self.steps[event.from_step - 1 if event.from_step else self._known :]:
             self._set(line.step, {"status": "left"})
             if signal := self._taken.pop(line.step, None):
@@ -235,7 +234,7 @@ class Timeline:
             self._renew(step, self.steps[step - 1].call_id)
 
     def _fork(self, event: events.RunForked, at_ms: int) -> None:
-        """Restart open calls in the fork: they ran in another run. Waits for a time are extended by the delay."""
+        """Restart open calls of a fork, which ran in another run, and extend open waits."""
         self.forked = event
         self.pauses = [each for each in self.pauses if each[1].role != PARENT]
         for line in self.steps:
@@ -246,7 +245,7 @@ class Timeline:
                 self._set(line.step, {"until_ms": line.until_ms + at_ms - self._at_ms})
 
     def _renew(self, step: int, call: str) -> None:
-        """Propose a call again under another id; its earlier outcome stays visible."""
+        """Propose a call again under another id; earlier attempts stay visible."""
         tries = [
             each.model_copy(
                 update={"before": True} | ({"status": "unknown"} if each.status in ("running", "doubt") else {})
@@ -257,17 +256,14 @@ class Timeline:
         self._set(step, {**redriven, "attempts": tries, "how": "", "began_ms": 0, "took_ms": 0})
 
     def in_status(self, status: StepStatus) -> list[RunStep]:
-        """The steps in a status: `doubt` waits for people, `held` for an operator, `waiting` for an answer."""
         return [step for step in self.steps if step.status == status]
 
     @property
     def in_doubt(self) -> list[RunStep]:
-        """The calls that wait for a human to settle their outcome."""
         return self.in_status("doubt")
 
     @property
     def asking(self) -> list[RunStep]:
-        """The calls with an open question."""
         return [step for step in self.steps if step.asked]
 
 
@@ -309,11 +305,10 @@ def _step(event: Any, kind: Any, name: str, at_ms: int, status: StepStatus = "no
 
 
 StepChange = Callable[[RunStep, Any, int], dict[str, Any]]
-"""Change of a step by an event, with the time of its entry."""
 
 
 def _settled(status: StepStatus, *, attempt: str = "", result: str = "") -> StepChange:
-    """Changes that settle a step: failure, and attempt and result of events that have them."""
+    """Change that ends a step: its failure, and attempt and result if the event has them."""
 
     def change(step: RunStep, event: Any, at_ms: int) -> dict[str, Any]:
         failure = getattr(event, "failure", None)
@@ -345,7 +340,7 @@ def _answered(change: StepChange) -> StepChange:
 
 
 def _tried(step: RunStep, number: int, at_ms: int, status: str, failure: Failure | None) -> list[CallAttempt]:
-    """Attempts of a step; the one with this number is over."""
+    """End the attempt `number` of a step."""
     over = {"ended_ms": at_ms, "status": status, "failure": failure}
     return [
         each.model_copy(update=over)

@@ -1,4 +1,4 @@
-"""Runs as of a time, in a list, with their open steps and the inputs of models and tools."""
+"""Runs as of a time, with their open steps."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from refold.views.steps import RunStep
 from refold.views.words import with_ellipsis
 
 MOST_SEEN = 200
-"""Characters of a call's input."""
 
 
 class StepThen(ReadModel):
-    """A step without an outcome. `given` are its arguments in short; of a request to a model, its newest message."""
+    """A step without an outcome. `given` is the newest message to a model, else the arguments, cut."""
 
     step: int
     kind: str
@@ -25,8 +24,6 @@ class StepThen(ReadModel):
 
 
 class RunThen(RunRow):
-    """A run as it was at a time."""
-
     open_steps: list[StepThen]
 
 
@@ -39,10 +36,10 @@ def run_then(run: Run) -> RunThen:
 
 
 def _given(step: RunStep, steps: list[RunStep]) -> str:
-    """Beginning of the newest message to a model, or of the arguments. Results named in it come from their steps."""
     args = json_text(step.args)
     try:
         named = [(each, each.get("$result", 0)) for each in args["messages"][-1]["parts"]]
+        # A message may name the result of an earlier step in place of its text.
         texts = [json_text(steps[number - 1].result) if number else each["content"] for each, number in named]
     except (KeyError, IndexError, TypeError, AttributeError):
         return with_ellipsis(step.args, MOST_SEEN)

@@ -1,4 +1,4 @@
-"""Causes of an event: the chain of entries from it back to the first request."""
+"""Causes of an event, back to the first request."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Why(ReadModel):
 
     @property
     def chained(self) -> str:
-        """The id of the call, if it is one whose attempts are claimed in the log."""
+        """Id of the call if its attempts are claimed in the log, else empty."""
         return self.step.call_id if self.step and self.step.effect in CHAINED else ""
 
 
@@ -65,7 +65,7 @@ Find = Callable[[str], Run | None]
 
 
 def entry_with(run: Run, seq: int) -> tuple[JudgedRecord, Entry]:
-    """Return the record and the entry of a run that has an event. **Raises** NotFoundError."""
+    """Record and entry that contain an event. **Raises** NotFoundError."""
     place = bisect_right(run.records, seq, key=lambda each: each.entry.seq if each.entry else 0) - 1
     judged = run.records[place] if place >= 0 else None
     if judged is None or judged.entry is None or not judged.entry.seq <= seq <= judged.entry.last_seq:
@@ -74,8 +74,7 @@ def entry_with(run: Run, seq: int) -> tuple[JudgedRecord, Entry]:
 
 
 def why(run: Run, seq: int, find: Find, *, claims: Sequence[ReadRecord] = (), most: int = 0) -> Why:
-    """Causes of an event of a run; of a call first its course, with its own `claims`. `most` limits the number of
-    causes. **Raises** NotFoundError for an unknown event."""
+    """Causes of an event, at most `most`; of a call also its course, with its `claims`. **Raises** NotFoundError."""
     run = _where_it_happened(run, seq, find)
     number = getattr(_At.of(run, seq).event(seq), "step", 0) or run.state.step_of(seq) or 0
     step = run.timeline.steps[number - 1] if 0 < number <= len(run.timeline.steps) else None
@@ -86,7 +85,7 @@ def why(run: Run, seq: int, find: Find, *, claims: Sequence[ReadRecord] = (), mo
 
 
 def _where_it_happened(run: Run, seq: int, find: Find) -> Run:
-    """The run in which an event happened: the source of a live fork for copied events, if it is known."""
+    """Run of an event: for a copied one the source of a live fork, if known."""
     while (asked := run.state.request) and asked.forked and run.state.copied(seq):
         source = find(asked.forked.run_id)
         if source is None or source.state.head.seq < seq:
@@ -96,8 +95,6 @@ def _where_it_happened(run: Run, seq: int, find: Find) -> Run:
 
 
 class _At(NamedTuple):
-    """An entry of a run."""
-
     run: Run
     judged: JudgedRecord
     entry: Entry
@@ -110,7 +107,7 @@ class _At(NamedTuple):
         return self.entry.events[seq - self.entry.seq]
 
     def link(self, kind: LinkKind, seq: int, about: Sequence[Event], **other: Any) -> WhyLink:
-        """A link about events of the entry. `other` overrides fields taken from the first event."""
+        """Link about events of the entry; `other` overrides fields of the first event."""
         first = about[0]
         said = {name: getattr(first, name) for name in _TOLD if getattr(first, name, "")}
         people = ", ".join(getattr(first, "actors", ())) or getattr(first, "actor", "")
@@ -158,7 +155,7 @@ def _course(run: Run, step: RunStep, claims: Sequence[ReadRecord]) -> Iterator[W
 
 
 def _aside(run: Run, seq: int, event: Event) -> bool:
-    """True for an event that is no part of a call's course in this run."""
+    """True for an event outside the course of a call in this run."""
     copied = run.state.copied(seq) and not isinstance(event, events.CallProposed)
     return copied or isinstance(event, events.CallReserved | events.CallBilled)
 
@@ -172,7 +169,7 @@ def _claim(at: _At, seq: int, lies: ReadRecord) -> WhyLink:
 
 
 def _grounds(at: _At, seq: int, call: events.CallProposed) -> Iterator[WhyLink]:
-    """Policy of a proposal, and outcomes of earlier calls that its arguments build on."""
+    """Policy of a proposal, and outcomes of the calls that its arguments build on."""
     state = at.run.state
     if state.request and (policy := state.request.policy):
         yield at.link("policy", seq, [call], said={"rule": call.rule, "policy": policy}, by="")
@@ -183,7 +180,7 @@ def _grounds(at: _At, seq: int, call: events.CallProposed) -> Iterator[WhyLink]:
 
 
 def _votes(at: _At, seq: int, event: events.ApprovalDecided) -> Iterator[WhyLink]:
-    """Votes in a decision, each as its person signed it; none of an invalid token."""
+    """Votes in a decision, as signed; none if its token is invalid."""
     with suppress(MalformedError, UnauthorisedError):
         decided = Decision.parse(content_of(event.token))
         if decided.given:  # of the use of a grant, the votes that gave it
@@ -195,7 +192,7 @@ def _votes(at: _At, seq: int, event: events.ApprovalDecided) -> Iterator[WhyLink
 
 
 def _causes(run: Run, seq: int, find: Find, most: int) -> Iterator[WhyLink]:
-    """Entries from an event back to the request of the first run, the event's own first."""
+    """Entries from an event back to the request of the first run."""
     known = set[tuple[str, int]]()  # a forged log may lead in circles
     while (run.state.run_id, seq) not in known and (not most or len(known) < most):
         run = _where_it_happened(run, seq, find)
@@ -218,11 +215,10 @@ def _causes(run: Run, seq: int, find: Find, most: int) -> Iterator[WhyLink]:
 
 
 _SIDE = ("CallReserved", "CallBilled", "CallDispatched", "RunResumed", "RunSuspended")
-"""Events that follow from the others of their entry."""
 
 
 def _before(run: Run, entry: Entry, about: Sequence[Event]) -> int:
-    """Last event, in the entry before, of the step that an entry answers; 0 if there is none."""
+    """Last event of the previous entry about the step that this entry answers; 0 without one."""
     for step in (getattr(each, "step", 0) for each in about):
         if 0 < step <= len(run.state.seqs) and (begun := run.state.seqs[step - 1]) < entry.seq:
             seq = entry.seq
@@ -235,7 +231,7 @@ def _before(run: Run, entry: Entry, about: Sequence[Event]) -> int:
 
 
 def _other(find: Find, at: _At, about: Sequence[Event]) -> tuple[str, int] | None:
-    """The entry of another run that caused this one, and its last event number."""
+    """Run and last event number of another run's entry that caused this one."""
     cause, run = at.entry.cause, at.run.state.run_id
     if cause is None or cause.topic != RUN_LOG:
         return next(
@@ -252,7 +248,7 @@ def _other(find: Find, at: _At, about: Sequence[Event]) -> tuple[str, int] | Non
 
 
 def _sender(find: Find, run: str, event: SignalReceived) -> tuple[str, int] | None:
-    """The step of another run that sent a signal, verified in its log: signal ids can be forged."""
+    """Step of another run that sent a signal, checked in its log: signal ids can be forged."""
     with suppress(MalformedError, IndexError):
         name, step = parse_call_id(event.signal_id)
         if (sender := find(name)) is not None:

@@ -1,4 +1,4 @@
-"""Texts for terminals and pages: times, durations, names, shortened texts."""
+"""Texts for terminals and pages: times, durations, names."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ _OF_A_TOOLSET = re.compile(r"(?P<agent>.+?)__[a-z_]+__(?P<toolset>.+)\.call_tool
 
 
 def moment(at_ms: int) -> str:
-    """A time in UTC, in the format of --since, or a dash."""
+    """Time in UTC, in the format of --since; a dash for 0."""
     return _at(at_ms, lambda at: f"{at.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z") if at_ms else "-"
 
 
 def clock(at_ms: int, now_ms: int) -> str:
-    """A time in UTC for a list: of the last day the time alone, else the day with its minute."""
+    """Time in UTC: within a day of now the time alone, else the date and the minute."""
     form = "{:%H:%M:%S}" if abs(now_ms - at_ms) < DAY_MS else "{:%Y-%m-%d %H:%M}"
     return _at(at_ms, form.format) if at_ms else "-"
 
 
 def in_utc(at_ms: int) -> str:
-    """A time in UTC, to the second, for decisions that depend on it."""
+    """Date and time in UTC, to the second."""
     return _at(at_ms, "{:%Y-%m-%d %H:%M:%S} UTC".format)
 
 
 def _at(at_ms: int, show: Callable[[datetime], str]) -> str:
-    """A time of the log; a log may have any number."""
     try:
         return show(datetime.fromtimestamp(at_ms / 1000, UTC))
+    # A log may contain any number as a time.
     except (OverflowError, ValueError, OSError):
         return f"{at_ms} ms"
 
 
 def duration(ms: int) -> str:
-    """A duration in two units at most: `81 ms`, `3.2 s`, `3 m 12 s`, `2 h 5 m`, `3 d 4 h`."""
+    """Duration in at most two units: `81 ms`, `3.2 s`, `3 m 12 s`, `2 h 5 m`, `3 d 4 h`."""
     if ms < 1_000:
         return f"{ms} ms"
     if ms < 60_000:
@@ -48,7 +48,7 @@ def duration(ms: int) -> str:
 
 
 def ago(at_ms: int, now_ms: int) -> str:
-    """A time by its distance from now, in one unit: `now`, `40 s ago`, `2 min ago`, `in 3 h`, `5 d ago`."""
+    """Distance from now in one unit: `now`, `40 s ago`, `2 min ago`, `in 3 h`, `5 d ago`."""
     distance = abs(now_ms - at_ms)
     if distance < 2_000:
         return "now"
@@ -58,7 +58,7 @@ def ago(at_ms: int, now_ms: int) -> str:
 
 
 def tool_name(name: str) -> str:
-    """A tool as people call it: `buyer.buy` for `buyer__function_toolset__<agent>.call_tool:buy` of pydantic-ai."""
+    """Short name of a tool: `buyer.buy` for `buyer__function_toolset__<agent>.call_tool:buy` of pydantic-ai."""
     if found := _OF_A_TOOLSET.fullmatch(name):
         toolset = "" if found["toolset"] == "<agent>" else f"{found['toolset']}."
         return f"{found['agent']}.{toolset}{found['tool']}"
@@ -66,5 +66,5 @@ def tool_name(name: str) -> str:
 
 
 def with_ellipsis(text: str, limit: int) -> str:
-    """The text, cut to `limit` characters with an ellipsis; 0 means no limit."""
+    """Cut a text to `limit` characters, with an ellipsis; 0 means no limit."""
     return text if not limit or len(text) <= limit else f"{text[: limit - 1]}…"

@@ -1,11 +1,11 @@
-"""The catalogue of all commands: where each is, by its group, with the first sentence and an example of its help."""
+"""The catalogue of all commands, by group."""
 
 from __future__ import annotations
 
 from refold.cli.groups import CommandGroup, Verb
 
 _PASS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-"""Of commands that hand all arguments to a program of the checkout, `--help` too."""
+"""Passes all arguments, `--help` included, to a program of the checkout."""
 
 _DEV = CommandGroup(
     "Run a broker, Valkey and every service on this machine, each restarted when it dies.",

@@ -1,4 +1,4 @@
-"""`refold keys api`: access to the gateway by API keys; a file contains their digests."""
+"""`refold keys api`: API keys of the gateway; a file has their digests."""
 
 from __future__ import annotations
 
@@ -17,13 +17,10 @@ from refold.runtime.settings import load
 
 @dataclass(frozen=True)
 class KeyFile(Printer):
-    """Where the API keys are, and how to tell what was found."""
-
     file: Annotated[str, "FILE", "File of API keys.  \\[default: REFOLD_GATEWAY__API_KEYS]"] = ""
 
     @property
     def keys(self) -> ApiKeys:
-        """The keys of the file. **Raises** UsageError when none is named."""
         return ApiKeys(self.file or load().gateway.api_keys)
 
 

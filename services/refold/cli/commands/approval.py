@@ -36,12 +36,12 @@ ApprovalArgument = Annotated[
     "of a run and its children.",
 ]
 ASIDES = ("withdraw", "comment", "remind", "revoke-grant")
-"""What lets nothing out, so that nobody has to have seen the question that it is said about."""
+"""Actions that let no call go out: the voter needs no look at the question first."""
 
 
 @dataclass(frozen=True)
 class Voter(Shell):
-    """Who votes, with what, and how long they wait for what becomes of it: the options of every vote."""
+    """Options of every vote."""
 
     actor: Annotated[str | None, "Name to record as the actor.  \\[default: your login]"] = None
     key: Annotated[str, "FILE", "Key that signs the vote.  \\[default: the only one in --data]"] = ""
@@ -49,18 +49,16 @@ class Voter(Shell):
 
     @property
     def who(self) -> str:
-        """In whose name it is."""
         return login() if self.actor is None else self.actor
 
     def vote(self, name: str, action: str, *, settings: Mapping[str, str] | None = None, **more: Any) -> None:
-        """Votes, and tells what became of it. `settings` are the arguments that an edit changes."""
+        """Cast a vote and print its outcome; `settings` are edited arguments."""
         answer = self.cast(name, action, settings=settings, **more)
         self.tell(answer.voted, told(answer, action))
 
     def cast(
         self, name: str, action: str, *, settings: Mapping[str, str] | None = None, about: str = "", **more: Any
     ) -> Answered:
-        """Votes; returns what became of it."""
         key = vote_key(self.key, self.data)
         self.platform.wait(self.timeout, output.warn)
         approvals = self.platform.approvals
@@ -76,7 +74,7 @@ class Voter(Shell):
         return approvals.cast(vote, key, self.platform.publisher, self.timeout)
 
     def _seen(self, approvals: Approvals, name: str, approval: str, action: str, *, about: str = "") -> str:
-        """Digest of the question, shown first if the name lacks it. **Raises** UsageError if it cannot ask."""
+        """Digest of the question, printed first if `name` lacks it. **Raises** UsageError if a prompt is impossible."""
         if action == "revoke-grant":
             return approvals.granted(approval).question
         found = approvals.get(approval)
@@ -95,8 +93,6 @@ class Voter(Shell):
 
 @dataclass(frozen=True)
 class Messenger(Voter):
-    """A voter who may say why."""
-
     message: Annotated[str, "--message, -m", "Reason, for the history."] = ""
 
     def vote(self, name: str, action: str, **more: Any) -> None:
@@ -104,7 +100,6 @@ class Messenger(Voter):
 
 
 def told(answer: Answered, action: str) -> str:
-    """Outcome of a vote, in markup."""
     name, made = f"[bold]{output.escape(answer.vote.approval)}[/]", answer.decision
     words = output.escape(said(made)) if made else ""
     if answer.what == "decided" and made and made.verdict == "amend":
@@ -124,7 +119,7 @@ APPROVAL_STATES = ("open", "decided", "closed", "all")
 
 @dataclass(frozen=True)
 class Filter:
-    """Which approvals are meant; an empty field means any."""
+    """Filter of approvals; an empty field matches all."""
 
     state: Annotated[str, f"One of {', '.join(APPROVAL_STATES)}."] = "open"
     agent: Annotated[str, "Only calls of this agent."] = ""
@@ -171,7 +166,7 @@ def list_approvals(
 
 
 def approval_changes(approvals: Approvals, wanted: Callable[[Approval], bool]) -> Iterator[Question]:
-    """Every approval as it is now, and again whenever it has changed; what is wanted no longer is told once more."""
+    """Yield each approval that matches, and all its later changes."""
     told: dict[str, Question] = {}
     for index in approvals.watch():
         for approval in index.all():
@@ -324,7 +319,7 @@ def _remember(scope: str, for_: str | None, uses: int | None) -> Remember | None
 
 @dataclass(frozen=True)
 class Settler(Voter):
-    """Who says what came of a call."""
+    """Options of the outcome of a call in doubt."""
 
     happened: Annotated[str | None, "--happened, --answer JSON|@FILE|-", "The effect happened, with this result."] = (
         None
@@ -339,7 +334,6 @@ class Settler(Voter):
 
     @property
     def found(self) -> Settlement:
-        """The outcome as they have found it. **Raises** UsageError."""
         if (self.happened is not None) + self.did_not_happen + self.give_up != 1:
             raise UsageError(
                 "one outcome of the call is needed", hint="give --happened JSON, --did-not-happen or --give-up"
@@ -349,7 +343,7 @@ class Settler(Voter):
         return Settlement("did_not_happen" if self.did_not_happen else "give_up", None, self.comment)
 
     def operate(self, call: str, found: Settlement) -> bool:
-        """An operator's word, where nobody else is asked. False: people are, because of it, and it is not told."""
+        """Settle a call as an operator and print it. False: people are asked instead."""
         operation = settle_call(self.runs, call, found, self.who, though_asked=self.as_operator)
         answer = one(self.runs, self.platform.publisher, operation, self.timeout)
         if answer.what == "asked":
@@ -362,7 +356,7 @@ class Settler(Voter):
         return True
 
     def check(self, call: str, result: str) -> None:
-        """**Raises** UsageError when the tool could not have had such a result, as far as there is an app to ask."""
+        """Check a result against the tool's declared type, if --app is given. **Raises** UsageError."""
         if not (self.app_ and result):
             return
         tool = load_app(self.app_).tools.get(name := doubted(self.runs, call).tool)

@@ -1,4 +1,4 @@
-"""`refold archive`: runs that have left the topics, read from their copies; and `refold run erase`."""
+"""`refold archive` and `refold run erase`: archived runs, and erasure."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ from refold.views.run import events_of, info_of
 
 @dataclass(frozen=True)
 class Archive(Printer):
-    """The options of a command about an archive."""
-
     archive: options.ArchiveOption = ""
 
 

@@ -1,4 +1,4 @@
-"""Commands of a checkout of the repository: demo, figures, simulator; the version; shell completion."""
+"""Commands of a checkout of the repository, the version, and shell completion."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def print_completion(shell: Annotated[str, "SHELL", f"One of {', '.join(SHELLS)}
 
 
 def need(path: str) -> Path:
-    """A file or folder of the checkout. **Raises** UsageError in an installed package."""
+    """Path in the checkout. **Raises** UsageError in an installed package."""
     place = ROOT / path
     if not place.exists():
         hint = "clone the repository and run `make demo` there; with the package alone, `refold dev` runs a hello app"
@@ -64,7 +64,7 @@ def need(path: str) -> Path:
 
 
 def run_module(module: str, args: list[str]) -> None:
-    """Runs a module of the checkout in a process of its own, and ends as it did."""
+    """Run a module of the checkout in a subprocess and exit with its code."""
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     command = [sys.executable, "-m", module, *args]
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}) as started:

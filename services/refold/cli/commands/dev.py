@@ -1,4 +1,4 @@
-"""`refold dev`: a whole platform on one folder, in the foreground until Ctrl-C, and its processes."""
+"""`refold dev`: a whole platform on one folder, in the foreground, and its processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from refold.runtime.standby import reserve_of
 
 @dataclass(frozen=True)
 class OwnServers:
-    """The options that say which servers are started, and which are there already."""
+    """Options of the servers: which to start, which to use."""
 
     kafka: Annotated[str, "HOST:PORT", "Use this Kafka; start none."] = ""
     redis: Annotated[str, "URL", "Use this Redis; start none."] = ""
@@ -47,10 +47,10 @@ class OwnServers:
 
 SERVES = dict.fromkeys(("approval", "gateway", "projections"), "service.started")
 SERVES |= {"planner": "lane.live", "executor": "partition.assigned"}
-"""Event in the log of a service by which it serves."""
+"""Log event of a service once it serves."""
 MOST_GAP_S = 15.0
 MOST_READY_S = 120.0
-"""The time after which the addresses are printed all the same: something is wrong, and its log says what."""
+"""Time after which the addresses are printed although a service is not ready."""
 _SESSION = "REFOLD_GATEWAY__SESSION_KEY"
 
 HELLO = "refold.cli.commands.hello:hello_app"
@@ -111,7 +111,7 @@ def dev(
 
 
 def _pools(app: str) -> tuple[str, ...]:
-    """Pools of the app. **Raises** UsageError, with a hint if the name looks like a command below."""
+    """Pools of the app. **Raises** UsageError, with a hint about a mistyped `status` or `kill`."""
     try:
         return app_pools(app)
     except UsageError as error:
@@ -123,7 +123,7 @@ def _pools(app: str) -> tuple[str, ...]:
 def dev_services(
     app: str, needs: Provision, *, python: str = sys.executable, shared: bool = False
 ) -> list[ServiceProcess]:
-    """One planner, one approval service, one executor per pool, and what keeps views; `shared`: in Postgres."""
+    """A planner, an approval service, executors per pool, and services of the views; `shared` if in Postgres."""
     serve, env = (python, "-m", "refold", "serve"), {"REFOLD_TRUST": f"@{needs.public_root}"}
     approval = ServiceProcess("approval", (*serve, "approval", "--app", app, "--key", str(needs.decision_key)), env)
     sealing = {**env, "REFOLD_EXECUTOR__LEDGER_KEY": str(needs.ledger_key)}
@@ -147,7 +147,6 @@ def dev_services(
 
 
 def answers(stack: DevStack) -> bool:
-    """True if the pages answer, or there are none."""
     if "gateway" not in stack.supervisor.pids():
         return True
     with suppress(OSError, HTTPException):  # a proxy of the environment does not reach this machine
@@ -156,7 +155,6 @@ def answers(stack: DevStack) -> bool:
 
 
 def has(module: str) -> bool:
-    """True if a module is installed, with the extra that needs it."""
     return find_spec(module) is not None
 
 
@@ -201,13 +199,14 @@ ROLES_KILLED = ("planner", "executor", "approval", "projections", "gateway", "br
 
 @dataclass(frozen=True)
 class Beside(Printer):
-    """The options of what looks at a running `refold dev`."""
+    """Options of commands about a running `refold dev`."""
 
     data: options.DataOption = ""
 
     def running(self) -> dict[str, Any]:
-        """Content of dev.json. **Raises** NotFoundError when nobody holds the folder: its pids may be anybody's."""
+        """Content of dev.json. **Raises** NotFoundError if no process holds the folder."""
         content = running_dev(self.data)
+        # Without the lock, its pids may belong to other programs.
         if not content or not FolderLock(data_dir(self.data) / "lock").held():
             raise NotFoundError(f"no `refold dev` runs on {data_dir(self.data)}", hint="`refold dev`, or --data FOLDER")
         return content
@@ -266,7 +265,7 @@ def kill_processes(
 
 
 def _kill(victims: list[tuple[str, int]], logs: Path, *, wait: bool) -> list[dict[str, Any]]:
-    """Kill processes; return each with the outage until its successor served, if its log has that. **Units**: ms."""
+    """Kill processes; return each with its outage in ms, or None."""
     files = {name: logs / f"{name}.log" for name, _ in victims if name in SERVES and wait}
     read, died = {name: file.stat().st_size for name, file in files.items() if file.exists()}, datetime.now(UTC)
     for _, pid in victims:
@@ -286,7 +285,7 @@ def _killed(row: Mapping[str, Any]) -> str:
 
 
 def _gap_ms(role: str, log: Path, read: int, died: datetime) -> int | None:
-    """Milliseconds from a death to the successor's log line that it serves; None if that does not come."""
+    """Time from a death to the successor's log line `SERVES`, in ms; None after MOST_GAP_S."""
     until, event, said = time.monotonic() + MOST_GAP_S, f'"event": "{SERVES[role]}"'.encode(), b""
     with log.open("rb") as file:
         file.seek(read)
@@ -300,7 +299,7 @@ def _gap_ms(role: str, log: Path, read: int, died: datetime) -> int | None:
 
 
 def state_of(pid: int) -> str:
-    """True if a process runs, is stopped (SIGSTOP), has just ended, or is being started again."""
+    """State of a process: running, stopped (SIGSTOP), gone, or being started again."""
     if not pid:
         return "being started again"
     if sys.platform != "linux":

@@ -45,18 +45,16 @@ from refold.views.halt import halt_rows
 Weight = Literal["ok", "warning", "problem"]
 
 PARTITIONS_EACH = 16
-"""Of one planner at most, before the doctor speaks: with 60 a step costs several times what it does with 4."""
+"""Most partitions per planner without a warning: a step costs several times as much with 60 as with 4."""
 
 _ASK_S = 10.0
 _FINE = " (fine for development)"
-"""The end of what is open on purpose where nobody else reaches it."""
+"""End of findings that are harmless on a machine that no other reaches."""
 
 Finding = tuple[Weight, str]
 
 
 class Symptom(NamedTuple):
-    """Result of a check. `problem` makes the command fail, `warning` does not."""
-
     check: str
     verdict: Weight
     what: str
@@ -112,7 +110,7 @@ def _python() -> Iterator[Finding]:
 
 
 def _blobs(there: Platform) -> Iterator[Finding]:
-    """Check the blob store with a value of a fictitious run."""
+    """Check the blob store with a value of a made-up run."""
     settings = there.settings
     store, most = blob_store(settings), settings.max_payload_bytes
     if store is None:
@@ -199,7 +197,7 @@ def _planners(there: Platform) -> int:
 
 
 def crowded(partitions: int, planners: int) -> Iterator[Finding]:
-    """Warn of more partitions than so many planners can use; of planners that do not run nothing is known."""
+    """Warn of more partitions than the living planners can use."""
     if planners and partitions > PARTITIONS_EACH * planners:
         text = f"{partitions} partitions for {output.counted(planners, 'planner')}: one or two each are enough"
         yield "warning", f"{text}, and each costs requests of its own (docs/guides/operating.md)"
@@ -308,7 +306,7 @@ def _unbound(known: Iterable[PublicKey], now: int) -> Iterator[str]:
 
 
 def _anybody(policy: Policy | None) -> Iterator[str]:
-    """Decisions that a policy leaves to any vote key, to the requester, or to an operator."""
+    """Decisions left to any vote key, to the requester, or to an operator."""
     if policy is None:
         return
     if policy.doubt is None:

@@ -1,4 +1,4 @@
-"""`refold why`, `refold verify` and `refold run bundle`: the causes of events, and their proof in a file."""
+"""`refold why`, `refold verify` and `refold run bundle`: causes of events and their proof."""
 
 from __future__ import annotations
 
@@ -28,15 +28,13 @@ from refold.views.words import in_utc
 
 _KEY = re.compile(r"[0-9a-f]{64}\Z")
 SHOWN = 24
-"""Links that people are shown; --json has all."""
+"""Most links printed; --json has all."""
 
 RedactOption = Annotated[str, "args,results", "Replace these values by their digests."]
 
 
 @dataclass(frozen=True)
 class WhyOptions(Shell):
-    """The options of what shows why something has happened."""
-
     bundle: Annotated[str, "FILE", "Also write the records of every link into FILE, for `refold verify`."] = ""
     redact: RedactOption = ""
     from_log: FromLog = False
@@ -109,7 +107,7 @@ def verify_file(
 
 
 def _find(known: dict[str, Run], asking: WhyOptions, run: str) -> Run | None:
-    """Return a run, and add its family to `known`."""
+    """Read a run, and add its family to `known`."""
     with suppress(NotFoundError):
         known |= {} if run in known else known_family(run, asking, from_log=asking.from_log)
     return known.get(run)

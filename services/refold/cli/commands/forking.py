@@ -1,5 +1,4 @@
-"""`refold run fork` and `refold fork`: alternative histories of recorded runs, in processes without effects. Only the
-named file is written."""
+"""`refold run fork` and `refold fork`: alternative histories of recorded runs, without effects unless --live."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ _CODES = {"same": 0, "other": ANOTHER, "stopped": STOPPED}
 
 @dataclass(frozen=True)
 class Forking(Shell):
-    """Changes of a fork, and what answers it where the record does not."""
+    """Changes of a fork, and answers to calls that the record lacks."""
 
     at: Annotated[options.Natural, "SEQ", "Keep the entries that end at this event or before; 0: none."] = 0
     policy: Annotated[list[str] | None, "FILE", "Judge its calls by these policy files; may be repeated."] = None
@@ -55,25 +54,24 @@ class Forking(Shell):
 
     @property
     def changes(self) -> ForkChanges:
-        """Changes that all runs have. **Raises** UsageError."""
         return ForkChanges(stubs=stubs_of(source(f"@{self.stub}"), self.stub) if self.stub else {})
 
     @cached_property
     def draft(self) -> dict[str, Any] | None:
-        """The policy of --policy. **Raises** UsageError, MalformedError."""
         return policies.merged_policy(policies.load_files(self.policy)).content if self.policy else None
 
     @property
     def spendable(self) -> Spendable | None:
-        """Budget of `pure` calls. **Raises** UsageError where one of the two options is missing."""
+        """Budget of `pure` calls. **Raises** UsageError if --allow-pure or --budget is missing."""
         budget = smaller_budget(self.budget)
         if self.allow_pure != (budget is not None):
             raise UsageError("--allow-pure and --budget go together", hint="--allow-pure --budget usd=0.50")
         return budget
 
     def setup(self, app: str) -> ForkSetup:
-        """Setup that the processes of forks share; the policies of an archived run are not in its archive."""
+        """Settings that the processes of forks share."""
         settings = load() if self.archive else self.platform.settings
+        # An archive has no policies.
         policies = () if self.archive else self.platform.catalog.whole.policies.values()
         known = [policy.content for policy in policies]
         return ForkSetup(app, settings.environment, known, self.model, bounds_of(settings))
@@ -87,7 +85,6 @@ class Forking(Shell):
         yield from ([run, *below[run.state.run_id]] for run in runs)
 
     def family(self, run: str) -> list[Run]:
-        """A run with those below it. **Raises** NotFoundError."""
         if not self.archive:
             return [self.runs.get(run), *self.runs.family(run)]
         found = next((each for each in self.families() if each[0].state.run_id == run), None)
@@ -96,14 +93,13 @@ class Forking(Shell):
         return found
 
     def job(self, family: Sequence[Run], changes: ForkChanges) -> ForkJob:
-        """The order for a process. **Raises** UnreachableError."""
         name, values = family[0].state.run_id, family_values(family, store_of(self.archive, self))
         return ForkJob(name, family_rows(family), self.at, changes, self.draft, values)
 
 
 @dataclass(frozen=True)
 class OneFork(Forking, Operator):
-    """The changes that are about the steps of one run."""
+    """Changes of single steps, and options of a live fork."""
 
     input_: Annotated[str, "JSON|@FILE|-", "Another input; with --at 0."] = ""
     edit_call: Annotated[list[str] | None, "STEP=JSON", "Other arguments of a call; may be repeated."] = None
@@ -117,7 +113,7 @@ class OneFork(Forking, Operator):
     yes: Annotated[bool, "Do not ask before --live repeats what may have had its effect."] = False
 
     def start(self, run: str) -> None:
-        """Starts a live fork; asks before what may have had its effect is done once more."""
+        """Start a live fork, after a question if effects may be repeated."""
         for_one_process = (
             *("input_", "result", "decide", "policy", "model"),
             *("stub", "allow_pure", "archive", "to", "page"),
@@ -177,7 +173,7 @@ def fork_run(run: options.RunArgument, *, app: AppOption = "", one: OneFork) -> 
 
 @dataclass(frozen=True)
 class Chosen(Forking):
-    """Which runs are forked, and how."""
+    """Filter of the runs to fork, and options of the batch."""
 
     runs_: Annotated[str, "GLOB", "Only runs with such ids: 'order-*'."] = "*"
     agent: options.AgentOption = ""
@@ -211,7 +207,7 @@ def fork_runs(*, app: AppOption, chosen: Chosen) -> None:
 
 
 def _reports(app: str, chosen: Chosen) -> Iterator[ForkReport]:
-    """Reports on all selected runs, earlier ones first. **Raises** NotFoundError if there are none."""
+    """Fork the selected runs; earlier reports of --to come first. **Raises** NotFoundError."""
     budget, setup, changes = chosen.spendable, chosen.setup(app), chosen.changes
     families = [family for family in chosen.families() if chosen.takes(family[0].state)]
     names = {family[0].state.run_id for family in families}  # a run forked with its parent is not forked again
@@ -285,7 +281,7 @@ def _known(to: str, keys: dict[RunId, str]) -> dict[str, ForkReport]:
 
 
 def _write_page(file: str, rows: Sequence[ForkReport], family: Sequence[Run] = ()) -> None:
-    """Write a page about forks. It needs the extra `gateway`, so it is imported here."""
+    # The import needs the extra `gateway`.
     pages, title = import_module("refold.gateway.pages.fork_pages"), f"Forks of {_summed(rows)}"
     with writing(file) as path:
         path.write_text(pages.fork_file(title, rows, [*map(_cells, rows)], family))

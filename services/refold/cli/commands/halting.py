@@ -1,4 +1,4 @@
-"""`refold halt` and `refold unhalt`: stop dangerous work everywhere within a second, and release it."""
+"""`refold halt` and `refold unhalt`: stop calls everywhere within a second."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Names = list[str] | None
 
 @dataclass(frozen=True)
 class What(SigningOptions):
-    """The options that say what is meant."""
+    """Options that select the calls."""
 
     everything: Annotated[bool, "--all", "All calls."] = False
     agent: Annotated[Names, "Calls of runs of this agent. May be repeated."] = None
@@ -38,7 +38,7 @@ class What(SigningOptions):
             yield from (halt_name(scope, name) for name in names or ())
 
     def say(self, reason: str | None) -> list[str]:
-        """Publishes why all of it is halted, or that it is no longer. **Raises** UsageError when nothing is named."""
+        """Publish halts with a reason, or lift them with None; return their names. **Raises** UsageError."""
         if not (names := list(self.names())):
             raise UsageError("say what is meant", hint="add --tool, --agent, --pool, --requester or --all")
         now_ms, content = clock_ms(), canonical.dumps(reason)

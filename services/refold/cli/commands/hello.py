@@ -1,4 +1,4 @@
-"""The app that `refold dev` serves when it is given none: something to start a first run of."""
+"""The default app of `refold dev`."""
 
 from __future__ import annotations
 

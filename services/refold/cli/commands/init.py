@@ -1,4 +1,4 @@
-"""`refold init`: creates a project: a folder with an agent, its policy, and a test that passes."""
+"""`refold init`: a project folder with an agent, its policy, and a passing test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from refold.cli.platform import Printer
 from refold.core.errors import ConflictError, UsageError
 
 _NAME, _SUFFIX = "my-agents", ".template"
-"""What the scaffold calls the project, and how its files end, so that no tool takes them for ours."""
+"""Project name in the scaffold, and the suffix that hides its files from test runners and linters."""
 _DOTTED = ("gitignore",)
 
 
@@ -33,7 +33,7 @@ def init(name: Annotated[str, "Name of the project and of its new folder."], *, 
 
 
 def _made(folder: Path) -> list[str]:
-    """Create the folder, whole or not at all. **Raises** ConflictError if it exists, UsageError."""
+    """Create the folder, whole or not at all. **Raises** ConflictError, UsageError."""
     if folder.exists() or folder.is_symlink():
         raise ConflictError(f"{folder} is there already", hint="choose another name, or remove it")
     if not folder.absolute().parent.is_dir():

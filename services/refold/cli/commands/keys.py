@@ -1,4 +1,4 @@
-"""`refold keys`: keys that sign decisions and votes. Private keys are files, public ones are in the catalog."""
+"""`refold keys`: keys that sign decisions, votes and requests; public ones are in the catalog."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def init_root(
 
 @dataclass(frozen=True, kw_only=True)
 class Holder(SigningOptions):
-    """What a new key signs, and for whom it speaks."""
+    """Options of a new key: its use and its owner."""
 
     use: Annotated[str, "Purpose: decision, vote or request."]
     actor: Annotated[list[str] | None, "Person the key signs for. May be repeated."] = None
@@ -66,7 +66,7 @@ class Holder(SigningOptions):
     publish_: Annotated[bool, "--publish/--no-publish", "Publish the public key in the catalog."] = True
 
     def check(self) -> None:
-        """Whoever a key for votes or requests speaks for is said, one way. **Raises** UsageError."""
+        """Check the owner of a key for votes or requests: named persons, or any. **Raises** UsageError."""
         if self.use in ("vote", REQUEST) and self.anybody == bool(self.actor):
             some = "the key is for some people and for anybody"
             problem = some if self.anybody else "whom the key speaks for is not said"

@@ -1,4 +1,4 @@
-"""`refold schemas openapi`: the gateway's document, in a separate module because it needs the extra `gateway`."""
+"""`refold schemas openapi`, apart from `schemas` since it needs the extra `gateway`."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def publish_policy(
 
 
 def _check_roles(policy: Policy, people: list[CatalogEntry], before: Catalog) -> None:
-    """**Raises** UsageError for a role without people, by the published roles or the catalog's, and by keys."""
+    """Check that each role of a policy has people or a key. **Raises** UsageError."""
     known = Roles.parse(canonical.parse(people[0].content)) if people else before.roles
     if unknown := policies.unknown_roles(policy, known, before.keys.values()):
         hint = "name them in --roles FILE, or let a key tell them: `refold keys new NAME --use vote --role ROLE`"
@@ -202,7 +202,7 @@ def _problem_text(problem: Problem) -> str:
 
 
 def _asks_itself(policy: Policy, recorded: RecordedCall, rules: Sequence[Explanation]) -> bool:
-    """True if people were asked about a call that the rule allows: then the tool requires approval."""
+    """True if people were asked although the rule allows the call, so the tool requires it."""
     allows = {rule.name for rule in policy.rules if rule.outcome == "allow"}
     fired = next((each for each in rules if each.fired), None)
     asked = recorded.judgement.outcome == "require" and recorded.judgement.rule in allows
@@ -221,7 +221,6 @@ def _tell_unknown(asked: BackTest) -> None:
 
 
 def _policy_of(platform: Platform, recorded: RecordedCall) -> Policy:
-    """The policy that judged a call. **Raises** NotFoundError."""
     digest = recorded.judgement.policy
     if not digest:
         raise NotFoundError(f"no policy judged {recorded.call_id}", hint="--draft FILE asks one that you have here")

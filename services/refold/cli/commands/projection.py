@@ -1,4 +1,4 @@
-"""`refold projection`: the progress of tables filled from the log, their check and their rebuild."""
+"""`refold projection`: progress, check and rebuild of tables filled from the log."""
 
 from __future__ import annotations
 
@@ -130,7 +130,6 @@ def _views(shell: Shell) -> tuple[ViewDatabase, KafkaLogSource, str]:
 
 
 def _code(projection: str, app: str) -> Projection:
-    """Return the projection of this name. **Raises** NotFoundError."""
     ours, own = app_projections(app)
     known = {each.name: each for each in (*ours, *own)}
     if projection not in known:

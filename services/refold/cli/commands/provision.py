@@ -1,4 +1,4 @@
-"""`refold setup`: publishes the prerequisites of a platform: topics, keys, roles and a policy."""
+"""`refold setup`: creates topics, keys, roles and a policy on a Kafka."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from refold.runtime.settings import PARTITIONS, Settings
 
 _POLICIES, _ROLES_FILE, _ACTOR = "policies", "roles.yaml", "refold dev"
 MOST_PEOPLE = 100
-"""Persons whom pages act as: their keys are in the environment of the gateway, which has room for some hundred."""
+"""Most persons that pages act as; the gateway's environment has room for some hundred keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """The files of a platform. `policies` is a folder of rules, None for the default policy.
+    """Files and pools of a platform. `policies` None means the default policy.
 
-    `own` has the files that settings name elsewhere than in `keys`: `root`, `trust`, `decision`, `vote`, `ledger`.
-    `few`: where nobody has set or made another number of partitions there is one, as one planner needs.
+    `own` has key files that settings name elsewhere: `root`, `trust`, `decision`, `vote`, `ledger`. `few`: one
+    partition, unless a setting or topic has another number.
     """
 
     pools: tuple[str, ...]
@@ -52,35 +52,30 @@ class Provision:
     own: Mapping[str, Path] = field(default_factory=dict)
     few: bool = False
     people: Mapping[str, str] = field(default_factory=dict)
-    """Persons whom the pages of `refold dev` act as, and the file of each one's vote key; see `people_of`."""
+    """Persons of the pages of `refold dev`, with the files of their vote keys."""
 
     @property
     def root(self) -> Path:
-        """The key that signs the catalog."""
         return self.own.get("root", self.keys / ROOT_KEY.name)
 
     @property
     def public_root(self) -> Path:
-        """What services trust it by."""
         return self.own.get("trust", self.root.with_suffix(".pub"))
 
     @property
     def decision_key(self) -> Path:
-        """The key that the approval service signs with."""
         return self.own.get("decision", self.keys / "decision.json")
 
     @property
     def vote_key(self) -> Path:
-        """The key that this machine's command line signs votes with."""
         return self.own.get("vote", self.keys / "vote.json")
 
     @property
     def ledger_key(self) -> Path:
-        """The key under which executors leave things in Redis."""
         return self.own.get("ledger", self.keys.parent / LEDGER_KEY)
 
     def prepare(self, bootstrap: str) -> int:
-        """Make all of it true on a broker, and return the number of partitions. What is there already is left alone."""
+        """Create missing files, topics and catalog entries; return the number of partitions."""
         if not self.ledger_key.exists():
             keys.write_private(f"{secrets.token_hex(32)}\n", self.ledger_key)
         where = addresses(kafka=bootstrap)
@@ -101,7 +96,7 @@ class Provision:
         return kafka.partitions
 
     def _root_key(self, where: Addresses) -> tuple[SigningKey, Trust]:
-        """The root key and the trusted keys. A missing root key is created if no other machine reaches the brokers."""
+        """Load the root key and the trusted keys; create a missing root key if only this machine reaches the broker."""
         first = where.closed and "trust" in self.own and not self.public_root.exists()
         trust = where.trust if where.settings.trust and not first else {}
         try:
@@ -126,12 +121,12 @@ class Provision:
             output.warn(missing)
 
     def _entries(self, where: Addresses, in_force: Policy | None) -> list[CatalogEntry]:
-        """Keys and roles before the policy that needs them, and the policy's text before the entry that puts it in
-        force. A vote key for any name, and a policy with a quorum of one, are only for brokers that no other machine
-        reaches."""
+        """Catalog entries: keys and roles before the policy that names them."""
         folder = self.policies
         roles = folder.parent / _ROLES_FILE if folder else None
         people = [roles_entry(roles, _ACTOR)] if roles and roles.is_file() else []
+        # A vote key for any name, and the default policy with a quorum of one, only where no other machine reaches the
+        # brokers.
         signing = [_key(self.decision_key, "decision"), *([_key(self.vote_key, "vote")] if where.closed else [])]
         signing += [_key(Path(path), "vote", (name,)) for name, path in self.people.items()]
         # Off this machine another policy may be in force, which stays.
@@ -142,14 +137,13 @@ class Provision:
 
 
 def new_root(path: Path) -> SigningKey:
-    """Makes the root key. **Raises** as `keys.save`."""
     key = keys.new(ROOT, ROOT)
     keys.save(key, path)
     return key
 
 
 def save_pub(path: Path, public: str) -> None:
-    """Writes what services trust a root key by. **Raises** UsageError when it cannot be written."""
+    """Write the public root key that services trust. **Raises** UsageError."""
     try:
         write_atomic(path, public + "\n")
     except OSError as error:
@@ -157,27 +151,25 @@ def save_pub(path: Path, public: str) -> None:
 
 
 def policy_entries(policy: Policy, actor: str) -> list[CatalogEntry]:
-    """What puts a policy in force: its text before the word that it is."""
     now_ms, text = clock_ms(), canonical.dumps(policy.content)
     return [
+        # The text before the entry that puts it in force.
         CatalogEntry(f"policy/{policy.digest}", "policy", text, actor, now_ms),
         CatalogEntry(CURRENT, "current", canonical.dumps(policy.digest), actor, now_ms),
     ]
 
 
 def key_entry(public: PublicKey, actor: str) -> CatalogEntry:
-    """What makes a key known."""
     return CatalogEntry(f"key/{public.kid}", "key", canonical.dumps(public.content()), actor, clock_ms())
 
 
 def nobody_text(there: Catalog) -> str:
-    """Which roles nobody has by the catalog, of those that the policy in force asks for, or nothing."""
+    """Warning about roles that the policy in force names and no person has, or empty."""
     nobody = policies.nobody_has(there.policy, there.roles)
     return f"nobody has {', '.join(nobody)} by the catalog: only logins may say so" if nobody else ""
 
 
 def roles_entry(path: Path, actor: str) -> CatalogEntry:
-    """The roles of a file. **Raises** MalformedError."""
     content = policies.load_file(path)
     Roles.parse(content)
     return CatalogEntry(ROLES_ENTRY, "roles", canonical.dumps(content), actor, clock_ms())
@@ -216,7 +208,7 @@ def setup(
 
 
 def _named(settings: Settings, root: str) -> dict[str, Path]:
-    """Key files named by settings, so that each key is where its service reads it."""
+    """Key files named by settings: services read them there."""
     trust, ledger = settings.trust.removeprefix("@"), settings.executor.ledger_key
     files = {"root": root, "decision": settings.approval.key, "vote": settings.gateway.vote_key}
     files |= {"trust": trust if trust != settings.trust else "", "ledger": "" if is_key(ledger) else ledger}
@@ -224,14 +216,14 @@ def _named(settings: Settings, root: str) -> dict[str, Path]:
 
 
 def folder_of(app: str) -> Path | None:
-    """The folder `policies` beside an app's file or in the current folder, if there is one."""
+    """The folder `policies` beside an app's file or in the current folder."""
     path = Path(app.rpartition(":")[0] if ".py:" in app else app)
     beside = path.parent / _POLICIES if path.suffix == ".py" else Path(_POLICIES)
     return next((folder for folder in (beside, Path(_POLICIES)) if folder.is_dir()), None)
 
 
 def people_of(policies_folder: Path | None, folder: Path) -> dict[str, str]:
-    """Persons of the roles file beside a folder of policies, each with the file in a folder of keys for their votes."""
+    """Persons of the roles file beside `policies_folder`, each with a vote key's path in `folder`."""
     path = policies_folder.parent / _ROLES_FILE if policies_folder else None
     if path is None or not path.is_file():
         return {}

@@ -1,4 +1,4 @@
-"""`refold replay check` and `refold run replay`: replay recorded runs with local code. Nothing is written."""
+"""`refold replay check` and `refold run replay`: replay recorded runs with local code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ArchiveUrl = Annotated[str, "URL", "Read runs from this archive, not from Kafka.
 
 @dataclass(frozen=True)
 class Checking(Shell):
-    """Which runs are checked, and how."""
+    """Filter of the runs to check."""
 
     runs_: Annotated[str, "GLOB", "Only runs whose id matches, such as 'order-*'."] = "*"
     agent: Annotated[str, "Only runs of this agent."] = ""

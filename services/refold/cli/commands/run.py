@@ -1,4 +1,4 @@
-"""`refold run`: start runs, read them, and settle them as an operator."""
+"""`refold run`: start, read, compare and verify runs."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ RUN_STATES = (
     *("doubt", "held", "stalled", "paused"),
 )
 _BEGUN_S = 1.0
-"""The time `run start` looks at what becomes of a request."""
+"""Time `run start` waits for the outcome of its request."""
 _ALSO = {"doubt": "in_doubt", "held": "held", "paused": "paused"}
-"""Conditions that a run may meet beside its status, and their source."""
+"""Conditions that a run may have beside its status, with their fields of RunRow."""
 
 ArchiveUrl = Annotated[str, "URL", "Read the copy in this archive, not Kafka."]
 AtOption = Annotated[str, "SEQ|TIME", "Show it as of event SEQ or TIME: 2030-01-31T12:00Z, 2h ago."]
@@ -64,7 +64,7 @@ AtOption = Annotated[str, "SEQ|TIME", "Show it as of event SEQ or TIME: 2030-01-
 
 @dataclass(frozen=True)
 class Asking(Shell):
-    """What is asked for beside the agent, and whether somebody waits for it."""
+    """Options of a new run."""
 
     input_: Annotated[str, "JSON|@FILE|-", "The agent's input."] = "null"
     id_: Annotated[str, "The run's id.  \\[default: a new one]"] = ""
@@ -79,7 +79,7 @@ class Asking(Shell):
     key: options.SignOption = ""
 
     def request(self, agent: str) -> RunRequest:
-        """The request as it is sent. **Raises** UsageError, MalformedError."""
+        """Build the signed request. **Raises** UsageError, MalformedError."""
         asked = RunRequest(
             RunId(self.id_),
             agent,
@@ -117,8 +117,6 @@ def begin_run(agent: Annotated[str, "The agent to run."], *, asking: Asking) -> 
 
 @dataclass(frozen=True)
 class Showing(Shell):
-    """The options that say which point of a run is shown, and how much of it."""
-
     full: Annotated[bool, "With --json: print large values in full, from the blob store."] = False
     messages: Annotated[
         int | None, "STEP", "Show the messages that the model call of this step sent.", options.AtLeast(1)
@@ -161,8 +159,6 @@ def show_run(run: options.RunArgument, *, showing: Showing) -> None:
 
 @dataclass(frozen=True)
 class ListingThen(Listing):
-    """The options of a list of runs, as they are or were."""
-
     at: Annotated[str, "TIME", "Show runs as of TIME: 2030-01-31T12:00Z, 2h ago."] = ""
 
 
@@ -191,7 +187,7 @@ def list_runs(
 
 @dataclass(frozen=True)
 class Events(Shell):
-    """The options that say which events of a run are printed, and how."""
+    """Filter and format of printed events."""
 
     raw: Annotated[bool, "Print the records of the log, void ones too."] = False
     since: Annotated[str, "2h|TIME", "Only events since TIME, or in the last 10m."] = ""
@@ -203,7 +199,6 @@ class Events(Shell):
     from_log: FromLog = False
 
     def rows(self, run: str) -> Sequence[RunEvent | RawRecord]:
-        """The events, or records, that are there."""
         from_log = self.from_log or self.raw
         history, _, archive = recorded_run(run, self.archive, self, from_log=from_log, bundle=self.bundle)
         after_ms = since_ms(self.since)
@@ -217,7 +212,6 @@ class Events(Shell):
         return row.model_copy(update={"event": _in_full(row.event, run, archive, self)})
 
     def print(self, row: RunEvent | RawRecord | HoldChange) -> None:
-        """Prints an event, a record, or a change of what holds the run, on a line."""
         if self.json_:
             output.emit(row)
         elif isinstance(row, RawRecord):
@@ -226,7 +220,7 @@ class Events(Shell):
             output.say(watching.event_line(row, limit=0 if self.full else watching.CUT))
 
     def go_on(self, run: str) -> None:
-        """Prints events as they come. **Raises** UsageError for what only a history has."""
+        """Print events as they come. **Raises** UsageError for options of a finished history."""
         if self.raw or self.tail or self.archive or self.bundle:
             hint = "leave --raw, --tail, --archive, --bundle out"
             raise UsageError("--follow prints every event as it comes", hint=hint)
@@ -322,7 +316,7 @@ def audit_run(run: options.RunArgument, *, archive: ArchiveUrl = "", from_log: F
 
 
 def point(run: Run, at: str, option: str = "--at") -> Run:
-    """A run as it was after an event or at a time, or now. **Raises** UsageError, MalformedError."""
+    """A run as of an event or a time; unchanged without `at`. **Raises** UsageError, MalformedError."""
     if not at:
         return run
     return at_seq(run, int(at)) if at.isdecimal() else at_time(run, since_ms(at, option))
@@ -365,10 +359,11 @@ def _in_full(data: Any, run: str, archive: str, shell: Shell) -> Any:
 
 
 def _is_known(runs: Runs, request: RunRequest) -> bool:
-    """True if the log has this run. **Raises** ConflictError if it has other input: the refusal would go unnoticed."""
+    """True if the log has this run. **Raises** ConflictError if it has another input."""
     taken = runs.find(RunId(request.run_id))
     first = next((each.entry for each in taken.records if each.entry), None) if taken else None
     asked = next((each for each in first.events if isinstance(each, RunRequested)), None) if first else None
+    # Without --wait the planner's refusal would go unnoticed.
     if asked and (asked.agent, asked.input) != (request.agent, request.input):
         hint = f"choose another --id; `refold run show {request.run_id}` shows the run that has it"
         raise ConflictError(f"run {request.run_id} exists with other input", hint=hint)

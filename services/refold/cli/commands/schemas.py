@@ -1,4 +1,4 @@
-"""`refold schemas`: the Avro schemas in `schemas/`, exported from the Python classes."""
+"""`refold schemas`: Avro schemas exported from the Python classes, and AsyncAPI."""
 
 from __future__ import annotations
 

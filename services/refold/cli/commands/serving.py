@@ -1,4 +1,4 @@
-"""`refold agents` and `refold tools`: agents and tools as reported by members."""
+"""`refold agents` and `refold tools`: agents and tools in the members' reports."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from refold.views.member import Worker, Workers
 from refold.views.run import row_of
 
 LATE_S = 60.0
-"""Age at which a request or a call that nobody has taken needs people."""
+"""Age from which an untaken request or call needs people."""
 # Older dead letters stay in their topic for two weeks, whatever was done about them.
 _SEES = {
     "stalled": "runs stalled; refold run list --status stalled",

@@ -1,4 +1,4 @@
-"""`refold run`, `callback` and `versions`: commands to one run, or to all selected runs."""
+"""`refold run`, `callback` and `versions`: operations on runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ OneOrMany = Annotated[str, "RUN", "The run's id. Omit it to select runs with fil
 
 @dataclass(frozen=True)
 class Speaker(Operator):
-    """Who says something of a run, or of many, and what these have in common."""
+    """Options of an operation on one run, or on all that match."""
 
     session: options.SessionOption = ""
     label: options.LabelOption = None
@@ -59,7 +59,7 @@ class Speaker(Operator):
     key: options.SignOption = ""
 
     def which(self, run: str) -> Selector:
-        """What many have in common, if no single one is named. **Raises** UsageError."""
+        """Filter of the runs, empty if RUN is given. **Raises** UsageError."""
         which = Selector(self.session, labels_of(self.label), self.agent)
         if bool(run) == bool(which):
             hint = "give RUN, or filters: --session ID, --label K=V, --agent NAME"
@@ -67,11 +67,11 @@ class Speaker(Operator):
         return which
 
     def by(self, reason: str) -> By:
-        """In whose name it is, signed where who asked for a run has a key."""
+        """Actor and reason, signed if the requester has a key."""
         return By(self.who, reason, self.as_operator, self.signing(self.key))
 
     def say(self, kind: str, run: str, reason: str = "") -> None:
-        """Cancels, pauses or resumes a run, or all that are meant, or shows which these are."""
+        """Cancel, pause or resume a run, or all that match; without --yes list those."""
         if which := self.which(run):
             self._say_many(kind, which, reason)
             return
@@ -147,7 +147,7 @@ def _status(state: RunState) -> str:
 
 
 def _is_what(state: RunState, kind: str) -> bool:
-    """True if the run is in the state that the command leads to."""
+    """True if the run is in the state that `kind` leads to."""
     if kind == "cancel":
         return state.status == "cancelled"
     return not state.over and (own(state) is not None) == (kind == PAUSE)
@@ -160,7 +160,7 @@ PayloadOption = Annotated[str, "JSON|@FILE|-", "The data to send."]
 
 @dataclass(frozen=True)
 class Caller(Operator):
-    """Who sends a signal to a run, or to many, and what these have in common."""
+    """Options of a signal to one run, or to all that match."""
 
     payload: PayloadOption = "null"
     id_: Annotated[str, "Id of the signal; a resend with the same id is ignored.  \\[default: a new one]"] = ""
@@ -169,12 +169,11 @@ class Caller(Operator):
     yes: Annotated[bool, "Signal all selected runs. Without it, list them."] = False
 
     def message(self, run: str, name: str) -> RunSignal:
-        """The signal for a run, or for many, where it is empty."""
         data = json_value(self.payload, "--payload")
         return signal_message(run and ids.run_id(run), name, data, signal_id=self.id_, actor=self.who)
 
     def tell_all(self, name: str) -> None:
-        """Sends it to all runs that are meant, or shows which these are."""
+        """Send a signal to all runs that match; without --yes list those."""
         said, found = self.message("", name), selected(self.runs.all(), self._which, "signal")
         rows = [row_of(run) for run in found]
         if not self.yes:
@@ -268,7 +267,7 @@ def _tell(operator: Operator, answer: Performed, step: int, said: str, words: st
 
 @dataclass(frozen=True)
 class Retry(Operator):
-    """Changes of a retry, and which runs it is about where it is about many."""
+    """Changes of a retry, and the filter of a retry of many runs."""
 
     step: Annotated[options.Natural, "--from STEP", "Repeat this step and all later ones."] = 0
     edit: Annotated[str, "JSON|@FILE|-", "New arguments for the call of STEP."] = ""
@@ -289,7 +288,6 @@ class Retry(Operator):
 
     @property
     def changes(self) -> Changes:
-        """The changes. **Raises** UsageError."""
         edit = canonical.dumps(json_value(self.edit, "--edit")) if self.edit else ""
         nano, deadline_ms = nano_usd(dollars(self.usd, "--usd")), -1
         if self.deadline != "none":
@@ -298,7 +296,7 @@ class Retry(Operator):
         return Changes(self.step, edit, *limits, self.reason, self.tokens, nano, self.calls)
 
     def one(self, run: str, changes: Changes) -> None:
-        """Retries a run; asks before what may have had its effect is done once more."""
+        """Retry a run, after a question if effects may be repeated."""
         found, words = self.runs.get(run), f"run [bold]{output.escape(run)}[/] goes on, it"
         if found.status == "stalled":
             if changes != Changes():
@@ -314,7 +312,7 @@ class Retry(Operator):
         self.tell_answer(self.perform(operation), words, Redriven, kept=kept)
 
     def many(self, changes: Changes) -> None:
-        """Retries all failed runs that are meant, or shows which these are."""
+        """Retry all failed runs that match; without --yes list those."""
         which = Selector(agent=self.agent, code=self.code, since_ms=since_ms(self.since))
         found = selected(self.runs.all(), which, "retry")
         if not self.yes:

@@ -1,4 +1,4 @@
-"""`refold topics`: topics and access rules, as wanted by `infra/topics.yaml`, and as on the broker."""
+"""`refold topics`: topics and ACLs of `infra/topics.yaml`, compared with the broker."""
 
 from __future__ import annotations
 
@@ -97,14 +97,13 @@ def compare_acls(
 
 
 def topics_of(platform: Platform, app: str) -> Topics:
-    """The topics that a platform needs to serve an app. **Raises** UnreachableError."""
     platform.knock()
     settings = platform.settings
     return Topics(settings.kafka, app_pools(app), payload_bytes=settings.max_payload_bytes)
 
 
 def command_lines(acls: Iterable[Acl], bootstrap: str) -> Iterator[str]:
-    """The rules as command lines of Kafka's own tool, one for each principal and thing."""
+    """Commands of `kafka-acls.sh`, one per principal and resource."""
     for (principal, kind, name, pattern), group in groupby(acls, key=_place):
         operations = [word for acl in group for word in ("--operation", acl.operation.title().replace("_", ""))]
         where = [f"--{kind}", name, *(["--resource-pattern-type", "prefixed"] if pattern == "prefixed" else [])]
@@ -113,7 +112,7 @@ def command_lines(acls: Iterable[Acl], bootstrap: str) -> Iterator[str]:
 
 
 def quota_lines(who: Principals, bootstrap: str) -> Iterator[str]:
-    """The quotas as command lines of Kafka's own tool, one for each principal."""
+    """Commands of `kafka-configs.sh`, one per principal."""
     for principal, bounds in quotas(who):
         name, config = principal.partition(":")[2], ",".join(f"{key}={bound}" for key, bound in bounds.items())
         server = ["--bootstrap-server", bootstrap, "--command-config", "admin.properties"]
@@ -146,8 +145,8 @@ def _tell_changes(changes: list[AclRule]) -> None:
 
 
 def _lines(rules: list[AclRule], words: dict[str, str]) -> None:
-    """Print a line for the rights of a principal on a resource, with their state on the broker. No table: a narrow
-    terminal would cut the names."""
+    """Print the rights of each principal, a line per resource and state."""
+    # No table: a narrow terminal would cut the names.
     wide = max((len(_thing(rule.acl)) for rule in rules), default=0)
     for principal, own in groupby(sorted(rules, key=_order), key=lambda rule: rule.acl.principal):
         output.say(f"[bold]{output.escape(principal)}[/]")

@@ -1,1 +1,1 @@
-"""Output of commands: tables, lines and JSON of results."""
+"""Printed results of commands."""

@@ -1,5 +1,5 @@
-"""Approvals for people: the question, the requester, the deciders, and their votes. All texts may come from a model:
-`escape` spells out hidden characters, so that people agree to nothing else than they see."""
+"""Printed approvals. Texts may come from a model: `escape` spells out hidden characters, so that people approve exactly
+the text that they see."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ from refold.views.steps import resolve_commands
 
 _EDIT = ("before", "after")
 _WHOLE = 200
-"""Lines of a text that are shown with all that stays: what is not shown could be anything."""
+"""Longest text, in lines, whose diff includes all unchanged lines: hidden ones could contain anything."""
 
 _EMPTY_LINES = 5
-"""Empty lines in a row that are drawn: more would push what stands above them off the screen."""
+"""Consecutive empty lines printed; more would scroll earlier text away."""
 
 _ARGUMENTS = 80
-"""Characters of the arguments that a list shows."""
 
 
 def print_approvals(rows: Sequence[Question], *, others: int = 0) -> None:
-    """Approvals as a table; `others` are those that were not asked for."""
+    """Print a table; `others` counts approvals that the filter left out."""
     if not rows:
         text = f"nothing here; `refold approval list --state all` has {others}"
         say(text if others else "[green]nothing waits for people[/]")
@@ -66,7 +65,7 @@ def _grant_cells(each: StandingGrant) -> list[str]:
 
 
 def warn_of(unsound: Mapping[str, str], approvals: Iterable[Approval]) -> None:
-    """What lies among the questions and no honest planner asks."""
+    """Warn of questions that no correct planner writes: malformed, or several about one call."""
     for name, problem in unsound.items():
         warn(f"tell an operator: {name} is no question that a service takes: {problem}")
     for found in approvals:
@@ -77,11 +76,7 @@ def warn_of(unsound: Mapping[str, str], approvals: Iterable[Approval]) -> None:
 def print_approval(
     found: Approval, *, grant: StandingGrant | None = None, ended: str = "", otherwise: str = "", full: bool = False
 ) -> None:
-    """Print the facts for a decision.
-
-    `ended` is what its run made of it, `otherwise` what the log has instead; `full` has what a framework adds to the
-    arguments, too.
-    """
+    """Print the facts for a decision; `ended` is the outcome in the run, `otherwise` a conflict with the log."""
     request, doubt = found.request, found.request.about == DOUBT
     by = f" ({escape(said(found.decision))})" if found.decision else ""
     say(f"[bold]{escape(request.call_id)}[/] is {'held' if found.held else found.state}{by}")
@@ -102,6 +97,7 @@ def print_approval(
         _print_diff(diff(request.proposed_args, request.args))
     _print_said(found)
     if found.state == "open" and not problems:
+        # After the arguments, so that a reader can check that all were shown.
         say(f"\n[dim]{_size(request.args)}[/]")
         name = request.approval_id
         ways = [f"refold approval approve {name}", f"refold approval reject {name} --message '...'"]
@@ -178,11 +174,10 @@ _PAST = {
     "did_not_happen": "did not happen",
     "give_up": "was given up",
 }
-"""Past events of a call, in words; only people can say of a doubt that it did not happen."""
 
 
 def ended(run: Run | None, found: Approval) -> str:
-    """Outcome of an approval in its run, where that is more than its decision."""
+    """Outcome in the run, if it differs from the decision."""
     asks = [ask for line in run.timeline.steps for ask in line.approvals] if run else []
     ask = next((ask for ask in asks if ask.approval_id == found.request.approval_id), None)
     if run is None or ask is None:
@@ -221,7 +216,6 @@ def _print_diff(lines: Iterable[str]) -> None:
 
 
 def _size(args: str) -> str:
-    """Size and digest, printed after the arguments: a reader can check that all of them were shown."""
     return f"arguments: {canonical.utf8_bytes(args)} bytes, SHA-256 {args_digest(args)}"
 
 
@@ -249,7 +243,6 @@ def _print_args(request: ApprovalRequest, *, full: bool) -> None:
 
 
 def _print_own(request: ApprovalRequest, value: Any) -> None:
-    """Print arguments; `before` and `after` as a diff, if the tool declares them as an edit."""
     texts = isinstance(value, dict) and all(isinstance(value.get(name), str) for name in _EDIT)
     if not (texts and shown_as_edit(request)):
         _print_lines(readable(canonical.dumps(value)))
@@ -264,7 +257,6 @@ def _print_own(request: ApprovalRequest, value: Any) -> None:
 
 
 def diff(before: str, after: str) -> list[str]:
-    """A unified diff of two arguments, multi-line texts line by line."""
     return list(difflib.unified_diff(readable(before), readable(after), "proposed", "edited", lineterm=""))
 
 
@@ -274,7 +266,7 @@ def _print_lines(lines: Sequence[str]) -> None:
 
 
 def _gathered(lines: Iterable[str]) -> Iterator[str]:
-    """Lines, with a long series of empty ones replaced by their number."""
+    """Replace each long series of empty lines by its count."""
     for line, run in groupby(lines):
         count = sum(1 for _ in run)
         empty = count > _EMPTY_LINES and not line.strip(" |+-")

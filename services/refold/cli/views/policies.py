@@ -1,4 +1,4 @@
-"""Policies for people: rules in force, changes by a draft, reasons of judgements."""
+"""Printed policies, judgements and their reasons."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from refold.core.approval.policy import Explanation, Judgement, Policy
 
 _COLOURS = {"allow": "green", "deny": "red", "require": "yellow"}
 ARGS_SHOWN = 60
-"""Characters of a call's arguments in a table: a model may have written whole files into them."""
+"""Characters of arguments in a table; a model may have written whole files into them."""
 
 
 def in_force(catalog: Catalog) -> Data:
@@ -57,7 +57,7 @@ def print_in_force(found: Data) -> None:
 
 
 def print_differences(rows: Sequence[Data]) -> None:
-    """Print the result of `refold policy test`: the calls, then how many of them differ in what."""
+    """Print changed judgements, then their number by kind of change."""
     if not rows:
         return
     columns = ("call", "tool", "args", "was", "would be")
@@ -79,7 +79,7 @@ def print_differences(rows: Sequence[Data]) -> None:
 
 
 def print_explanation(found: RecordedCall, now: Judgement, rules: Sequence[Explanation], *, asks_itself: bool) -> None:
-    """Print `refold policy explain`. `asks_itself`: the tool wants people though the rule allows the call."""
+    """Print the rules behind a judgement. `asks_itself`: the tool requires an approval that the rule does not."""
     then = found.judgement
     say(f"[bold]{escape(found.call_id)}[/]  {escape(found.call.tool)} [dim]{escape(found.call.args)}[/]")
     say(f"  was judged: {_said(plain(then))}")

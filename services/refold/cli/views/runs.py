@@ -1,4 +1,4 @@
-"""A run as data and as text: steps with their attempts, events, raw records."""
+"""Printed runs, with steps, signals, budgets and families."""
 
 from __future__ import annotations
 
@@ -40,17 +40,15 @@ from refold.views.steps import Ask, CallAttempt, RunStep, Successor
 from refold.views.then import RunThen
 
 MOST_KEPT = 5
-"""Signals that a view of a run shows: those of a flood are alike."""
 MOST_DRAWN = 40
-"""Runs that are drawn; of more there are the counts, and those that go on come first."""
+"""Most descendants printed; of a larger family only unfinished ones are."""
 SHOWN_WAIT_MS = 1_000
-"""Wait for a planner that is shown: a shorter one is a turn, not an outage."""
+"""Shortest printed wait for a planner; a shorter one is no outage."""
 _VALUE = 60
-"""Characters of arguments and results that a step shows; `run events --full` has all of them."""
 
 
 def halted(run: Run, below: Sequence[Run], catalog: CatalogReader) -> list[str]:
-    """Why calls of a run, and of those below it, do not go out, though nothing else is in their way."""
+    """Halts that hold back open calls of a run or its descendants."""
     halts = catalog.whole.halts
     found = [(each, why) for each in (run, *below) for why in _halted(each, halts)]
     return [why if each is run else f"{each.state.run_id}: {why}" for each, why in found]
@@ -70,7 +68,7 @@ def _halted(run: Run, halts: Halts) -> list[str]:
 
 
 def print_runs(rows: Sequence[RunRow], *, hidden: int, of: int = 0, now_ms: int = 0) -> None:
-    """Runs as a table. `of`: how many there are, those that were not asked for among them. `now_ms` 0: now."""
+    """Print runs as a table. `of` counts all runs before the filter; `now_ms` 0 means now."""
     if not rows:
         start = "no runs; start one: refold run start AGENT --input '{...}'"
         say(f"no run matches ({counted(of, 'run')} in all)" if of else start)
@@ -99,7 +97,6 @@ def _at_or_now(at_ms: int) -> int:
 
 
 def print_runs_then(rows: Sequence[RunThen], *, hidden: int, of: int, at_ms: int) -> None:
-    """Runs as they were at a time, and below them the steps that were open."""
     if not of:
         say("no run was there then")
         return
@@ -123,7 +120,7 @@ def run_view(run: RunInfo) -> RenderableType:
 
 
 def run_lines(run: RunInfo, *, where: bool = True) -> list[str]:
-    """A run as lines of markup. `where`: with its last entry, which every record changes."""
+    """Markup lines of a run; `where` adds the position of its last entry."""
     head, began_ms = run.head, run.requested_ms
     lines = [f"[bold]{escape(run.run_id)}[/]  {escape(run.agent or '?')}  {styled(run.status)}"]
     if where:
@@ -173,7 +170,6 @@ def _now_lines(run: RunInfo) -> list[str]:
 
 
 def _since(began_ms: int, at_ms: int) -> str:
-    """Time of a run, relative to its request."""
     return f"+{duration(at_ms - began_ms)}" if began_ms <= at_ms else in_utc(at_ms)
 
 
@@ -386,7 +382,6 @@ def wait_lines(step: RunStep, *, over: bool) -> list[str]:
 
 
 def pause_lines(run: RunInfo) -> list[str]:
-    """Who has paused the run, or the one above it, and what lets it go on."""
     lines: list[str] = []
     for pause in run.pauses:
         name = run.run_id if pause.role != PARENT else parent_of(run.run_id)[0]
@@ -399,7 +394,6 @@ def pause_lines(run: RunInfo) -> list[str]:
 
 
 def signal_lines(run: RunInfo) -> list[str]:
-    """The signals that no wait took, and those for which there was no room."""
     kept, dropped = run.signals, run.signals_dropped
     lines = [f"  [dim]kept signal[/] {escape(each.name)} [dim]{escape(each.signal_id)}[/]" for each in kept[:MOST_KEPT]]
     if len(kept) > MOST_KEPT:
@@ -436,7 +430,7 @@ _NONE = {"usd": in_usd(0), "tokens": "0", "calls": "0"}
 
 
 def print_messages(seen: ModelMessages) -> None:
-    """The messages that a model was sent, one a line; then if they are what was recorded."""
+    """Print the messages of a model request, and the check of their digest."""
     say(f"[bold]{escape(seen.call_id)}[/]  {escape(seen.model or seen.tool)}")
     for number, message in enumerate(seen.messages, start=1):
         role = message.get("kind") or message.get("role") or ""
@@ -494,7 +488,6 @@ def print_verified(found: Verified) -> None:
 
 
 def print_diff(found: RunDiff) -> None:
-    """Print the differences between two points, a line for each value and each step."""
     for side, mark in ((found.left, "-"), (found.right, "+")):
         fork = f", a fork from event {side.forked} on" if side.forked else ""
         say(f"{mark} {escape(side.run_id)} seq {side.seq}{fork}, {moment(side.at_ms)}, {styled(side.status)}")

@@ -1,4 +1,4 @@
-"""Runs in progress, and their events and raw records as lines."""
+"""Runs in progress and events as lines."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from refold.views.history import Run
 from refold.views.run import HoldChange, RawRecord, RunEvent, events_of, info_of
 
 CUT = 70
-"""Characters of a value that lines of events show, unless all of it is asked for."""
+"""Characters of a value in an event's line, without --full."""
 
 
 def event_line(row: RunEvent | HoldChange, *, limit: int = CUT) -> str:
-    """An event, or what holds the run, in a line of markup, with values of so many characters; 0 for all of them."""
+    """Markup line for an event or a hold; `limit` 0 shows values in full."""
     if isinstance(row, HoldChange):
         return f"{styled(row.status)} {escape(row.hold.message) if row.hold else ''}"
     values = " ".join(f"[dim]{name}=[/]{escape(text, limit)}" for name, text in _texts(row).items())
@@ -32,7 +32,6 @@ def event_line(row: RunEvent | HoldChange, *, limit: int = CUT) -> str:
 
 
 def is_cut(row: RunEvent) -> bool:
-    """True if a line of this event does not show all of it."""
     return any(len(text) > CUT for text in _texts(row).values())
 
 
@@ -53,7 +52,7 @@ def raw_line(row: RawRecord) -> str:
 
 
 def watch(runs: Runs, run: str, timeout_s: float | None) -> Run:
-    """Draws a run until it is over: redrawn on a terminal, elsewhere the lines that have changed."""
+    """Draw a run until it is over: redrawn on a terminal, else as changed lines."""
     if not sys.stdout.isatty():
         return _watch_lines(runs, run, timeout_s)
     hold = None
@@ -82,7 +81,7 @@ def _watch_lines(runs: Runs, run: str, timeout_s: float | None) -> Run:
 
 
 def follow_events(runs: Runs, run: str, timeout_s: float | None, tell: Callable[[RunEvent | HoldChange], None]) -> Run:
-    """Tells every event once as it comes, and every change of what holds the run, until it is over."""
+    """Pass each new event and hold to `tell` until the run is over."""
     told, hold = 0, None
     for found, judged in runs.follow(run, timeout_s):
         if found.hold != hold:
@@ -101,7 +100,7 @@ def follow_events(runs: Runs, run: str, timeout_s: float | None, tell: Callable[
 
 
 def print_stream(runs: Runs, run: str, timeout_s: float | None, *, as_json: bool) -> None:
-    """Prints what calls say while they run; a new try of a call says that what stands above counts no more."""
+    """Print live output of calls; a new attempt is marked, as it replaces the earlier output."""
     most, call = None if timeout_s is None else timedelta(seconds=timeout_s), ""
     for part in live_parts(runs, run_id(run), most):
         if part is None:

@@ -1,5 +1,4 @@
-"""`refold serve`: one service in this process, until it is stopped.
+"""`refold serve`: one service in this process, combined with its adapters and its host.
 
-The only place that combines rooms: a service, its adapters, its host. Each service is a separate module with no more
-imports than it needs, because the time to start is time to recover; the event log is opened first, because its producer
-needs half a second before it can write."""
+Time to start is time to recover: each module imports only its own service, and opens the event log, whose producer
+needs 0.5 s, before it builds the service."""

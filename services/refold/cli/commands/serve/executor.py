@@ -33,7 +33,7 @@ from refold.runtime.standby import stand_by
 from refold.sdk.sources import FactsTable
 
 LAST_S = 2.0
-"""After the grace, for the last results and what is handed over: milliseconds, but for servers that do not answer."""
+"""Time after the grace for the last results: milliseconds, unless a server is dead."""
 
 _log = structlog.get_logger()
 

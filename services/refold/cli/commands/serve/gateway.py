@@ -41,7 +41,7 @@ from refold.runtime.settings import Settings
 _log = structlog.get_logger()
 
 STREAMS_END_S = 1
-"""RunStreams never end by themselves: how long they may go on when the process is told to end."""
+"""Time that open streams, which never end by themselves, may take at a stop."""
 
 
 def gateway(
@@ -99,7 +99,7 @@ def gateway(
 
 
 def _check_open(host: str, logins: Logins, part: GatewayPart) -> None:
-    """**Raises** UsageError if other machines could use it without a login, or by any host name."""
+    """Check that other machines need a login and a known host name. **Raises** UsageError."""
     if logins.local:
         hint = "listen at 127.0.0.1, or set REFOLD_GATEWAY__API_KEYS, __OIDC or __PROXY"
         raise UsageError(f"{host} is reached from other machines, and the gateway asks nobody who they are", hint=hint)
@@ -109,14 +109,14 @@ def _check_open(host: str, logins: Logins, part: GatewayPart) -> None:
 
 
 class Listening(uvicorn.Server):
-    """The server, which says with each turn of its loop that it serves."""
+    """HTTP server that reports itself alive with each turn of its loop."""
 
     def __init__(self, config: uvicorn.Config, vitals: Vitals) -> None:
         super().__init__(config)
         self._vitals = vitals
 
     async def on_tick(self, counter: int) -> bool:
-        """Called ten times a second. Between two calls the loop runs requests."""
+        """Called by uvicorn ten times a second; requests run between two calls."""
         self._vitals.stand("")
         self._vitals.begin_turn(time.monotonic())
         return await super().on_tick(counter)
@@ -124,13 +124,14 @@ class Listening(uvicorn.Server):
 
 @contextmanager
 def _beside(settings: Settings, app: str) -> Iterator[None]:
-    """Keep the views up to date in a thread. If that fails the server ends, since stale views would go unnoticed."""
+    """Keep the views up to date in a thread; a failure ends the server."""
     stop = threading.Event()
 
     def keep() -> None:
         try:
             keep_views(settings, app, stop.is_set, Vitals())
         except BaseException:
+            # Stale views would go unnoticed.
             os.kill(os.getpid(), signal.SIGTERM)
             raise
 

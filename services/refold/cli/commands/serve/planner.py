@@ -25,7 +25,7 @@ from refold.runtime.standby import stand_by
 _log = structlog.get_logger()
 
 DRAIN_S = 1.0
-"""The time a planner that leaves waits for acknowledgements: milliseconds, but for brokers that do not answer."""
+"""Time a leaving planner waits for acknowledgements: milliseconds, unless a broker is dead."""
 
 
 def planner(*, app: ServedApp, member: Member = "", data: DevOption = "", standby: StandbyOption = False) -> None:

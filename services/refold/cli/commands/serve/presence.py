@@ -1,4 +1,4 @@
-"""The report of this process's work on the topic `member`: for people, and read by no service (ADR 30)."""
+"""Report of this process's agents or tools on `member`, which no service reads (ADR 30)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ from refold.runtime.settings import Settings
 from refold.sdk.app import App
 
 FIRST_S = 1.0
-"""A service takes over its partitions first: the time to start is time to recover, and this record can wait."""
+"""Delay of the first report: a service takes over its partitions first."""
 
 EVERY_S = 86_400.0
-"""The topic forgets records after eight days, so that those of killed members go. A member writes its own each day."""
+"""Interval of reports. The topic deletes records after eight days, so that killed members vanish."""
 
 AGAIN_S = 60.0
-"""Longest pause after a record that was not acknowledged. The first is short: a busy machine may just be late."""
+"""Longest pause after a failed report. The first is short: a busy machine may only be late."""
 LAST_S = 1.0
-"""For the tombstone of a member that leaves: milliseconds, but for brokers that do not answer."""
+"""Time for the tombstone of a leaving member: milliseconds, unless a broker is dead."""
 
 
 def planner_member(name: str, app: App) -> Member:
-    """The agents of a planner, with all versions."""
     agents = [
         # Prices are loaded with the first partition, which takes a second: a start does not wait for that.
         MemberAgent(agent, version, {n: each for n, each in app.manifest(agent, version).items() if n != "prices"})
@@ -42,7 +41,6 @@ def planner_member(name: str, app: App) -> Member:
 
 
 def executor_member(name: str, app: App, pool: str, slots: int = 0) -> Member:
-    """The tools of an executor, which are those of its pool."""
     tools = []
     for tool in sorted((tool for tool in app.tools.values() if tool.pool == pool), key=lambda tool: tool.name):
         facts = tool.facts
@@ -53,9 +51,7 @@ def executor_member(name: str, app: App, pool: str, slots: int = 0) -> Member:
 
 
 def fitted(member: Member, limit: int) -> Member:
-    """The member in a record of so many bytes at most: without schemas where it would be larger, and then with fewer
-    agents and tools.
-    """
+    """The member in at most `limit` bytes, without schemas, then agents and tools, where it is larger."""
     if len(codec.encode(member)) > limit:
         member = replace(member, tools=[replace(tool, schema="") for tool in member.tools], cut=True)
     while len(codec.encode(member)) > limit and (member.agents or member.tools):
@@ -65,13 +61,12 @@ def fitted(member: Member, limit: int) -> Member:
 
 
 class Presence:
-    """Writes the record of a member while the block lasts, from a thread of its own, and a tombstone when the block
-    ends without an exception. The service never waits for it, and no failure of it is the service's.
-    """
+    """Writes a member's report from a thread of its own, and a tombstone at a regular end of the block."""
 
     def __init__(self, settings: Settings, member: Member, *, first_s: float = FIRST_S) -> None:
         self._settings, self._member, self._first_s = settings, fitted(member, settings.max_payload_bytes), first_s
         self._over = threading.Event()
+        # The service neither waits for the reports nor fails with them.
         self._thread = threading.Thread(target=self._tell, name="presence", daemon=True)
         self._publisher: KafkaPublisher | None = None
 

@@ -1,4 +1,4 @@
-"""Start of every service process: its settings, its name, its app, and a host that runs it to the end."""
+"""Start of every service process: settings, name, app, host."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ if TYPE_CHECKING:  # its client takes 15 MiB, and of all services executors alon
 ALLOW = "REFOLD_ALLOW_OPEN"
 
 HOMES_RECORDS, HOMES_RUNS, MOST_PARTITIONS = 20_000, 200, 10_000
-"""Records and runs after which a look at the homes of runs ends, in some 100 ms; partitions that a log may have had."""
+"""Records and runs after which `check_homes` stops, in some 100 ms; largest partition count tried."""
 
 _log = structlog.get_logger()
 
 
 class OpenAccess(NamedTuple):
-    """What lets in everybody who reaches it, how to mend it, and whether others than this machine do."""
+    """A server without access control, its remedy, and `far` if other machines reach it."""
 
     what: str
     mend: str
@@ -64,7 +64,7 @@ class OpenAccess(NamedTuple):
 
 
 def kafka_findings(settings: KafkaSettings, topics: Topics) -> Iterator[OpenAccess]:
-    """Of a Kafka that others reach: where it lets a service do what no service may. **Raises** UnreachableError."""
+    """Rights on a Kafka that no service may have, if other machines reach it. **Raises** UnreachableError."""
     # Its advertised address counts as well: ours may be that of a tunnel.
     far = not all(is_here(server) for server in (*settings.bootstrap.split(","), *topics.hosts))
     if far and (may_do_everything(settings) or may_write(settings, CATALOG)):
@@ -77,7 +77,7 @@ def kafka_findings(settings: KafkaSettings, topics: Topics) -> Iterator[OpenAcce
 
 
 def redis_findings(ledger: RedisLedger, key: bytes) -> Iterator[OpenAccess]:
-    """Of the servers of a ledger. `key` is that of the pool. **Raises** UnreachableError."""
+    """Missing passwords and pool key of a ledger. **Raises** UnreachableError."""
     far = not all(map(is_here, ledger.servers()))
     if far and ledger.open_to_all():
         mend = "a user with a password for each pool, in REFOLD_REDIS__URL"
@@ -88,7 +88,7 @@ def redis_findings(ledger: RedisLedger, key: bytes) -> Iterator[OpenAccess]:
 
 
 def accept(findings: Iterable[OpenAccess], *, allowed: bool) -> None:
-    """Goes on with a warning beside what only this machine reaches, or what is allowed. **Raises** UsageError."""
+    """Log findings as warnings. **Raises** UsageError for one that other machines reach, unless `allowed`."""
     for finding in findings:
         if finding.far and not allowed:
             raise UsageError(finding.what, hint=f"{finding.mend}; or {ALLOW}=true, where nobody else reaches it")
@@ -96,8 +96,7 @@ def accept(findings: Iterable[OpenAccess], *, allowed: bool) -> None:
 
 
 CLOSE_S = 5.0
-"""The time a process that has drained may take to leave its group and to hang up: a fraction of a second, but for
-servers that do not answer. Then it is ended: its clients may wait for longer than its partitions would for others."""
+"""Time for a drained process to leave its group, usually below 1 s; clients wait longer for a dead server."""
 
 ServedApp = Annotated[str, "APP", "App to serve: MODULE:APP or path/file.py[:APP]."]
 Member = Annotated[str, "Name of this process in its group; no two processes share one.  \\[default: service and host]"]
@@ -118,23 +117,21 @@ StandbyOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The process of one service: how it is set, and its name in its group."""
-
     service: str
     member: str
     where: Addresses
 
     def load(self, app: str) -> App:
-        """The app, after a look at Kafka as `check` takes it."""
+        """Load the app, and check Kafka for its pools."""
         loaded = load_app(app)
         self.check(loaded.pools)
         return loaded
 
     def check(self, pools: tuple[str, ...]) -> None:
-        """**Raises** when Kafka lets everybody do everything or lacks topics, of a pool only an executor's own."""
+        """Check topics, homes of runs and rights on Kafka. **Raises** ConflictError, UsageError."""
         topics = self.topics(pools)
         topics.check(pools=self.service == "executor")
-        # Executors may not read the log: of them the claims say the same.
+        # Executors may not read the log; claims of a run have the same home.
         topic, group = RUN_LOG, "reader" if self.service == "archivist" else f"refold-{self.service}"
         if self.service == "executor":
             topic, group = f"{TOOL_CLAIMED}.{pools[0]}", executors(pools[0])
@@ -147,23 +144,21 @@ class Served:
         return lock_member(f"{kafka.bootstrap}/{kafka.prefix}/{self.service}/{pool}", self.member)
 
     def accept(self, findings: Iterable[OpenAccess]) -> None:
-        """**Raises** UsageError for what others reach and lets everybody in."""
         accept(findings, allowed=self.where.settings.allow_open)
 
     def topics(self, pools: tuple[str, ...]) -> Topics:
-        """Topics of some pools."""
         settings = self.where.settings
         return Topics(settings.kafka, pools, payload_bytes=settings.max_payload_bytes)
 
     def trust(self) -> Trust:
-        """The root keys. **Raises** UsageError without any: nothing in the catalog would hold, and no halt either."""
+        """Trusted root keys. **Raises** UsageError without any: no catalog entry, so no halt, would be valid."""
         if found := self.where.trust:
             return found
         hint = "set REFOLD_TRUST to what `refold keys init` prints, or to @FILE with that"
         raise UsageError("this service trusts no root key, so nobody's policies, keys and roles", hint=hint)
 
     def shown(self, vitals: Vitals, *beside: object) -> AbstractContextManager[None]:
-        """Show the numbers of this process, where an address is set, while what is returned is entered."""
+        """Context in which the metrics of this process are served, if an address is set."""
         if not (address := self.where.settings.metrics.address):
             return nullcontext()
         metrics: Any = import_module("refold.runtime.metrics")  # it needs the extra
@@ -173,7 +168,7 @@ class Served:
         return cast(AbstractContextManager[None], shown)
 
     def run(self, host: Host, *, grace_s: float = 0.0, serves: MemberRecord | None = None) -> None:
-        """Runs until SIGTERM or SIGINT, then drains; the process ends with it. `serves` is published meanwhile."""
+        """Run until SIGTERM or SIGINT, then drain; the process may end here. `serves` is reported meanwhile."""
         gc.freeze()
         with ends_within(grace_s + CLOSE_S) as asked:
             _log.info("service.started", service=self.service, pid=os.getpid())
@@ -185,10 +180,8 @@ class Served:
 
 
 def check_homes(settings: KafkaSettings, topic: str, group: str = "reader") -> None:
-    """Compare where the runs of a topic lie with the homes that its number of partitions gives them.
-
-    **Raises** ConflictError with both numbers: each run would be unknown at its home, and run again.
-    """
+    """Compare partitions of runs with their homes. **Raises** ConflictError with the partition count that fits."""
+    # With another count each run would be unknown at its home, and run again.
     lies = _where_runs_lie(KafkaLogReader(settings, group).scan(topic))
     if _at_home(lies, settings.partitions):
         return
@@ -219,10 +212,9 @@ def _at_home(lies: dict[str, int], partitions: int) -> bool:
 
 @contextmanager
 def ends_within(seconds: float) -> Iterator[StopAsked]:
-    """Set what is yielded when a signal asks for a stop. If the block goes on for so long after that, the process ends
-    as by kill -9, which is safe at any moment, and says on stderr where its threads were.
-    """
-    # An alarm of the system, not a thread, which could be blocked as well. Without a handler it ends the process.
+    """Yield an event that a stop signal sets; kill the process if the block lasts longer than `seconds` after it."""
+    # An alarm of the system, since a thread could be blocked as well. faulthandler prints all stacks, then the alarm
+    # ends the process, as safely as kill -9.
     faulthandler.register(signal.SIGALRM, chain=True)
     with stop_signals(at_first=partial(signal.setitimer, signal.ITIMER_REAL, seconds)) as asked:
         try:
@@ -233,10 +225,8 @@ def ends_within(seconds: float) -> Iterator[StopAsked]:
 
 
 def leave_threads() -> None:
-    """Ends the process if there are threads that nobody can interrupt, such as a tool's: Python would wait for them.
-
-    For daemons, too: a thread of a pool is one if a daemon has made it, and is waited for at exit all the same.
-    """
+    """Exit at once if threads still run, such as a tool's: Python would wait for them."""
+    # Daemons count too: a pool's thread inherits the flag from a daemon, and is joined at exit all the same.
     if threading.active_count() > 1:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -244,9 +234,10 @@ def leave_threads() -> None:
 
 
 def served(service: str, member: str, data: str, *, role: str = "") -> Served:
-    """This process as a service. Beside a `refold dev`, whose services have the names of this host, it gets another."""
+    """This process as a service."""
     where = addresses(data=data)
     where.check()
+    # Services of a `refold dev` have the names of this host, so one beside them gets another.
     usual = f"{role or service}-{socket.gethostname()}{f'-{os.getpid()}' if where.dev else ''}"
     logging.configure(service)
     return Served(service, member or where.settings.member or usual, where)

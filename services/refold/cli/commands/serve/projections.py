@@ -41,14 +41,14 @@ def projections(
 
 
 def app_projections(app: str) -> tuple[tuple[Projection, ...], list[Projection]]:
-    """The projections that Refold brings along, with the prices of an app; and those of the app, where one is named."""
+    """Projections that Refold ships, with an app's prices, and projections of the app."""
     loaded = load_app(app) if app else None
     own = [made() for made in loaded.projections.values()] if loaded else []
     return shipped(loaded.prices.own if loaded else None), own
 
 
 def view_metrics(settings: Settings) -> list[Any]:
-    """The metrics of the views, where any are shown: whoever keeps the views shows them."""
+    """Metrics of the views, if an address is set."""
     if not settings.metrics.address:
         return []
     made: Any = import_module("refold.projections.metrics")  # it needs the extra
@@ -56,7 +56,7 @@ def view_metrics(settings: Settings) -> list[Any]:
 
 
 def keep_views(settings: Settings, app: str, stop: Callable[[], bool], vitals: Vitals) -> None:
-    """Keep the views that are set up to date until told to stop. **Raises** UsageError when none are set."""
+    """Keep the configured views up to date until `stop`. **Raises** UsageError if none are configured."""
     database, source = views(settings), KafkaLogSource(settings.kafka)
     ours, own = app_projections(app)
     send = TableTopic(settings.kafka, RUN_VIEW, source.partitions).write if settings.views.run_view else None

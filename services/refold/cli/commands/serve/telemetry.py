@@ -24,7 +24,7 @@ except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
 LOOK_S, WAIT_S = 0.5, 5.0
-"""The time nothing new is waited for, and a collector or a database that is away."""
+"""Pauses: without new events, and without a collector or a database."""
 
 _log = structlog.get_logger()
 
