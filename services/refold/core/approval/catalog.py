@@ -198,8 +198,7 @@ class Catalog:
     """Fold of one partition of the topic. `current` is the digest of the policy for new runs. `entries` has the last
     valid one of every name, `closed` the names with a later unreadable one; `void` counts invalid records. `lost`:
     records are missing (retention), so no run proceeds until the topic is created and published again. `elsewhere` is
-    another platform found in a signed entry; once an entry is `named` for this platform, entries without a platform are
-    void."""
+    another platform found in a signed entry. `named`: an entry named this platform, so entries without one are void."""
 
     def __init__(self, trust: Trust = NOBODY) -> None:
         self._trust = trust

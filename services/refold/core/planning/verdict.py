@@ -16,12 +16,12 @@ from refold.core.run.retry import REDISPATCH_MS
 from refold.core.run.state import RunState
 
 SIGNAL_BYTES = 262_144
-"""Limit of unconsumed signals of one run: hundreds of small ones, and little for a run that lives for a year."""
+"""Limit of unconsumed signals of one run: hundreds of small ones."""
 
 
 class Scope(NamedTuple):
-    """A budget that a run counts for, of the run requested at `since_ms`; `taken` is the usage of all other runs. With
-    a `window` it is a limit of all runs named by `run`, and each adds its own usage."""
+    """Budget that a run counts for. `taken` is the usage of all other runs since `since_ms`. With a `window` it limits
+    all runs named by `run`."""
 
     run: str
     limits: Spendable
@@ -32,10 +32,9 @@ class Scope(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AppFacts:
-    """Facts of an app for decisions about its runs. `versions`, `manifests` (other data recorded at the start of a run)
-    and `budgets` go by agent. `takes` raises UsageError for an impossible result of a tool; `fits` raises it for
-    arguments that the tool refuses, and returns their canonical form; both may be missing. `price` is the cost of a
-    usage, if known. **Units**: billionths of a dollar."""
+    """Facts of an app for decisions about its runs. `versions`, `manifests` (recorded at the start of a run) and
+    `budgets` go by agent. `takes` raises UsageError for an impossible result of a tool. `fits` returns arguments in
+    canonical form, or raises it. `price` is the cost of a usage, if known. **Units**: billionths of a dollar."""
 
     version: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -55,12 +54,11 @@ NO_FACTS = AppFacts()
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Rules of decisions: settings of the planner, its `app`, policy and budgets. **Units**: milliseconds.
-    `redispatch_ms` is added to a call's timeout and gives the deadline after which an unanswered call may go out again;
-    it doubles every time up to `redispatch_cap_ms`. `refused_ms` is the wait of a call that an executor sent back for a
-    policy not read here yet. A run keeps `signal_bytes` of unconsumed signals. Without an `authority` every call is
-    dispatched. `above` returns all budgets that a run counts for at a time (its own, its parents', the app's windows);
-    without it, its own."""
+    """Rules of decisions: planner settings, `app`, policy, budgets. An unanswered call is sent again `redispatch_ms`
+    after its timeout, doubled each time up to `redispatch_cap_ms`. `refused_ms` delays a call that an executor sent
+    back for a policy not read here yet. `signal_bytes` limits unconsumed signals. Without an `authority` every call is
+    dispatched. `above` returns all budgets that a run counts for at a time; without it, its own. **Units**:
+    milliseconds."""
 
     redispatch_ms: int = REDISPATCH_MS
     redispatch_cap_ms: int = 600_000
@@ -73,8 +71,8 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The parent of a run and its `step` (0: it does not wait). For the rest see `RunRequested`. `counts_for` is the
-    topmost run to whose budgets it counts, if any."""
+    """Parent of a run and its `step` (0: it does not wait). `counts_for` is the topmost run to whose budgets it counts,
+    if any. For the rest see `RunRequested`."""
 
     parent: RunId
     step: int
@@ -86,8 +84,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A run request, with its digest, random seed and trace. `waits`: inputs came before it, to handle before its code
-    runs. With an `origin` it is started by a run, not a user; `pause` is inherited from that."""
+    """Run request with its digest, random seed and trace. `waits`: earlier inputs must be handled before its code runs.
+    `origin` is the run that starts it, if any; `pause` is inherited from that."""
 
     request: RunRequest
     digest: str
@@ -100,8 +98,8 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class ChildEnded:
-    """The end of a child that `run_id` started in this step. See `ChildCompleted`. Its usage (`used`) counts for the
-    runs above up to `root`. `child` is its id for runs further above."""
+    """End of a child that `run_id` started in this step, see `ChildCompleted`. `used` counts for the runs above up to
+    `root`, for which `child` is the id of the child."""
 
     run_id: RunId
     step: int
@@ -143,7 +141,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision on an approval, as the approval service signed it."""
+    """Decision on an approval, as the approval service signed it."""
 
     run_id: RunId
     approval: str
@@ -153,7 +151,7 @@ class Decided:
 @dataclass(frozen=True, slots=True)
 class Undeliverable:
     """The log refuses a record for an attempt of call `seq`: its request, or the question of an `approval`.
-    `sent_before`: the request went out before, and executors may have it."""
+    `sent_before`: executors may have the request."""
 
     run_id: RunId
     seq: int
@@ -164,7 +162,7 @@ class Undeliverable:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableResult:
-    """An unreadable result, for the call that was proposed as event `seq`."""
+    """Unreadable result for the call proposed as event `seq`."""
 
     run_id: RunId
     seq: int
@@ -184,7 +182,7 @@ class Ignore:
 
 @dataclass(frozen=True, slots=True)
 class Park:
-    """The input is about something not known yet; a dead letter with this code if that never comes."""
+    """The input refers to something not known yet; it becomes a dead letter with this code if that never comes."""
 
     reason: str
     code: str = "unknown_run"
@@ -192,7 +190,7 @@ class Park:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The input contradicts what is known: a dead letter."""
+    """The input contradicts the state; it becomes a dead letter."""
 
     code: str
     reason: str
@@ -200,8 +198,8 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The call of a step is unanswered: its request may go out again, which changes nothing in the log. `whole`: at
-    once, because its executor could not resolve a short one."""
+    """The call of a step is unanswered, so its request may be sent again, without an event. `whole`: at once, because
+    its executor could not resolve a short request."""
 
     step: int
     whole: bool = False
