@@ -190,6 +190,7 @@ def _billed(child: RunState, origin: Origin) -> tuple[events.Used | None, str]:
 
 
 def _begin_again(state: RunState) -> Iterator[FamilyMessage]:
+    """Messages that start a fork's own children in place of those open at the cut."""
     for step, started in _waited_for(state):
         yield _start(state, step, child_id(state.run_id, step), started)
 

@@ -1,4 +1,4 @@
-"""Spending of a run, against its budget: folded from its own events, in integers."""
+"""Spending of a run against its budget, folded from its own events, in integers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from refold.core.events import Failure, Spendable, Used
 _NOTHING: Map[Any, Any] = Map()
 
 COUNTED_MOST = 1 << 60
-"""Cap of any count: results may report any number, and a sum has to fit a record."""
+"""Cap of any count: results may report any number, and a sum must fit into a record."""
 
 
 class Amount(NamedTuple):
@@ -23,7 +23,7 @@ class Amount(NamedTuple):
     calls: int = 0
 
     def plus(self, other: Amount) -> Amount:
-        """The sum, capped at `COUNTED_MOST`."""
+        """Sum, capped at `COUNTED_MOST`."""
         return Amount(*(min(COUNTED_MOST, one + more) for one, more in zip(self, other, strict=True)))
 
     def minus(self, other: Amount) -> Amount:
@@ -37,19 +37,21 @@ NOTHING = Amount()
 
 
 class Booked(NamedTuple):
-    """The reservation of an attempt, and its time. **Units**: milliseconds since 1970."""
+    """Reservation of an attempt and its time. **Units**: milliseconds since 1970."""
 
     amount: Amount
     since_ms: int
 
 
 class BudgetAccount(NamedTuple):
-    """Spending of a run with a budget or limits. Immutable. `spent` is billed, to the run and its finished children,
-    with the calls of all. `booked` is reserved and not billed, by call and attempt: in progress, or of unknown outcome;
-    `open` is the sum of it. `lost` is the part of the children's usage that is uncertain. `most` is the reservation per
-    attempt of a step, and whether it is the cheaper way. `told` are the budgets whose soft threshold was reached;
-    `passed`: an operator lets the run exceed them. `heard` are the runs below that were billed, `asked` counts equal
-    calls, where those are bounded. `since_ms` is the time of the request, `own` its usage without children."""
+    """Immutable spending of a run with a budget or limits, by field:
+
+    `spent` is billed to the run and its finished children. `booked` is reserved and not billed, by call and attempt,
+    with the sum `open`. `lost` is the uncertain part of the children's usage. `most` is the reservation per attempt of
+    a step, and whether it is the cheaper way. `told` are budgets beyond their soft threshold; `passed`: an operator
+    lets the run exceed them. `heard` are the billed descendants. `asked` counts equal calls. `own` is the usage without
+    children.
+    """
 
     limits: Spendable = Spendable()
     since_ms: int = 0
@@ -65,7 +67,7 @@ class BudgetAccount(NamedTuple):
     own: Amount = NOTHING
 
     def freed(self, later_ms: int) -> BudgetAccount:
-        """The account without reservations, its start moved by `later_ms`."""
+        """Account without reservations, its start moved by `later_ms`."""
         own, since_ms = self.own.minus(self.open), self.since_ms + later_ms
         return self._replace(booked=_NOTHING, open=NOTHING, own=own, since_ms=since_ms)
 
@@ -93,7 +95,6 @@ LIMIT_CODES = {"tokens": "limit_tokens", "usd": "limit_usd", "calls": "limit_cal
 
 
 def of_budget(failure: Failure | None) -> bool:
-    """True if a failure is due to a used-up budget or limit."""
     return failure is not None and failure.code in {*BUDGET_CODES.values(), *LIMIT_CODES.values()}
 
 

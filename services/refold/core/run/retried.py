@@ -14,10 +14,10 @@ NO_EDIT = (0, "", "", "")
 
 
 class Retried(NamedTuple):
-    """Effect of retries on a run. Immutable. `at` is the seq of the last retry. `left` are the steps left behind, as
-    (first, last); `redriven` the seqs of repeated calls by step, `superseded` the steps by earlier seqs of those;
-    `edit` the step to get other arguments, the arguments, the tool, and their author. `most_steps`, `most_bytes`,
-    `most_children` and `deadline_ms` are limits that operators have set; 0: none, -1: no deadline."""
+    """Immutable effect of retries on a run. `at` is the seq of the last retry. `left` are the steps left behind, as
+    (first, last). `redriven` has the seqs of repeated calls by step, `superseded` the steps by their earlier seqs.
+    `edit` is a step, its new arguments, tool and author. `most_*` and `deadline_ms` are limits set by operators; 0:
+    none, -1: no deadline."""
 
     at: int = 0
     left: tuple[tuple[int, int], ...] = ()
@@ -30,7 +30,7 @@ class Retried(NamedTuple):
     most_children: int = 0
 
     def step_before(self, step: int) -> int:
-        """The last step up to this one that was not left behind; 0 if there is none."""
+        """Last step up to this one that was not left behind; 0 if there is none."""
         for first, last in reversed(self.left):
             step = first - 1 if first <= step <= last else step
         return step
@@ -48,11 +48,10 @@ class Retried(NamedTuple):
 
 
 ONCE = Retried()
-"""State of a run that was never retried."""
 
 
 def next_step(step: int, left: Iterable[tuple[int, int]]) -> int:
-    """The number of the next step: those that a retry has `left` behind keep theirs."""
+    """Number of the next step; steps `left` behind keep theirs."""
     for first, last in left:
         step = last if step + 1 == first else step
     return step + 1

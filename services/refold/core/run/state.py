@@ -1,4 +1,4 @@
-"""State of a run at one moment: its steps, open and settled. Only the fold creates it."""
+"""State of a run at one moment. Only the fold creates it."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ Settled = (
     | events.CallbackFailed
     | events.ChildCompleted
 )
-"""Outcomes of a step. That of a wait is the signal which it took."""
+"""Outcomes of a step; for a wait, the signal that it took."""
 
 SENT_BACK = frozenset({"decision_expired", "decision_revoked", "halted", "policy_changed", "tool_changed"})
 """Refusals of a permitted call by an executor: it is judged again, and the attempt costs no retry."""
 
 
 class Asked(NamedTuple):
-    """An open approval. `seq` is its request's, `question` the digest of the present question."""
+    """Open approval. `seq` is its request's, `question` the digest of the present question."""
 
     seq: int
     event: events.ApprovalRequested
@@ -64,26 +64,24 @@ class Asked(NamedTuple):
 
     @property
     def due_ms(self) -> int:
-        """The time of its escalation or expiry; 0: never."""
+        """Time of its escalation or expiry; 0: never."""
         wait = 0 if self.escalated else self.event.requirement.escalate_ms
         due = [at for at in (self.asked_ms + wait if wait else 0, self.expires_ms) if at]
         return min(due, default=0)
 
 
 class OpenStep(NamedTuple):
-    """A step without an outcome. Immutable.
+    """Step without an outcome; immutable.
 
-    `phase`: `proposed`, `approval` (people decide, see `question`), `dispatched` (with the executors), `backoff` (next
-    attempt at `due_ms`), `doubt` (an operator settles it, or people if there is a `question`), `held` (its attempts are
-    used up, and an operator decides), `sleep`, `wait` (for a signal; `failure` is an error of its match), `callback` or
-    `child` (another run is in progress).
+    `phase`: `proposed`, `approval` (people decide, see `question`), `dispatched`, `backoff` (next attempt at `due_ms`),
+    `doubt` (settled by an operator, or by people if there is a `question`), `held` (attempts are used up, an operator
+    decides), `sleep`, `wait` (for a signal; `failure` is an error of its match), `callback` or `child`.
 
-    `seq` is the proposal's, `dispatches` counts requests of this attempt. `may_have_happened`: an earlier attempt may
-    have had its effect. `policy` judged the call last, `decision` is the last one of people, `settled` their finding
-    that earlier attempts had no effect. `uncounted` are attempts that cost no retry: an executor has sent them back
-    unsent, or an operator has given the call as many more. `sent_ms` is the dispatch time of this attempt, `doubted_ms`
-    the start of its doubt or hold. `rounds` counts questions, `past` are the earlier attempts to show in them,
-    `given_up_at` is the seq of the event that gave it up.
+    `seq` is the proposal's; `dispatches` counts requests of this attempt, first sent at `sent_ms`. `may_have_happened`:
+    an earlier attempt may have had its effect. `policy` judged the call last, `decision` is the last one of people,
+    `settled` their finding that earlier attempts had no effect. `uncounted` attempts cost no retry. `doubted_ms` is the
+    start of a doubt or hold. `rounds` counts questions, `past` are the earlier attempts shown in them, `given_up_at` is
+    a seq.
     """
 
     phase: StepPhase
@@ -126,7 +124,7 @@ _NOTHING: Map[Any, Any] = Map()
 
 
 class Edited(NamedTuple):
-    """Edits of a call: its arguments, its key, the event, and the key `before`."""
+    """Edit of a call: new arguments and key, seq of the event, and the key `before`."""
 
     args: str
     key: str
@@ -136,24 +134,21 @@ class Edited(NamedTuple):
 
 @dataclass(slots=True)
 class RunState:
-    """State of a run after its events so far. None of the values ever changes, so that a copy costs nothing and a step
-    costs the same however many came before.
+    """State of a run after its events so far, changed in place; its values are immutable, so a copy is cheap.
 
-    **Shape**: `steps[i]` is step i+1 as requested, proposed as event `seqs[i]`; `outcomes` holds the settled ones in
-    the order in which they settled, with time and seq; `open` the others, of which `busy` do not just wait.
+    **Shape**: `steps[i]` is step i+1 as requested, proposed as event `seqs[i]`; `outcomes` has the settled ones in the
+    order in which they settled, with time and seq; `open` the others, of which `busy` do not just wait. `heads` has
+    each entry's id and last seq.
 
-    `heads` has every entry's id and the seq of its last event. `resolved` holds the last human verdict on a step in
-    doubt, `late` the results that came after a step was settled or given up; `given_up` is the open step at that time.
-    `edited` has the arguments and key by which people replaced those of a call, `writers` all authors of such, `uses`
-    the step by grant and use. `pools` is set in the table of finished runs alone: the pools of its calls. `unseen`
-    counts the last moments that wake the agent's code (its start, and every outcome) without a reaction in the log, as
-    the code was held. `size_bytes` is the size of the history without names and numbers. `callbacks` are the steps of
-    all callbacks ever, by the digests of their tokens. `says` is the agent's last status. `activation` is the event
-    since which it has always been busy. `children` counts the runs it has started. `patches` are the changes in its
-    code at which it took the new way, with the seq. `retried` is the effect of retries. `paused` has the pauses in
-    force: its own, then the inherited one; `pause_said` the last requests for them, by the role of the sender.
-    `account` is its spending, if anything is counted. `notes` has the digests of people's notes by id. `versions` has
-    the versions, oldest first, each after the seq of the event that set it.
+    `unseen` counts the last events that wake the agent's code without a reaction in the log, because the code was held.
+    `resolved` has the last human verdict on a step in doubt, `late` the results after a step was settled or given up,
+    `given_up` the open step at that time. `edited` has the arguments and key by which people replaced a call's,
+    `writers` all authors of such, `uses` the step by grant and use. `pools` is set only for rows of finished runs.
+    `size_bytes` is the size of the history's texts. `callbacks` has the steps of all callbacks by digest of their
+    tokens. `says` is the agent's last status. `activation` is the event since which it has always been busy. `patches`
+    are the changes in its code at which it took the new branch, with the seq. `paused` has the pauses in force: its
+    own, then the inherited one; `pause_said` the last requests for them, by role. `notes` has digests by id, `versions`
+    each version with the seq of the event that set it.
     """
 
     run_id: RunId
@@ -207,7 +202,7 @@ class RunState:
         self.notes = self.notes.set(note_id, note_digest(note))
 
     def link(self, head: Head) -> None:
-        """Add the entry whose events were applied last, in place."""
+        """Add the head of the entry whose events were applied last."""
         self.head, self.heads = head, self.heads.append(head)
         if not self.busy or self.end is not None:
             self.activation = head.seq + 1
@@ -223,7 +218,7 @@ class RunState:
 
     @property
     def asked_ms(self) -> int:
-        """Time of the request; `requested_ms` is the time of the first entry, when a planner accepted it."""
+        """Time of the request; `requested_ms` is the time of the first entry."""
         return self.request.asked_ms(self.requested_ms) if self.request else self.requested_ms
 
     @property
@@ -234,8 +229,8 @@ class RunState:
     def fork(
         self, event: events.RunForked, seq: int, at_ms: int, pasts: Mapping[int, tuple[events.Earlier, ...]]
     ) -> None:
-        """Go on from the copied history of another run, in place. `pasts` has the attempts made there, by step, to show
-        to people. Open steps are that run's: calls are repeated, times move by the delay, reservations are freed."""
+        """Go on from the copied history of another run. `pasts` has the attempts made there, by step. Open calls are
+        repeated, times move by the delay, reservations are freed."""
         later_ms, self.requested_ms = at_ms - self.at_ms, at_ms
         if self.request is not None and self.request.forked == event.source:  # else a copied event of an earlier fork
             self.request = dataclasses.replace(self.request, forked=dataclasses.replace(event.source, seq=seq - 1))
@@ -262,47 +257,47 @@ class RunState:
         return all(opened.phase in ("approval", "doubt", "held") for opened in self.open.values())
 
     def step_of(self, seq: int) -> int | None:
-        """The step that was proposed, or repeated, as event `seq`, or None."""
+        """Step that was proposed, or repeated, as event `seq`, or None."""
         if (place := self.seqs.find(seq)) is not None:
             return place + 1
         renewed = next((step for step, redriven in self.retried.redriven.items() if redriven == seq), None)
         return renewed or self.retried.superseded.get(seq)
 
     def call_id(self, step: int, *, at: int = 0) -> CallId:
-        """The id of the latest call of a step, or of the first if the latest came after event `at`."""
+        """Id of the latest call of a step, or of the first if the latest came after event `at`."""
         redriven = self.retried.redriven.get(step, 0)
         return call_id(self.run_id, redriven if redriven and not 0 < at < redriven else self.seqs[step - 1])
 
     def open_at(self, failure: int) -> list[int]:
-        """The calls that may have been open when the run failed, at this event, though it was retried since."""
+        """Calls that may have been open at this failure of a run that was retried since."""
         left = (step for first, last in self.retried.left for step in range(first, last + 1))
         asked = {step for step in left if isinstance(self.steps[step - 1], events.CallProposed)}
         return sorted({step for step, redriven in self.retried.redriven.items() if redriven > failure} | asked)
 
     @property
     def deadline_ms(self) -> int:
-        """The time at which the run fails unless it is over; 0: never."""
+        """Time at which the run fails unless it is over; 0: never."""
         if not self.retried.deadline_ms:
             return self.request.deadline_ms if self.request else 0
         return max(0, self.retried.deadline_ms)
 
     def entry_at(self, seq: int) -> EntryId | None:
-        """The id of the entry whose first event is `seq`, or None."""
+        """Id of the entry whose first event is `seq`, or None."""
         place = self.heads.place(seq, key=_SEQ)  # the first entry that ends there or later
         begins = self.heads[place - 1].seq + 1 if place else 1
         return self.heads[place].id if place < len(self.heads) and begins == seq else None
 
     def place_of(self, step: int) -> tuple[EntryId, int, int]:
-        """The place of a step's proposal in this very history: its entry, the step, and the last retry since. The id of
-        an entry covers all before it, so the same place has the same calls and results below it."""
+        """Place of a step's proposal in this history: its entry, the step, and the last retry since."""
         place = self.heads.place(self.seqs[step - 1], key=_SEQ)
+        # An entry's id covers all before it, so equal places have equal calls and results below.
         return self.heads[place].id if place < len(self.heads) else EntryId(b""), step, self.retried.at
 
     def is_call(self, step: int) -> bool:
         return isinstance(self.steps[step - 1], events.CallProposed)
 
     def call(self, step: int) -> events.CallProposed:
-        """The call of a step as it would be dispatched: as proposed, or as edited. **Raises** KeyError."""
+        """Call of a step as it would be dispatched: as proposed, or as edited. **Raises** KeyError."""
         call = self.steps[step - 1]
         if not isinstance(call, events.CallProposed):
             raise KeyError(step)
@@ -311,8 +306,9 @@ class RunState:
         return call
 
     def edit(self, step: int, args: str, key: str, seq: int, *, by: Sequence[str] = ()) -> None:
-        """Record people's edit of a call's arguments and key. Only the first supporter of an edit counts as its author.
-        The others agree, and may do so again: else three people could not decide with a quorum of two."""
+        """Record people's edit of a call's arguments and key."""
+        # Only the first supporter is the author. The others may agree again: else three people could not decide with a
+        # quorum of two.
         by = by[:1]
         self.writers = self.writers.set(step, (*dict.fromkeys((*self.writers_of(step), *by)),))
         self.edited = self.edited.set(step, Edited(args, key, seq, self.call(step).key))
@@ -339,14 +335,13 @@ class RunState:
         return [step for step in sorted(self.open) if self.is_call(step)]
 
     def waits_for(self, step: int) -> str:
-        """The id of the open approval of a step; empty if there is none."""
+        """Id of the open approval of a step; empty if there is none."""
         opened = self.open.get(step)
         if opened is None or opened.question is None:
             return ""
         return approval_id(call_id(self.run_id, opened.seq), opened.question.question)
 
     def copy(self) -> RunState:
-        """An independent state with equal content."""
         return RunState(*_fields(self))
 
     def called_pools(self) -> tuple[str, ...]:
@@ -355,7 +350,7 @@ class RunState:
         return _shared(frozenset(step.pool for step in self.steps if isinstance(step, events.CallProposed)))
 
     def digest(self) -> str:
-        """Digest of the content: equal states have equal digests, wherever and in how many pieces they were folded."""
+        """Digest of the content, equal for equal states however they were folded."""
         values = [sorted(v.items()) if isinstance(v, Map) else v for v in _content(self)]
         return blake2b(repr(values).encode(), digest_size=16).hexdigest()
 
@@ -365,9 +360,8 @@ def note_digest(note: str) -> str:
 
 
 _fields = attrgetter(*(spec.name for spec in dataclasses.fields(RunState)))
-"""All fields of a state, in order, for a copy."""
 _content = attrgetter(*(spec.name for spec in dataclasses.fields(RunState) if spec.name != "activation"))
-"""The fields without `activation`, which depends on how the events lie in entries."""
+"""Fields without `activation`, which depends on how the events lie in entries."""
 
 
 @cache
