@@ -1,3 +1,3 @@
-"""The pure core: events, validity of records, fold of a history, decisions on inputs. No I/O, no clock, no randomness:
-`now`, nonces and ids are arguments. Reading order: `events` (facts of a run), `chain` (validity), `state` (the fold),
-`decide` (an input becomes events), `commands` (events become requests), `replay` (agent code against history)."""
+"""Pure core: events, validity of records, fold, decisions. No I/O, clock or randomness: `now`, nonces and ids are
+arguments. Reading order: `events`, `chain` (validity), `state` (fold), `decide` (input to events), `commands` (events
+to requests), `replay` (code against history)."""

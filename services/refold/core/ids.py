@@ -1,5 +1,5 @@
-"""Identifiers: their syntax, the home of a run, and derived keys. No id contains the separator of a key that it is part
-of, so a key of one run is never read as another run's."""
+"""Identifiers: syntax, home of a run, derived keys. No id contains the separator of a key that it is part of, so a key
+of one run is never read as another run's."""
 
 from __future__ import annotations
 
@@ -51,7 +51,6 @@ AGENT_TOOL_NAME = re.compile(rf"{AGENT_TOOL}[^\s/@][^\s/]{{0,255}}\Z")
 
 
 def agent_tool(agent: str, version: str) -> str:
-    """Call name of an agent that runs in memory."""
     return f"{AGENT_TOOL}{agent}@{version}" if version else f"{AGENT_TOOL}{agent}"
 
 
@@ -71,7 +70,6 @@ def parent_of(run: str) -> tuple[RunId, int]:
 
 
 def parents_of(run: str) -> list[RunId]:
-    """Ancestors of a run, the root first."""
     parts = run.split(".")
     return [RunId(".".join(parts[:count])) for count in range(1, len(parts))]
 

@@ -26,11 +26,10 @@ class Authority:
 
     @property
     def current(self) -> str:
-        """Digest of the policy for new runs; empty if there is none."""
         return self.catalog.current
 
     def changed(self, policy: str) -> bool:
-        """True if a call that this policy judged must be judged again before it runs."""
+        """True if calls that this policy judged must be judged again before they run."""
         current = self.catalog.policy
         return current is not None and current.recheck and current.digest != policy
 
@@ -43,8 +42,8 @@ class Authority:
         ahead: int = 0,
         unknown: frozenset[str] = frozenset(),
     ) -> Judgement:
-        """Judge a call by a policy. `ahead` is the number of calls proposed before it and not folded yet. `unknown`
-        variables have no value: a rule that reads one fails."""
+        """Judge a call by a policy. `ahead` calls were proposed before it and are not folded yet. `unknown` variables
+        have no value: a rule that reads one fails."""
         tool, judge = self.tools.get(call.tool), self.catalog.policies.get(policy)
         asks = tool is not None and tool.asks(call.args)
         if judge is None and (policy or asks):

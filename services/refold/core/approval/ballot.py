@@ -1,5 +1,4 @@
-"""Count of votes: a pure function of their set. Order and repetition do not change the verdict, so a successor that
-reads the votes again decides the same."""
+"""Count of votes: a pure function of their set, independent of order and repetition."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from refold.core.wire import canonical
 
 DECIDING: dict[str, Verdict] = {verdict: verdict for verdict in decision.VERDICTS if verdict != "amend"}
 STANCES = (*DECIDING, "delegate", "withdraw")
-"""Actions that state an opinion; a person's latest one counts. Other actions change approvers or are informative."""
+"""Actions that state an opinion; a person's latest one counts."""
 
 ACTIONS = (*STANCES, "reassign", "comment", "remind", "revoke-grant")
 HANDING = ("delegate", "reassign")
@@ -50,23 +49,21 @@ class Objection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """Vote of a person. `vote` is its id, `question` the digest that it answers. `args` (of an `edit`) and `result` (of
-    an `answer`) are canonical JSON. `to` names the new decider of a `delegate` (one) or `reassign` (approvers as in a
-    policy). `roles` are from the actor's login. **Units**: `issued` in milliseconds."""
+    """Vote of a person. **Units**: `issued` in milliseconds."""
 
     approval: str
     vote: str
-    question: str
+    question: str  # the digest that it answers
     environment: str
     actor: str
     action: str
     issued: int
-    roles: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()  # from the actor's login
     strength: str = ""
-    args: str = ""
-    result: str = ""
+    args: str = ""  # of an `edit`, canonical JSON
+    result: str = ""  # of an `answer`, canonical JSON
     message: str = ""
-    to: tuple[str, ...] = ()
+    to: tuple[str, ...] = ()  # new decider of a `delegate` (one) or `reassign` (approvers as in a policy)
     remember: Remember | None = None
 
     def payload(self) -> dict[str, Any]:
@@ -91,33 +88,31 @@ class Vote:
 
 
 class BallotResult(NamedTuple):
-    """Verdict of the votes. `votes` are the deciding ones; `said` are the same as cast, with the delegations behind
-    them. `given` is the decision that gave the used grant, if any."""
+    """Verdict of the votes."""
 
     verdict: Verdict
-    votes: tuple[Cast, ...]
+    votes: tuple[Cast, ...]  # the deciding ones
     edited: str = ""
     result: str = ""
     message: str = ""
     grant: Grant | None = None
-    said: tuple[Vote, ...] = ()
-    given: str = ""
+    said: tuple[Vote, ...] = ()  # `votes` as they were cast, with the delegations behind them
+    given: str = ""  # the decision that gave the used grant
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Count of votes. `cast` are those that count, oldest first; `leading` is the size of the largest agreement.
-    `approvers` are the present ones: a reassignment replaces the list, an escalation adds to it."""
+    """Count of votes."""
 
     settled: BallotResult | None
-    cast: tuple[tuple[Vote, Cast], ...]
-    leading: int
-    approvers: tuple[str, ...]
+    cast: tuple[tuple[Vote, Cast], ...]  # votes that count, oldest first
+    leading: int  # size of the largest agreement
+    approvers: tuple[str, ...]  # after reassignments, which replace the list, and an escalation, which adds to it
     void: Mapping[Vote, Objection]
 
 
 def open_vote(token: str, keys: Mapping[str, PublicKey]) -> Vote:
-    """Vote in a token. **Raises** UnauthorisedError and MalformedError, as `signature.verified` and `Vote.parse`."""
+    """Vote in a token. **Raises** UnauthorisedError, MalformedError."""
     payload = signature.verified(token, keys, use="vote")
     return Vote.parse(payload, keys[signature.kid_of(token)])
 
@@ -157,7 +152,6 @@ def may_decide(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, ac
 
 
 def dated_ahead(vote: Vote, now: int) -> Objection | None:
-    """Objection to a vote from the future."""
     # A vote from the future would outrank all other votes of its person until its time.
     if vote.issued <= now + decision.SKEW_MS:
         return None
@@ -193,7 +187,6 @@ def _may_change(request: ApprovalRequest, action: str) -> bool:
 
 
 def _too_long(needed: Requirement, asked: Remember) -> Objection | None:
-    """Objection of the policy to remembering an approval this way."""
     if not needed.remember_uses:
         return Objection("not_remembered", "its rule does not let an approval be remembered")
     if asked.for_ms <= needed.remember_ms and asked.uses <= needed.remember_uses:
@@ -203,9 +196,7 @@ def _too_long(needed: Requirement, asked: Remember) -> Objection | None:
 
 
 class _Deciders:
-    """People entitled to decide by these votes. `said` is the latest opinion of each person, `lineages` the entitlement
-    of those whose opinions count: the policy, or a vote of a person named by it. A delegation cannot be delegated
-    again; such a vote is ignored."""
+    """People entitled to decide by these votes. A delegation cannot be delegated again; such a vote is ignored."""
 
     def __init__(self, request: ApprovalRequest, votes: list[Vote], roles: Roles) -> None:
         needed = request.requirement
@@ -252,7 +243,6 @@ class _Deciders:
         return (Entitlement(vote.actor, approver), *self._by) if approver else ()
 
     def objection(self, vote: Vote) -> Objection | None:
-        """Objection to the person of a vote."""
         approvers, own = self.approvers, self._own(vote)
         if vote.action == "reassign" and self.quorum > 1:  # or one alone would choose all others
             reason = f"{self.quorum} people have to agree, and each may delegate their own word"

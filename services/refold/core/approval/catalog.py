@@ -1,6 +1,6 @@
-"""Fold of the catalog topic: policies, roles, public keys, halts. Each partition contains every entry, so the valid
-entries depend only on the position of a lane. An entry counts if a root key has signed it, until a later one of its
-name has a higher counter: a writer without the key can neither add nor restore an entry."""
+"""Fold of the catalog topic: policies, roles, public keys, halts. Each partition contains every entry. An entry counts
+if a root key has signed it, until a later one of its name has a higher counter: a writer without the key can neither
+add nor restore an entry."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def halt_name(scope: str, name: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Halts:
-    """Reasons of the halts in force, by scope and name; all spellings of a name are equal."""
+    """Reasons of the halts in force, by scope and normalised name."""
 
     by_name: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
@@ -195,29 +195,26 @@ class Policies(MutableMapping[str, Policy]):
 
 
 class Catalog:
-    """Fold of one partition of the topic. `current` is the digest of the policy for new runs. `entries` has the last
-    valid one of every name, `closed` the names with a later unreadable one; `void` counts invalid records. `lost`:
-    records are missing (retention), so no run proceeds until the topic is created and published again. `elsewhere` is
-    another platform found in a signed entry. `named`: an entry named this platform, so entries without one are void."""
+    """Fold of one partition of the topic."""
 
     def __init__(self, trust: Trust = NOBODY) -> None:
         self._trust = trust
-        self.elsewhere = ""
-        self.named = False
-        self.entries: dict[str, CatalogEntry] = {}
-        self.closed: set[str] = set()
+        self.elsewhere = ""  # another platform, found in a signed entry
+        self.named = False  # an entry named this platform, so entries without one are void
+        self.entries: dict[str, CatalogEntry] = {}  # the last valid one of each name
+        self.closed: set[str] = set()  # names with a later unreadable entry
         self.policies = Policies()
         self.keys: dict[str, PublicKey] = {}
         self.roles = Roles(askers=KeyRing(platform=platform_of(trust)))
         self.halts = Halts()
-        self.current = ""
+        self.current = ""  # digest of the policy for new runs
         self.position = 0
-        self.void = 0
-        self.lost = False
+        self.void = 0  # number of void records
+        self.lost = False  # records are missing, so nothing proceeds until the topic is published again
 
     def follow(self, offset: int, key: bytes | None, value: bytes | None) -> str:
         """Read the next record; return the reason if it is void, else an empty text. A void record changes nothing,
-        except that an unreadable one closes the valid entry of its name, because it may revoke that."""
+        except that an unreadable one closes the entry of its name."""
         self.reached(offset)
         self.position = max(self.position, offset + 1)
         name = (key or b"").decode(errors="replace")
@@ -236,7 +233,6 @@ class Catalog:
 
     @property
     def policy(self) -> Policy | None:
-        """Policy for new runs."""
         return self.policies.get(self.current)
 
     @property

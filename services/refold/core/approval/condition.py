@@ -1,6 +1,6 @@
-"""Conditions of rules in CEL: no loops beyond its macros, no I/O, no clock, at most 10,000 iterations and 32 levels of
-nesting. One evaluation costs at least 8 microseconds, so conditions are linked into one expression, `(r0) ? 0 : (r1) ?
-1 : -1`, and evaluated singly only if that fails."""
+"""Conditions of rules in CEL: no loops beyond its macros, no I/O, no clock. One evaluation costs at least 8
+microseconds, so conditions are linked into one expression, `(r0) ? 0 : (r1) ? 1 : -1`, and evaluated singly only if
+that fails."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ VARIABLES: Mapping[str, str] = {
     "actor": "string: who asked for the run",
     "environment": "string: where the services run, as their settings say",
 }
-"""Variables of a condition: CEL type and description."""
 
 
 class Language:
@@ -54,14 +53,14 @@ LINKED = 16
 
 WALKED = 8_192
 """Largest variable for a condition with a macro: characters of its texts, and 8 per value. The worst case takes half a
-second; a megabyte took minutes, or all memory of the planner, as each iteration may copy its input."""
+second; a megabyte took minutes."""
 
 _ARITHMETIC = ("_+_", "_-_", "_*_", "_/_", "_%_")
 
 NONE = -1
 _MACRO = re.compile(r"\.\s*(all|exists|exists_one|existsOne|map|filter)\s*\(")
 _RAISED = (RuntimeError, ValueError, TypeError, OverflowError)
-"""Errors that the library raises instead of returning, for example for a lone surrogate or a long list."""
+"""Errors that the library raises instead of returning."""
 
 
 class Condition:
@@ -192,7 +191,6 @@ def _activation(needs: frozenset[str], variables: Mapping[str, Any], language: L
 
 
 def _large(needs: frozenset[str], variables: Mapping[str, Any]) -> list[str]:
-    """Names of the variables that are too large for a macro."""
     return sorted(name for name in needs if name in variables and _is_large(variables[name]))
 
 
@@ -252,7 +250,6 @@ def _words(text: Any) -> str:
 # `function` 2 and `args` 3).
 
 Fields = Mapping[int, Sequence[Any]]
-"""Fields of a protobuf message by number: integers, or bytes for texts and messages."""
 
 _DYN, _PRIMITIVE = 1, 3
 _NUMBERS: Mapping[int, Kind] = {2: "whole", 3: "whole", 4: "fraction"}

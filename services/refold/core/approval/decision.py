@@ -1,6 +1,5 @@
-"""Signed decisions as capabilities: the facts that a decision binds, and the check that it allows exactly the call
-about to run. The approval service signs, the executor verifies, and neither trusts the planner in between. Another run,
-tool, version, argument, key or environment is another call."""
+"""Signed decisions as capabilities: facts that a decision binds, and the check that it allows exactly the call about to
+run. The approval service signs, the executor verifies, and neither trusts the planner in between."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ from refold.core.wire.canonical import idempotency_key
 
 Verdict = Literal["approve", "edit", "amend", "reject", "answer"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-"""Verdicts of a decision. `amend` is an edit that other people must approve: nothing is sent, the call is judged
-again."""
+"""Verdicts of a decision. `amend` is an edit that other people must approve: the call is judged again."""
 
 RUN = "run"
 """Scope of a grant. A wider permission needs a policy."""
@@ -31,7 +29,7 @@ AS_ASKED = (
     *("question", "environment", "step", "tool", "version", "schema", "effect"),
     *("attempt", "covers", "policy", "proposal"),
 )
-"""Fields that a decision copies from its request. The question's digest covers them too."""
+"""Fields that a decision copies from its request."""
 
 _SHOWN_AS_EDIT = "edit:"
 
@@ -72,32 +70,26 @@ class Cast(NamedTuple):
 
 
 class Entitlement(NamedTuple):
-    """Entitled person and the approver that they match."""
-
     actor: str
     approver: str
 
 
 class Grant(NamedTuple):
-    """Permission to repeat a call of the same run without a question, until `until_ms`, `uses` times. `use` is 0 in the
-    decision that gives it, else the number of the use. `rule` required the decision. `session`, and another `scope`
-    than `run`, occur in decisions of earlier releases, without effect."""
+    """Permission to repeat a call of the same run without a question. `session`, and another `scope` than `run`, occur
+    in decisions of earlier releases, without effect."""
 
     id: str
     scope: str
     until_ms: int
     uses: int
-    use: int
+    use: int  # 0 in the decision that gives the grant, else the number of the use
     session: str = ""
-    rule: str = ""
+    rule: str = ""  # the rule that required the decision
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Signed content. `args` is the digest of the permitted arguments, `edited` their text if they are new, `result`
-    the answer in the tool's place. Attempts `attempt` to `covers` are permitted. `asked` is the content of the question
-    (`question.bound`), `tokens` are the deciding signed votes with their delegations. The use of a grant has no tokens,
-    but in `given` the decision that gave it."""
+    """Signed content of a decision."""
 
     approval: str
     question: str
@@ -109,24 +101,24 @@ class Decision:
     version: str
     schema: str
     effect: str
-    args: str
+    args: str  # digest of the permitted arguments
     key: str
-    attempt: int
-    covers: int
+    attempt: int  # first permitted attempt
+    covers: int  # last permitted attempt
     policy: str
     proposal: str
     verdict: Verdict
-    edited: str
-    result: str
+    edited: str  # text of new arguments
+    result: str  # answer in the tool's place
     message: str
     votes: tuple[Cast, ...]
     grant: Grant | None
     issued: int
     expires: int
     nonce: str
-    asked: dict[str, Any] = field(default_factory=dict)
-    tokens: tuple[str, ...] = ()
-    given: str = ""
+    asked: dict[str, Any] = field(default_factory=dict)  # content of the question, see `question.bound`
+    tokens: tuple[str, ...] = ()  # deciding signed votes with their delegations; none for the use of a grant
+    given: str = ""  # signed decision that gave the used grant
 
     def payload(self) -> dict[str, Any]:
         fields = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}

@@ -1,6 +1,6 @@
 """Policies: ordered rules that allow, deny or send to people each proposed call. The first rule whose condition holds
-decides. A condition that fails may hold or not, so the stricter of its rule and the later ones counts: no author of
-arguments can weaken a result. A call without a rule goes to the people of the fallback; without one it is denied."""
+decides. If a condition fails, the stricter of its rule and the later ones counts, so no author of arguments can weaken
+a result. A call without a rule goes to the people of the fallback, else it is denied."""
 
 from __future__ import annotations
 
@@ -227,7 +227,6 @@ def check_shape(content: Any) -> None:
 
 
 def read_fallback(content: Any) -> Requirement:
-    """Fallback of a policy. **Raises** UsageError."""
     with within("fallback", rule=UNRULED):
         return requirement.read_requirement(content, FALLBACK)
 

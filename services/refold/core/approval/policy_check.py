@@ -1,6 +1,6 @@
-"""Check that a policy requires the people named in a request, because a planner may not choose them. Approval service
-and executor evaluate the rules on the facts that a decision binds, for all possible judgements: the planner alone has
-the rest of the run, and its claim is not trusted."""
+"""Check that a policy requires the people named in a request, because a planner may not choose them. Rules are
+evaluated on the facts that a decision binds, for all possible judgements: the rest of the run is the planner's
+claim."""
 
 from __future__ import annotations
 

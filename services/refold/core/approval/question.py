@@ -1,5 +1,5 @@
-"""Questions to people: content and digest, id, and validation of a request. Service, client and CLI read requests with
-`received` alone, so voters see exactly the requests that the service accepts."""
+"""Questions to people: content, digest, id, and validation. Service, client and CLI read requests with `received`
+alone, so voters see exactly the requests that the service accepts."""
 
 from __future__ import annotations
 
@@ -25,12 +25,10 @@ _UNBOUND = ("approval_id", "question", "traceparent")
 
 
 def args_digest(args: str) -> str:
-    """Digest of canonical arguments."""
     return sha256(args.encode()).hexdigest()
 
 
 def context_of(args: str) -> dict[str, Any]:
-    """Context of a call: the arguments whose names begin with `$`. **Raises** MalformedError."""
     found = canonical.parse(args)
     return {name: found[name] for name in found if name.startswith("$")} if isinstance(found, dict) else {}
 

@@ -1,5 +1,5 @@
-"""Signed requester of a run. The request's token binds its content and time, and is passed with the run and its
-children into every question, where the counter of votes verifies it by the catalog instead of trusting the planner."""
+"""Signed requester of a run. The request's token is passed with the run and its children into every question, where the
+counter of votes verifies it by the catalog instead of trusting the planner."""
 
 from __future__ import annotations
 

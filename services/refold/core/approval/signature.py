@@ -1,6 +1,5 @@
-"""Signatures of decisions, votes, requests and catalog entries. A token is a compact JWS (Ed25519) around canonical
-JSON, and `verified` accepts one spelling per payload and signature: no second form of a header, no padding, no spare
-bit."""
+"""Signatures of decisions, votes, requests and catalog entries: compact JWS (Ed25519) around canonical JSON, in one
+spelling per payload and signature."""
 
 from __future__ import annotations
 
@@ -19,7 +18,6 @@ from refold.core.wire import canonical
 
 USES = ("decision", "vote", "request", "root")
 REQUEST: Final = "request"
-"""Use of a key that signs requests in the name of requesters."""
 
 ALGORITHM: Final = "Ed25519"
 """The `alg` of every token.
@@ -45,25 +43,21 @@ _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """Key to verify signatures. `x` is the base64url of its 32 bytes, as in a JWK. `actors` are people that a key for
-    votes or requests may sign for (empty: any, as a gateway does), `roles` those that a vote key may claim for its
-    actors, `strength` is its holder's method of authentication. Signatures from before `retired_ms` stay valid; a
-    `revoked` key has no valid ones."""
+    """Key to verify signatures."""
 
     kid: str
     use: str
-    x: str
-    actors: tuple[str, ...] = ()
-    roles: tuple[str, ...] = ()
-    strength: str = ""
+    x: str  # base64url of its 32 bytes, as in a JWK
+    actors: tuple[str, ...] = ()  # people that it may sign for; empty: any, as a gateway does
+    roles: tuple[str, ...] = ()  # roles that a vote key may claim for its actors
+    strength: str = ""  # its holder's method of authentication
     not_before_ms: int = 0
-    retired_ms: int = 0
-    revoked: bool = False
+    retired_ms: int = 0  # earlier signatures stay valid
+    revoked: bool = False  # no signature is valid
     reason: str = ""
 
     @staticmethod
     def parse(content: Any) -> PublicKey:
-        """Parse a `content`. **Raises** UsageError."""
         names = [spec.name for spec in dataclasses.fields(PublicKey)]
         if not isinstance(content, dict) or content.keys() != set(names):
             raise UsageError("a public key has other fields", hint=f"they are {', '.join(names)}")
@@ -285,8 +279,8 @@ def _x2(y: int) -> int:
 
 
 Trust: TypeAlias = Mapping[str, PublicKey]
-"""Root keys by id. A root key signs the entries of the catalog, and every service has its public half in its settings,
-so a right to write to the topic gives no authority. Without root keys no entry is valid."""
+"""Root keys by id. They sign the entries of the catalog, and every service has their public halves in its settings, so
+a right to write to the topic gives no authority. Without root keys no entry is valid."""
 
 ROOT = "root"
 NOBODY: Trust = {}

@@ -1,6 +1,5 @@
 """Second count of the votes behind a decision, by its executor. The decision contains its question and the signed
-votes, and their result is computed by the functions of the approval service: a thief of the service's key can withhold
-decisions, but not forge one without votes."""
+votes: a thief of the service's key can withhold decisions, but not forge one without votes."""
 
 from __future__ import annotations
 

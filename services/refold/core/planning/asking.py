@@ -1,4 +1,4 @@
-"""The planner's side of approvals: questions to people, and the events of decisions, all durable in the log."""
+"""The planner's side of approvals: questions to people, and the events of decisions."""
 
 from __future__ import annotations
 
@@ -185,7 +185,6 @@ def _asked_before(state: RunState, made: ApprovalRequest) -> ApprovalRequest:
 
 
 def opened_by(state: RunState, approval: str) -> int | None:
-    """Step that waits for this approval."""
     step = state.step_of(parse_approval_id(approval)[1])
     return step if step is not None and state.waits_for(step) == approval else None
 

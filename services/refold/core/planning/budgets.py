@@ -1,5 +1,5 @@
-"""Budgets: reserved before every attempt, billed by its outcome, recorded once in the log. A call must fit into the
-budget of its run and of every run that waits for it."""
+"""Budgets: reserved before every attempt, billed by its outcome. A call must fit into the budget of its run and of
+every run that waits for it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,6 @@ def _first_beyond(percent: int, measures: list[_Measure]) -> _Measure | None:
 
 
 def turned_away(asked: Attempted, found: Found) -> list[events.Event]:
-    """Events of an attempt that a budget refuses."""
     failure, step = found.failure, asked.call.step
     assert failure is not None, "what is refused has a reason"
     # Recorded, because the attempt may be dispatched later.

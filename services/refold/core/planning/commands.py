@@ -1,5 +1,5 @@
-"""Commands that follow from an accepted entry: the run log is the planner's outbox. They are a function of entry and
-state, with deterministic keys, so emitting them twice (after a take-over) is harmless."""
+"""Commands that follow from an accepted entry: the run log is the planner's outbox. Their keys are deterministic, so
+emitting them twice (after a take-over) is harmless."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Decisions: pure validation of an input from outside into events. An input without effect is an `Ignore`, an early one
-a `Park`, an invalid one a `Refuse`."""
+"""Decisions: pure validation of an input from outside into events, or into `Ignore` (no effect), `Park` (too early) or
+`Refuse` (invalid)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Messages between a run and its children. A family has one home and so one lane, and its messages follow from accepted
-entries. They have no topic, which could be forged."""
+"""Messages between a run and its children. A family has one lane, and its messages follow from accepted entries instead
+of a topic, which could be forged."""
 
 from __future__ import annotations
 
@@ -62,7 +62,6 @@ FOR_OTHERS = frozenset(
 
 
 def origin_of(state: RunState) -> Origin | None:
-    """Parent of a run, if another run has started it."""
     parent, step = parent_of(state.run_id)
     asked = state.request
     return Origin(parent, step, asked.policy, asked.outlives) if parent and asked else None
@@ -84,7 +83,6 @@ def waits_for(parent: RunState | None, origin: Origin) -> bool:
 
 
 def pause_above(parent: RunState | None, origin: Origin) -> events.RunPaused | None:
-    """Pause that a run inherits from its parent."""
     if origin.outlives or parent is None or parent.over or not parent.paused:
         return None
     return events.RunPaused(parent.run_id, parent.paused[0].reason, PARENT, seq=parent.head.seq)

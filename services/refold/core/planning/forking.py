@@ -1,6 +1,5 @@
 """Live forks: runs that begin with the history of another one. A planner copies the entries under the id of the fork,
-which has the home of its source so that both histories lie in one lane. Copied entries cause nothing. `RunForked` ends
-the copy."""
+which has the home of its source. Copied entries cause nothing. `RunForked` ends the copy."""
 
 from __future__ import annotations
 
@@ -132,7 +131,6 @@ def _is_of(state: RunState, asked: ForkAsked) -> bool:
 
 
 def _keys(state: RunState, rules: Rules) -> dict[str, str]:
-    """New idempotency keys of all calls without a result."""
     done = {step for step, (_, outcome, _) in state.outcomes.items() if isinstance(outcome, events.CallCompleted)}
     calls = (step for step in range(1, len(state.steps) + 1) if state.is_call(step) and step not in done)
     return {str(step): _key(state, step, rules) for step in calls}

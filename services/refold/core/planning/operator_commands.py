@@ -1,4 +1,4 @@
-"""Requests of people about a run: their content, and the permission of the sender."""
+"""Requests of people about a run: content, and permission of the sender."""
 
 from __future__ import annotations
 

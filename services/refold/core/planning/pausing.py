@@ -1,5 +1,5 @@
-"""Pause and resume of runs. A paused run records its inputs, but no event that causes work (dispatch, start, step,
-timer), so the log alone is enough for a take-over."""
+"""Pause and resume of runs. A paused run records its inputs, but no event that causes work, so the log alone is enough
+for a take-over."""
 
 from __future__ import annotations
 

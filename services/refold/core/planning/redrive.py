@@ -1,6 +1,5 @@
 """Operator's retry of a failed run. A call that was open at the failure, or caused it, is repeated under its own key,
-so an earlier effect is found in ledger, claim chain or receiver. A step repeated on purpose is a new step with a new
-key."""
+so an earlier effect is found. A step repeated on purpose is a new step with a new key."""
 
 from __future__ import annotations
 
@@ -25,7 +24,6 @@ HAPPENED = frozenset({"bad_result", "too_large"})
 
 
 LIMITS = ("steps", "bytes", "children", "deadline_ms", "tokens", "nano_usd", "calls")
-"""Limits that a retry may raise."""
 
 
 @dataclass(frozen=True, slots=True)

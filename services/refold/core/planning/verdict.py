@@ -20,8 +20,8 @@ SIGNAL_BYTES = 262_144
 
 
 class Scope(NamedTuple):
-    """Budget that a run counts for. `taken` is the usage of all other runs since `since_ms`. With a `window` it limits
-    all runs named by `run`."""
+    """Budget that a run counts for. `taken` is the usage of all other runs. With a `window` it limits all runs named by
+    `run`."""
 
     run: str
     limits: Spendable
@@ -32,18 +32,16 @@ class Scope(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AppFacts:
-    """Facts of an app for decisions about its runs. `versions`, `manifests` (recorded at the start of a run) and
-    `budgets` go by agent. `takes` raises UsageError for an impossible result of a tool. `fits` returns arguments in
-    canonical form, or raises it. `price` is the cost of a usage, if known. **Units**: billionths of a dollar."""
+    """Facts of an app for decisions about its runs, by agent or tool."""
 
     version: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
-    manifests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    takes: Callable[[str, str], object] | None = None
-    fits: Callable[[str, str], str] | None = None
+    manifests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by agent, recorded at the start of a run
+    takes: Callable[[str, str], object] | None = None  # raises UsageError for an impossible result of a tool
+    fits: Callable[[str, str], str] | None = None  # arguments in canonical form, or UsageError
     budgets: Mapping[str, Spendable] = field(default_factory=dict)
     windows: Sequence[Window] = ()
-    price: Callable[[Mapping[str, Any]], int | None] | None = None
+    price: Callable[[Mapping[str, Any]], int | None] | None = None  # of a usage, in billionths of a dollar
 
     def start(self, agent: str) -> RunStarted:
         return RunStarted(self.versions.get(agent, ""), self.version, dict(self.manifests.get(agent, {})))
@@ -54,19 +52,15 @@ NO_FACTS = AppFacts()
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Rules of decisions: planner settings, `app`, policy, budgets. An unanswered call is sent again `redispatch_ms`
-    after its timeout, doubled each time up to `redispatch_cap_ms`. `refused_ms` delays a call that an executor sent
-    back for a policy not read here yet. `signal_bytes` limits unconsumed signals. Without an `authority` every call is
-    dispatched. `above` returns all budgets that a run counts for at a time; without it, its own. **Units**:
-    milliseconds."""
+    """Rules of decisions: planner settings, `app`, policy, budgets. **Units**: milliseconds."""
 
-    redispatch_ms: int = REDISPATCH_MS
+    redispatch_ms: int = REDISPATCH_MS  # past a call's timeout until it is sent again, doubled each time
     redispatch_cap_ms: int = 600_000
-    refused_ms: int = 1_000
-    signal_bytes: int = SIGNAL_BYTES
+    refused_ms: int = 1_000  # delay of a call sent back for a policy not read here yet
+    signal_bytes: int = SIGNAL_BYTES  # limit of unconsumed signals of a run
     app: AppFacts = NO_FACTS
-    authority: Authority | None = None
-    above: Callable[[RunState, int], Sequence[Scope]] | None = None
+    authority: Authority | None = None  # None: every call is dispatched
+    above: Callable[[RunState, int], Sequence[Scope]] | None = None  # all budgets that a run counts for; None: its own
 
 
 @dataclass(frozen=True, slots=True)

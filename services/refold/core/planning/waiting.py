@@ -1,6 +1,6 @@
 """Delivery of signals to waits, and of answers to callbacks. A signal goes to the first open wait of its name that it
-matches, in order of steps, or is kept for a later wait. While the code of a run is held its later waits are unknown, so
-all signals are kept."""
+matches, or is kept for a later wait. While the code of a run is held, all signals are kept, because its later waits are
+unknown."""
 
 from __future__ import annotations
 
@@ -103,7 +103,6 @@ def find_kept(
 
 
 def open_waits(state: RunState) -> list[events.WaitStarted]:
-    """Open waits of a run, in order of steps."""
     steps = sorted(step for steps in state.mail.waits.values() for step in steps)
     waits = [state.steps[step - 1] for step in steps]
     return [wait for wait in waits if isinstance(wait, events.WaitStarted)]

@@ -1,6 +1,5 @@
-"""Limits of all runs of an agent, tenant or user in a day or month. Usage follows from the entry and its run's request
-alone, so every reader of the log gets the same sums. A reservation counts for the window in which it was made, and its
-bill replaces it there."""
+"""Limits of all runs of an agent, tenant or user in a day or month. Usage follows from the log alone, so every reader
+gets the same sums. A bill replaces its reservation in the window of the reservation."""
 
 from __future__ import annotations
 

@@ -44,27 +44,20 @@ class Booked(NamedTuple):
 
 
 class BudgetAccount(NamedTuple):
-    """Immutable spending of a run with a budget or limits, by field:
-
-    `spent` is billed to the run and its finished children. `booked` is reserved and not billed, by call and attempt,
-    with the sum `open`. `lost` is the uncertain part of the children's usage. `most` is the reservation per attempt of
-    a step, and whether it is the cheaper way. `told` are budgets beyond their soft threshold; `passed`: an operator
-    lets the run exceed them. `heard` are the billed descendants. `asked` counts equal calls. `own` is the usage without
-    children.
-    """
+    """Immutable spending of a run with a budget or limits."""
 
     limits: Spendable = Spendable()
     since_ms: int = 0
-    spent: Amount = NOTHING
-    open: Amount = NOTHING
-    lost: Amount = NOTHING
-    booked: Map[tuple[int, int], Booked] = _NOTHING
-    most: Map[int, tuple[Amount, bool]] = _NOTHING
-    told: frozenset[str] = frozenset()
-    passed: bool = False
-    heard: frozenset[str] = frozenset()
-    asked: Map[bytes, int] = _NOTHING
-    own: Amount = NOTHING
+    spent: Amount = NOTHING  # billed to the run and its finished children, with the calls of all
+    open: Amount = NOTHING  # sum of `booked`
+    lost: Amount = NOTHING  # uncertain part of the children's usage
+    booked: Map[tuple[int, int], Booked] = _NOTHING  # reserved and not billed, by call and attempt
+    most: Map[int, tuple[Amount, bool]] = _NOTHING  # by step: reservation per attempt, and if it is the cheaper way
+    told: frozenset[str] = frozenset()  # budgets whose soft threshold was reached
+    passed: bool = False  # an operator lets the run exceed soft thresholds
+    heard: frozenset[str] = frozenset()  # billed runs below this one
+    asked: Map[bytes, int] = _NOTHING  # number of equal calls, if bounded
+    own: Amount = NOTHING  # usage without children
 
     def freed(self, later_ms: int) -> BudgetAccount:
         """Account without reservations, its start moved by `later_ms`."""
@@ -87,11 +80,9 @@ class BudgetAccount(NamedTuple):
 
 
 BUDGET_CODES = {"tokens": "budget_tokens", "usd": "budget_usd", "calls": "budget_calls", "seconds": "budget_seconds"}
-"""Failure code of a run that has used up its budget, by kind."""
 
 
 LIMIT_CODES = {"tokens": "limit_tokens", "usd": "limit_usd", "calls": "limit_calls"}
-"""Failure code of a run that reaches a limit of a day or month, by kind."""
 
 
 def of_budget(failure: Failure | None) -> bool:

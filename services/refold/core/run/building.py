@@ -16,8 +16,8 @@ from refold.core.run.state import RunState
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Earlier calls of a run that one request contained, with a digest of run, steps, arguments and results. A later
-    request contains only the calls after it. **Units**: `bytes` of arguments and results."""
+    """Earlier calls of a run that one request contained. A later request contains only the calls after it. **Units**:
+    `bytes` of arguments and results."""
 
     steps: frozenset[int]
     bytes: int

@@ -1,6 +1,6 @@
-"""Validity of records, for run log and claim chain: a record counts if and only if it extends the head as folded so
-far; any other is void. The first to extend wins, so the log is a compare-and-set, and safety needs no lock, lease or
-ownership. All readers of the log use this module."""
+"""Validity of records in run log and claim chain: a record counts if and only if it extends the head as folded so far.
+The first to extend wins, so the log is a compare-and-set, and safety needs no lock, lease or ownership. All readers of
+the log use this module."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Records of one run whose order in the log is unreliable. Tools that repeat records destroy Kafka's order: when the
-log is cleaned, the last copy stays, behind the successors of the original. Each record names its predecessor, so a
-history can be rebuilt without order, unless two records extend the same one."""
+"""Records of one run whose order in the log is unreliable. Tools that repeat records destroy Kafka's order: cleaning
+keeps the last copy, behind the successors of the original. Each record names its predecessor, so a history can be
+rebuilt without order, unless two records extend the same one."""
 
 from __future__ import annotations
 
@@ -26,19 +26,16 @@ class Held:
 
 @dataclass(slots=True)
 class Disorder:
-    """Records of a run that do not simply follow each other. `aside` are held, by the id of their predecessor; `passed`
-    are the predecessors of those given up. `branches` extend an entry that has another successor. `buried` counted, but
-    have a tombstone. `disturbed`: only copies and cleaning explain a position, so order proves nothing. `rebuilt` is
-    the history from a complete ordered repetition, `copies` its records."""
+    """Records of a run that do not simply follow each other."""
 
-    aside: dict[EntryId, list[Held]] = field(default_factory=dict)
-    passed: set[EntryId] = field(default_factory=set)
-    branches: set[EntryId] = field(default_factory=set)
-    buried: set[EntryId] = field(default_factory=set)
-    disturbed: bool = False
+    aside: dict[EntryId, list[Held]] = field(default_factory=dict)  # held, by the id of their predecessor
+    passed: set[EntryId] = field(default_factory=set)  # predecessors of records given up
+    branches: set[EntryId] = field(default_factory=set)  # records that extend an entry with another successor
+    buried: set[EntryId] = field(default_factory=set)  # records that counted, but have a tombstone
+    disturbed: bool = False  # only copies and cleaning explain a position, so order proves nothing
     stalled: bool = False
-    rebuilt: RunState | None = None
-    copies: dict[EntryId, Held] = field(default_factory=dict)
+    rebuilt: RunState | None = None  # history from a complete ordered repetition
+    copies: dict[EntryId, Held] = field(default_factory=dict)  # records of `rebuilt`, in order
 
     @property
     def contested(self) -> bool:

@@ -1,7 +1,6 @@
-"""Markers of erased runs, and the use of their ids meanwhile. A marker is in `run-snapshot` from before the first
-tombstone of a run until no topic has any record of it. Until then the run is closed, its remaining records are void,
-and its id is not reused. A record with the run's digest replaces its claims for ever, because a copied order may come
-again when the ledger has forgotten the call."""
+"""Markers of erased runs. A marker is in `run-snapshot` from before the first tombstone of a run until no topic has any
+record of it; meanwhile its remaining records are void, and its id is not reused. A record with the run's digest
+replaces its claims for ever, because a copied order may come again when the ledger has forgotten the call."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Finished runs of a partition, 59 bytes each: enough to judge late records. Rows lie in buckets by the first bits of
-their run's digest. Loaded rows are appended unsorted, and a bucket is sorted at its first lookup: a take-over loads a
-million rows without a Python object per row."""
+their run's digest. A bucket is sorted at its first lookup: a take-over loads a million rows without a Python object per
+row."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Fold of events into a run's state. `fold` works in place (take-over, replay: 60,000 to 90,000 events a second from
-the broker), `evolve` copies its argument first (speculation in the planner). Both apply the same transitions."""
+"""Fold of events into a run's state: `fold` works in place (60,000 to 90,000 events a second from the broker), `evolve`
+copies its argument first."""
 
 from __future__ import annotations
 

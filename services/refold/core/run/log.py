@@ -1,6 +1,6 @@
 """Fold of a partition of the run log, the same for planner, client and verifier. The judgement of a record depends only
-on the records before it, so no planner buries (`sweep`) a record that counts for another reader. Only a fold that
-begins in a log cleaned of copies may meet a wrong order; `settle` reports the runs affected."""
+on the records before it. Only a fold that begins in a log cleaned of copies may meet a wrong order; `settle` reports
+the runs affected."""
 
 from __future__ import annotations
 
@@ -52,23 +52,18 @@ class Judged:
     """Run-log record and its judgement.
 
     `void` is empty for an accepted record. Else `raced` (another record extended the head first), `orphan` (predecessor
-    not read so far), `copy` (of a record read before), `over` (the run had ended), `stalled` (order would have to
-    decide), `unreadable` (of a newer version, or after such a one), `buried` (tombstone of a record that counted), or
-    the reason from `chain.read`.
-
-    `state` is the run after a record that counts. `linked` records were held aside for it (`held`), and count from here
-    on, in order. `mended`: the run was stalled, and goes on. If another history replaces the previous one, `held` has
-    it.
+    not read so far), `copy`, `over` (the run had ended), `stalled` (order would have to decide), `unreadable` (of a
+    newer version, or after such a one), `buried` (tombstone of a record that counted), or the reason from `chain.read`.
     """
 
     run_id: RunId
     id: EntryId
     entry: Entry | None
     void: str
-    state: RunState | None = None
-    linked: tuple[Judged, ...] = ()
-    mended: bool = False
-    held: tuple[Held, ...] = ()
+    state: RunState | None = None  # the run after a record that counts
+    linked: tuple[Judged, ...] = ()  # records held aside for this one, which count from here on
+    mended: bool = False  # the run was stalled, and goes on
+    held: tuple[Held, ...] = ()  # original records of `linked`, or the history that replaces the previous one
 
 
 class _Over(NamedTuple):
@@ -94,15 +89,13 @@ class _Over(NamedTuple):
 
 
 class LogFold:
-    """States of the runs of a partition, fed in order of offset. `frozen` has the reason by run for runs without
-    further entries here: an entry of a newer version, or (after `settle`) an ambiguous history. `sweep` has keys of
-    records that can never count, collected after `settle`. A caller may remove finished states; it gets no judgement of
-    their later records."""
+    """States of the runs of a partition, fed in order of offset. A caller may remove finished states; it gets no
+    judgement of their later records."""
 
     def __init__(self, lost: Lost = NOTHING_LOST) -> None:
         self.states: dict[RunId, RunState] = {}
-        self.frozen: dict[RunId, str] = {}
-        self.sweep: list[bytes] = []
+        self.frozen: dict[RunId, str] = {}  # reason by run: a newer version's entry, or an ambiguous history
+        self.sweep: list[bytes] = []  # after `settle`: keys of records that can never count
         self.lost = lost
         self._live, self._aside = False, 0
         self._over: dict[RunId, _Over] = {}
@@ -164,7 +157,6 @@ class LogFold:
         return disorder is None or not disorder.buried
 
     def forget(self, run: RunId) -> None:
-        """Remove an erased run and all that was read of it."""
         for known in (self.states, self.frozen, self._over):
             known.pop(run, None)
         if (disorder := self._disorders.pop(run, None)) is not None:
@@ -235,7 +227,6 @@ class LogFold:
         return Judged(run, held.record.id, entry, "over")
 
     def _leave_out(self, held: Held, state: RunState | None, *, follows: bool, late: bool) -> Judged:
-        """Judge a record that extends no head: it lost a race, or its predecessor may still come."""
         run, entry = held.record.entry.run_id, held.record.entry
         if follows:
             self._compete(held, late=late)

@@ -26,17 +26,15 @@ class KeptSignal(NamedTuple):
 
 
 class Mailbox(NamedTuple):
-    """Immutable signals of a run. `kept` has the untaken ones by id, `names` their ids by name in order of arrival,
-    `bytes` their size. `taken` has the steps that took the others, `waits` the open ones by name, in order. `full`: a
-    signal was dropped since a wait took one. `behind`: first wait not yet matched with the kept signals; 0: none."""
+    """Immutable signals and open waits of a run."""
 
-    kept: Map[str, KeptSignal] = _NOTHING
-    names: Map[str, tuple[str, ...]] = _NOTHING
-    taken: Map[str, int] = _NOTHING
-    waits: Map[str, tuple[int, ...]] = _NOTHING
+    kept: Map[str, KeptSignal] = _NOTHING  # untaken signals by id
+    names: Map[str, tuple[str, ...]] = _NOTHING  # ids of `kept` by name, in order of arrival
+    taken: Map[str, int] = _NOTHING  # steps that took the other signals
+    waits: Map[str, tuple[int, ...]] = _NOTHING  # open waits by name, in order
     bytes: int = 0
-    full: bool = False
-    behind: int = 0
+    full: bool = False  # a signal was dropped since a wait took one
+    behind: int = 0  # first wait not yet matched with the kept signals; 0: none
 
     def receive(self, signal: SignalReceived, seq: int, at_ms: int) -> Mailbox:
         name, number = signal.name, signal.signal_id

@@ -1,5 +1,5 @@
-"""Immutable sequences and tables that share their common part with longer versions, because the planner speculates on
-earlier states. An append at the tip has constant cost; one behind the tip, after a failed speculation, copies once."""
+"""Immutable sequences and tables that share their common part with longer versions. An append at the tip has constant
+cost; one behind the tip, after a failed speculation, copies once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Effect of a retry on a failed run: the part of its history that counts from then on. From one step on all steps are
-left behind; outcomes of earlier steps stay, whenever they came. The code is replayed along the part that stays, and may
-make new requests beyond it. A step left behind keeps its number, so its idempotency key is never reused."""
+"""Effect of a retry on a failed run: from one step on all steps are left behind; outcomes of earlier steps stay,
+whenever they came. The code is replayed along the part that stays, and may make new requests beyond it. A step left
+behind keeps its number, so its idempotency key is never reused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Replay of agent code against history, for crash, take-over and waiting. An execution (`sdk.loop`) gets the outcomes
-of its steps one at a time, in the order of the log, and returns its new requests each time, so the same history always
-drives the same code to the same place. Where they disagree, NonDeterminismError describes the difference."""
+of its steps one at a time, in the order of the log, and returns its new requests each time, so the same history drives
+the same code to the same place."""
 
 from __future__ import annotations
 

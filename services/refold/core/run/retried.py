@@ -14,16 +14,13 @@ NO_EDIT = (0, "", "", "")
 
 
 class Retried(NamedTuple):
-    """Immutable effect of retries on a run. `at` is the seq of the last retry. `left` are the steps left behind, as
-    (first, last). `redriven` has the seqs of repeated calls by step, `superseded` the steps by their earlier seqs.
-    `edit` is a step, its new arguments, tool and author. `most_*` and `deadline_ms` are limits set by operators; 0:
-    none, -1: no deadline."""
+    """Immutable effect of retries on a run. Limits are set by operators; 0: none, -1: no deadline."""
 
-    at: int = 0
-    left: tuple[tuple[int, int], ...] = ()
-    redriven: Map[int, int] = _NOTHING
-    superseded: Map[int, int] = _NOTHING
-    edit: tuple[int, str, str, str] = NO_EDIT
+    at: int = 0  # seq of the last retry
+    left: tuple[tuple[int, int], ...] = ()  # steps left behind, as (first, last)
+    redriven: Map[int, int] = _NOTHING  # seqs of repeated calls by step
+    superseded: Map[int, int] = _NOTHING  # steps by their earlier seqs in `redriven`
+    edit: tuple[int, str, str, str] = NO_EDIT  # step, its new arguments, tool, author
     most_steps: int = 0
     most_bytes: int = 0
     deadline_ms: int = 0

@@ -2,8 +2,8 @@
 
 Runs are stored as log entries, not as a version's folded state, so `fold(snapshot + tail)` equals `fold(all)` for every
 version. Blocks are cut by the size of the history alone, so all writers cut the same. Two planners may write at once,
-and a mirror may repeat records: rows of finished runs are true from any writer and have their own keys; for the rest
-the marks have a checksum, and if it differs, the log is folded from its start.
+and a mirror may repeat records: rows are true from any writer; for the rest the marks have a checksum, and if it
+differs, the log is folded from its start.
 """
 
 from __future__ import annotations
@@ -108,31 +108,27 @@ class Asleep(NamedTuple):
 
 
 class KeptEntries(NamedTuple):
-    """Kept run-log records of a run, the last `tail` of them outside its full `blocks`. `main` is the checksum of its
-    own record, `total` of all its records."""
+    """Kept run-log records of a run."""
 
     pairs: list[LogPair]
     blocks: int
-    tail: int
-    main: int
-    total: int
+    tail: int  # number of records outside the full `blocks`
+    main: int  # checksum of the run's own record
+    total: int  # checksum of all its records
 
 
 class PartitionSnapshot:
-    """Reader of `run-snapshot` in order of offset. `marks` has the highest round. The living runs are valid if `whole`,
-    which `close` determines; finished runs are added to `finished` at once. `check` is the checksum of all records but
-    the marks. `unkept`: the record of some rows was replaced by an unreadable one. Runs that ended before `horizon_ms`
-    are dropped."""
+    """Reader of `run-snapshot` in order of offset. Finished runs are added to `finished` at once."""
 
     def __init__(self, finished: Finished) -> None:
-        self.marks: Marks | None = None
+        self.marks: Marks | None = None  # of the highest round
         self.finished = finished
         # The rows that may be merged, the checksum, and a time by which all had ended.
         self.ended: dict[bytes, tuple[bytes, int, int]] = {}
-        self.check = 0
-        self.whole = True
-        self.unkept = False
-        self.horizon_ms = 0
+        self.check = 0  # checksum of all records but the marks
+        self.whole = True  # the living runs are valid, see `close`
+        self.unkept = False  # the record of some rows was replaced by an unreadable one
+        self.horizon_ms = 0  # runs that ended earlier are dropped
         self._raw: dict[bytes, bytes] = {}
         self._since: set[bytes] = set()
         self._readable = True

@@ -76,32 +76,26 @@ class OpenStep(NamedTuple):
     `phase`: `proposed`, `approval` (people decide, see `question`), `dispatched`, `backoff` (next attempt at `due_ms`),
     `doubt` (settled by an operator, or by people if there is a `question`), `held` (attempts are used up, an operator
     decides), `sleep`, `wait` (for a signal; `failure` is an error of its match), `callback` or `child`.
-
-    `seq` is the proposal's; `dispatches` counts requests of this attempt, first sent at `sent_ms`. `may_have_happened`:
-    an earlier attempt may have had its effect. `policy` judged the call last, `decision` is the last one of people,
-    `settled` their finding that earlier attempts had no effect. `uncounted` attempts cost no retry. `doubted_ms` is the
-    start of a doubt or hold. `rounds` counts questions, `past` are the earlier attempts shown in them, `given_up_at` is
-    a seq.
     """
 
     phase: StepPhase
     seq: int
     due_ms: int = 0
     attempt: int = 0
-    dispatches: int = 0
+    dispatches: int = 0  # requests of this attempt
     first_sent_ms: int = 0
-    sent_ms: int = 0
-    may_have_happened: bool = False
+    sent_ms: int = 0  # last dispatch of this attempt
+    may_have_happened: bool = False  # an earlier attempt may have had its effect
     failure: events.Failure | None = None
-    policy: str = ""
+    policy: str = ""  # judged the call last
     question: Asked | None = None
-    decision: events.ApprovalDecided | None = None
-    uncounted: int = 0
-    doubted_ms: int = 0
-    rounds: int = 0
-    past: tuple[events.Earlier, ...] = ()
-    settled: events.ApprovalDecided | None = None
-    given_up_at: int = 0
+    decision: events.ApprovalDecided | None = None  # last one of people
+    uncounted: int = 0  # attempts that cost no retry
+    doubted_ms: int = 0  # start of a doubt or hold
+    rounds: int = 0  # number of questions
+    past: tuple[events.Earlier, ...] = ()  # earlier attempts to show in a question
+    settled: events.ApprovalDecided | None = None  # people's finding that earlier attempts had no effect
+    given_up_at: int = 0  # seq of the event that gave it up
 
 
 class LastCommand(NamedTuple):
@@ -134,61 +128,47 @@ class Edited(NamedTuple):
 
 @dataclass(slots=True)
 class RunState:
-    """State of a run after its events so far, changed in place; its values are immutable, so a copy is cheap.
-
-    **Shape**: `steps[i]` is step i+1 as requested, proposed as event `seqs[i]`; `outcomes` has the settled ones in the
-    order in which they settled, with time and seq; `open` the others, of which `busy` do not just wait. `heads` has
-    each entry's id and last seq.
-
-    `unseen` counts the last events that wake the agent's code without a reaction in the log, because the code was held.
-    `resolved` has the last human verdict on a step in doubt, `late` the results after a step was settled or given up,
-    `given_up` the open step at that time. `edited` has the arguments and key by which people replaced a call's,
-    `writers` all authors of such, `uses` the step by grant and use. `pools` is set only for rows of finished runs.
-    `size_bytes` is the size of the history's texts. `callbacks` has the steps of all callbacks by digest of their
-    tokens. `says` is the agent's last status. `activation` is the event since which it has always been busy. `patches`
-    are the changes in its code at which it took the new branch, with the seq. `paused` has the pauses in force: its
-    own, then the inherited one; `pause_said` the last requests for them, by role. `notes` has digests by id, `versions`
-    each version with the seq of the event that set it.
-    """
+    """State of a run after its events so far, changed in place; its values are immutable, so a copy is cheap."""
 
     run_id: RunId
     head: Head = field(default_factory=Head)
     status: Status = "pending"
     request: events.RunRequested | None = None
     position: events.Cause | None = None
-    version: str = ""
-    versions: tuple[tuple[int, str], ...] = ()
+    version: str = ""  # of the agent
+    versions: tuple[tuple[int, str], ...] = ()  # oldest first, each after the seq of the event that set it
     app: str = ""
     requested_ms: int = 0
     started_ms: int = 0
     at_ms: int = 0
-    busy: int = 0
-    steps: PersistentList[Step] = field(default_factory=PersistentList)
-    seqs: PersistentList[int] = field(default_factory=PersistentList)
-    heads: PersistentList[Head] = field(default_factory=PersistentList)
+    busy: int = 0  # open steps that do not just wait
+    steps: PersistentList[Step] = field(default_factory=PersistentList)  # steps[i] is step i+1 as requested
+    seqs: PersistentList[int] = field(default_factory=PersistentList)  # seqs of the events that proposed the steps
+    heads: PersistentList[Head] = field(default_factory=PersistentList)  # id and last seq of each entry
+    # In the order in which the steps settled, with time and seq.
     outcomes: PersistentMap[int, tuple[int, Settled, int]] = field(default_factory=PersistentMap)
     open: Map[int, OpenStep] = _NOTHING
-    resolved: Map[int, events.DoubtResolved] = _NOTHING
-    late: Map[int, tuple[events.LateResultRecorded, ...]] = _NOTHING
+    resolved: Map[int, events.DoubtResolved] = _NOTHING  # last human verdict on a step in doubt
+    late: Map[int, tuple[events.LateResultRecorded, ...]] = _NOTHING  # results after a step was settled or given up
     given_up: Map[int, OpenStep] = _NOTHING
-    edited: Map[int, Edited] = _NOTHING
-    writers: Map[int, tuple[str, ...]] = _NOTHING
-    uses: Map[tuple[str, int], int] = _NOTHING
+    edited: Map[int, Edited] = _NOTHING  # arguments and key by which people replaced a call's
+    writers: Map[int, tuple[str, ...]] = _NOTHING  # all authors of edited arguments
+    uses: Map[tuple[str, int], int] = _NOTHING  # step by grant and use
     end: events.RunCompleted | events.RunFailed | events.RunCancelled | None = None
-    pools: tuple[str, ...] = ()
-    unseen: int = 0
-    size_bytes: int = 0
-    says: str = ""
+    pools: tuple[str, ...] = ()  # of its calls; only in rows of finished runs
+    unseen: int = 0  # last events that wake the code without a reaction in the log, because it was held
+    size_bytes: int = 0  # size of the history's texts
+    says: str = ""  # last status set by the agent
     mail: Mailbox = EMPTY
-    callbacks: Map[str, int] = _NOTHING
-    children: int = 0
-    patches: Map[str, int] = _NOTHING
+    callbacks: Map[str, int] = _NOTHING  # steps of all callbacks by digest of their tokens
+    children: int = 0  # number of runs it has started
+    patches: Map[str, int] = _NOTHING  # changes in its code at which it took the new branch, with the seq
     retried: Retried = ONCE
-    paused: tuple[events.RunPaused, ...] = ()
-    pause_said: Map[str, LastCommand] = _NOTHING
+    paused: tuple[events.RunPaused, ...] = ()  # in force: its own pause, then the inherited one
+    pause_said: Map[str, LastCommand] = _NOTHING  # last requests to pause or resume, by role
     account: BudgetAccount | None = None
-    activation: int = 1
-    notes: Map[str, str] = _NOTHING
+    activation: int = 1  # event since which it has always been busy
+    notes: Map[str, str] = _NOTHING  # digests by id
 
     def read_as(self, text: str) -> None:
         """Replace the input as the code reads it; an empty text keeps the request's."""
@@ -202,7 +182,6 @@ class RunState:
         self.notes = self.notes.set(note_id, note_digest(note))
 
     def link(self, head: Head) -> None:
-        """Add the head of the entry whose events were applied last."""
         self.head, self.heads = head, self.heads.append(head)
         if not self.busy or self.end is not None:
             self.activation = head.seq + 1

@@ -1,5 +1,5 @@
-"""Suspension and resumption of a run. The fold derives the status; the events are for readers that do not fold. An
-entry records a change of status at its end, where the agent's reaction is known."""
+"""Suspension and resumption of a run: events for readers that do not fold. An entry records a change of status at its
+end, where the agent's reaction is known."""
 
 from __future__ import annotations
 

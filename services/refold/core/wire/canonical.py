@@ -1,7 +1,6 @@
-"""Strict JSON parsing and canonical JSON text. Every service refuses the same texts (duplicate keys, NaN, infinities,
-lone surrogates, more than 64 levels), because parsers that differ can be played against each other. The text follows
-RFC 8785, except for numbers of 2^53 and more, which JavaScript rounds: an integer has all its digits, a float an
-exponent (ECMAScript's `toExponential`) so that it is read as a float."""
+"""Strict JSON parsing and canonical JSON text. Every service refuses the same texts, because parsers that differ can be
+played against each other. The text follows RFC 8785, except for numbers of 2^53 and more, which JavaScript rounds: an
+integer has all its digits, a float an exponent so that it is read as a float."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Rebuild a model request from its call's arguments and earlier calls. The arguments contain the parts that are new
-since an earlier request of the run, references to results by step, and a digest of the whole, so any reader of the log
-can verify the request."""
+"""Rebuild a model request from its call's arguments and earlier calls. The arguments contain the new parts, references
+to results by step, and a digest of the whole, so any reader of the log can verify the request."""
 
 from __future__ import annotations
 
