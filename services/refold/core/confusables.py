@@ -23,7 +23,8 @@ _LIKE_LATIN = frozenset("аеіјорсухѕһԁԛԝӏАВЕІЈКМНОРСТ�
 
 @lru_cache(1 << 16)
 def script(char: str) -> str:
-    """Script of a letter or mark, the first word of its name; not empty for digits, empty for other characters."""
+    """First word of the Unicode name of a letter, mark or digit, for a letter its script; empty for other
+    characters."""
     kept = char.isalnum() or unicodedata.category(char)[0] == "M"
     return unicodedata.name(char, "?").partition(" ")[0] if kept else ""
 
@@ -34,7 +35,7 @@ def words(text: str) -> list[str]:
 
 
 def mistaken_for(word: str) -> list[str]:
-    """The scripts of a word whose letters resemble another script's; empty for a clear one."""
+    """Scripts of a word whose letters resemble another script's; empty for a clear one."""
     letters = {char for char in word if char.isalpha()}
     scripts = sorted({script(char) for char in letters} & _ALPHABETS)
     return scripts if len(scripts) > 1 or (letters and _LIKE_LATIN.issuperset(letters)) else []

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 class RefoldError(Exception):
     """Any error that Refold raises on purpose.
 
-    `code` is stable across releases; `fields` are the facts as data; `hint` is what to do next.
+    `code` is stable across releases; `fields` are the facts as data; `hint` is the next action.
     """
 
     code: ClassVar[str] = "error"

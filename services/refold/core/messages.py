@@ -321,9 +321,9 @@ class Hold:
 class KeptRun:
     """Topic `run-snapshot`, key run/RUN: the accepted entries of a run that lives.
 
-    All its entries below the offset `log`: first those of `blocks` separate records, then `entries`. With a `status`
-    they need not be read before `due_ms` (0: never) unless an input for the run comes. `seq`: that of the last entry; a
-    retried run also has an older row in `EndedRuns`.
+    All its entries below the offset `log`: first `blocks` separate records, then `entries`. With a `status` they need
+    not be read before `due_ms` (0: never) unless an input for the run comes. `seq`: seq of the last entry; a retried
+    run also has an older row in `EndedRuns`.
     """
 
     run_id: RunId
@@ -464,7 +464,7 @@ class RunInsight:
 class RunErased:
     """Topic `run-snapshot`, key erased/run_id: the run was erased, and something of it may lie somewhere still.
 
-    `head`: id of its last entry, `digest`: that of its archived records, both in hex. `file`: place in the archive;
+    `head`: id of its last entry, `digest`: digest of its archived records, both in hex. `file`: place in the archive;
     empty if it has none. `pools`: pools of its calls.
     """
 

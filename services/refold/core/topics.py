@@ -39,7 +39,7 @@ RUN_COMPLETED = "run-completed"
 """Finished runs. Key: run id. Written by the planner; read by users."""
 
 RUN_VIEW = "run-view"
-"""View row of each run. Key: run id. Written by the projector of views; read by other programs."""
+"""View row of each run. Key: run id. Written by the viewer; read by other programs."""
 
 RUN_INSIGHT = "run-insight"
 """Live figures and alerts. Key: kind/... Written by insights, if it runs; read by other programs."""

@@ -232,7 +232,6 @@ def read_fallback(content: Any) -> Requirement:
 
 
 def read_doubt(content: Any) -> Requirement:
-    """Requirement to settle a call in doubt. **Raises** UsageError."""
     with within(DOUBT, rule=DOUBT):
         return requirement.read_requirement(content, fields=DOUBT_FIELDS)
 

@@ -48,7 +48,7 @@ class Reservation:
 
 
 class Found(NamedTuple):
-    """Judgement of budgets on an attempt: events to write before its dispatch (`said`), or its `failure`."""
+    """Judgement of budgets on an attempt: its `failure`, or events to write before its dispatch."""
 
     outcome: Literal["go", "ask", "degrade", "stop"]
     said: list[events.Event]

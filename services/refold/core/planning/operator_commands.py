@@ -43,7 +43,6 @@ def is_signed(state: RunState) -> bool:
 
 
 def signed_at(signal: RunSignal, rules: Rules) -> int | None:
-    """Time at which a signal was signed by a key of the catalog."""
     return signed_ms(signal, rules.authority.catalog.roles.askers if rules.authority else {})
 
 

@@ -107,7 +107,7 @@ class ChildEnded:
 
 @dataclass(frozen=True, slots=True)
 class ParentEnded:
-    """The parent of a run no longer waits for it, and the run does not outlive that."""
+    """Message to a run whose parent no longer waits for it, and which does not outlive that."""
 
     run_id: RunId
     parent: RunId
@@ -116,7 +116,8 @@ class ParentEnded:
 
 @dataclass(frozen=True, slots=True)
 class PauseAbove:
-    """The parent of this run may have been paused or resumed by its event `seq`; `pause` is the inherited state."""
+    """Message to a run that its parent may have been paused or resumed by the parent's event `seq`; `pause` is the
+    inherited state."""
 
     run_id: RunId
     parent: RunId
@@ -126,7 +127,7 @@ class PauseAbove:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """The `due_ms` of an open step (step 0: of the run itself) has passed."""
+    """Timer input: the `due_ms` of an open step (step 0: of the run itself) has passed."""
 
     run_id: RunId
     step: int
@@ -144,8 +145,8 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Undeliverable:
-    """The log refuses a record for an attempt of call `seq`: its request, or the question of an `approval`.
-    `sent_before`: executors may have the request."""
+    """Input for a record that the log refuses: the request of an attempt of call `seq`, or the question of an
+    `approval`. `sent_before`: executors may have the request."""
 
     run_id: RunId
     seq: int
@@ -169,14 +170,14 @@ Input = Start | RunSignal | RunOperation | ToolResult | Due | Decided | Undelive
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """The input changes nothing in this state."""
+    """Ruling on an input that changes nothing in this state."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Park:
-    """The input refers to something not known yet; it becomes a dead letter with this code if that never comes."""
+    """Ruling on an input about something not known yet; it becomes a dead letter with this code if that never comes."""
 
     reason: str
     code: str = "unknown_run"
@@ -184,7 +185,7 @@ class Park:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The input contradicts the state; it becomes a dead letter."""
+    """Ruling on an input that contradicts the state; it becomes a dead letter."""
 
     code: str
     reason: str
@@ -192,8 +193,8 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The call of a step is unanswered, so its request may be sent again, without an event. `whole`: at once, because
-    its executor could not resolve a short request."""
+    """Ruling on an unanswered call: its request may be sent again, without an event. `whole`: at once, because its
+    executor could not resolve a short request."""
 
     step: int
     whole: bool = False

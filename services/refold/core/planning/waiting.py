@@ -172,7 +172,6 @@ def _known(state: RunState, signal_id: str) -> events.SignalReceived | None:
 
 
 def _is_past(opened: OpenStep, at_ms: int) -> bool:
-    """True if a step's time was over at `at_ms`, even without an expiry in the log."""
     return 0 < opened.due_ms <= at_ms
 
 

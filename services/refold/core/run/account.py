@@ -70,7 +70,6 @@ class BudgetAccount(NamedTuple):
 
     @property
     def used(self) -> Used:
-        """Total usage for the report at the end of the run."""
         all_, lost = self.total, self.lost.plus(self.open)
         return Used(*all_, lost.tokens, lost.nano_usd)
 

@@ -277,7 +277,6 @@ def _resolved(state: RunState, event: events.DoubtResolved, seq: int, at_ms: int
 def _past(
     opened: OpenStep, attempt: int, what: str, words: str, *, by: str = "", at_ms: int
 ) -> tuple[events.Earlier, ...]:
-    """Past attempts with one more, cut to a readable length."""
     return (*opened.past, events.Earlier(attempt, what, words[:TOLD_CHARS], by[:TOLD_CHARS], at_ms))[-TOLD:]
 
 

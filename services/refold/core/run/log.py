@@ -245,7 +245,6 @@ class LogFold:
         return state is not None and state.entry_at(record.entry.seq) == record.id
 
     def _grow(self, held: Held, after: RunState | None, *, shared: bool) -> Judged:
-        """Apply a record that counts, and those held aside for it."""
         run, disorder = held.record.entry.run_id, self._disorders.get(held.record.entry.run_id)
         judged = self._apply(held.record, after, shared=shared)
         if judged.void or disorder is None:

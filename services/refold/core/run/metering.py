@@ -37,7 +37,6 @@ class Reserve:
 
     @property
     def usage(self) -> dict[str, Any]:
-        """Reservation in the form of the usage in results."""
         return {"model": self.model, "input_tokens": self.input_tokens, "output_tokens": self.output_tokens}
 
 

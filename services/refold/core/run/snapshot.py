@@ -255,7 +255,6 @@ def _readable(key: bytes) -> bool:
 
 
 def _decoded(cls: type[_T], value: bytes) -> _T | None:
-    """Decoded value; None if this version cannot read it."""
     try:
         return codec.decode(cls, value)
     except (FoldError, MalformedError):
