@@ -492,7 +492,7 @@ class SignalReceived:
 class SignalDropped:
     """A signal of so many `bytes` came, no wait took it, and the run keeps too many already.
 
-    Until a wait takes a kept signal, further ones without room become dead letters without an event.
+    Until a wait takes one of those, others that find no room are dead letters, and no events.
     """
 
     signal_id: str

@@ -299,9 +299,10 @@ class RunOutcome:
 class Hold:
     """Topic `run-snapshot`, key hold/run_id: the code of this run is not run, its inputs are recorded as facts.
 
-    `kind`: `stalled` (code and history do not match here) or `quarantined` (its code blocked the lane; only an operator
-    releases it). `reason`: stable code. `message`: text for people. `detail`: stack trace. `needs`: the agent's version
-    at the start. `code`: version of the held code. `retry_ms`: time of the next automatic try, `tries`: their number.
+    `kind`: `stalled` (its code and its history do not go together here) or `quarantined` (its code held everything up;
+    only a human lets it go on). `reason` is stable and for programs, `message` for people, `detail` a stack. `needs` is
+    the version of the agent that the run began with, `code` that of the code which is held. `retry_ms`: when it is
+    tried again by itself, `tries` how often it was.
     """
 
     run_id: RunId

@@ -33,7 +33,7 @@ SCOPES = ("all", "agent", "tool", "pool", "requester")
 
 
 def halt_name(scope: str, name: str = "") -> str:
-    """Name of a halt entry. **Raises** UsageError."""
+    """Name of a halt entry. **Raises** UsageError for an unknown scope."""
     if scope not in SCOPES or bool(name) == (scope == "all"):
         raise UsageError(f"nothing is called {scope} {name}".rstrip(), hint=f"halt one of {', '.join(SCOPES)}")
     return f"{HALT}/{scope}/{name}" if name else f"{HALT}/{scope}"
@@ -161,7 +161,6 @@ class Policies(MutableMapping[str, Policy]):
         self._kept: dict[str, str | Policy] = {}
 
     def put(self, name: str, text: str) -> None:
-        """Add an entry's content, or remove it by null. **Raises** MalformedError or UsageError."""
         digest = _digest_of(text)
         if digest and name != digest:
             raise MalformedError("the name is not the policy's digest")

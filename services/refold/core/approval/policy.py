@@ -41,7 +41,7 @@ class Judgement:
     """Judgement of a policy on a call.
 
     **Shape**: `rule` is `fallback` if no rule held. `message` is the text for the agent (of `deny`), or the error of a
-    rule. `policy` is a digest. There is a `requirement` if and only if the outcome is `require`.
+    rule. `policy` is a digest. There is a `requirement` if and only if `outcome` is `require`.
     """
 
     outcome: RuleOutcome

@@ -112,7 +112,6 @@ class Handing:
         return self._execution.start()
 
     def settle(self, step: int, outcome: Settled) -> Wanted:
-        """Feed an outcome with its large value in place of a pointer. **Raises** BlobError, and as `Driver`."""
         if (place := pointed(self._run, outcome)) is not None:
             assert isinstance(outcome, CallCompleted | ChildCompleted), "no other outcome stands for a value"
             text = whole(self._values, place)

@@ -153,8 +153,6 @@ class Note(Intent):
 
 @dataclass(slots=True, eq=False)
 class Checkpoint(Intent):
-    """Record the progress of the code."""
-
     name: str
 
     waits: ClassVar[bool] = False

@@ -259,7 +259,6 @@ class LogFold:
         return replace(judged, linked=linked, mended=mended)
 
     def _link(self, disorder: Disorder, last: EntryId) -> tuple[Judged, ...]:
-        """Apply the records held aside for one that counts now, and for their successors."""
         linked: list[Judged] = []
         while waiting := disorder.aside.pop(last, None):
             disorder.disturbed = True

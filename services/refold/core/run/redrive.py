@@ -96,7 +96,6 @@ def _leave_outcomes(
 
 
 def _call_again(state: RunState, steps: Iterable[int], acted: set[int]) -> None:
-    """Open calls once more, under their previous keys."""
     for step in steps:
         redriven = OpenStep("proposed", state.retried.redriven.get(step) or state.seqs[step - 1])
         if step in acted:  # a receiver with a key window may have forgotten the key

@@ -46,7 +46,8 @@ def block_key(run: RunId, number: int) -> bytes:
 
 
 def over_key(round_: int, part: int, rows: bytes) -> bytes:
-    """Key of finished runs. Its digest keeps another planner that counts the same rounds from reusing it."""
+    """Key of a record of finished runs. Its digest keeps another planner that counts the same rounds from reusing
+    it."""
     return OVER_PREFIX + b"%012d/%04d/%s" % (round_, part, blake2b(rows, digest_size=8).hexdigest().encode())
 
 

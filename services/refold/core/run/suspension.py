@@ -51,7 +51,6 @@ REASONS: Final[tuple[StepPhase, ...]] = ("approval", "doubt", "held", "callback"
 """Reasons for a suspension, in order of precedence: work of others before the passing of time."""
 
 PAUSED: Final = "paused"
-"""Reason of a paused run; it precedes all others."""
 
 CODE: Final = "code"
 """Cause of a resumption when held code is run: its inputs are in the log already."""

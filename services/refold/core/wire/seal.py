@@ -72,5 +72,4 @@ class Seal:
 
 
 def is_key(text: str) -> bool:
-    """True if a text is a key of a ledger: 64 hexadecimal digits."""
     return bool(_HEX.match(text))
