@@ -34,10 +34,10 @@ class RunRequest:
 class RunSignal:
     """Topic `run-signalled`, key run_id/signal_id: what a user says of a run that exists.
 
-    `kind`: `cancel` (data: {reason}) or `annotate` (data: {note, id}, `id` is the `signal_id`), both for a run of the
-    actor, and with a `token` signed by the actor; `signal` (`name`, `data`), consumed by one wait however often its
-    `signal_id` comes; `callback`, the result (`data`) or `failure` for the token in `callback`. A callback needs no
-    ids, its record key is the token, and `key` is the sender's idempotency key.
+    `kind`: `cancel` or `pause` (data: {reason}), `resume`, or `annotate` (data: {note, id}, `id` is the `signal_id`),
+    for a run of the actor, and with a `token` signed by the actor; `signal` (`name`, `data`), consumed by one wait
+    however often its `signal_id` comes; `callback`, the result (`data`) or `failure` for the token in `callback`. A
+    callback needs no ids, its record key is the token, and `key` is the sender's idempotency key.
     """
 
     run_id: RunId = RunId("")  # noqa: RUF009 - an id is a text
@@ -56,10 +56,11 @@ class RunSignal:
 class RunOperation:
     """Topic `run-operated`, key run_id/signal_id: what an operator says of anybody's run that exists.
 
-    `kind`: `cancel` (data: {reason}), `annotate` (data: {note}), `resolve` (data: {step, attempt, verdict, result,
-    comment}), `repair` (data: {head}); for a held run `retry` or `fail` (data: {reason}); for a failed run `retry`
-    (data, all optional: {from, edit, steps, bytes, children, deadline_ms, tokens, nano_usd, calls, reason, seq});
-    `fork`, which begins this run with the history of another (data: {source, at, head, edit, tool, reason}).
+    `kind`: `cancel` or `pause` (data: {reason}), `resume`, `annotate` (data: {note}), `resolve` (data: {step, attempt,
+    verdict, result, comment}), `repair` (data: {head}), `migrate` (data: {from, seq, to}); for a held run `retry` or
+    `fail` (data: {reason}); for a failed run `retry` (data: {seq}, optional: {from, edit, steps, bytes, children,
+    deadline_ms, tokens, nano_usd, calls, reason}); `fork`, which begins this run with the history of another (data:
+    {source, at, head}, optional: {edit, tool, reason}).
     """
 
     run_id: RunId
