@@ -1,4 +1,3 @@
-"""The pure middle: events, the rule for records that count, the fold of a history, decisions on inputs. No I/O, no
-clock, no random numbers: `now`, nonces and ids are arguments. Reading order: `events` (the facts of a run), `chain`
-(validity of a record), `state` (the fold), `decide` (an input becomes events), `commands` (events become requests to
-others), `replay` (agent code against history)."""
+"""Pure core: events, validity of records, fold, decisions. No I/O, clock or randomness: `now`, nonces and ids are
+arguments. Reading order: `events`, `chain` (validity), `state` (fold), `decide` (input to events), `commands` (events
+to requests), `replay` (code against history)."""

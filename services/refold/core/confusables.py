@@ -1,4 +1,4 @@
-"""Look-alike and invisible characters, to the extent that names and texts must be distinguishable."""
+"""Detection of look-alike and invisible characters in names and texts."""
 
 from __future__ import annotations
 
@@ -15,41 +15,42 @@ UNSEEN: Final = re.compile(  # Unicode's Default_Ignorable_Code_Point, which no 
 )
 
 _ALPHABETS = frozenset(("ARMENIAN", "CHEROKEE", "COPTIC", "CYRILLIC", "GEORGIAN", "GREEK", "LATIN", "LISU"))
-"""Scripts with letters that resemble those of another one. No language mixes them in a word."""
+"""Scripts with letters that resemble another script's. No language mixes them in a word."""
 
 _LIKE_LATIN = frozenset("аеіјорсухѕһԁԛԝӏАВЕІЈКМНОРСТХУЅԌԚԜοναυρκΑΒΕΖΗΙΚΜΝΟΡΤΥΧօսոհցՕՍ")
-"""Letters of other scripts that look Latin: a word of nothing else may be read as another."""
+"""Letters of other scripts that look Latin."""
 
 
 @lru_cache(1 << 16)
 def script(char: str) -> str:
-    """Script of a letter or mark, the first word of its name; not empty for digits, empty for other characters."""
+    """First word of the Unicode name of a letter, mark or digit, for a letter its script; empty for other
+    characters."""
     kept = char.isalnum() or unicodedata.category(char)[0] == "M"
     return unicodedata.name(char, "?").partition(" ")[0] if kept else ""
 
 
 def words(text: str) -> list[str]:
-    """The text cut before and after each of its words, which include the marks on their letters."""
+    """Split a text before and after each word; a word includes the marks on its letters."""
     return ["".join(part) for _, part in groupby(text, lambda char: script(char) != "" or char == "_")]
 
 
 def mistaken_for(word: str) -> list[str]:
-    """The scripts of a word whose letters resemble another script's; empty for a clear one."""
+    """Scripts of a word whose letters resemble another script's; empty for a clear one."""
     letters = {char for char in word if char.isalpha()}
     scripts = sorted({script(char) for char in letters} & _ALPHABETS)
     return scripts if len(scripts) > 1 or (letters and _LIKE_LATIN.issuperset(letters)) else []
 
 
 def spelt(name: str) -> str:
-    """The one spelling of a name: case-folded, and in one form of Unicode."""
+    """Normal form of a name: case-folded NFKC without surrounding spaces."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).strip()
 
 
 def is_clear(name: str) -> bool:
-    """True if a name is visually distinct: nothing invisible in it, and letters of one alphabet."""
+    """True if a name has no invisible characters and no letters of confusable alphabets."""
     return name.isprintable() and not UNSEEN.search(name) and not mistaken_for(name)
 
 
 def is_same(one: str, other: str) -> bool:
-    """True if two names denote one person. Ambiguous names never do."""
+    """True if two names denote one person; false for an ambiguous name."""
     return bool(one.strip()) and is_clear(one) and is_clear(other) and spelt(one) == spelt(other)

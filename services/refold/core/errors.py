@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 class RefoldError(Exception):
     """Any error that Refold raises on purpose.
 
-    `code` is stable across releases; `fields` are the facts as data; `hint` is what to do next.
+    `code` is stable across releases; `fields` are the facts as data; `hint` is the next action.
     """
 
     code: ClassVar[str] = "error"
@@ -21,7 +21,7 @@ class RefoldError(Exception):
 
 
 def text_of(error: BaseException, most: int = 2_000) -> str:
-    """Text of an error from untrusted code: never raises, never empty, and has a form in UTF-8."""
+    """Text of any exception, cut to `most` characters: never raises, never empty, and encodable as UTF-8."""
     try:
         # str() returns a subclass of str unchanged: only str's own slice is a plain copy.
         text = str.__getitem__(str(error), slice(most))
@@ -61,7 +61,7 @@ _EXTRAS = {
 
 
 def not_installed(missing: ModuleNotFoundError) -> UsageError:
-    """A missing package of an extra; any other import error is raised unchanged."""
+    """UsageError for a missing package of an extra; re-raises `missing` if no extra contains it."""
     name = (missing.name or "").partition(".")[0]
     for extra, packages in _EXTRAS.items():
         if name in packages:
@@ -72,30 +72,31 @@ def not_installed(missing: ModuleNotFoundError) -> UsageError:
 
 
 class NotFoundError(RefoldError):
-    """The thing that was named does not exist."""
+    """The named object does not exist."""
 
     code = "not_found"
 
 
 class GoneError(NotFoundError):
-    """The run was erased. `fields["file"]` names its copy in the archive; empty: it was erased without one."""
+    """The run was erased. `fields["file"]` names its copy in the archive; empty if there is none."""
 
     code = "erased"
 
 
 def may_be_archived(missing: NotFoundError) -> bool:
-    """False for a run that was erased without a copy: it stays erased, though an older copy may lie in an archive."""
+    """False for a run that was erased without a copy."""
+    # An older copy in an archive does not bring an erased run back.
     return not isinstance(missing, GoneError) or bool(missing.fields["file"])
 
 
 class ConflictError(RefoldError):
-    """Two facts exclude each other, for example a second start of a run with other input."""
+    """Two facts exclude each other, for example a second start of a run with another input."""
 
     code = "conflict"
 
 
 class ReusedIdError(ConflictError):
-    """The id of an input, or the key of an answer, is that of another one."""
+    """The id of an input, or the key of an answer, was used for another one."""
 
 
 class UnreachableError(RefoldError):
@@ -105,43 +106,43 @@ class UnreachableError(RefoldError):
 
 
 class BlobError(RefoldError):
-    """A value that lies in the blob store is not there, or is not what was put there. The field `code` says which."""
+    """A value in the blob store is missing or altered; the field `code` distinguishes the cases."""
 
     code = "blob"
 
 
 class TimedOutError(RefoldError):
-    """What was waited for has not come in time; it may still come."""
+    """The awaited event did not occur in time; it may still occur."""
 
     code = "timed_out"
 
 
 class MalformedError(RefoldError):
-    """A record cannot be read as what its topic holds; it goes to the dead letters."""
+    """A record does not have the form that its topic requires; it becomes a dead letter."""
 
     code = "malformed"
 
 
 class UnauthorisedError(RefoldError):
-    """A signature, a key or an entitlement does not hold. The field `reason` says which, for programs."""
+    """A signature, key or entitlement is invalid. The field `reason` is a stable code."""
 
     code = "unauthorised"
 
 
 class FoldError(RefoldError):
-    """A history cannot be folded by this version of the code; the run stands still until one that can takes over."""
+    """This version of the code cannot fold the history; the run stops until a version that can takes over."""
 
     code = "fold"
 
 
 class NonDeterminismError(RefoldError):
-    """Agent code and recorded history disagree; names the step, what was expected and what was found."""
+    """Agent code and recorded history disagree; names the step, the expected and the actual request."""
 
     code = "non_determinism"
 
 
 class TransientError(RefoldError):
-    """A tool failed before anything happened and may be tried again.
+    """A tool failed before it had an effect; the call may be retried.
 
     **Units**: `retry_after` in seconds; None leaves the delay to the retry policy.
     """
@@ -154,42 +155,42 @@ class TransientError(RefoldError):
 
 
 class NotDone(TransientError):  # noqa: N818 - what an author writes reads as a sentence: raise NotDone
-    """The author's word that the effect did not happen: the call may be tried again, whatever its class."""
+    """The tool's author states that the effect did not happen: the call may be retried, whatever its class."""
 
     code = "not_done"
 
 
 class TerminalError(RefoldError):
-    """The author's word that the effect did not happen and that trying again is pointless."""
+    """The tool's author states that the effect did not happen and that a retry is pointless."""
 
     code = "terminal"
 
 
 class CallFailed(RefoldError):  # noqa: N818
-    """A call is over without a result; an agent may catch it and react."""
+    """A call ended without a result; an agent may catch it and react."""
 
     code = "call_failed"
 
 
 class RunFailedError(RefoldError):
-    """A run is over without a result: it has failed, or was cancelled. What a client sees.
+    """A run failed or was cancelled, as reported to a client.
 
-    The fields are `run_id`, `status`, and `failure` and `reason`: the code and the words of why.
+    **Shape**: fields `run_id`, `status`, `failure` (a code) and `reason` (a text).
     """
 
     code = "run_failed"
 
 
 class CallbackError(RefoldError):
-    """Whoever had the token of a callback said that there is no result; an agent may catch it and react."""
+    """The holder of a callback's token reported a failure; an agent may catch it and react."""
 
     code = "callback_failed"
 
 
 class ChildFailed(RefoldError):  # noqa: N818
-    """A run that an agent has started is over without a result; the agent may catch it and react.
+    """A child run ended without a result; its parent may catch the error and react.
 
-    The fields are `run_id`, and `code` and `message` of why it failed; of one that was cancelled, `cancelled`.
+    **Shape**: fields `run_id`, `code` and `message` of the failure; `code` is `cancelled` for a cancelled child.
     """
 
     code = "child_failed"

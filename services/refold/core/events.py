@@ -1,7 +1,7 @@
-"""Events of a run, and the entry that contains them: the closed union of the run log. Past tense, flat, JSON inside
-text fields (`args`, `result`, `data`, `input`), milliseconds since 1970 in fields that end in `_ms`. The Avro schemas
-in `schemas/` are exported from these classes; a field is never removed or retyped, and a new one has a default. `step`
-numbers an agent's requests to its context: 1, 2, 3 ..."""
+"""Events of a run and the run-log entry that contains them. Past tense, flat, JSON inside text fields (`args`,
+`result`, `data`, `input`), milliseconds since 1970 in fields that end in `_ms`. `step` numbers an agent's requests to
+its context, from 1. The Avro schemas in `schemas/` are exported from these classes: a field is never removed or
+retyped, a new one has a default."""
 
 # No `from __future__ import annotations` here: the schema export reads the types of the fields, not their names.
 
@@ -34,8 +34,8 @@ class Cause:
 class RetryPolicy:
     """How often a call is tried and how long it waits in between: `base * 2^(n-1)`, capped, with jitter.
 
-    Failures of other codes than `retry_if` are not tried again, if that has any. `then` is what follows on the last
-    try: `raise` in the agent, or `hold` for an operator.
+    If `retry_if` is not empty, only failures with these codes are retried. After the last attempt the call fails in the
+    agent (`then` is `raise`) or waits for an operator (`hold`).
     """
 
     attempts: int = 1
@@ -49,9 +49,9 @@ class RetryPolicy:
 class Requirement:
     """Requirement of a policy for a decision.
 
-    **JsonCodec**: `approvers` are names of people, `role:NAME` for everybody of a role, or `*` for anybody.
-    `on_expiry`: `reject`, `escalate` or `fail`. **Units**: milliseconds; 0 means never, but for `valid_ms`, which is
-    how long a decision may be used. An approval may be remembered for `remember_ms` and so many uses at most.
+    **Shape**: `approvers` are names of people, `role:NAME`, or `*` for anyone. `on_expiry`: `reject`, `escalate` or
+    `fail`. An approval may be repeated `remember_uses` times within `remember_ms`. **Units**: milliseconds; 0 means
+    never, except for `valid_ms`, the validity of a decision.
     """
 
     approvers: list[str]
@@ -86,9 +86,9 @@ class Earlier:
 class Spendable:
     """Budget of a run and all that it starts; 0: any amount.
 
-    **Units**: billionths of a dollar, milliseconds. Beyond `soft_percent` of a limit follows what `then` says: `warn`,
-    `ask` or `degrade`. Of calls with equal arguments `same` may be made. `root` is the first run of the family that
-    this one counts for, where it is not the first itself.
+    `then` is the reaction above `soft_percent` of a limit: `warn`, `ask` or `degrade`. `same`: most calls with equal
+    arguments. `root`: topmost run to whose budget this one counts, if not itself. **Units**: billionths of a dollar,
+    milliseconds.
     """
 
     tokens: int = 0
@@ -105,7 +105,7 @@ class Spendable:
 class Used:
     """Spending of a run and all that it has started. **Units**: billionths of a dollar.
 
-    Of that the `lost` ones may be paid: nobody has said what came of the calls.
+    `lost_*`: the part spent by calls whose outcome is unknown.
     """
 
     tokens: int = 0
@@ -122,7 +122,7 @@ class Used:
 class ForkedFrom:
     """The run whose history another one begins with: its entries up to event `seq`, the last of which is `head`.
 
-    `lineage` are the runs whose histories are in that, the first one first. By the name of that one goes the code.
+    `lineage`: runs whose histories this one contains, oldest first. The code is chosen by the name of the oldest.
     """
 
     run_id: str
@@ -135,11 +135,10 @@ class ForkedFrom:
 class RunRequested:
     """A run exists. `request_digest` tells a repeated start from a contradictory one; `seed` feeds `ctx.random`.
 
-    `policy` is the digest of the policy that judges its calls, if any. `token` is what the requester has signed, if
-    anything; a child has that of its root. `outlives`: it goes on when its parent is over. At `deadline_ms` it fails;
-    0: never. `above` are the agents of the runs that wait for it, from the first on. A `budget` bounds what it takes.
-    `forked`: its first entries are copies of those of another run, and nothing follows of them, see `RunForked`.
-    `sent_ms` is when the broker appended the request; 0: another run has started it, or an older planner wrote this.
+    `policy`: digest of the policy that judges its calls. `token`: signed request; a child has its root's. `outlives`:
+    the run continues when its parent ends. `deadline_ms`: the run fails then; 0: never. `above`: agents of the runs
+    that wait for it, topmost first. `forked`: its first entries are copies of another run's and cause nothing
+    (`RunForked`). `sent_ms`: append time of the request; 0 if a run started it or an older planner wrote it.
     """
 
     agent: str
@@ -161,13 +160,13 @@ class RunRequested:
     sent_ms: int = 0
 
     def asked_ms(self, at_ms: int) -> int:
-        """Time of the request: before the entry at `at_ms` by as long as the request waited for a planner."""
+        """Time of the request; `at_ms` of its entry if the request has no plausible time."""
         # A forged time would break every list that is sorted by it.
         return self.sent_ms if 0 < self.sent_ms <= at_ms and self.forked is None else at_ms
 
     @property
     def session(self) -> str:
-        """The session for policies and people: the first, or else the label of this name."""
+        """First session, else the label `session`."""
         return self.sessions[0] if self.sessions else self.labels.get("session", "")
 
 
@@ -175,8 +174,8 @@ class RunRequested:
 class RunStarted:
     """The agent's code begins. `version` is the agent's, `app` that of the app that it is part of.
 
-    `manifest` says what else it began with, names and values: digests of code and tools, Python's minor version.
-    `input` is the run's input with all that reading it has drawn, such as the time; empty where reading draws nothing.
+    `manifest`: digests of code and tools, and Python's minor version, by name. `input`: the run's input with the values
+    drawn by reading it, such as the time; empty if there are none.
     """
 
     version: str = ""
@@ -198,10 +197,9 @@ class NoteRecorded:
 class CallProposed:
     """The agent asks for a tool. Everything that later attempts need is fixed here, the idempotency key too.
 
-    `rule` names the rule of the run's policy that judged it. `label` is what the agent calls it for who looks on: part
-    of no key and no digest, and never in the place of what runs. `asked` is what the code asked for, where an operator
-    has given it others. `builds_on` are earlier calls of the run of which its arguments speak: what those were asked
-    and gave goes out with it.
+    `rule`: rule of the policy that judged the call. `label`: display name, in no key and no digest. `asked`: arguments
+    requested by the code, if an operator replaced them. `builds_on`: steps of earlier calls that the arguments refer
+    to; their arguments and results are sent with the call.
     """
 
     step: int
@@ -229,19 +227,19 @@ class CallJudged:
 
 
 LAST_MS = 253_402_300_799_999
-"""The end of the year 9999, in milliseconds since 1970: no timer needs a later one, and no date could show it."""
+"""End of the year 9999 in milliseconds since 1970: the latest timer, and the latest date that can be displayed."""
 
 DOUBT = "doubt"
-"""Subject of a question about the outcome of a call, and the rule name by which it is asked."""
+"""Subject and rule name of a question about the outcome of a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequested:
     """People have to decide before the call goes on; the approval's id is the call's and 32 digits of `question`.
 
-    A decision will cover the attempts from `attempt` to `covers`. `question` is the digest of all that people are shown
-    (see `core.approval.question`); `version` and `schema` are the tool's. `about` is `doubt` where people say what came
-    of the attempts before.
+    A decision covers the attempts `attempt` to `covers`. `question`: digest of everything shown
+    (`core.approval.question`). `version` and `schema` are the tool's. `about` is `doubt` if the question is the outcome
+    of earlier attempts.
     """
 
     step: int
@@ -262,7 +260,7 @@ class ApprovalRequested:
 class ApprovalEscalated:
     """Nobody has decided in time: more people are asked, until `expires_ms`. That is a `question` of its own.
 
-    `approval` is the seq of the event that asked first.
+    `approval`: seq of the `ApprovalRequested`.
     """
 
     step: int
@@ -276,10 +274,9 @@ class ApprovalEscalated:
 class ApprovalDecided:
     """A decision was accepted: `approve`, `edit` (new `args` and `key`), `reject`, `answer`; or `expire`: none came.
 
-    An edit about which its policy asks others is an `amend`: it lets nothing out, and what becomes of it follows.
-    `token` is the signed decision, good for attempts up to `covers` until `expires_ms`. `grant` is the standing grant
-    that it gives (`use` 0) or that it is the `use`th use of. What follows of a decision stands in the same entry.
-    `question` is the digest of what was decided, or is not asked any more.
+    `amend`: an edit on which other people must decide. `token`: signed decision, valid for attempts up to `covers`
+    until `expires_ms`. `grant`: standing grant that it gives (`use` 0) or uses for the `use`th time. `question`: digest
+    of the question that is closed. The consequences are in the same entry.
     """
 
     step: int
@@ -321,10 +318,9 @@ class AttemptFailed:
 class CallCompleted:
     """The call is over with a result.
 
-    `how` is empty for a result of the tool itself, or of people who answered in its place; `stored` for one that the
-    ledger had, `probed` for one that the tool's status hook reported, `late` for one that came past the ledger.
-    `began_ms` (executor's wall clock) and `took_ms` are when the tool or its hook began to run, and for how long; both
-    are 0 if unknown. An executor reports all three, and no service decides by them.
+    `how`: empty for a result of the tool or of people in its place, `stored` (found in the ledger), `probed` (from the
+    tool's status hook), `late` (not through the ledger). `began_ms` (executor's wall clock) and `took_ms`: start and
+    duration of the tool or hook; 0 if unknown. All three are the executor's claim, for display only.
     """
 
     step: int
@@ -339,7 +335,7 @@ class CallCompleted:
 class CallFailed:
     """The call is over without a result; the agent sees the failure.
 
-    `acted`: the tool has had its effect, and what it gave is no result.
+    `acted`: the tool had its effect, but returned no valid result.
     """
 
     step: int
@@ -398,7 +394,7 @@ class SleepEnded:
 class StepGivenUp:
     """The agent waits for a step no longer: the task that did was cancelled. What is under way is not undone.
 
-    What comes of a call after that is late, and a call in doubt stays open for people.
+    A later outcome of the call is recorded as late, and a call in doubt stays open for people.
     """
 
     step: int
@@ -456,9 +452,9 @@ class TaskFailed:
 class RunSuspended:
     """All that the run waits for is time or others, from the end of this entry on.
 
-    `reason`: `paused`, `approval`, `doubt`, `held`, `callback`, `wait`, `child`, `backoff` or `sleep`; `blocked_by`
-    names what is waited for: who has paused it, the approval, the call, the callback, the signal, the run or the time.
-    Of several what others do comes before what time does, and then the first that was asked for.
+    `reason`: `paused`, `approval`, `doubt`, `held`, `callback`, `wait`, `child`, `backoff` or `sleep`. `blocked_by`:
+    author of the pause, approval, call, callback, signal, run or time. Of several waits, people and runs come before
+    time, then the oldest.
     """
 
     reason: str
@@ -469,7 +465,7 @@ class RunSuspended:
 class RunResumed:
     """The run goes on, at the end of this entry.
 
-    `by` names what woke it, as `blocked_by` does, or who has ended a pause; `code` is code that was held.
+    `by`: cause, in the form of `blocked_by`, or the person that ended a pause; `code` for code that was held.
     """
 
     by: str
@@ -482,7 +478,7 @@ class RunResumed:
 class SignalReceived:
     """Somebody has told the run something. It is kept until a wait takes it, which may be in the same entry.
 
-    `sent_ms`: it came at this time while the code of the run was held, and no wait was asked so far; else 0.
+    `sent_ms`: append time, if the signal came while the run's code was held and no wait has been checked; else 0.
     """
 
     signal_id: str
@@ -550,7 +546,7 @@ class WaitExpired:
 class CallbackCreated:
     """The agent has made a token with which somebody outside resolves this step, until a time (0: for ever).
 
-    `digest` is that of the token, which the log does not have, and `schema` the JSON Schema of the result, if any.
+    `digest`: digest of the token, which the log does not contain. `schema`: JSON Schema of the result, if any.
     """
 
     step: int
@@ -587,7 +583,7 @@ class CallbackFailed:
 class ChildStarted:
     """The agent starts another run, which is named after this step (`core.ids.child_id`).
 
-    `outlives`: nothing that becomes of this run reaches it.
+    `outlives`: the child is independent of this run's end and pauses.
     """
 
     step: int
@@ -600,7 +596,7 @@ class ChildStarted:
 class ChildCompleted:
     """How a run ended that this one had started. `status`: completed (with a result), failed or cancelled.
 
-    `used` is what it has taken with all below it, if that counts for this one.
+    `used`: usage of the child and its descendants, if it counts for this run.
     """
 
     step: int
@@ -637,7 +633,7 @@ class EventPublished:
 class RunAnnotated:
     """Somebody has added a note for readers of the history. No step: nothing follows from it.
 
-    Twice with one `note_id` is one note. `role` is that of the actor: `operator` or `requester`.
+    Notes with equal `note_id` are one note. `role` of the actor: `operator` or `requester`.
     """
 
     note_id: str
@@ -650,9 +646,9 @@ class RunAnnotated:
 class RunPaused:
     """No code of the run is run and nothing new goes out, until all who have paused it let it go on.
 
-    `role` is that of the actor: `operator`, `requester`, or `parent`, where the run that has started this one is
-    paused. `said_ms` and `offset` tell when and where the word lay in its topic, `signed_ms` when it was signed. Of a
-    parent there is the `seq` up to which its history was known.
+    `role` of the actor: `operator`, `requester`, or `parent` (a pause inherited from the parent run). `said_ms` and
+    `offset`: append time and offset of the request, `signed_ms`: time of its signature. `seq`: the parent's last event
+    seen.
     """
 
     actor: str
@@ -704,8 +700,8 @@ class RunRetried:
 class RunForked:
     """An operator has begun this run with the history of another one, which ends here: see `RunState.fork`.
 
-    `edit` has other arguments of the step after it, a call of `tool`. What was open there is asked for anew, by
-    `CallRenewed`; `keys` are the idempotency keys of all calls without a result from now on, by step.
+    `edit`: other arguments for the next step, a call of `tool`. Open calls are requested again by `CallRenewed`.
+    `keys`: new idempotency keys of all calls without a result, by step.
     """
 
     source: ForkedFrom
@@ -728,7 +724,7 @@ class CallRenewed:
 class CallHeld:
     """A call has used up its attempts, and waits for an operator, as it was to: `DoubtResolved` is their word.
 
-    Here `did_not_happen` gives it as many attempts anew, `happened` a result in its place, `give_up` lets it fail.
+    `did_not_happen` allows as many attempts again, `happened` supplies a result, `give_up` lets the call fail.
     """
 
     step: int
@@ -743,7 +739,7 @@ class CallHeld:
 class PatchTaken:
     """The run has come to a change in its agent's code as a new one: it takes the new way, for ever.
 
-    It is no step: a history from before the change has none, and its steps keep their numbers.
+    Not a step: histories from before the change have none, and step numbers stay the same.
     """
 
     patch: str
@@ -753,7 +749,7 @@ class PatchTaken:
 class RunMigrated:
     """Somebody has handed the run to another version of its agent, which agrees with its history so far.
 
-    `actor` is empty where a planner has begun the run that did not run its code, and this one runs it first. Then it
+    `actor` is empty for a run started by a planner that did not execute its code. Then this is the first execution, and
     may have the `input` that `RunStarted` lacks.
     """
 
@@ -770,8 +766,8 @@ class RunMigrated:
 class CallReserved:
     """An attempt of a call may take so much, and counts as if it had until it is billed.
 
-    Of attempt 0, which goes out to nobody, it says what those that follow may take each. `cheap`: the call is the
-    cheaper way already. **Units**: billionths of a dollar.
+    Attempt 0 is not dispatched: it records the reservation of each later attempt. `cheap`: the call is the cheaper
+    alternative already. **Units**: billionths of a dollar.
     """
 
     step: int
@@ -785,8 +781,8 @@ class CallReserved:
 class CallBilled:
     """An attempt has taken so much. `call` is the seq in the call's id, as what was asked for anew is another call.
 
-    `twice`: somebody else may have made it as well, so what was reserved for it counts beside that. Where there are
-    limits of windows it says what it takes the place of: `for_tokens` and `for_nano_usd`, reserved at `since_ms`.
+    `twice`: the attempt may have run a second time, so its reservation counts as well. With windowed limits, the bill
+    replaces `for_tokens` and `for_nano_usd`, reserved at `since_ms`.
     """
 
     step: int
@@ -812,8 +808,8 @@ class ChildBilled:
 class BudgetReached:
     """The budget of this run, or of one above it, is used up so far that something follows: its soft threshold.
 
-    `what` is `tokens`, `usd` (billionths), `calls` or `seconds` (milliseconds): `taken` with what is asked for now, of
-    `limit`.
+    `what`: `tokens`, `usd` (billionths), `calls` or `seconds` (milliseconds). `taken` includes the requested call;
+    `limit` is the bound.
     """
 
     budget: str
@@ -894,9 +890,9 @@ Terminal = RunCompleted | RunFailed | RunCancelled
 class Entry:
     """One record of the run log: all events that one input caused for a run.
 
-    **JsonCodec**: at least one event; event i has seq `seq + i`. `prev` is the id of the run's entry before this one,
-    empty for the first; `nonce` is fresh for every send, so equal bytes never go out twice. `held`: the agent's code
-    was not run, so nothing of it follows here; the next entry that is not held has what it makes of all that came.
+    **Shape**: at least one event; event i has seq `seq + i`. `prev`: id of the run's previous entry, empty for the
+    first. `nonce`: fresh for every send, so that equal bytes are never sent twice. `held`: recorded without running the
+    agent's code; the next entry without it contains the code's reaction to all inputs since.
     """
 
     run_id: RunId

@@ -1,5 +1,5 @@
-"""Identifiers: their syntax, the home of a run, and derived keys. An id never contains the separator of a key that it
-is part of, so no key of one run can be read as one of another."""
+"""Identifiers: syntax, home of a run, derived keys. No id contains the separator of a key that it is part of, so a key
+of one run is never read as another run's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ _LOG_KEY = re.compile(rf"({_RUN})/(?!0{{10}})([0-3][0-9]{{9}})/([0-9a-f]{{32}})\
 
 
 def run_id(text: str) -> RunId:
-    """Parse a run id: 1 to 128 letters, digits, `_ : @ ~ -`, dots before child numbers. **Raises** MalformedError."""
+    """Parse a run id: 1 to 128 letters, digits, `_ : @ ~ -`, and dots before child numbers.
+
+    **Raises** MalformedError.
+    """
     if not _RUN_ID.match(text):
         raise MalformedError(
             f"{text[:80]!r} is not a run id",
@@ -42,13 +45,12 @@ def run_id(text: str) -> RunId:
 
 
 AGENT_TOOL = "agent:"
-"""Prefix of the call of a whole agent, run in memory. No tool name has a colon."""
+"""Prefix of the call name of an agent that runs in memory. No tool name contains a colon."""
 
 AGENT_TOOL_NAME = re.compile(rf"{AGENT_TOOL}[^\s/@][^\s/]{{0,255}}\Z")
 
 
 def agent_tool(agent: str, version: str) -> str:
-    """Call name of an agent in memory, with the version that it declares."""
     return f"{AGENT_TOOL}{agent}@{version}" if version else f"{AGENT_TOOL}{agent}"
 
 
@@ -57,24 +59,22 @@ def root_of(run: str) -> str:
 
 
 def child_id(parent: str, step: int, number: int = 0) -> RunId:
-    """Id of the child started by a step; with a `number`, of one of several."""
+    """Id of the child started by a step; `number` distinguishes several children of one step."""
     return RunId(f"{parent}.{step}_{number}" if number else f"{parent}.{step}")
 
 
 def parent_of(run: str) -> tuple[RunId, int]:
-    """The parent of a run, and the step that waits for it; an empty id without a parent, 0 if no step waits."""
+    """Parent of a run and the step that waits for it: an empty id without a parent, 0 if no step waits."""
     parent, _, step = run.rpartition(".")
     return RunId(parent), int(step) if parent and step.isdecimal() else 0
 
 
 def parents_of(run: str) -> list[RunId]:
-    """The runs above this one, the root first."""
     parts = run.split(".")
     return [RunId(".".join(parts[:count])) for count in range(1, len(parts))]
 
 
 def is_below(run: str, above: str) -> bool:
-    """True if a run equals `above` or descends from it."""
     return run == above or run.startswith(f"{above}.")
 
 
@@ -83,7 +83,10 @@ def depth_of(run: str) -> int:
 
 
 def murmur2(data: bytes) -> int:
-    """The hash of Kafka's Java client, as an unsigned 32-bit number. **Source**: `Utils.murmur2` of Apache Kafka."""
+    """Hash of Kafka's Java client, as an unsigned 32-bit number.
+
+    **Source**: `Utils.murmur2` of Apache Kafka.
+    """
     length, m, mask = len(data), 0x5BD1E995, 0xFFFFFFFF
     h = 0x9747B28C ^ length
     for i in range(0, length & ~3, 4):
@@ -97,7 +100,7 @@ def murmur2(data: bytes) -> int:
 
 
 def home(run: str, partitions: int) -> int:
-    """The partition of a run's whole family: the one that any Java-compatible producer picks for the root's id."""
+    """Partition of a run's whole family, as any Java-compatible producer computes it from the root's id."""
     return (murmur2(root_of(run).encode()) & 0x7FFFFFFF) % partitions
 
 
@@ -107,7 +110,8 @@ def entry_id(body: bytes) -> EntryId:
 
 
 def log_key(run: RunId, seq: int, entry: EntryId) -> bytes:
-    """Record key of an entry. Unique, so that compaction never lets a loser replace the winner."""
+    """Unique record key of an entry."""
+    # Unique, or compaction could replace the accepted entry by one that lost.
     return b"%s/%010d/%s" % (run.encode(), seq, entry.hex().encode())
 
 
@@ -119,7 +123,7 @@ def hold_key(run: RunId) -> bytes:
 
 
 def parse_log_key(key: bytes | None) -> tuple[RunId, int, EntryId] | None:
-    """The parts of a run-log key; None unless `log_key` could have made it of a valid run id."""
+    """Parts of a run-log key; None if `log_key` does not write such a key."""
     match = _LOG_KEY.match(key or b"")
     if not match:
         return None
@@ -128,29 +132,28 @@ def parse_log_key(key: bytes | None) -> tuple[RunId, int, EntryId] | None:
 
 
 def call_id(run: RunId, seq: int) -> CallId:
-    """Id of the call that was proposed as event `seq` of a run."""
+    """Id of the call proposed as event `seq`."""
     return CallId(f"{run}/{seq}")
 
 
 def trace_id(run: RunId, activation: int) -> str:
-    """Trace id of an activation, in hex: the run's work from event `activation` until it waits."""
+    """Hex trace id of an activation: the work of a run from event `activation` until it waits."""
     return blake2b(b"%s/%d" % (run.encode(), activation), digest_size=16).hexdigest()
 
 
 def attempt_trace(run: RunId, activation: int, call: CallId, attempt: int) -> str:
-    """W3C trace context of an attempt of a call: spans of its tool are children of the attempt's span."""
     span = blake2b(b"%s/%d" % (call.encode(), attempt), digest_size=8).hexdigest()
     return f"00-{trace_id(run, activation)}-{span}-01"
 
 
 def activation_span(run: RunId, activation: int) -> str:
-    """Span of an activation, the parent of its attempts' spans, in hex."""
+    """Hex span id of an activation, the parent of its attempts' spans."""
     return blake2b(b"%s/%d/root" % (run.encode(), activation), digest_size=8).hexdigest()
 
 
 @lru_cache(1_024)  # one call is parsed several times in a row
 def parse_call_id(text: str) -> tuple[RunId, int]:
-    """The run and the seq of the proposal. **Raises** MalformedError."""
+    """Run and seq in a call id. **Raises** MalformedError."""
     run, _, seq = text.partition("/")
     if not _SEQ.match(seq):
         raise MalformedError(
@@ -160,12 +163,12 @@ def parse_call_id(text: str) -> tuple[RunId, int]:
 
 
 def approval_id(call: str, question: str) -> str:
-    """Id of a question about a call: the call's, and the first 128 bits of the question's digest in hex."""
+    """Id of a question about a call: the call id and the first 128 bits of the question's digest in hex."""
     return f"{call}~{question[:32]}"
 
 
 def parse_approval_id(text: str) -> tuple[RunId, int, str]:
-    """The run, the seq of the call's proposal, and the beginning of the digest. **Raises** MalformedError."""
+    """Run, seq of the call, and start of the digest in an approval id. **Raises** MalformedError."""
     run, _, rest = text.partition("/")
     seq, _, question = rest.partition("~")
     if not _SEQ.match(seq) or not _QUESTION.match(question):
@@ -175,7 +178,7 @@ def parse_approval_id(text: str) -> tuple[RunId, int, str]:
 
 
 def asked_about(name: str) -> str:
-    """Call id of an approval id, or of the beginning of one; a call id is returned unchanged."""
+    """Call id in an approval id or in the beginning of one; a call id is returned unchanged."""
     run, slash, rest = name.partition("/")
     return f"{run}{slash}{rest.partition('~')[0]}"
 
@@ -184,24 +187,24 @@ _CALLBACK, _SECRET_BYTES, _LONGEST_TOKEN = "cb_", 16, 512
 
 
 def signal_id(run: RunId, step: int) -> str:
-    """Id of a signal sent by a step: the same at each repetition, so it is taken once."""
+    """Id of a signal sent by a step, equal at each repetition."""
     return f"{run}/{step}"
 
 
 LIFE_CALLBACKS = 1_000_000
-"""Distance between the callback numbers of one life of a run and the next, which a retry begins."""
+"""Distance between the callback numbers of a run before and after a retry."""
 
 
 def callback_token(run: RunId, seed: str, number: int) -> str:
-    """Token of the run's callback of this number: it names the run, and only the seed's owner can make it. Replay makes
-    it again, so the log keeps only a digest."""
+    """Token of a run's callback. It contains the run id, and only the owner of the seed can compute it."""
     place = f"{run}/{number}".encode()
+    # Replay computes the token again, so the log needs only its digest.
     secret = blake2b(place, key=seed.encode()[:64], digest_size=_SECRET_BYTES, person=b"callback").digest()
     return _CALLBACK + urlsafe_b64encode(secret + place).decode().rstrip("=")
 
 
 def parse_callback_token(text: str) -> RunId:
-    """The run of a callback's token, genuine or not. **Raises** MalformedError."""
+    """Run id in a callback token; the secret is not checked. **Raises** MalformedError."""
     try:
         body = text.removeprefix(_CALLBACK)
         place = urlsafe_b64decode(body + "=" * (-len(body) % 4))[_SECRET_BYTES:].decode()

@@ -1,6 +1,5 @@
-"""Messages between the services besides the run log: one dataclass per topic. `RunRequest`, `RunSignal` and
-`RunOperation` are inputs from outside and are also read as plain JSON of the same shape, with `input` and `data` as
-JSON values instead of text."""
+"""Messages between services besides the run log: one dataclass per topic. `RunRequest`, `RunSignal` and `RunOperation`
+come from outside, and may be plain JSON of the same shape, with `input` and `data` as JSON values."""
 
 # No `from __future__ import annotations` here: the schema export reads the types of the fields, not their names.
 
@@ -15,8 +14,8 @@ from refold.core.ids import CallId, RunId
 class RunRequest:
     """Topic `run-requested`, key run_id: please run this agent on this input.
 
-    With a `token` the requester has signed it (`core.approval.requester`). `sessions` are what it is part of. At
-    `deadline_ms` the run fails if it is not over by then; 0: never. A `budget` makes that of the agent smaller.
+    `token`: signature of the requester (`core.approval.requester`). `deadline_ms`: the run fails if it has not ended by
+    then; 0: never. `budget`: lowers the agent's budget.
     """
 
     run_id: RunId
@@ -35,11 +34,10 @@ class RunRequest:
 class RunSignal:
     """Topic `run-signalled`, key run_id/signal_id: what a user says of a run that exists.
 
-    `kind` is `cancel` (data: {reason}) or `annotate` (data: {note, id}, where `id` is the `signal_id`), of a run that
-    the actor has asked for; with a `token` the actor has signed it. Or it is `signal` (`name`, `data`), which one wait
-    of the run takes, however often its `signal_id` comes. Or it is `callback`: the result (`data`) or the `failure` of
-    what the token in `callback` was made for. That names the run, so both ids may be left out, and the record's key is
-    the token; `key` is the sender's own name for what they say.
+    `kind`: `cancel` or `pause` (data: {reason}), `resume`, or `annotate` (data: {note, id}, `id` is the `signal_id`),
+    for a run of the actor, and with a `token` signed by the actor; `signal` (`name`, `data`), consumed by one wait
+    however often its `signal_id` comes; `callback`, the result (`data`) or `failure` for the token in `callback`. A
+    callback needs no ids, its record key is the token, and `key` is the sender's idempotency key.
     """
 
     run_id: RunId = RunId("")  # noqa: RUF009 - an id is a text
@@ -58,11 +56,11 @@ class RunSignal:
 class RunOperation:
     """Topic `run-operated`, key run_id/signal_id: what an operator says of anybody's run that exists.
 
-    `kind` is `cancel` (data: {reason}), `annotate` (data: {note}), `resolve` (data: {step, attempt, verdict, result,
-    comment}), `repair` (data: {head}), or, of a run that is held, `retry` or `fail` (data: {reason}). `retry` of a run
-    that has failed has data {from, edit, steps, bytes, children, deadline_ms, tokens, nano_usd, calls, reason, seq},
-    all of which may be missing. `fork` begins the run with the history of another one: {source, at, head, edit,
-    tool, reason}.
+    `kind`: `cancel` or `pause` (data: {reason}), `resume`, `annotate` (data: {note}), `resolve` (data: {step, attempt,
+    verdict, result, comment}), `repair` (data: {head}), `migrate` (data: {from, seq, to}); for a held run `retry` or
+    `fail` (data: {reason}); for a failed run `retry` (data: {seq}, optional: {from, edit, steps, bytes, children,
+    deadline_ms, tokens, nano_usd, calls, reason}); `fork`, which begins this run with the history of another (data:
+    {source, at, head}, optional: {edit, tool, reason}).
     """
 
     run_id: RunId
@@ -85,11 +83,10 @@ class EarlierCall:
 class ToolRequest:
     """Topic `tool-requested.<pool>`, key call_id: try this call. A tombstone closes it.
 
-    `issued` is the run-log offset of the entry that ordered the attempt, `at_ms` its time. `policy` is the digest of
-    the policy that judged the call, `decision` the signed decision that allows it, where one is needed. `again`: the
-    attempt went out before, as far as anybody can say. `agent` and `requester` are those of the run, `above` the
-    agents of those that wait for it. `settled` is the signed decision that nothing came of the attempts before, where
-    that was in doubt. `earlier` are the calls on which this one builds, by what its arguments say of them.
+    `issued`: run-log offset of the entry that ordered the attempt, `at_ms`: its time. `policy`: digest of the policy
+    that judged the call. `decision`: signed decision that allows it, if required. `settled`: signed decision that
+    earlier attempts in doubt had no effect. `again`: the attempt was probably sent before. `above`: agents of the runs
+    that wait for this run. `earlier`: calls whose results this call builds on.
     """
 
     call_id: CallId
@@ -119,8 +116,8 @@ class ToolRequest:
 class ShortRequest(ToolRequest):
     """Topic `tool-requested.<pool>`, key call_id: the same, with those `earlier` calls that come after a `base`.
 
-    `base` is the digest of what an order of this run has brought before (`core.run.building.Base`). An executor that
-    has it no more answers `incomplete`, and is sent a `ToolRequest`.
+    `base`: digest of the `earlier` calls of a previous request of this run (`core.run.building.Base`). An executor that
+    does not have them answers `incomplete` and gets a `ToolRequest`.
     """
 
     base: str = ""
@@ -131,9 +128,9 @@ class ToolClaim:
     """Topic `tool-claimed.<pool>`, key key/claim_id: a link of the claim chain of an idempotency key.
 
     Valid if and only if `prev` is the id of the chain's last valid claim (empty for the first). `doubt`: the claimant
-    does not act, it declares that the attempt's outcome is unknown. `undone`: nor does this one, it says that nothing
-    came of the claim that it extends; with `handed_over` it also says that nothing was or will be told of the attempt,
-    so that somebody else may claim the same one. Without a `key`, as it was once, the chain is that of the call.
+    does not act, but declares the attempt's outcome unknown. `undone`: the previous claim had no effect; with
+    `handed_over` its result is also never reported, so another executor may claim the same attempt. Without a `key`
+    (earlier releases) the chain is the call's.
     """
 
     call_id: CallId
@@ -156,20 +153,19 @@ class ToolClaim:
 
 
 INCOMPLETE = "incomplete"
-"""Status of a result that ends nothing: an executor lacks the calls on which a short order builds."""
+"""Status of a result that ends nothing: the executor lacks the calls on which a short request builds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
     """Topic `tool-completed.<pool>`, key call_id: how an attempt ended.
 
-    `status`: `completed` (result), `failed` (it did not happen; `retryable`), `broken` (it happened, its result is of
-    no use), `unknown` (it may have happened), `doubt` (declared in the claim chain: not to be tried again without a
-    human) or `unauthorised` (nothing was sent, because no decision allows it). Or it is `incomplete`, which ends
-    nothing: the executor has not what a short order goes on from. `late`: it came past the ledger.
-    `again`: the attempt went out before, so that somebody else may have acted on it. `how` is empty for a result of the
-    tool itself, `stored` for one that the ledger had, `probed` for one that the tool's status hook reported. `began_ms`
-    is when the tool or its hook began to run, by the executor's wall clock (0: nothing ran), `took_ms` how long it ran.
+    `status`: `completed` (result), `failed` (no effect; `retryable`), `broken` (effect, but no usable result),
+    `unknown` (possible effect), `doubt` (declared in the claim chain: people decide), `unauthorised` (not sent: no
+    decision allows it), `incomplete` (nothing ended: calls before the base of a short request are missing). `late`: not
+    through the ledger. `again`: the attempt was sent before, so another executor may have acted. `how`: see
+    `CallCompleted`. `began_ms` (executor's wall clock; 0: nothing ran) and `took_ms`: start and duration of the tool or
+    hook.
     """
 
     call_id: CallId
@@ -194,14 +190,13 @@ class ToolResult:
 class ApprovalRequest:
     """Topic `approval-requested`, key approval_id: may this call go out? A tombstone closes it.
 
-    Where `about` is `doubt`, it is: nobody knows what came of the attempts before, so what did? To `approve` says that
-    nothing did, and the call may go out again; an `answer` says that it did, with this result; a `reject` gives up.
+    If `about` is `doubt`, the question is the outcome of the earlier attempts: `approve` means no effect, so the call
+    may be sent again; `answer` means an effect with this result; `reject` gives the call up.
 
-    `approval_id` is the call's id and the first 32 digits of `question`, which is the digest of everything else here
-    but `traceparent`. `proposal` is the digest of the proposal's event. `proposed_args` are the agent's own, where an
-    earlier decision has edited them. `level` counts escalations, `round` how often people were asked about this call.
-    `history` is what was before, the latest last. `token` is what the requester has signed, if anything. `writers` are
-    the people who gave the call arguments in place of those that the agent asked for.
+    `approval_id`: the call id and the first 32 digits of `question`, the digest of all other fields except
+    `traceparent`. `proposal`: digest of the `CallProposed`. `proposed_args`: the agent's arguments, if a decision
+    edited them. `level`: number of escalations. `round`: number of questions about this call. `history`: earlier
+    outcomes, latest last. `token`: signed request of the run. `writers`: people that replaced the agent's arguments.
     """
 
     approval_id: str
@@ -251,7 +246,7 @@ class ApprovalVote:
 class ApprovalDecision:
     """Topic `approval-decided`, key approval_id: a signed decision (a JWS).
 
-    Of kind `again`, key again/ID, without a token: a question that was closed has been asked once more.
+    Of kind `again` (key again/ID, no token): a closed question was asked once more.
     """
 
     approval_id: str
@@ -264,10 +259,10 @@ class ApprovalDecision:
 class CatalogEntry:
     """Topic `catalog`, key name, once in every partition: something that the authority publishes.
 
-    `kind` is `policy` (name policy/DIGEST), `current` (name current: which policy new runs get), `roles`, `key` (name
-    key/KID) or `halt` (name halt/SCOPE/NAME: why it is halted); `content` is JSON, and null takes the entry back.
-    `token` is the root key's signature of all of it; `counter` grows from entry to entry, and of two with one name the
-    higher counts. `platform` is where it holds, `ENVIRONMENT/PREFIX of the topics`: a root key may serve several.
+    `kind`: `policy` (name policy/DIGEST), `current` (digest of the policy for new runs), `roles`, `key` (name key/KID)
+    or `halt` (name halt/SCOPE/NAME; content: the reason). `content`: JSON; null revokes the entry. `token`: signature
+    by the root key. `counter`: increases with each entry; the highest of a name counts. `platform`: `ENVIRONMENT/PREFIX
+    of the topics`, because a root key may serve several.
     """
 
     name: str
@@ -284,8 +279,8 @@ class CatalogEntry:
 class RunOutcome:
     """Topic `run-completed`, key run_id: a run is over. `status`: completed, failed or cancelled.
 
-    `stop` says why: `finished`, `cancelled`, or the code of the failure. `used` is what it has taken with all below it,
-    if anything is counted of it. `labels` are those of its request.
+    `stop`: `finished`, `cancelled`, or the code of the failure. `used`: usage of the run and its descendants, if it is
+    counted. `labels` are the request's.
     """
 
     run_id: RunId
@@ -328,9 +323,9 @@ class Hold:
 class KeptRun:
     """Topic `run-snapshot`, key run/RUN: the accepted entries of a run that lives.
 
-    They are all that the run log has below `log`: first those of `blocks` records of their own, then `entries`. If it
-    has a `status`, nobody has to look into them before `due_ms` (0: never), unless something comes for the run. `seq`
-    is that of the last entry: a run that had failed and was retried has a row as well, which is older.
+    All its entries below the offset `log`: first `blocks` separate records, then `entries`. With a `status` they need
+    not be read before `due_ms` (0: never) unless an input for the run comes. `seq`: seq of the last entry; a retried
+    run also has an older row in `EndedRuns`.
     """
 
     run_id: RunId
@@ -355,7 +350,7 @@ class KeptBlock:
 class EndedRuns:
     """Topic `run-snapshot`, key over/NUMBER: runs that are over, a row each (`core.run.finished`).
 
-    `pools` has the names (joined by commas) that the numbers in the rows stand for.
+    `pools`: comma-joined names for the pool numbers in the rows.
     """
 
     pools: list[str]
@@ -366,12 +361,12 @@ class EndedRuns:
 class Marks:
     """Topic `run-snapshot`, key marks: how far the other records of the partition hold. Written after all of them.
 
-    The runs hold what the run log has below `log`, and all that it orders is acknowledged; below `inputs` (offsets by
-    topic, as text) every input is settled. `round` only grows. `check` is what all the others add up to. The `anchor`
-    is the id (hex) of an entry below `log`, at `anchor_offset` since `anchor_ms` (append time): where another record
-    lies there, these are marks of another log. Without one they say nothing about positions. `apart` has the runs whose
-    records have to be read from an offset (as text) before `log`, an empty name if those of all runs have to. Then the
-    anchor is in `apart_anchor`: an older planner, which does not read `apart`, finds none, and reads the whole log.
+    The snapshot covers the run log below `log`, with all its commands acknowledged, and all inputs below `inputs`
+    (offsets by topic, as text). `round`: only grows. `check`: checksum over the other records. `anchor`: id (hex) of an
+    entry below `log`, at `anchor_offset`, appended at `anchor_ms`; another record at that offset means another log.
+    Without an anchor the positions are not used. `apart`: offsets (as text) below `log` from which the records of
+    single runs must be read again, under an empty name for all runs. Then the anchor is in `apart_anchor`: an older
+    planner, which does not read `apart`, finds none and reads the whole log.
     """
 
     round: int
@@ -447,8 +442,8 @@ class RunView:
 class RunInsight:
     """Topic `run-insight`, key kind/...: figures of a minute, or an alert. A tombstone takes it back.
 
-    `kind` is `agent` or `tool`, whose `name` it has, or an alert: `failing` (a tool) or `loop` (a run that makes equal
-    calls of the tool `name`). `at_ms` is the beginning of the minute.
+    `kind`: `agent` or `tool` with its `name`, or an alert: `failing` (a tool) or `loop` (a run with equal calls of the
+    tool `name`). `at_ms`: beginning of the minute.
     """
 
     kind: str
@@ -471,8 +466,8 @@ class RunInsight:
 class RunErased:
     """Topic `run-snapshot`, key erased/run_id: the run was erased, and something of it may lie somewhere still.
 
-    `head` is the id of its last entry and `digest` that of its archived records, both in hex; `file` says where in the
-    archive they are (nowhere if it is empty). `pools` are those that its calls went to.
+    `head`: id of its last entry, `digest`: digest of its archived records, both in hex. `file`: place in the archive;
+    empty if it has none. `pools`: pools of its calls.
     """
 
     run_id: RunId
@@ -509,7 +504,7 @@ Message = (
 class StreamPart:
     """Topic `run-stream`, key call_id: what a call says while it runs, the tokens of a model. Nothing rests on it.
 
-    `attempt`, and `began_ms` for one that another executor has taken over, say which try it is; `n` numbers its parts.
+    `attempt` and `began_ms` identify the execution, also after a take-over by another executor; `n` numbers its parts.
     """
 
     run_id: RunId
@@ -547,9 +542,9 @@ class MemberTool:
 class Member:
     """Topic `member`, key name: what a planner or an executor serves. A tombstone follows when it leaves cleanly.
 
-    For display alone: no service reads it, as any executor may write it (ADR 30). `kind` is planner or executor, `pool`
-    that of an executor, `slots` the calls that it acts on at once. `cut`: schemas, or more, are left out, as the record
-    would exceed the payload limit.
+    For display only: any executor may write it (ADR 30), so no service reads it. `kind`: planner or executor. `pool`:
+    an executor's. `slots`: concurrent calls. `cut`: schemas or more were left out to stay within the payload limit.
+
     **Units**: milliseconds since 1970, by the member's wall clock.
     """
 
@@ -568,11 +563,11 @@ class Member:
 class WindowSpent:
     """Topic `budget-spent`, key window/subject/lane/teller: what the runs of one lane took in a window, so far.
 
-    `window` is a day (`2026-11-23`) or a month (`2026-11`) of UTC; it counts runs of the `agent`, if there is one, that
-    have the value of a `label` of which `value` is the digest, if there is one, or none of those that are told one by
-    one (`rest`). Counted is what the lane's partition of `run-log` has below the offset `log`, of which `held_tokens`
-    and `held_nano_usd` are reserved and not billed; -1: from a version that does not say it, and has `value` in clear.
-    `limits` are those by which it decides. **Units**: billionths of a dollar.
+    `window`: a day (`2026-11-23`) or month (`2026-11`) of UTC. Counts the runs of `agent` (if set) that have the value
+    with digest `value` for `label` (if set), or no value that is reported separately (`rest`). Covers the lane's
+    partition of `run-log` below the offset `log`. `held_tokens` and `held_nano_usd`: the part reserved and not billed;
+    -1 from a version that does not report it and has `value` in clear. `limits`: those in force. **Units**: billionths
+    of a dollar.
     """
 
     window: str

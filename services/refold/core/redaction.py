@@ -1,4 +1,4 @@
-"""Removal of secrets from addresses and errors: passwords, tokens, keys."""
+"""Removal of passwords, tokens and keys from addresses and errors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _NAMED = re.compile(
 _KEYS = re.compile(
     r"\b(?:(?:sk|rk|pk|gsk|xai|hf|ghp|gho|github_pat|glpat)[-_][A-Za-z0-9_-]{16,}|AIza[A-Za-z0-9_-]{30,}|AKIA[A-Z0-9]{16})"
 )
-"""Keys of model providers and the like, which some of them repeat in a refusal."""
+"""API keys of model providers and similar services; some providers repeat them in error texts."""
 
 
 def public_url(url: str) -> str:
-    """The URL without user, password and options, fit for logs."""
+    """URL without user, password, query and fragment, for logs."""
     scheme, mark, rest = url.rpartition("://") if url.count("://") == 1 else ("", "", url)
     credentials, at, place = rest.rpartition("@")
     if at and re.search("[/?#]", credentials):  # an unencoded password has no clear end
@@ -30,7 +30,7 @@ def public_url(url: str) -> str:
 
 
 def redacted(text: str) -> str:
-    """The text without credentials in URLs, bearer tokens, and anything named or shaped like a password or key."""
+    """Text without credentials in URLs, bearer tokens, and texts named or shaped like a password or key."""
     text = _KEYS.sub(HIDDEN, text)
     text = _CREDENTIALS.sub(rf"\1{HIDDEN}@", text)
     text = _AUTHORIZATION.sub(rf"\1{HIDDEN}", text)

@@ -1,5 +1,4 @@
-"""The topics, by name without the prefix: their keys, writers and readers. One writer per topic makes the broker's
-rights meaningful; `infra/topics.yaml` has settings and rights."""
+"""Topic names without the prefix, with their keys, writers and readers. `infra/topics.yaml` has settings and rights."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ RUN_OPERATED = "run-operated"
 """Requests of operators about any run. Key: run id/signal id. Written by stewards; read by the planner."""
 
 RUN_LOG = "run-log"
-"""The truth. Key: run id/seq/entry id, unique. Written by the planner; read by all services."""
+"""Source of truth. Key: run id/seq/entry id, unique. Written by the planner; read by all services."""
 
 TOOL_REQUESTED = "tool-requested"
 """Open calls, a topic per pool. Key: call id. Written by the planner; read by the pool's executors."""
@@ -40,21 +39,21 @@ RUN_COMPLETED = "run-completed"
 """Finished runs. Key: run id. Written by the planner; read by users."""
 
 RUN_VIEW = "run-view"
-"""The row of each run in views. Key: run id. Written by the keeper of views; read by other programs."""
+"""View row of each run. Key: run id. Written by the viewer; read by other programs."""
 
 RUN_INSIGHT = "run-insight"
 """Live figures and alerts. Key: kind/... Written by insights, if it runs; read by other programs."""
 
 RUN_SNAPSHOT = "run-snapshot"
-"""State of the log in a planner, held runs, and erased runs. Written by the planner, for erased runs by the archivist;
+"""Planner's snapshot of the log, held runs, and erased runs. Written by the planner and (erased runs) the archivist;
 read by the planner and other folds of the log."""
 
 RUN_STREAM = "run-stream"
 """Live output of calls, a topic per pool: lossy, and never folded. Key: call id. Written by its executors."""
 
 BUDGET_SPENT = "budget-spent"
-"""Usage of each lane under the limits of a window. Key: window/subject/lane/teller, in every partition. Written by
-planners; read by planners, in full, and by operators."""
+"""Usage of each lane under windowed limits. Key: window/subject/lane/teller, in every partition. Written by planners;
+read by planners, in full, and by operators."""
 
 MEMBER = "member"
 """Reports of each planner and executor, for display. Key: name of the member. Written by both; read by no service."""
@@ -69,7 +68,7 @@ DEAD_LETTER_APPROVAL = "dead-letter-approval"
 """Questions and votes that the approval service could not use. Written by it; read by approvers and operators."""
 
 DEAD_LETTER_EXECUTOR = "dead-letter-executor"
-"""Orders that executors could not use. Written by the executors of all pools, so no more than a list for operators."""
+"""Orders that executors could not use. Written by the executors of all pools; read by operators."""
 
 DEAD_LETTERS = (DEAD_LETTER, DEAD_LETTER_APPROVAL, DEAD_LETTER_EXECUTOR)
 """A topic per service: a dead letter counts only from the service that reads the input."""
@@ -88,17 +87,16 @@ def tool_completed(pool: str) -> str:
 
 
 def run_stream(pool: str) -> str:
-    """Topic of the live output of one pool's calls."""
     return f"{RUN_STREAM}.{pool}"
 
 
 def kind_of(topic: str) -> str:
-    """The name of a topic without its pool."""
+    """Name of a topic without its pool."""
     return topic.partition(".")[0]
 
 
 def pool_of(topic: str) -> str:
-    """The pool of a topic, empty unless there is a topic per pool."""
+    """Pool of a topic; empty for a topic that is not per pool."""
     return topic.partition(".")[2]
 
 

@@ -1,4 +1,2 @@
-"""Approval of calls: policies, requirements, votes, decisions, signatures, and the catalog they rest on. Reading order:
-`condition` (the language of rules), `requirement` (approvers), `policy` (rules in order), `signature` (proof of
-authorship), `catalog` (publications of operators), `decision` (the signed result), `ballot` (the sum of votes),
-`authority` (permissions of a planner or an executor)."""
+"""Approval of calls. Reading order: `condition` (language of rules), `requirement` (approvers), `policy`, `signature`,
+`catalog` (published policies, roles, keys), `decision`, `ballot` (count of votes), `authority` (permissions)."""

@@ -1,5 +1,4 @@
-"""Permissions by the catalog as a lane has read it: policies judge calls, keys verify decisions. The planner queries
-the judgement of a call, the executor the permission of an order; each has an `Authority` of its own."""
+"""Permissions by the catalog that a lane has read: policies judge calls, keys verify decisions."""
 
 from __future__ import annotations
 
@@ -27,11 +26,10 @@ class Authority:
 
     @property
     def current(self) -> str:
-        """The digest of the policy for new runs; empty if there is none."""
         return self.catalog.current
 
     def changed(self, policy: str) -> bool:
-        """True if a call that this policy judged has to be judged again before it runs."""
+        """True if calls that this policy judged must be judged again before they run."""
         current = self.catalog.policy
         return current is not None and current.recheck and current.digest != policy
 
@@ -44,9 +42,8 @@ class Authority:
         ahead: int = 0,
         unknown: frozenset[str] = frozenset(),
     ) -> Judgement:
-        """Judge a call by a policy. A call that cannot be judged, or whose tool asks for it, needs a decision. `ahead`
-        calls were proposed before this one and are not folded into the state yet. The state has no value for `unknown`
-        variables: a rule that reads one fails."""
+        """Judge a call by a policy. `ahead` calls were proposed before it and are not folded yet. `unknown` variables
+        have no value: a rule that reads one fails."""
         tool, judge = self.tools.get(call.tool), self.catalog.policies.get(policy)
         asks = tool is not None and tool.asks(call.args)
         if judge is None and (policy or asks):
@@ -76,7 +73,7 @@ class Authority:
         return next(((each.digest, each.doubt) for each in known if each is not None and each.doubt), None)
 
     def open(self, token: str) -> Decision:
-        """The decision in a token. **Raises** UnauthorisedError if its signature is invalid."""
+        """Decision in a token. **Raises** UnauthorisedError if its signature is invalid."""
         try:
             return Decision.parse(signature.verified(token, self.catalog.keys, use="decision"))
         except MalformedError as error:
@@ -91,8 +88,8 @@ def variables(
     environment: str,
     needs: Collection[str] = VARIABLES.keys(),
 ) -> dict[str, Any]:
-    """Variables of a policy's rules for a call of a run; only those in `needs` are computed. An input in the blob store
-    is left out: a rule that reads it fails."""
+    """Values of the policy variables in `needs` for a call. An input in the blob store is left out: a rule that reads
+    it fails."""
     request = state.request
     if request and is_pointer(request.input):
         needs = set(needs) - {"run.input"}

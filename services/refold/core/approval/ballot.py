@@ -1,5 +1,4 @@
-"""Votes and their result: a pure function of the set of votes. Neither order nor repetition of votes changes the
-verdict, so a successor that reads them again decides the same."""
+"""Count of votes: a pure function of their set, independent of order and repetition."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from refold.core.wire import canonical
 
 DECIDING: dict[str, Verdict] = {verdict: verdict for verdict in decision.VERDICTS if verdict != "amend"}
 STANCES = (*DECIDING, "delegate", "withdraw")
-"""Actions that state an opinion: the latest counts. The others concern approvers, or are informative."""
+"""Actions that state an opinion; a person's latest one counts."""
 
 ACTIONS = (*STANCES, "reassign", "comment", "remind", "revoke-grant")
 HANDING = ("delegate", "reassign")
@@ -29,20 +28,20 @@ VOTE_MS = 7 * 86_400_000
 """Lifetime of a vote on a question that never expires: an approval of last month may be outdated."""
 
 LATEST_MS = 2**52
-"""The latest time in a vote: times derived from it still have a JSON form, so that no vote stops the count."""
+"""Latest time in a vote. Times derived from it still have a JSON form, so no vote stops the count."""
 
 
 class Remember(NamedTuple):
-    """An approval to be repeated for the same call: in this run, `uses` times."""
+    """Request to repeat an approval for the same call of this run, at most `uses` times."""
 
     for_ms: int
     uses: int
 
 
 class Objection(NamedTuple):
-    """The reason why a vote is void. `code`: `malformed`, `unauthorised`, `wrong_question`, `late`, `requester`,
-    `unentitled`, `handed_on`, `not_remembered`, `edit_not_possible`, `future`, `outlived`; of the approval service also
-    `unknown`, `edit_denied`, `too_large`, `too_many` and `no_grant`."""
+    """Reason why a vote is void. `code`: `malformed`, `unauthorised`, `wrong_question`, `late`, `requester`,
+    `unentitled`, `handed_on`, `not_remembered`, `edit_not_possible`, `future`, `outlived`; from the approval service
+    also `unknown`, `edit_denied`, `too_large`, `too_many`, `no_grant`."""
 
     code: str
     reason: str
@@ -50,23 +49,21 @@ class Objection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """Vote of a person. `vote` is its id, `question` the digest that it answers, `issued` in milliseconds. `args` (of
-    an `edit`) and `result` (of an `answer`) are canonical JSON, `to` is the new decider of a `delegate` (one name) or a
-    `reassign` (approvers as in a policy). `roles` are from the actor's login."""
+    """Vote of a person. **Units**: `issued` in milliseconds."""
 
     approval: str
     vote: str
-    question: str
+    question: str  # the digest that it answers
     environment: str
     actor: str
     action: str
     issued: int
-    roles: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()  # from the actor's login
     strength: str = ""
-    args: str = ""
-    result: str = ""
+    args: str = ""  # of an `edit`, canonical JSON
+    result: str = ""  # of an `answer`, canonical JSON
     message: str = ""
-    to: tuple[str, ...] = ()
+    to: tuple[str, ...] = ()  # new decider of a `delegate` (one) or `reassign` (approvers as in a policy)
     remember: Remember | None = None
 
     def payload(self) -> dict[str, Any]:
@@ -76,8 +73,8 @@ class Vote:
 
     @staticmethod
     def parse(payload: Mapping[str, Any], key: PublicKey) -> Vote:
-        """The vote in a payload signed by this key, with the roles that the key may claim. **Raises** MalformedError
-        for any other shape, UnauthorisedError if the key may not vote for the actor."""
+        """Vote in a payload signed by this key, with the roles that the key may claim. **Raises** MalformedError for
+        another shape, UnauthorisedError if the key may not vote for the actor."""
         fields = decision.signed_fields(Vote, "vote", payload)
         if not signature.are_names(fields["roles"]) or not signature.are_names(fields["to"]):
             raise MalformedError("roles and to are lists of names")
@@ -91,42 +88,38 @@ class Vote:
 
 
 class BallotResult(NamedTuple):
-    """Result of the votes. `votes` are those that decide, `edited` and `result` their content. `said` are the same
-    votes as they were cast, with the delegations behind them. `given` is, for the use of a grant, the decision that
-    gave it."""
+    """Verdict of the votes."""
 
     verdict: Verdict
-    votes: tuple[Cast, ...]
+    votes: tuple[Cast, ...]  # the deciding ones
     edited: str = ""
     result: str = ""
     message: str = ""
     grant: Grant | None = None
-    said: tuple[Vote, ...] = ()
-    given: str = ""
+    said: tuple[Vote, ...] = ()  # `votes` as they were cast, with the delegations behind them
+    given: str = ""  # the decision that gave the used grant
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A count of votes. `cast` are those that count, oldest first, `leading` is the size of the largest agreement.
-    `approvers` are the present ones: reassignments replace the list, an escalation adds to it."""
+    """Count of votes."""
 
     settled: BallotResult | None
-    cast: tuple[tuple[Vote, Cast], ...]
-    leading: int
-    approvers: tuple[str, ...]
+    cast: tuple[tuple[Vote, Cast], ...]  # votes that count, oldest first
+    leading: int  # size of the largest agreement
+    approvers: tuple[str, ...]  # after reassignments, which replace the list, and an escalation, which adds to it
     void: Mapping[Vote, Objection]
 
 
 def open_vote(token: str, keys: Mapping[str, PublicKey]) -> Vote:
-    """The vote in a token. **Raises** UnauthorisedError and MalformedError, as `signature.verified`, `Vote.parse`."""
+    """Vote in a token. **Raises** UnauthorisedError, MalformedError."""
     payload = signature.verified(token, keys, use="vote")
     return Vote.parse(payload, keys[signature.kid_of(token)])
 
 
 def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, now: int) -> Count:
-    """Count the votes on a request at a time by the log, in milliseconds. The latest vote of each entitled person
-    counts, by (issued, id). One rejection decides, the earliest of several. Else `quorum` equal votes decide; of
-    several such groups, the one that had its quorum first by the times of its votes."""
+    """Count the votes on a request at the log time `now` in milliseconds. The latest vote of each entitled person
+    counts. One rejection decides, else the first `quorum` of equal votes."""
     void: dict[Vote, Objection] = {}
     good: list[Vote] = []
     for vote in sorted(set(votes), key=order):
@@ -150,8 +143,7 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, now: in
 
 
 def may_decide(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, actor: str, now: int) -> bool:
-    """True if a vote of `actor` would count beside these votes, by their own right or as a deputy. Roles from their
-    login are unknown here."""
+    """True if a vote of `actor` would count, by their own right or as a deputy. Roles from a login are unknown here."""
     if request.requirement.not_requester and has_asked(request, actor):
         return False
     good = [vote for vote in sorted(set(votes), key=order) if objection(request, vote, now) is None]
@@ -160,14 +152,14 @@ def may_decide(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, ac
 
 
 def dated_ahead(vote: Vote, now: int) -> Objection | None:
-    """The objection to a vote from the future: it would outrank all other votes of its person until its time."""
+    # A vote from the future would outrank all other votes of its person until its time.
     if vote.issued <= now + decision.SKEW_MS:
         return None
     return Objection("future", f"the vote is dated {(vote.issued - now) // 1000} s ahead")
 
 
 def objection(request: ApprovalRequest, vote: Vote, now: int) -> Objection | None:
-    """The objection to a vote that holds regardless of other votes; None if there is none."""
+    """Objection to a vote that holds regardless of other votes; None if there is none."""
     if (vote.approval, vote.question, vote.environment) != (request.approval_id, request.question, request.environment):
         return Objection("wrong_question", "the vote answers another question")
     # A late vote may be withdrawn: the question may be prolonged, and the vote is not late then.
@@ -188,14 +180,13 @@ def objection(request: ApprovalRequest, vote: Vote, now: int) -> Objection | Non
 
 
 def _may_change(request: ApprovalRequest, action: str) -> bool:
-    """True if people may replace the arguments or the result of the call: not once it may have been sent."""
+    # Arguments and result are fixed once the call may have been sent.
     if request.about == DOUBT:
         return action != "edit"
     return request.attempt == 1 or action not in ("edit", "answer")
 
 
 def _too_long(needed: Requirement, asked: Remember) -> Objection | None:
-    """The objection of the policy to remembering an approval this way."""
     if not needed.remember_uses:
         return Objection("not_remembered", "its rule does not let an approval be remembered")
     if asked.for_ms <= needed.remember_ms and asked.uses <= needed.remember_uses:
@@ -205,9 +196,7 @@ def _too_long(needed: Requirement, asked: Remember) -> Objection | None:
 
 
 class _Deciders:
-    """People who decide by these votes, oldest first, and their entitlements. `said` is the latest opinion of each
-    person, `lineages` the entitlement of those whose opinions count: the policy, or a vote of a person named by the
-    policy. A delegation cannot be delegated again; such a vote is ignored."""
+    """People entitled to decide by these votes. A delegation cannot be delegated again; such a vote is ignored."""
 
     def __init__(self, request: ApprovalRequest, votes: list[Vote], roles: Roles) -> None:
         needed = request.requirement
@@ -240,7 +229,7 @@ class _Deciders:
             self._delegated[deputy] = vote
 
     def behind(self, cast: Iterable[Cast]) -> tuple[Vote, ...]:
-        """The votes that were cast and their delegations: by themselves they give the same verdict."""
+        """Cast votes and their delegations: by themselves they give the same verdict."""
         votes = [vote for by in cast for vote in (self.said[by.actor], self._delegated.get(by.actor))]
         return tuple(sorted({vote for vote in (*votes, self._reassigned) if vote}, key=order))
 
@@ -254,7 +243,6 @@ class _Deciders:
         return (Entitlement(vote.actor, approver), *self._by) if approver else ()
 
     def objection(self, vote: Vote) -> Objection | None:
-        """The objection to the person of a vote."""
         approvers, own = self.approvers, self._own(vote)
         if vote.action == "reassign" and self.quorum > 1:  # or one alone would choose all others
             reason = f"{self.quorum} people have to agree, and each may delegate their own word"
@@ -271,7 +259,6 @@ class _Deciders:
 
 
 def _groups(cast: Iterable[tuple[Vote, Cast]]) -> list[list[Vote]]:
-    """Votes by content, each group oldest first."""
     wanted: dict[tuple[str, str, str], list[Vote]] = defaultdict(list)
     for vote, _ in cast:
         if vote.action != "reject":
@@ -302,7 +289,6 @@ def _settled(
 
 
 def _grant(request: ApprovalRequest, group: list[Vote], quorum: int) -> Grant | None:
-    """The narrowest of the requested grants, if a quorum requested any."""
     asked = [(vote.issued + vote.remember.for_ms, vote.remember) for vote in group if vote.remember]
     if len(asked) < quorum:
         return None
@@ -317,7 +303,7 @@ def _grant(request: ApprovalRequest, group: list[Vote], quorum: int) -> Grant | 
 
 
 def order(vote: Vote) -> tuple[int, str, str]:
-    """Total order: two votes that differ in anything have a fixed order."""
+    """Sort key that orders any two different votes."""
     return vote.issued, vote.vote, repr(vote)
 
 
@@ -334,15 +320,15 @@ def _remember(content: Any) -> Remember | None:
 
 
 def most_said(payload_bytes: int, quorum: int) -> int:
-    """Bytes of JSON that a vote may add to a decision of `quorum` people. A decision has them once by itself and once
-    in each of its votes, and base64 adds a third, to the votes twice. A quarter of the largest payload is for the
-    subject of the decision and its people."""
+    """Most bytes of JSON that one vote may add to a decision of `quorum` people."""
+    # A decision has the content once itself and once in each vote; base64 adds a third, to the votes twice. A quarter
+    # of the largest payload is for the decision's subject and people.
     return min(payload_bytes, signature.TOKEN_BYTES) * 27 // (16 * (3 + 4 * max(1, quorum)))
 
 
 def oversized(vote: Vote, limit: int) -> Objection | None:
-    """The objection to a vote that is too large for a decision. **Units**: bytes of JSON, so a quote or a new line
-    takes two. A message counts twice: a rejection puts it into the decision and into the failures of call and run."""
+    """Objection to a vote with more than `limit` bytes of JSON."""
+    # The message counts twice: a rejection copies it into the decision and into the failures of call and run.
     size = len(canonical.dumps([vote.args, vote.result, vote.message, vote.message]).encode())
     if size <= limit:
         return None

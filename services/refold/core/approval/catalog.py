@@ -1,7 +1,6 @@
-"""Publications of the authority, as far as they are read: policies, roles, and public keys. Each partition of the topic
-has every entry, so a reader of one partition has all of it, and the valid entries depend on the position of its lane
-alone. An entry counts if a root key has signed it, and until one of its name with a higher counter is read: a writer
-without the key can neither add an entry nor restore an old one. The topic is never cleaned, so later entries stay."""
+"""Fold of the catalog topic: policies, roles, public keys, halts. Each partition contains every entry. An entry counts
+if a root key has signed it, until a later one of its name has a higher counter: a writer without the key can neither
+add nor restore an entry."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ SCOPES = ("all", "agent", "tool", "pool", "requester")
 
 
 def halt_name(scope: str, name: str = "") -> str:
-    """The name of a halt entry. **Raises** UsageError."""
+    """Name of a halt entry. **Raises** UsageError for an unknown scope."""
     if scope not in SCOPES or bool(name) == (scope == "all"):
         raise UsageError(f"nothing is called {scope} {name}".rstrip(), hint=f"halt one of {', '.join(SCOPES)}")
     return f"{HALT}/{scope}/{name}" if name else f"{HALT}/{scope}"
@@ -42,12 +41,12 @@ def halt_name(scope: str, name: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Halts:
-    """Reasons of the halts in force, by scope and name. Spellings of one name are the same."""
+    """Reasons of the halts in force, by scope and normalised name."""
 
     by_name: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def why(self, *, agent: str, tool: str, pool: str, requester: str, above: Iterable[str] = ()) -> str:
-        """The reason why a call is halted, or empty. `above` are the agents of the runs that wait for its run."""
+        """Reason why a call is halted; empty if it is not. `above` are the agents of the runs that wait for its run."""
         if not self.by_name:
             return ""
         who = (("agent", name) for name in (agent, *above))
@@ -58,7 +57,7 @@ class Halts:
         return ""
 
     def with_entry(self, rest: str, reason: str | None) -> Halts:
-        """The halts after an entry for `SCOPE/NAME`; None ends it. **Raises** UsageError."""
+        """Copy with an entry for `SCOPE/NAME` added; None ends the halt. **Raises** UsageError."""
         scope, _, name = rest.partition("/")
         halt_name(scope, name)
         kept = {place: why for place, why in self.by_name.items() if place != (scope, spelt(name))}
@@ -67,15 +66,15 @@ class Halts:
 
 CURRENT, ROLES_ENTRY = "current", "roles"
 UNREADABLE = "unreadable"
-"""Digest of an unreadable policy in force: no policy has it, so people are asked."""
+"""Digest of an unreadable policy in force. No policy has it, so calls are left to people."""
 
 ROLE, HANDED_ON = "role:", "handed:"
-"""Prefix of a role among approvers, and prefix of a delegation in `Cast.via`."""
+"""Prefix of a role among approvers; prefix of a delegation in `Cast.via`."""
 
 
 def is_person(name: str) -> bool:
-    """True if a name is a valid name of a person, and nothing else among approvers. A name has one spelling (`ada`, not
-    `Ada`) and one alphabet, or one person could be two."""
+    """True if a name is valid for a person."""
+    # One spelling (`ada`, not `Ada`) and one alphabet, or one person could vote as two.
     proper = name not in ("", "*") and not name.startswith((ROLE, HANDED_ON))
     return proper and name == spelt(name) and is_clear(name)
 
@@ -87,9 +86,8 @@ def no_person(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Roles of people. `revoked` people have none, whatever else is claimed. `lost`: the entry is unreadable, so any
-    person may be revoked. `askers` are the keys for requests: if there are any, only a signature identifies the
-    requester of a run."""
+    """Roles of people. `revoked` people have none. `lost`: the entry is unreadable, so everyone counts as revoked.
+    `askers` are the keys for requests: if there are any, only a signature identifies the requester of a run."""
 
     by_role: Mapping[str, frozenset[str]] = field(default_factory=dict)
     revoked: frozenset[str] = frozenset()
@@ -97,8 +95,8 @@ class Roles:
     askers: Mapping[str, PublicKey] = field(default_factory=dict)
 
     def entitled(self, approvers: Iterable[str], actor: str, claimed: Iterable[str] = ()) -> str:
-        """The approver that an actor matches (`ada`, `role:lead`, `*`), or empty. `claimed` are roles that a trusted
-        receiver of votes has read from the actor's login. They count only for roles that the catalog does not have."""
+        """Approver that an actor matches (`ada`, `role:lead`, `*`), or empty. `claimed` are roles from the actor's
+        login; they count only for roles that the catalog does not define."""
         if self.lost or actor in self.revoked or not is_person(actor):
             return ""
         asked = list(approvers)
@@ -112,7 +110,7 @@ class Roles:
         return "*" if "*" in asked else ""
 
     def still(self, actor: str, name: str) -> bool:
-        """True if an actor still matches an approver; a role that the catalog does not have is believed."""
+        """True if an actor still matches an approver; a role that the catalog does not define is believed."""
         if self.lost or actor in self.revoked or not is_person(actor):
             return False
         role = name.removeprefix(ROLE)
@@ -137,11 +135,11 @@ class Roles:
 HALT_ALL = halt_name("all")
 
 COMPILED = 16
-"""Compiled policies per process: 3 MiB for 1,000 rules. An evicted one is compiled again when it judges a call, which
-takes 0.07 ms a rule."""
+"""Compiled policies per process: 3 MiB for 1,000 rules. An evicted one is compiled again at its next use, 0.07 ms a
+rule."""
 
 _KNOWN = 1_024
-"""Digests kept, 64 bytes each, so that a policy found valid is not compiled again for its digest."""
+"""Cached digests of valid policies, 64 bytes each."""
 
 
 @lru_cache(COMPILED)
@@ -152,19 +150,17 @@ def _compiled(text: str) -> Policy | None:
 
 @lru_cache(_KNOWN)
 def _digest_of(text: str) -> str:
-    """Digest of the policy in an entry's content. **Raises** MalformedError or UsageError as `Policy.parse`."""
     policy = _compiled(text)
     return policy.digest if policy else ""
 
 
 class Policies(MutableMapping[str, Policy]):
-    """The policies of a catalog by digest, kept as texts: versions that no run uses do not stay compiled."""
+    """Policies of a catalog by digest, stored as texts so that unused versions do not stay compiled."""
 
     def __init__(self) -> None:
         self._kept: dict[str, str | Policy] = {}
 
     def put(self, name: str, text: str) -> None:
-        """Add an entry's content, or remove it by null. **Raises** MalformedError or UsageError."""
         digest = _digest_of(text)
         if digest and name != digest:
             raise MalformedError("the name is not the policy's digest")
@@ -198,31 +194,26 @@ class Policies(MutableMapping[str, Policy]):
 
 
 class Catalog:
-    """The fold of one partition of the topic. `current` is the digest of the policy for new runs. `entries` has the
-    last valid one of every name, `closed` the names with a later unreadable one; `void` counts invalid records. `lost`:
-    records are gone, by retention for example; no run proceeds and no vote counts until the topic is created again and
-    published from the start. `elsewhere` is another platform found in a signed entry, `named` is true once an entry
-    names this platform: from then on one without a platform is void."""
+    """Fold of one partition of the topic."""
 
     def __init__(self, trust: Trust = NOBODY) -> None:
         self._trust = trust
-        self.elsewhere = ""
-        self.named = False
-        self.entries: dict[str, CatalogEntry] = {}
-        self.closed: set[str] = set()
+        self.elsewhere = ""  # another platform, found in a signed entry
+        self.named = False  # an entry named this platform, so entries without one are void
+        self.entries: dict[str, CatalogEntry] = {}  # the last valid one of each name
+        self.closed: set[str] = set()  # names with a later unreadable entry
         self.policies = Policies()
         self.keys: dict[str, PublicKey] = {}
         self.roles = Roles(askers=KeyRing(platform=platform_of(trust)))
         self.halts = Halts()
-        self.current = ""
+        self.current = ""  # digest of the policy for new runs
         self.position = 0
-        self.void = 0
-        self.lost = False
+        self.void = 0  # number of void records
+        self.lost = False  # records are missing, so nothing proceeds until the topic is published again
 
     def follow(self, offset: int, key: bytes | None, value: bytes | None) -> str:
-        """Read the next record, and return the reason if it is void, else an empty text. A void record changes nothing,
-        unless it is unreadable in place of a valid one: it may revoke a key, so the key is unusable until there is
-        another entry."""
+        """Read the next record; return the reason if it is void, else an empty text. A void record changes nothing,
+        except that an unreadable one closes the entry of its name."""
         self.reached(offset)
         self.position = max(self.position, offset + 1)
         name = (key or b"").decode(errors="replace")
@@ -234,14 +225,13 @@ class Catalog:
         return ""
 
     def reached(self, offset: int) -> None:
-        """Reading has come to this offset. The catalog is never cleaned, so a gap before it means lost records."""
+        """Advance to an offset. The topic is never cleaned, so a gap means lost records."""
         if offset > self.position:
             self._lose()
         self.position = max(self.position, offset)
 
     @property
     def policy(self) -> Policy | None:
-        """The policy for new runs."""
         return self.policies.get(self.current)
 
     @property
@@ -277,7 +267,7 @@ class Catalog:
         self.closed.discard(name)
 
     def _check_platform(self, platform: str) -> None:
-        """Check an entry's platform. **Raises** UnauthorisedError if it was published for another one."""
+        """Check the platform of an entry. **Raises** UnauthorisedError if it was published for another one."""
         ours = platform_of(self._trust)
         if ours and platform not in ("", ours):
             self.elsewhere = platform
@@ -287,7 +277,7 @@ class Catalog:
         self.named |= bool(platform)
 
     def _put(self, entry: CatalogEntry) -> None:
-        """Apply a signed entry. **Raises** MalformedError or UsageError if it is for another version of the service."""
+        """Apply a signed entry. **Raises** MalformedError or UsageError if this version cannot read it."""
         kind, _, rest = entry.name.partition("/")
         if kind != entry.kind:
             raise MalformedError(f"{entry.kind} is not a kind of entry for {entry.name[:80]}")
@@ -328,7 +318,7 @@ class Catalog:
             self.roles = Roles(lost=True, askers=self.roles.askers)
 
     def _lose(self) -> None:
-        """Close everything: the lost records may have halted something, revoked a key or named a policy."""
+        # The lost records may have halted something, revoked a key or named a policy.
         self.lost = True
         for name in (CURRENT, ROLES_ENTRY, HALT_ALL):
             self._close(name)

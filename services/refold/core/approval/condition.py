@@ -1,8 +1,6 @@
-"""Conditions: the variables of a rule's `when`, its compilation, and the evaluation of many at once. The language is
-CEL: no loops beyond its macros, no I/O, no clock; the library stops a condition after 10,000 iterations and refuses
-expressions nested deeper than 32 levels. But each iteration may walk or copy its whole input, so a condition with a
-macro gets no large variables. An evaluation costs 8 microseconds at least, so conditions are linked into one
-expression, `(r0) ? 0 : (r1) ? 1 : -1`, and evaluated singly only if that fails."""
+"""Conditions of rules in CEL: no loops beyond its macros, no I/O, no clock. One evaluation costs at least 8
+microseconds, so conditions are linked into one expression, `(r0) ? 0 : (r1) ? 1 : -1`, and evaluated singly only if
+that fails."""
 
 from __future__ import annotations
 
@@ -32,11 +30,10 @@ VARIABLES: Mapping[str, str] = {
     "actor": "string: who asked for the run",
     "environment": "string: where the services run, as their settings say",
 }
-"""Variables of a condition: the type in CEL, and a description."""
 
 
 class Language:
-    """The variables of one kind of conditions, in the form of `VARIABLES`, the variables of rules."""
+    """Variables of one kind of conditions, in the form of `VARIABLES`."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self.variables = variables
@@ -49,27 +46,26 @@ class Language:
 OF_RULES = Language(VARIABLES)
 
 MAX_WHEN = 4_000
-"""Longest condition in characters: a page; a longer one is a program."""
+"""Longest condition in characters, about a page."""
 
 LINKED = 16
-"""Most conditions in a link. The parser's 32 levels leave each of them as many of its own, and compiling stays below a
-millisecond for each link."""
+"""Most conditions in a link. Each keeps enough of the parser's 32 levels, and a link compiles in less than 1 ms."""
 
 WALKED = 8_192
-"""Largest variable for a condition with a macro: the characters of its texts, and 8 for every value. The worst then
-takes half a second; with a megabyte it took minutes, or all memory of its planner."""
+"""Largest variable for a condition with a macro: characters of its texts, and 8 per value. The worst case takes half a
+second; a megabyte took minutes."""
 
 _ARITHMETIC = ("_+_", "_-_", "_*_", "_/_", "_%_")
 
 NONE = -1
 _MACRO = re.compile(r"\.\s*(all|exists|exists_one|existsOne|map|filter)\s*\(")
 _RAISED = (RuntimeError, ValueError, TypeError, OverflowError)
-"""Errors that the library raises instead of returning: a lone surrogate, a list that is too long to walk."""
+"""Errors that the library raises instead of returning."""
 
 
 class Condition:
-    """A condition that compiles to a boolean, or to a value whose type is known only at evaluation. **Shape**: `needs`
-    are the variables that it names. **Raises** UsageError with fault and place."""
+    """Compiled boolean condition, or one whose type is known only at evaluation. `needs` are the variables that it
+    names. **Raises** UsageError with fault and position."""
 
     __slots__ = ("_compiled", "_language", "needs", "source", "walks")
 
@@ -89,7 +85,7 @@ class Condition:
         self.walks = _MACRO.search(source) is not None
 
     def pitfalls(self) -> list[str]:
-        """Likely mistakes: arithmetic that is wrong for whole numbers, or has no value for some types."""
+        """Warnings about arithmetic that is wrong for whole numbers, or has no value for some types."""
         found = []
         for function, operands in _operations(_checked(self.source, self._language)):
             numbers = function in _ARITHMETIC and "other" not in operands
@@ -103,7 +99,7 @@ class Condition:
         return found
 
     def value(self, variables: Mapping[str, Any]) -> bool | str:
-        """True or false; the error's text if it has no value, or another one."""
+        """Result of the condition, or the error's text if it has no boolean value."""
         large = _large(self.needs, variables) if self.walks else ()
         value = self.ask(_activation(self.needs.difference(large), variables, self._language))
         if large and isinstance(value, str):
@@ -130,7 +126,7 @@ class Condition:
 
 
 class Facts:
-    """Variables for conditions of one kind: converted to values of CEL once, which costs more than an evaluation."""
+    """Variables converted to CEL values once for many conditions: conversion costs more than an evaluation."""
 
     def __init__(self, variables: Mapping[str, Any], language: Language) -> None:
         self.variables = variables
@@ -138,7 +134,7 @@ class Facts:
 
 
 class Linked:
-    """Conditions in order, many of them as one expression, to find the first that is not false."""
+    """Conditions in order, linked into few expressions, to find the first that is not false."""
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
         self._conditions = tuple(conditions)
@@ -147,7 +143,7 @@ class Linked:
         self._walks = any(condition.walks for condition in conditions)
 
     def first(self, variables: Mapping[str, Any]) -> tuple[int, str]:
-        """The number of the first condition that holds or fails, and the error's text; NONE if all are false."""
+        """Number of the first condition that holds or fails, and the error's text; NONE if all are false."""
         if not self._links:
             return NONE, ""
         if self._walks and _large(self.needs, variables):
@@ -173,7 +169,7 @@ class Linked:
 
 
 def _linked(conditions: Sequence[Condition], start: int) -> Sequence[tuple[int, int, cel.Expression]]:
-    """Links as long as the parser takes: a deeply nested condition gets a shorter one."""
+    """Links as long as the parser accepts: a deeply nested condition gets a shorter one."""
     if not conditions:
         return []
     if len(conditions) <= LINKED:
@@ -190,12 +186,11 @@ def _linked(conditions: Sequence[Condition], start: int) -> Sequence[tuple[int, 
 
 
 def _activation(needs: frozenset[str], variables: Mapping[str, Any], language: Language) -> cel.Activation:
-    """The named variables alone: to convert one costs more than the evaluation."""
+    # Only the named variables: to convert one costs more than the evaluation.
     return language.environment.Activation({name: variables[name] for name in needs if name in variables})
 
 
 def _large(needs: frozenset[str], variables: Mapping[str, Any]) -> list[str]:
-    """The variables too large for a macro; examines no more of them than needed."""
     return sorted(name for name in needs if name in variables and _is_large(variables[name]))
 
 
@@ -215,7 +210,6 @@ def _is_large(value: Any) -> bool:
 
 
 def _number(compiled: cel.Expression, activation: cel.Activation) -> int | None:
-    """Value of a link; None if one of its conditions fails."""
     try:
         value = compiled.eval(activation).value()
     except _RAISED:
@@ -225,7 +219,6 @@ def _number(compiled: cel.Expression, activation: cel.Activation) -> int | None:
 
 @lru_cache(maxsize=256)
 def _compile(source: str, language: Language) -> cel.Expression:
-    """Compiled once in a process: each of its lanes reads the same policies, and compiling takes 0.2 ms."""
     return language.environment.compile(source)
 
 
@@ -257,7 +250,6 @@ def _words(text: Any) -> str:
 # `function` 2 and `args` 3).
 
 Fields = Mapping[int, Sequence[Any]]
-"""The fields of a protobuf message by number: integers, or bytes for texts and messages."""
 
 _DYN, _PRIMITIVE = 1, 3
 _NUMBERS: Mapping[int, Kind] = {2: "whole", 3: "whole", 4: "fraction"}
@@ -267,24 +259,23 @@ _INSIDE = (
     *((5, 1), (_CALL, 1), (_CALL, 3), (7, 1), (8, 2, 3), (8, 2, 4)),
     *((9, 2), (9, 4), (9, 5), (9, 6), (9, 7)),
 )
-"""Paths to subexpressions: select, call, list, entries of a map, macro."""
+"""Paths to subexpressions: select, call, list, map entries, macro."""
 
 _WITH_LENGTH = 2
-"""The wire type of strings and messages; 0 is that of numbers."""
 
 
 Kind = Literal["any", "whole", "fraction", "other"]
 
 
 class OperatorCall(NamedTuple):
-    """A call of an operator, as `_/_`, and the kinds of its operands; `any` is known only at evaluation."""
+    """Call of an operator such as `_/_` with the kinds of its operands; `any` is known only at evaluation."""
 
     function: str
     operands: tuple[Kind, ...]
 
 
 def _names_in(data: bytes) -> Iterator[bytes]:
-    """The names as the checker has resolved them: no text inside the expression can add or hide one."""
+    """Names as resolved by the checker: no text inside the expression can add or hide one."""
     for entry in _expression(data).get(2, ()):
         for reference in _fields(entry).get(2, ()):
             yield from _fields(reference).get(1, ())
@@ -324,7 +315,6 @@ def _expression(data: bytes) -> Fields:
 
 
 def _one(message: Fields, number: int) -> Any:
-    """The value of a field; empty if Protobuf left it out."""
     return message.get(number, [b""])[0]
 
 

@@ -1,6 +1,5 @@
-"""A decision as a capability: the facts that it binds, and whether it allows exactly the call that is about to run. The
-approval service signs, the executor verifies, and neither trusts the planner that carries it between them. The whole
-identity of a call is bound: another run, tool, version, argument, key or environment is another call."""
+"""Signed decisions as capabilities: facts that a decision binds, and the check that it allows exactly the call about to
+run. The approval service signs, the executor verifies, and neither trusts the planner in between."""
 
 from __future__ import annotations
 
@@ -21,28 +20,27 @@ from refold.core.wire.canonical import idempotency_key
 
 Verdict = Literal["approve", "edit", "amend", "reject", "answer"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-"""To `amend` is to edit a call so that its policy asks others: nothing is sent, the call is judged again."""
+"""Verdicts of a decision. `amend` is an edit that other people must approve: the call is judged again."""
 
 RUN = "run"
-"""Scope of a grant. A wider permission is a policy."""
+"""Scope of a grant. A wider permission needs a policy."""
 
 AS_ASKED = (
     *("question", "environment", "step", "tool", "version", "schema", "effect"),
     *("attempt", "covers", "policy", "proposal"),
 )
-"""Fields that a decision copies from its request. The question binds them too."""
+"""Fields that a decision copies from its request."""
 
 _SHOWN_AS_EDIT = "edit:"
 
 SKEW_MS = 300_000
-"""Tolerated clock difference: a decision may be issued that far in the future of its verifier."""
+"""Tolerated clock difference between signer and verifier."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFacts:
-    """Facts of a tool for processes that do not run it. `schema` is `schema_name` of its arguments. `approval`: it
-    never runs without a decision, whatever the policy. `claim` is an argument that states an approval: a call with it
-    needs a decision, too."""
+    """Facts of a tool for processes that do not run it. `schema` is `schema_name` of its arguments. `approval`: every
+    call needs a decision, whatever the policy. `claim`: a call with this argument true needs one, too."""
 
     name: str
     version: str
@@ -55,14 +53,14 @@ class ToolFacts:
     claim: str = ""
 
     def asks(self, args: str) -> bool:
-        """True if a call with these arguments, canonical JSON, needs a decision whatever the policy."""
+        """True if a call with these arguments (canonical JSON) needs a decision whatever the policy."""
         return self.approval or (bool(self.claim) and f'"{self.claim}":true' in args)
 
 
 class Cast(NamedTuple):
-    """A vote behind a decision. `via` is the actor's entitlement, `strength` the method of authentication. `via` is an
-    approver of the policy (`ada`, `role:lead`, `*`), or, for a vote that was handed on, its own approver, the person
-    who handed it on and that person's approver: `handed:["zoe","ada","role:lead"]`."""
+    """Vote behind a decision. `strength` is the method of authentication. `via` is the matched approver (`ada`,
+    `role:lead`, `*`), or for a deputy its own approver, the delegator and the delegator's approver:
+    `handed:["zoe","ada","role:lead"]`."""
 
     actor: str
     via: str
@@ -72,32 +70,26 @@ class Cast(NamedTuple):
 
 
 class Entitlement(NamedTuple):
-    """An entitled person, and the approver that they match."""
-
     actor: str
     approver: str
 
 
 class Grant(NamedTuple):
-    """Permission to repeat a call without a question: in the same run, until `until_ms`, `uses` times. `use` is 0 in
-    the decision that gives it, else the number of the use. `rule` is the one that asked. `scope` is `run`: another, and
-    a `session`, occur in decisions of earlier releases, and have no effect."""
+    """Permission to repeat a call of the same run without a question. `session`, and another `scope` than `run`, occur
+    in decisions of earlier releases, without effect."""
 
     id: str
     scope: str
     until_ms: int
     uses: int
-    use: int
+    use: int  # 0 in the decision that gives the grant, else the number of the use
     session: str = ""
-    rule: str = ""
+    rule: str = ""  # the rule that required the decision
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Signed content. `args` is the digest of the permitted arguments, `edited` their text if they are new. `result` is
-    the answer in the tool's place, `attempt` and `covers` are the first and last permitted attempt. `asked` is the
-    content of the question (`question.bound`), `tokens` are the deciding signed votes with their delegations; the use
-    of a grant has none, but in `given` the signed decision that gave it."""
+    """Signed content of a decision."""
 
     approval: str
     question: str
@@ -109,24 +101,24 @@ class Decision:
     version: str
     schema: str
     effect: str
-    args: str
+    args: str  # digest of the permitted arguments
     key: str
-    attempt: int
-    covers: int
+    attempt: int  # first permitted attempt
+    covers: int  # last permitted attempt
     policy: str
     proposal: str
     verdict: Verdict
-    edited: str
-    result: str
+    edited: str  # text of new arguments
+    result: str  # answer in the tool's place
     message: str
     votes: tuple[Cast, ...]
     grant: Grant | None
     issued: int
     expires: int
     nonce: str
-    asked: dict[str, Any] = field(default_factory=dict)
-    tokens: tuple[str, ...] = ()
-    given: str = ""
+    asked: dict[str, Any] = field(default_factory=dict)  # content of the question, see `question.bound`
+    tokens: tuple[str, ...] = ()  # deciding signed votes with their delegations; none for the use of a grant
+    given: str = ""  # signed decision that gave the used grant
 
     def payload(self) -> dict[str, Any]:
         fields = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
@@ -137,7 +129,7 @@ class Decision:
 
     @staticmethod
     def parse(payload: Mapping[str, Any]) -> Decision:
-        """The decision in a verified payload. **Raises** MalformedError for any other shape."""
+        """Decision in a verified payload. **Raises** MalformedError for another shape."""
         fields = signed_fields(Decision, "decision", payload)
         if fields["verdict"] not in VERDICTS:
             raise MalformedError("a field of the decision has another type")
@@ -156,7 +148,7 @@ class Decision:
 
 
 def signed_fields(cls: type, kind: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a signed object, with texts and numbers checked. **Raises** MalformedError."""
+    """Fields of a signed object, with texts and numbers type-checked. **Raises** MalformedError."""
     hints = cls.__annotations__
     if payload.keys() != {"kind", *hints} or payload["kind"] != kind:
         raise MalformedError(f"the token is not a {kind}")
@@ -176,18 +168,18 @@ def _shaped(cls: Any, value: Any) -> Any:
 
 
 def schema_name(schema: str, *, edit: bool) -> str:
-    """Digest of a JSON Schema of arguments and of their display, for requests and decisions. A planner might show
-    people less than the tool declares. The executor detects it here."""
+    """Digest of a tool's JSON Schema of arguments and of their display."""
+    # By this digest the executor detects a planner that shows people less than the tool declares.
     return _SHOWN_AS_EDIT * edit + sha256(schema.encode()).hexdigest()
 
 
 def shown_as_edit(request: ApprovalRequest) -> bool:
-    """True if the tool has declared that the difference of its texts `before` and `after` is enough to show."""
+    """True if the tool declares that the difference of its texts `before` and `after` is enough to show."""
     return request.schema.startswith(_SHOWN_AS_EDIT)
 
 
 class Content(TypedDict, total=False):
-    """Decision of people, see `Decision`. `edited` and `result` are canonical JSON that the tool accepts."""
+    """Content that people add to a decision, see `Decision`. `edited` and `result` are canonical JSON."""
 
     votes: Required[tuple[Cast, ...]]
     edited: str
@@ -227,7 +219,7 @@ def build(
 
 
 class Refusal(NamedTuple):
-    """The reason why a call is not permitted. `stale`: it was permitted before; with a new decision it may go on."""
+    """Reason why a call is not permitted. `stale`: it was permitted before, and a new decision may permit it again."""
 
     code: str
     message: str
@@ -237,9 +229,8 @@ class Refusal(NamedTuple):
 def refusal(
     decision: Decision, request: ToolRequest, tool: ToolFacts, *, environment: str, now_ms: int
 ) -> Refusal | None:
-    """The refusal of the exact call of an order by a decision; None if it is permitted. **Units**: `now_ms` is the wall
-    clock of the executor; the log's own time of the order counts besides it, so that a clock that is behind does not
-    prolong a decision."""
+    """Refusal of an order whose call the decision does not permit exactly; None if it does. **Units**: `now_ms` is the
+    executor's wall clock."""
     if decision.verdict not in ("approve", "edit"):
         return _final(f"the decision says {decision.verdict}")
     # Else an order could name a policy in force, and hide the policy of the decision.
@@ -252,6 +243,7 @@ def refusal(
     if tool.effect == "once" and decision.attempt != decision.covers:
         # A forged question may cover more attempts, and nothing else keeps those of such a call apart.
         return _final("the decision is for several attempts of a call that is sent once")
+    # The log's time counts as well, so that a slow clock does not prolong a decision.
     now = max(now_ms, request.at_ms)
     if decision.issued > now + SKEW_MS:
         return _final("the decision was issued in the future")
@@ -267,13 +259,12 @@ def refusal(
 def unsettled(
     decision: Decision, request: ToolRequest, tool: ToolFacts, *, environment: str, begun: tuple[int, int]
 ) -> Refusal | None:
-    """The refusal of an attempt unless the decision proves that earlier attempts had no effect; None if it does.
-    `begun` is the highest attempt that may have been acted on, and its start by the log: the votes must be about that
-    attempt or a later one, and later than its start. A call that has not happened does not happen later, so the finding
-    stays valid until another attempt begins."""
+    """Refusal of an attempt unless the decision proves that earlier attempts had no effect; None if it does. `begun` is
+    the highest attempt that may have been acted on, and its start by the log."""
     highest, since_ms = begun
     if decision.verdict != "approve":
         return _final(f"of the attempts before, the decision says {decision.verdict}")
+    # The finding stays valid until another attempt begins: an effect that has not happened does not happen later.
     if not highest < decision.attempt <= request.attempt:
         return _final(f"the decision is about what came before attempt {decision.attempt}")
     if refused := _elsewhere(decision, request, tool, environment, about=DOUBT):
@@ -320,13 +311,13 @@ def _elsewhere(
 
 
 def via(lineage: Sequence[Entitlement]) -> str:
-    """The entitlement of the first of a lineage, in the form of a decision's vote."""
+    """Entitlement of the first of a lineage, in the form of `Cast.via`."""
     own, *by = lineage
     return HANDED_ON + canonical.dumps([own.approver, *by[0]]) if by else own.approver
 
 
 def lineage(cast: Cast) -> tuple[Entitlement, ...]:
-    """The voter, and the delegator if there is one. **Shape**: empty if it cannot be parsed."""
+    """Voter and, for a deputy, the delegator; empty if it cannot be parsed."""
     spelt = cast.via.removeprefix(HANDED_ON)
     if spelt == cast.via:
         return (Entitlement(cast.actor, spelt),)
@@ -340,14 +331,14 @@ def lineage(cast: Cast) -> tuple[Entitlement, ...]:
 
 
 def behind(decision: Decision) -> list[str]:
-    """All people behind a decision: any of them may end the grant that it gives."""
+    """Names of all people behind a decision: each may end the grant that it gives."""
     return sorted({name for vote in decision.votes for entitlement in lineage(vote) for name in entitlement})
 
 
 def disowned(decision: Decision, roles: Roles) -> Refusal | None:
-    """The refusal of a decision whose people have lost their entitlement; None if they have not. A deputy has no more
-    rights than the delegator: a vote stays valid while both would be entitled."""
+    """Refusal of a decision whose people have lost their entitlement; None if they have not."""
     for vote in decision.votes:
+        # A deputy has no more rights than the delegator: both must still be entitled.
         for actor, approver in lineage(vote) or (Entitlement(vote.actor, ""),):
             if not roles.still(actor, approver):
                 return Refusal("decision_revoked", f"{actor} may not decide any more", stale=True)
@@ -355,9 +346,10 @@ def disowned(decision: Decision, roles: Roles) -> Refusal | None:
 
 
 def away(request: ToolRequest, partition: int, partitions: int) -> Refusal | None:
-    """The refusal of a call outside of its run's home: there it would have a second claim chain."""
+    """Refusal of a call outside its run's home partition."""
     if not request.call_id.startswith(f"{request.run_id}/"):
         return _final("the call is not one of its run")
+    # In another partition the call would have a second claim chain.
     if home(request.run_id, partitions) != partition:
         return _final("the call is not at home in this partition")
     return None

@@ -1,4 +1,4 @@
-"""Token cryptography by joserfc. Its import takes 50-80 ms, so this module is imported only for a token or a key."""
+"""Token cryptography by joserfc, imported only for a token or a key: the import takes 50-80 ms."""
 
 from __future__ import annotations
 
@@ -32,13 +32,12 @@ def verifies(token: str, x: str) -> bool:
 
 
 def x_of(seed: bytes) -> str:
-    """The public half of a private key, as in a JWK."""
+    """Public half of a private key, as in a JWK."""
     return str(_private(seed).as_dict(private=False)["x"])
 
 
 @lru_cache(maxsize=256)
 def _public(x: str) -> OKPKey:
-    """Cached with a bound, so that invented keys fill no memory: a catalog has few."""
     return OKPKey.import_key({"kty": "OKP", "crv": "Ed25519", "x": x})
 
 

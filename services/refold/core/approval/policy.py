@@ -1,7 +1,6 @@
-"""Policies: rules that allow, deny or send to people each proposed call. The first rule whose condition holds decides.
-Nothing is allowed by accident, and no author of arguments can weaken a result: a condition that fails (a missing
-argument, or one that is too large) may hold or not, so the stricter of its rule and the rules behind it counts. A call
-for which no rule holds needs the people of the policy's fallback; without one it is denied."""
+"""Policies: ordered rules that allow, deny or send to people each proposed call. The first rule whose condition holds
+decides. If a condition fails, the stricter of its rule and the later ones counts, so no author of arguments can weaken
+a result. A call without a rule goes to the people of the fallback, else it is denied."""
 
 from __future__ import annotations
 
@@ -25,23 +24,25 @@ OUTCOMES: tuple[RuleOutcome, ...] = ("allow", "deny", "require")
 POLICY_FIELDS = ("recheck", "fallback", "doubt", "rules")
 MAX_RULES = 1_000
 MAX_KINDS = 1_000
-"""Kinds of calls whose rules are cached: tools by agents, of which an app has tens."""
+"""Cached kinds of calls, tools by agents; an app has tens."""
 
 FIXED = ("agent", "environment", "tool.effect", "tool.name", "tool.tags", "tool.version")
-"""Variables that are the same for all calls of a tool by an agent. Most rules read no others."""
+"""Variables that are equal for all calls of a tool by an agent. Most rules read no others."""
 
 UNRULED = "fallback"
-"""The rule name of a judgement without a rule."""
+"""Rule name of a judgement without a rule."""
 
 FALLBACK = Requirement([], expires_ms=86_400_000)
-"""Defaults of a fallback that has only approvers: they have a day."""
+"""Defaults of a fallback: people have a day."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Judgement of a policy on a call. **Shape**: `rule` is `fallback` if no rule held. `message` is the text for the
-    agent (of `deny`), or the error of a rule. `policy` is a digest; there is a `requirement` if and only if the outcome
-    is `require`."""
+    """Judgement of a policy on a call.
+
+    **Shape**: `rule` is `fallback` if no rule held. `message` is the text for the agent (of `deny`), or the error of a
+    rule. `policy` is a digest. There is a `requirement` if and only if `outcome` is `require`.
+    """
 
     outcome: RuleOutcome
     rule: str
@@ -52,7 +53,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule. `message` belongs to `deny`, `requirement` to `require`."""
+    """Rule of a policy. `message` belongs to `deny`, `requirement` to `require`."""
 
     name: str
     when: Condition
@@ -62,7 +63,7 @@ class Rule:
 
     @staticmethod
     def parse(content: Any, number: int = 1) -> Rule:
-        """Parse the `number`th rule of its file. **Raises** UsageError with the fields `rule` and `field`."""
+        """Parse the `number`th rule of a file. **Raises** UsageError with the fields `rule` and `field`."""
         name = content.get("name") if isinstance(content, dict) else None
         called = f"rule {name!r}" if isinstance(name, str) and name else f"rule {number}"
         with within(called, rule=name if isinstance(name, str) else str(number)):
@@ -71,7 +72,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Result of a rule for a call. `value`: true, false, or the error. `values` are the variables it read."""
+    """Result of a rule for a call: true, false, or the error. `values` are the variables that it read."""
 
     rule: str
     when: str
@@ -81,7 +82,7 @@ class Explanation:
 
 
 class Residual(NamedTuple):
-    """The rules to evaluate for calls of a kind, by number, and the judgement if none of them holds."""
+    """Rules left to evaluate for calls of a kind, by number, and the judgement if none of them holds."""
 
     rules: tuple[int, ...]
     linked: Linked
@@ -89,8 +90,8 @@ class Residual(NamedTuple):
 
 
 class Policy:
-    """A compiled policy. `recheck`: calls judged by another policy are judged again before they run. `needs` are the
-    variables that its rules name. `doubt` is the requirement to settle calls of unknown outcome."""
+    """Compiled policy. `recheck`: calls judged by another policy are judged again before they run. `needs` are the
+    variables of its rules. `doubt` is the requirement to settle calls of unknown outcome."""
 
     def __init__(
         self,
@@ -127,7 +128,7 @@ class Policy:
         return Policy(content, rules, fallback, doubt)
 
     def judge(self, variables: Mapping[str, Any]) -> Judgement:
-        """Judge a call. Never raises: an error in a rule never makes it weaker."""
+        """Judge a call. Never raises: an error in a rule never weakens the result."""
         kind = tuple([repr(variables[name]) if name in variables else "" for name in FIXED])
         part = self._residuals.get(kind)
         if part is None:
@@ -141,15 +142,13 @@ class Policy:
         return self._failing(rule, error, variables) if error else self.judgements[rule]
 
     def by_fallback(self, rule: str, why: str) -> Judgement:
-        """The judgement of a call left to the fallback's people; denied without a fallback."""
+        """Judgement of a call left to the fallback's people; `deny` without a fallback."""
         if self.fallback is None:
             return Judgement("deny", rule, self.digest, f"{why}, and the policy has no fallback that says who decides")
         return Judgement("require", rule, self.digest, why, self.fallback)
 
     def failed(self, number: int, error: str, behind: Judgement) -> Judgement:
-        """The judgement of a failed rule and the one `behind` it: the stricter of both. Of two requirements the
-        stricter is the one that is never met without the other; if neither is, the call is denied, because no question
-        can ask for both."""
+        """Stricter of a failed rule's judgement and the one `behind` it."""
         rule = self.rules[number]
         why = f"the rule {rule.name!r} failed: {error}"
         if rule.outcome == "deny":
@@ -165,6 +164,7 @@ class Policy:
             return replace(self.judgements[number], message=why)
         if requirement.implies(asked, rule.requirement):
             return replace(behind, message=behind.message or why)
+        # Neither requirement implies the other, and no question can ask for both.
         both = f"{why}, and whom it asks are not the people of {behind.rule!r}, which may be about the call instead"
         return Judgement("deny", rule.name, self.digest, both)
 
@@ -227,20 +227,18 @@ def check_shape(content: Any) -> None:
 
 
 def read_fallback(content: Any) -> Requirement:
-    """The fallback of a policy. **Raises** UsageError."""
     with within("fallback", rule=UNRULED):
         return requirement.read_requirement(content, FALLBACK)
 
 
 def read_doubt(content: Any) -> Requirement:
-    """The requirement to settle a call in doubt. **Raises** UsageError."""
     with within(DOUBT, rule=DOUBT):
         return requirement.read_requirement(content, fields=DOUBT_FIELDS)
 
 
 def merge(files: Mapping[str, Any]) -> Any:
-    """The content of several policy files as one: their rules in order of the files' names. **Raises** UsageError with
-    the field `file` if one is invalid, or if two differ in a single-valued field."""
+    """Content of several policy files as one, with their rules in order of file names. **Raises** UsageError with the
+    field `file` if one is invalid or two differ in a single-valued field."""
     merged: dict[str, Any] = {}
     rules: list[Any] = []
     for name, content in sorted(files.items()):

@@ -1,7 +1,6 @@
-"""Check that a policy requires the people named in a request: a planner may not choose them. It is done by the approval
-service before it decides, and by the executor before it sends. Only the planner has the rest of the run, so rules are
-evaluated on the facts that a decision binds, for all their possible judgements; the planner's claim which rule has
-judged is not trusted."""
+"""Check that a policy requires the people named in a request, because a planner may not choose them. Rules are
+evaluated on the facts that a decision binds, for all possible judgements: the rest of the run is the planner's
+claim."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from refold.core.wire import canonical
 
 
 def vouched(request: ApprovalRequest, catalog: Catalog, tools: Mapping[str, ToolFacts]) -> bool:
-    """True if a policy may have asked for exactly this: a planner can neither invent approvers nor choose the rule."""
+    """True if the policy may have asked for exactly this requirement."""
     policy, tool = catalog.policies.get(request.policy), tools.get(request.tool)
     if policy is None:
         return False
@@ -30,9 +29,9 @@ def vouched(request: ApprovalRequest, catalog: Catalog, tools: Mapping[str, Tool
 
 
 def suffices(request: ApprovalRequest, policy: Policy, tool: ToolFacts, *, args: str) -> bool:
-    """True if the voters may let the call out with other arguments, because the policy asks no others about it. The
-    author of arguments counts as a requester: if requesters may not decide, others are asked about an edit."""
+    """True if the voters may permit the call with other arguments, because the policy asks no other people about it."""
     found = of_request(policy, request, tool, args=args)
+    # The author of arguments counts as a requester: if requesters may not decide, others decide on an edit.
     same = request.requirement in found.requirements and not request.requirement.not_requester
     return same or (found.allows and not tool.approval)
 
@@ -48,8 +47,7 @@ class PartialJudgement:
 
 
 def judge_partially(policy: Policy, facts: Mapping[str, Any]) -> PartialJudgement:
-    """Judge a call by the known facts. A rule on an unknown fact may hold, fail, or be skipped by the planner's
-    choice."""
+    """Judge a call by the known facts: a rule on an unknown fact may hold, fail, or not apply."""
     met, found = list[tuple[int, str, bool]](), [policy.unruled]
     for number, rule in enumerate(policy.rules):
         value = rule.when.value(facts)
@@ -73,7 +71,7 @@ def judge_partially(policy: Policy, facts: Mapping[str, Any]) -> PartialJudgemen
 
 
 def of_request(policy: Policy, request: ApprovalRequest, tool: ToolFacts | None, *, args: str = "") -> PartialJudgement:
-    """The possible judgements on a request's call, or on the same call with other arguments."""
+    """Possible judgements on a request's call, or on the same call with other arguments."""
     facts: dict[str, Any] = {
         "args": canonical.parse(args or request.args),
         "environment": request.environment,

@@ -1,6 +1,5 @@
-"""A question to people: the content of its digest, its id, and the validation of a request. Service, client and command
-line use `received` alone, so that voters see exactly the requests that the service accepts. Ids are unique: each ends
-with the beginning of the digest."""
+"""Questions to people: content, digest, id, and validation. Service, client and CLI read requests with `received`
+alone, so voters see exactly the requests that the service accepts."""
 
 from __future__ import annotations
 
@@ -26,18 +25,16 @@ _UNBOUND = ("approval_id", "question", "traceparent")
 
 
 def args_digest(args: str) -> str:
-    """The digest of canonical arguments of any size."""
     return sha256(args.encode()).hexdigest()
 
 
 def context_of(args: str) -> dict[str, Any]:
-    """The context of a call: the members of its arguments that begin with `$`. **Raises** MalformedError."""
     found = canonical.parse(args)
     return {name: found[name] for name in found if name.startswith("$")} if isinstance(found, dict) else {}
 
 
 def context_digest(args: str) -> str:
-    """The digest of a call's context; empty without one, or if the arguments are no JSON."""
+    """Digest of a call's context; empty without one, or if the arguments are not JSON."""
     with suppress(MalformedError):
         if context := context_of(args):
             return args_digest(canonical.dumps(context))
@@ -45,7 +42,7 @@ def context_digest(args: str) -> str:
 
 
 def context_edited(request: ApprovalRequest, args: str) -> str:
-    """The reason why given arguments are no valid edit of the proposed ones; empty if they are."""
+    """Error text if the edited arguments change the context of the call; empty if they do not."""
     if context_of(args) == context_of(request.args):
         return ""
     return "an edit changes arguments, and nothing that begins with $: that is the context of the call"
@@ -56,7 +53,7 @@ def proposal_digest(call: CallProposed) -> str:
 
 
 def bound(request: ApprovalRequest) -> dict[str, Any]:
-    """The content of a question, arguments by digest: a decision contains it, and its digest covers it."""
+    """Content of a question as its digest covers it and a decision contains it, with arguments by digest."""
     left_out = _UNBOUND if request.writers else (*_UNBOUND, "writers")  # as in questions of earlier releases
     fields = {name: value for name, value in dataclasses.asdict(request).items() if name not in left_out}
     proposed = request.proposed_args
@@ -66,17 +63,17 @@ def bound(request: ApprovalRequest) -> dict[str, Any]:
 
 
 def digest(asked: dict[str, Any]) -> str:
-    """The digest of the content from `bound`. **Raises** MalformedError if it has no JSON form."""
+    """Digest of the content from `bound`. **Raises** MalformedError if it has no JSON form."""
     return sha256(canonical.dumps(asked).encode()).hexdigest()
 
 
 def question_digest(request: ApprovalRequest) -> str:
-    """The digest of all that a person agrees to, including the other approvers; a vote names it."""
+    """Digest of all that a person agrees to, including the other approvers; a vote names it."""
     return digest(bound(request))
 
 
 def asked_of(content: Any) -> ApprovalRequest:
-    """The question of a `bound` content: without its id, and with digests for arguments. **Raises** MalformedError."""
+    """Question of a `bound` content: without its id, and with digests for arguments. **Raises** MalformedError."""
     if not isinstance(content, dict) or content.keys() & set(_UNBOUND) or type(content.get(CONTEXT)) is not str:
         raise MalformedError("the question is not an object of its fields")
     fields = {"writers": [], **{name: value for name, value in content.items() if name != CONTEXT}}
@@ -108,7 +105,7 @@ def _typed(hint: Any, value: Any) -> Any:
 
 
 def named(request: ApprovalRequest) -> ApprovalRequest:
-    """The request under the id of its content, whatever its previous id."""
+    """Request under the id of its content."""
     question = question_digest(request)
     return dataclasses.replace(request, question=question, approval_id=approval_id(request.call_id, question))
 
@@ -116,8 +113,8 @@ def named(request: ApprovalRequest) -> ApprovalRequest:
 def received(
     key: bytes | None, value: bytes, *, partition: int, partitions: int, environment: str = ""
 ) -> ApprovalRequest:
-    """The request in a record of `approval-requested`. **Raises** MalformedError if it is inconsistent. Without an
-    `environment` the request's own is used: a voter need not know it."""
+    """Request in a record of `approval-requested`. An empty `environment` accepts any, for voters that do not know
+    theirs. **Raises** MalformedError if the request is inconsistent."""
     request = codec.decode_message(ApprovalRequest, value)
     canonical.dumps(dataclasses.asdict(request))
     run, seq, _ = parse_approval_id(request.approval_id)

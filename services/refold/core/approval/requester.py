@@ -1,6 +1,5 @@
-"""The signed requester of a run: distinguishes a claimed name from one that a key's holder has vouched for. A token in
-the request binds all its content, and the time: a day later it is invalid. It is passed with the run and its children
-into every question, and the counter of votes verifies it by the catalog: the planner's claim is not trusted."""
+"""Signed requester of a run. The request's token is passed with the run and its children into every question, where the
+counter of votes verifies it by the catalog instead of trusting the planner."""
 
 from __future__ import annotations
 
@@ -20,22 +19,21 @@ from refold.core.messages import ApprovalRequest, RunRequest, RunSignal
 from refold.core.wire import canonical
 
 TOKEN_CHARS: Final = 4_096
-"""The longest token: every living run keeps its own in memory, and every question has it."""
+"""Longest token: every living run keeps its own in memory, and every question contains it."""
 
 FRESH_MS: Final = 24 * 3_600_000
-"""Lifetime of a request's signature: a copied or long erased request starts nothing."""
+"""Lifetime of a request's signature: an older copy of a request starts nothing."""
 
 _VOUCHED: Final = "vouched"
-"""Field of a token with the labels that its signer knows to be the requester's."""
+"""Field of a token with the labels that its signer verified."""
 
 Keys = Mapping[str, PublicKey]
 _M = TypeVar("_M", RunRequest, RunSignal)
 
 
 def signed(message: _M, key: SigningKey, now_ms: int, platform: str = "", *, labels: Iterable[str] | None = None) -> _M:
-    """The request or signal with a token of the key's holder, for one platform. It binds all labels of a request. If
-    `labels` are given, limits may count by these alone: the others are the caller's choice. **Raises** UsageError if
-    names are too long."""
+    """Request or signal with a token of the key's holder, for one platform. If `labels` are given, limits may count by
+    these alone. **Raises** UsageError if names are too long."""
     where = {"platform": platform} if platform else {}
     vouched = {_VOUCHED: sorted(labels)} if labels is not None else {}
     token = signature.sign({**_says(message), **where, **vouched, "issued": now_ms}, key)
@@ -45,7 +43,7 @@ def signed(message: _M, key: SigningKey, now_ms: int, platform: str = "", *, lab
 
 
 def check_token(message: RunRequest | RunSignal) -> None:
-    """Check that a token is of this message. The keys are unknown here. **Raises** MalformedError."""
+    """Check that a token belongs to this message, without its signature. **Raises** MalformedError."""
     if len(message.token) > TOKEN_CHARS:
         raise MalformedError(f"the token has {len(message.token):,} characters, more than {TOKEN_CHARS:,}")
     if message.token and _meant(_parsed(message.token)) not in (_says(message), _said_before(message)):
@@ -53,8 +51,8 @@ def check_token(message: RunRequest | RunSignal) -> None:
 
 
 def why_refused(request: RunRequest, keys: Keys, at_ms: int, labels: Set[str]) -> str:
-    """The reason why a request starts nothing; empty if it does. While the catalog has keys for requests, only a
-    signature determines the subject of limits by these `labels`."""
+    """Reason why a request starts nothing; empty if it does. While the catalog has keys for requests, limits by these
+    `labels` count only signed values."""
     if request.token and not -FRESH_MS <= at_ms - int(_parsed(request.token).get("issued", 0)) <= FRESH_MS:
         return "its token is of another day: sign it again"
     limiting = sorted(labels - {""})
@@ -71,13 +69,13 @@ def why_refused(request: RunRequest, keys: Keys, at_ms: int, labels: Set[str]) -
 
 
 def vouches(token: str, requester: str, keys: Keys) -> bool:
-    """True if a key of the catalog vouches for the requester, by the token of the request."""
+    """True if the token of a request proves its requester by a key of the catalog."""
     return _vouched(token, requester, keys) is not None
 
 
 def is_verified(request: ApprovalRequest, keys: Keys) -> bool:
-    """True if a key of the catalog vouches for the requester in a question. The requester of a family's first run is
-    also its children's: their token names the root run. Arguments written by others are not vouched for."""
+    """True if a key of the catalog vouches for the requester in a question."""
+    # The token does not cover arguments that others wrote.
     return not request.writers and _is_signed(request, keys)
 
 
@@ -85,13 +83,14 @@ def _is_signed(request: ApprovalRequest, keys: Keys) -> bool:
     said = _vouched(request.token, request.requester, keys)
     if said is None or "agent" not in said:  # a signed signal is no request
         return False
+    # Children carry the token of their family's root, and have its requester.
     root = root_of(request.run_id)
     return said.get("run") == root and (root != request.run_id or said.get("agent") == request.agent)
 
 
 def quorum_of(request: ApprovalRequest, askers: Keys) -> int:
-    """Votes needed: one more if the requester is excluded, but not known for certain. `askers` are the catalog's keys
-    for requests. While there are none, an unambiguous name is believed."""
+    """Votes needed: one more if the requester is excluded but not known for certain. Without `askers` (the catalog's
+    keys for requests) an unambiguous name is believed."""
     needed = request.requirement
     said = bool(request.requester.strip()) and is_clear(request.requester)
     known = _is_signed(request, askers) if askers else said
@@ -99,7 +98,7 @@ def quorum_of(request: ApprovalRequest, askers: Keys) -> int:
 
 
 def signed_ms(signal: RunSignal, keys: Keys) -> int | None:
-    """The signature time of a signal; None unless a key of the catalog vouches for its sender."""
+    """Signature time of a signal; None unless a key of the catalog vouches for its sender."""
     said = _vouched(signal.token, signal.actor, keys)
     if said is None or _meant(said) != _says(signal):
         return None
@@ -165,9 +164,9 @@ def _parsed(token: str) -> dict[str, Any]:
 
 
 def has_asked(request: ApprovalRequest, actor: str) -> bool:
-    """True if `actor` could be the requester, or an author of the call's arguments. The name is the client's claim,
-    unless it is signed. `ada` and `ada@corp.example` may be one person: if they are two, one person more than necessary
-    is excluded."""
+    """True if `actor` could be the requester or an author of the call's arguments. The name is the client's claim,
+    unless it is signed."""
+    # `ada` and `ada@corp.example` may be one person; if they are two, one person too many is excluded.
     return any(_may_be(name, actor) for name in (request.requester, *request.writers))
 
 

@@ -1,4 +1,4 @@
-"""Requirement of a policy for a decision, read from its text: approvers, quorum, times."""
+"""Parser of a policy's requirement for a decision: approvers, quorum, times."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)\Z", re.ASCII)
 def read_requirement(
     content: Any, base: Requirement | None = None, *, fields: tuple[str, ...] = REQUIREMENT_FIELDS
 ) -> Requirement:
-    """Read a requirement; `base` has the missing fields, and without it `approvers` is needed. **Raises** UsageError
-    with the field `field`."""
+    """Read a requirement with the defaults of `base`; without it `approvers` is required. **Raises** UsageError with
+    the field `field`."""
     if not isinstance(content, dict):
         raise wrong("", "it is not an object", "require: {approvers: [role:lead]}")
     known(content, fields)
@@ -48,7 +48,7 @@ def read_requirement(
 
 
 def implies(one: Requirement, other: Requirement) -> bool:
-    """True if a decision that meets one requirement meets the other: as many of the same people, or more of fewer."""
+    """True if a decision that meets one requirement meets the other."""
     people, asked = {*one.approvers, *one.escalate_to}, {*other.approvers, *other.escalate_to}
     among = set(one.approvers) <= set(other.approvers) and people <= asked
     requester = one.not_requester or not other.not_requester
@@ -61,7 +61,7 @@ def wrong(field: str, reason: str, hint: str = "") -> UsageError:
 
 @contextmanager
 def within(place: str, **fields: Any) -> Iterator[None]:
-    """Adds the place to a UsageError that is raised inside."""
+    """Prefix the place to a UsageError raised inside."""
     try:
         yield
     except UsageError as error:
@@ -76,14 +76,14 @@ def known(content: Mapping[Any, Any], fields: tuple[str, ...], of: str = "") -> 
 
 
 def message(field: str, value: Any) -> str:
-    """A text for people. **Raises** UsageError."""
+    """Validated text for people. **Raises** UsageError."""
     if not isinstance(value, str) or not value.strip() or len(value) > MAX_MESSAGE:
         raise wrong(field, f"it is not a text of up to {MAX_MESSAGE} characters")
     return value
 
 
 def duration_ms(field: str, value: Any) -> int:
-    """`90s`, `15m`, `2h`, `7d` or milliseconds. **Raises** UsageError."""
+    """Milliseconds of `90s`, `15m`, `2h`, `7d` or a number. **Raises** UsageError."""
     match = _DURATION.match(value) if isinstance(value, str) else None
     milliseconds = int(match[1]) * _UNITS[match[2]] if match else value
     if type(milliseconds) is not int or not 0 <= milliseconds <= MAX_MS:
@@ -124,7 +124,7 @@ def _remember(field: str, value: Any) -> dict[str, Any]:
 
 
 def _changes(field: str, value: Any) -> dict[str, Any]:
-    """Change of a requirement by a field of the text. **Raises** UsageError."""
+    """Changes of a requirement by one field of the text. **Raises** UsageError."""
     if field == "approvers":
         return {field: _approvers(field, value)}
     if field == "escalate":
@@ -145,7 +145,7 @@ def _changes(field: str, value: Any) -> dict[str, Any]:
 
 
 def _check(needed: Requirement, content: Mapping[str, Any]) -> None:
-    """Refuse combinations of fields that no people can meet, or that have no effect."""
+    """Refuse combinations of fields that no people can meet, or that have no effect. **Raises** UsageError."""
     people = {*needed.approvers, *needed.escalate_to}
     if needed.quorum > len(people) and not any(name == "*" or name.startswith("role:") for name in people):
         raise wrong("quorum", f"{needed.quorum} of {len(people)} people cannot agree", "name more people, or a role")

@@ -1,6 +1,5 @@
-"""Signatures: proof that a decision, vote or request is from the holder of a key. A token is a compact JWS (EdDSA over
-Ed25519) around canonical JSON, and `verified` takes exactly one text for one payload and one signature: no second
-spelling of a header, no padding, no spare bit. Keys are public entries of the catalog."""
+"""Signatures of decisions, votes, requests and catalog entries: compact JWS (Ed25519) around canonical JSON, in one
+spelling per payload and signature."""
 
 from __future__ import annotations
 
@@ -19,19 +18,23 @@ from refold.core.wire import canonical
 
 USES = ("decision", "vote", "request", "root")
 REQUEST: Final = "request"
-"""Use of a key that signs requests in the name of requesters."""
 
 ALGORITHM: Final = "Ed25519"
-"""The `alg` of every token. **Source**: RFC 9864, which deprecates `EdDSA` for naming no curve."""
+"""The `alg` of every token.
+
+**Source**: RFC 9864, which deprecates `EdDSA` for naming no curve.
+"""
 
 TOKEN_BYTES: Final = 4 * 1024 * 1024
-"""The longest token. A decision holds arguments and a result of at most 1 MiB each, and base64 adds a third."""
+"""Longest token. A decision contains arguments and a result of at most 1 MiB each, and base64 adds a third."""
 
 Reason = Literal["malformed", "signature", "unknown_key", "revoked", "retired", "use", "platform"]
-"""Reason why a token is invalid, in the field `reason` of UnauthorisedError. `malformed`: not a token as `sign` writes
-it. `signature`: signed by another key, or changed since. `unknown_key`: the catalog has no such key. `revoked`: the key
-was. `retired`: issued outside of the time in which the key may sign. `use`: signed for another use, or by a key for
-another use. `platform`: signed for another platform."""
+"""Reason why a token is invalid, in the field `reason` of UnauthorisedError.
+
+`malformed`: not a token as `sign` writes it. `signature`: signed by another key, or changed. `unknown_key`: not in the
+catalog. `revoked`: the key was. `retired`: issued outside the key's time. `use`: for another use. `platform`: for
+another platform.
+"""
 
 _KID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 _BASE64 = re.compile(r"[A-Za-z0-9_-]*\Z")
@@ -40,25 +43,21 @@ _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A key to verify signatures. `x` is the base64url of its 32 bytes, as in a JWK. `actors` are people that a key for
-    votes or requests may sign for (none: any, as a gateway does), `roles` those that a vote key may claim for its
-    actors (none: nothing), `strength` is its holder's method of authentication. Signatures from before `retired_ms`
-    stay valid; a `revoked` key has no valid ones. `reason` is for people."""
+    """Key to verify signatures."""
 
     kid: str
     use: str
-    x: str
-    actors: tuple[str, ...] = ()
-    roles: tuple[str, ...] = ()
-    strength: str = ""
+    x: str  # base64url of its 32 bytes, as in a JWK
+    actors: tuple[str, ...] = ()  # people that it may sign for; empty: any, as a gateway does
+    roles: tuple[str, ...] = ()  # roles that a vote key may claim for its actors
+    strength: str = ""  # its holder's method of authentication
     not_before_ms: int = 0
-    retired_ms: int = 0
-    revoked: bool = False
+    retired_ms: int = 0  # earlier signatures stay valid
+    revoked: bool = False  # no signature is valid
     reason: str = ""
 
     @staticmethod
     def parse(content: Any) -> PublicKey:
-        """Parse a `content`. **Raises** UsageError."""
         names = [spec.name for spec in dataclasses.fields(PublicKey)]
         if not isinstance(content, dict) or content.keys() != set(names):
             raise UsageError("a public key has other fields", hint=f"they are {', '.join(names)}")
@@ -77,22 +76,22 @@ class PublicKey:
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A private key. Its seed is in no `repr`, so no log and no traceback reveals it."""
+    """Private key. Its seed is in no `repr`, so no log or traceback reveals it."""
 
     kid: str
     use: str
     seed: bytes = field(repr=False)
 
     def public(self, **more: Any) -> PublicKey:
-        """The public key, with the fields that its publisher adds."""
+        """Public half, with the fields that its publisher adds."""
         from refold.core.approval import jose
 
         return PublicKey(self.kid, self.use, jose.x_of(self.seed), **more)
 
 
 class KeyRing(dict[str, PublicKey]):
-    """Keys by id, and their platform (`production/refold.`): signatures for another platform are invalid. Without a
-    name (readers elsewhere, and archives) nothing is compared."""
+    """Keys by id, and their platform (`production/refold.`): signatures for another one are invalid. An empty platform
+    (archives, foreign readers) accepts any."""
 
     def __init__(
         self, keys: Mapping[str, PublicKey] | Iterable[tuple[str, PublicKey]] = (), platform: str = ""
@@ -106,12 +105,12 @@ def platform_of(keys: Mapping[str, PublicKey]) -> str:
 
 
 WITHDRAWN = frozenset({"revoked", "retired"})
-"""Reasons of `verified` for keys that signed and may no longer: no forgery, so ask again."""
+"""Reasons of `verified` for keys that signed and no longer may: no forgery, so people are asked again."""
 
 
 def sign(payload: Mapping[str, Any], key: SigningKey) -> str:
-    """The token of a payload, which has its time in an integer `issued`, in ms. **Raises** UsageError for a payload
-    that `verified` would refuse, MalformedError for one without a JSON form."""
+    """Token of a payload, which has its time (ms) in an integer `issued`. **Raises** UsageError for a payload that
+    `verified` refuses, MalformedError for one without a JSON form."""
     from refold.core.approval import jose
 
     text = canonical.dumps(dict(payload))
@@ -125,8 +124,8 @@ def sign(payload: Mapping[str, Any], key: SigningKey) -> str:
 
 
 def verified(token: str, keys: Mapping[str, PublicKey], *, use: str) -> dict[str, Any]:
-    """The payload of a token that one of the keys signed for this use. **Raises** UnauthorisedError with a `reason`;
-    then nothing of the token is proven, except for `revoked` and `retired` that its key signed it."""
+    """Payload of a token that one of the keys signed for this use. **Raises** UnauthorisedError with a `reason`; only
+    `revoked` and `retired` still prove that the key signed it."""
     from refold.core.approval import jose
 
     header_text, payload_text = _decoded(token)
@@ -150,7 +149,7 @@ def verified(token: str, keys: Mapping[str, PublicKey], *, use: str) -> dict[str
 
 
 def content_of(token: str) -> dict[str, Any]:
-    """The payload of a token that has been `verified`."""
+    """Payload of a token that was `verified` before."""
     return _canonical(_decoded(token)[1], "payload")
 
 
@@ -161,7 +160,6 @@ def kid_of(token: str) -> str:
 
 
 def are_names(value: Any) -> bool:
-    """True if a value is a list of non-empty texts."""
     return isinstance(value, list) and all(isinstance(name, str) and name for name in value)
 
 
@@ -237,7 +235,7 @@ def _unsafe(x: Any) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """Bytes of a base64url text. **Raises** ValueError unless it is their one spelling, without padding."""
+    """Bytes of a base64url text. **Raises** ValueError for another spelling than the one without padding."""
     if not _BASE64.match(text):
         raise ValueError("not base64url")
     found = urlsafe_b64decode(text + "=" * (-len(text) % 4))
@@ -260,14 +258,16 @@ _D: Final = -121665 * pow(121666, -1, _P) % _P
 
 @lru_cache(maxsize=256)
 def weakness(key: bytes) -> str:
-    """The reason why 32 bytes are no safe public key of Ed25519; empty if they are: libraries verify with any bytes.
-    With a key whose order divides 8 a forged signature holds for one message in eight, or for all. **Source**: RFC
-    8032, 5.1.3 (decoding), and Wycheproof's `eddsa_verify` (keys of small order)."""
+    """Reason why 32 bytes are no safe public key of Ed25519; empty if they are.
+
+    **Source**: RFC 8032, 5.1.3 (decoding), and Wycheproof's `eddsa_verify` (keys of small order).
+    """
     y = int.from_bytes(key, "little") & ((1 << 255) - 1)
     if y >= _P:
         return "it is not written as it should be"
     if pow(_x2(y), (_P - 1) // 2, _P) == _P - 1:
         return "it is no point of the curve"
+    # With a key whose order divides 8, a forged signature holds for one message in eight, or for all.
     for _ in range(3):  # doubled three times, a point of small order is the neutral one
         x2, y2 = _x2(y), y * y
         y = (y2 + x2) * pow(1 - _D * x2 * y2, -1, _P) % _P
@@ -275,14 +275,12 @@ def weakness(key: bytes) -> str:
 
 
 def _x2(y: int) -> int:
-    """The square of x for a point of the curve with this y."""
     return (y * y - 1) * pow(_D * y * y + 1, -1, _P) % _P
 
 
 Trust: TypeAlias = Mapping[str, PublicKey]
-"""The root keys, by id. Without any, no entry of the catalog is valid. A root key signs the entries of the catalog, and
-every service has the public half in its settings. So a right to write to the topic gives no authority: neither by a gap
-in the broker's rights, nor to a super user of the cluster, nor to a tool that writes records on request."""
+"""Root keys by id. They sign the entries of the catalog, and every service has their public halves in its settings, so
+a right to write to the topic gives no authority. Without root keys no entry is valid."""
 
 ROOT = "root"
 NOBODY: Trust = {}
@@ -293,8 +291,8 @@ def pinned(key: PublicKey) -> str:
 
 
 def trusted(text: str, platform: str = "") -> KeyRing:
-    """Parse the root keys of a setting: `KID:X`, several with commas. **Raises** UsageError. `platform` is where they
-    are trusted: their entries for another platform do not count."""
+    """Parse the root keys of a setting: `KID:X`, comma-separated. Entries for another `platform` do not count.
+    **Raises** UsageError."""
     found = KeyRing(platform=platform)
     for part in filter(None, (each.strip() for each in text.split(","))):
         kid, _, x = part.partition(":")
@@ -307,7 +305,7 @@ def trusted(text: str, platform: str = "") -> KeyRing:
 
 
 def sealed(entry: CatalogEntry, root: SigningKey, counter: int) -> CatalogEntry:
-    """The entry signed by the root key. `counter` is higher than all before. **Raises** UsageError."""
+    """Entry signed by the root key. `counter` must be higher than all before. **Raises** UsageError."""
     numbered = replace(entry, counter=counter)
     return replace(numbered, token=sign(_payload(numbered), root))
 
@@ -319,7 +317,7 @@ def check(entry: CatalogEntry, trust: Trust) -> None:
 
 
 def _payload(entry: CatalogEntry) -> dict[str, Any]:
-    """Signed content. A policy is long, so its digest is signed. Entries of earlier releases name no platform."""
+    """Signed content of an entry, with the digest of its content. Entries of earlier releases name no platform."""
     return ({"platform": entry.platform} if entry.platform else {}) | {
         "actor": entry.actor,
         "content": sha256(entry.content.encode()).hexdigest(),

@@ -1,6 +1,5 @@
-"""Second count of the votes behind a decision, by its executor: a signature alone decides nothing. The decision
-contains its question and the signed votes, and their result is computed by the functions of the approval service. So a
-thief of the service's key can withhold decisions, but not forge one without votes."""
+"""Second count of the votes behind a decision, by its executor. The decision contains its question and the signed
+votes: a thief of the service's key can withhold decisions, but not forge one without votes."""
 
 from __future__ import annotations
 
@@ -23,12 +22,12 @@ _AS_GIVEN += ("policy", "verdict", "votes", "message")
 """Fields of a decision by a grant that equal those of the decision that gave it."""
 
 _MAY_CHANGE = ("unentitled", "handed_on")
-"""Objections that may arise after a vote was valid: its person has lost a right since."""
+"""Objections that may arise later: the voter has lost a right since."""
 
 
 def unfounded(decided: Decision, catalog: Catalog) -> Refusal | None:
-    """The refusal of a decision without valid votes, by the keys and roles of the catalog; None if it has them.
-    `stale`: it may have had them, and a key or a role is gone since."""
+    """Refusal of a decision without valid votes by the catalog's keys and roles; None if it has them. `stale`: it may
+    have had them before a key or role was removed."""
     try:
         request = _question(decided)
         _check_fields(decided, request)
@@ -44,7 +43,7 @@ def unfounded(decided: Decision, catalog: Catalog) -> Refusal | None:
 
 
 def unread(decided: Decision, catalog: Catalog) -> bool:
-    """True if a vote is signed with a key that is not in the catalog, as far as that is read."""
+    """True if a vote is signed with a key that is not in the catalog as read so far."""
     for token in decided.tokens:
         with suppress(MalformedError):
             try:
@@ -56,8 +55,8 @@ def unread(decided: Decision, catalog: Catalog) -> bool:
 
 
 def unasked(decided: Decision, order: ToolRequest, catalog: Catalog, tools: Mapping[str, ToolFacts]) -> Refusal | None:
-    """The refusal of a decision by people that the policy does not require for the ordered call; None if it does.
-    People may have edited the arguments, and the policy is applied to the edited ones."""
+    """Refusal of a decision by people that the policy does not require for the ordered call; None if it does. The
+    policy is applied to edited arguments."""
     if decided.policy and decided.policy not in catalog.policies:
         return _revoked("the decision's policy is not in the catalog any more")
     request, policy, tool = asked_of(decided.asked), catalog.policies.get(decided.policy), tools.get(order.tool)
@@ -130,8 +129,7 @@ def _unsettled(request: ApprovalRequest, people: int, needed: int, gone: str) ->
 
 
 def _granted(decided: Decision, grant: Grant, request: ApprovalRequest, catalog: Catalog) -> Refusal | None:
-    """The refusal of a call by the grant of its decision; None if the grant permits it. The number of past uses cannot
-    be verified from one decision: `use` is the signer's claim."""
+    """Refusal of a call by the grant of its decision; None if the grant permits it."""
     given = Decision.parse(signature.verified(decided.given, catalog.keys, use="decision"))
     if given.grant is None or given.grant.use:
         return _final("what the decision rests on gives no grant")
@@ -143,6 +141,7 @@ def _granted(decided: Decision, grant: Grant, request: ApprovalRequest, catalog:
     people, needed = {by.actor for by in given.votes}, request.requirement
     good = (
         same
+        # One decision does not prove the number of past uses: `use` is the signer's claim.
         and 0 < grant.use <= grant.uses
         and decided.issued < grant.until_ms
         and len(people) >= quorum_of(request, catalog.roles.askers)

@@ -1,1 +1,1 @@
-"""From an input to events, and from events to commands: the planner's decisions, without its I/O."""
+"""The planner's decisions without its I/O: from an input to events, and from events to commands."""

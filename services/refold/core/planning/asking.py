@@ -1,5 +1,4 @@
-"""The planner's side of approvals: questions to people, and the events of decisions. All of it is events and durable
-deadlines, so a wait for a human costs and survives the same as a wait for a timer."""
+"""The planner's side of approvals: questions to people, and the events of decisions."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from refold.core.wire.canonical import idempotency_key
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A call before its first judgement: its seq, and the number of calls proposed before it in the same entry."""
+    """Call before its first judgement: its seq, and the number of calls proposed before it in the same entry."""
 
     call: events.CallProposed
     seq: int
@@ -38,7 +37,7 @@ class Proposal:
 def propose(
     state: RunState, new: Proposal, authority: Authority, now: int
 ) -> tuple[events.CallProposed, events.CallFailed | events.ApprovalRequested | None]:
-    """The call with the rule that judged it, and the event that blocks it; None: it may be dispatched."""
+    """The call with the rule that judged it, and the event that blocks it; None if it may be dispatched."""
     call, request = new.call, state.request
     found = authority.judge(state, call, request.policy if request else "", ahead=new.ahead)
     if found.rule:
@@ -66,7 +65,7 @@ def permitted(state: RunState, step: int, attempt: int, authority: Authority, no
 def judge_again(
     state: RunState, step: int, attempt: int, now: int, rules: Rules, *, may_have_happened: bool
 ) -> list[events.Event]:
-    """Judge a further attempt: it is dispatched, or people are asked, or the call ends."""
+    """Events of a further judgement: a dispatch, a question, or the end of the call."""
     opened, call, authority = state.open[step], state.call(step), rules.authority
     assert authority is not None, "only an authority judges"
     judgement = authority.judge(state, call, authority.current if authority.changed(opened.policy) else opened.policy)
@@ -80,14 +79,14 @@ def judge_again(
 def send(
     state: RunState, step: int, attempt: int, now: int, rules: Rules, *, may_have_happened: bool
 ) -> list[events.Event]:
-    """The events of a further attempt; it is judged again if its permission no longer holds."""
+    """Events of a further attempt, judged again if its permission no longer holds."""
     if rules.authority and not permitted(state, step, attempt, rules.authority, now):
         return judge_again(state, step, attempt, now, rules, may_have_happened=may_have_happened)
     return let_out(state, state.call(step), attempt, now, rules)
 
 
 def closed(opened: OpenStep, step: int, failure: events.Failure, *, may_have_happened: bool) -> events.Event:
-    """The end of a call: failed, or in doubt if an earlier attempt may have had its effect."""
+    """End of a call: failed, or in doubt if an earlier attempt may have had its effect."""
     if may_have_happened:
         return events.CallDoubted(step, opened.attempt, failure)
     return events.CallFailed(step, opened.attempt, failure)
@@ -98,7 +97,7 @@ def _denied(found: Judgement) -> events.Failure:
 
 
 class _Attempt(NamedTuple):
-    """The subject of a question: an attempt of the call proposed at `seq`, or (`about`) the attempt before it."""
+    """Subject of a question: an attempt of the call proposed at `seq`, or (`about`) the attempt before it."""
 
     call: events.CallProposed
     seq: int
@@ -134,7 +133,7 @@ def _ask(state: RunState, of: _Attempt, found: Judgement, authority: Authority, 
 
 
 def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) -> ApprovalRequest:
-    """The question about a call as it would be dispatched. Built again, it is equal to the last byte."""
+    """Question about a call as it would be dispatched; equal to the byte whenever it is built again."""
     asked, request, first = opened.question, state.request, call
     if call.step in state.edited and isinstance(was := state.steps[call.step - 1], events.CallProposed):
         first = was if was.args != call.args else call  # a fork has changed its key alone
@@ -178,7 +177,7 @@ def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) ->
 
 
 def _asked_before(state: RunState, made: ApprovalRequest) -> ApprovalRequest:
-    """The question in the form of earlier releases: without writers, or attempts of the forked run."""
+    """Question in the form of earlier releases: without writers, or without attempts of the forked run."""
     request = state.request
     history = [each for each in made.history if not (request and request.forked) or each.at_ms > state.requested_ms]
     before = dataclasses.replace(made, writers=[], token=request.token if request else "", history=history)
@@ -186,7 +185,6 @@ def _asked_before(state: RunState, made: ApprovalRequest) -> ApprovalRequest:
 
 
 def opened_by(state: RunState, approval: str) -> int | None:
-    """The step that waits for this approval."""
     step = state.step_of(parse_approval_id(approval)[1])
     return step if step is not None and state.waits_for(step) == approval else None
 
@@ -198,8 +196,7 @@ def _asked(state: RunState, step: int) -> tuple[OpenStep, Asked]:
 
 
 def holds(state: RunState, asked: Asked, found: Decision, authority: Authority, *, now: int) -> bool:
-    """True if a decision is still valid when it arrives: not expired, its voters entitled, its use of a grant new, and
-    no policy in force that rechecks every call."""
+    """True if a decision is still valid on arrival: not expired, voters entitled, grant use new, no recheck due."""
     # A rejection lets nothing out, so it stays valid, if its voters were entitled when they voted.
     if found.verdict == "reject":
         return True
@@ -212,7 +209,7 @@ def holds(state: RunState, asked: Asked, found: Decision, authority: Authority, 
 
 
 def contradiction(state: RunState, step: int, found: Decision) -> str:
-    """The reason why a decision does not fit the approval of this step; empty if it fits."""
+    """Reason why a decision does not fit the approval of this step; empty if it fits."""
     opened, asked = _asked(state, step)
     if (found.approval, found.question) != (state.waits_for(step), asked.question):
         return "the decision answers another question"
@@ -235,7 +232,7 @@ def contradiction(state: RunState, step: int, found: Decision) -> str:
 
 
 def accepted(state: RunState, step: int, found: Decision, token: str, *, now: int, rules: Rules) -> list[events.Event]:
-    """The events of a valid decision, with the dispatch that it permits."""
+    """Events of a valid decision, with the dispatch that it permits."""
     opened, asked = _asked(state, step)
     edits, actors = found.verdict in ("edit", "amend"), [vote.actor for vote in found.votes]
     taken = events.ApprovalDecided(
@@ -268,9 +265,7 @@ def accepted(state: RunState, step: int, found: Decision, token: str, *, now: in
 
 
 def _edited(state: RunState, taken: events.ApprovalDecided, now: int, rules: Rules) -> list[events.Event]:
-    """The events of an edit. It is dispatched if its policy allows it, or requires the same people and does not exclude
-    the requester; else it is judged again. An edit that the policy denies is dropped: people are asked about the
-    original call."""
+    """Events of an edit: its dispatch, another judgement, or the original question again if the policy denies it."""
     step, (opened, asked), authority = taken.step, _asked(state, taken.step), rules.authority
     assert authority is not None, "only an authority judges"
     after = state.copy()
@@ -280,6 +275,7 @@ def _edited(state: RunState, taken: events.ApprovalDecided, now: int, rules: Rul
         return reopened(state, step, now, rules, why=f"the edit is denied: {_denied(found).message}")
     attempt, maybe = asked.event.attempt, opened.may_have_happened
     needed = asked.event.requirement
+    # Requesters are excluded, and the author of an edit counts as one: then other people must decide.
     same = found.outcome == "allow" or (found.requirement == needed and not needed.not_requester)
     if taken.verdict == "edit" and same:
         return [taken, *let_out(after, after.call(step), attempt, now, rules)]
@@ -305,7 +301,7 @@ def reopened(
 
 
 def due(state: RunState, step: int, now: int) -> list[events.Event]:
-    """The events of an approval whose time has come: it is escalated, or ends by the rule of its policy."""
+    """Events of an approval at its deadline: its escalation, or its end by the policy's rule."""
     opened, asked = _asked(state, step)
     needed = asked.event.requirement
     late = bool(asked.expires_ms) and now >= asked.expires_ms
@@ -331,18 +327,17 @@ def given_up(state: RunState, step: int, failure: events.Failure, *, why: str = 
 
 
 def unanswered(step: int, asked: Asked, why: str = "") -> events.ApprovalDecided:
-    """The end of an approval without a decision; `why` is empty for an expiry."""
+    """End of an approval without a decision; `why` is empty for an expiry."""
     return events.ApprovalDecided(step, asked.seq, "expire", message=why, question=asked.question)
 
 
 CAME = {"approve": "did_not_happen", "answer": "happened", "reject": "give_up"}
-"""Outcome of a call by verdict on its doubt. To approve another attempt is to state that the first did not happen."""
+"""Outcome of a call by verdict on its doubt. To approve another attempt is to state that the first had no effect."""
 VERDICTS_ON_DOUBT = {outcome: verdict for verdict, outcome in CAME.items()}
-"""The inverse of `CAME`."""
 
 
 def ask_what_came(state: RunState, step: int, now: int, rules: Rules) -> list[events.Event]:
-    """The question about the outcome of a call in doubt; empty if no policy names people for it."""
+    """Question about the outcome of a call in doubt; empty if no policy names people for it."""
     opened, call, authority = state.open[step], state.call(step), rules.authority
     if authority is None or (named_by := authority.settlers(opened.policy)) is None:
         return []
@@ -351,7 +346,7 @@ def ask_what_came(state: RunState, step: int, now: int, rules: Rules) -> list[ev
 
 
 def settled(state: RunState, said: events.DoubtResolved, result: str, now: int, rules: Rules) -> list[events.Event]:
-    """The events of a verdict on the outcome of a call, with its `result` if it happened."""
+    """Events of a verdict on the outcome of a call, with its `result` if it happened."""
     step, attempt = said.step, said.attempt
     if said.verdict == "happened":
         return [said, events.CallCompleted(step, attempt, result)]
@@ -363,14 +358,14 @@ def settled(state: RunState, said: events.DoubtResolved, result: str, now: int, 
 
 
 def foreseen(state: RunState, fresh: list[events.Event], now: int) -> RunState:
-    """The state after the earlier events of the same entry, for the questions that show them."""
+    """State after the earlier events of the same entry."""
     after = state.copy()
     advance(after, fresh, seq=state.head.seq + 1, at_ms=max(now, state.at_ms))
     return after
 
 
 def take_decision(state: RunState, given: Decided, now: int, rules: Rules, *, said_ms: int) -> Ruling:
-    """The ruling on a decision. **Units**: `said_ms` is the append time of its record."""
+    """Ruling on a decision. **Units**: `said_ms` is the append time of its record."""
     step = opened_by(state, given.approval)
     if step is None or rules.authority is None:
         return Ignore("the approval is closed")

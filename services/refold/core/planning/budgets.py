@@ -1,5 +1,5 @@
-"""Budgets: reserved before every attempt, billed by its outcome. A call has to fit into the budget of its run and of
-every run that waits for it. The log records each decision, and none is taken twice."""
+"""Budgets: reserved before every attempt, billed by its outcome. A call must fit into the budget of its run and of
+every run that waits for it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ REPEATED = "repeated"
 
 
 LOOKED_INTO = 4 << 20
-"""Longest result that is parsed for its usage, in characters: some milliseconds, during which no other run proceeds."""
+"""Longest result parsed for its usage, in characters; parsing blocks all other runs for some milliseconds."""
 
 
 class Attempted(NamedTuple):
-    """An attempt to dispatch. `most` is its largest cost, None if unknown; `cheap` see `Reserve`."""
+    """Attempt to dispatch. `most` is its largest cost, None if unknown; for `cheap` see `Reserve`."""
 
     call: events.CallProposed
     attempt: int
@@ -40,7 +40,7 @@ class Attempted(NamedTuple):
 
 @dataclass(slots=True)
 class Reservation:
-    """Reservations of an entry that is being made and is not folded into the state yet."""
+    """Reservations of an entry that is not folded into the state yet."""
 
     amount: Amount = NOTHING
     told: set[str] = field(default_factory=set)
@@ -48,7 +48,7 @@ class Reservation:
 
 
 class Found(NamedTuple):
-    """Judgement of budgets on an attempt: events to write before its dispatch (`said`), or its `failure`."""
+    """Judgement of budgets on an attempt: its `failure`, or events to write before its dispatch."""
 
     outcome: Literal["go", "ask", "degrade", "stop"]
     said: list[events.Event]
@@ -94,7 +94,6 @@ def _first_beyond(percent: int, measures: list[_Measure]) -> _Measure | None:
 
 
 def turned_away(asked: Attempted, found: Found) -> list[events.Event]:
-    """The events of an attempt that a budget refuses."""
     failure, step = found.failure, asked.call.step
     assert failure is not None, "what is refused has a reason"
     # Recorded, because the attempt may be dispatched later.
@@ -112,13 +111,13 @@ def _most(asked: Attempted, attempt: int = 0) -> events.CallReserved:
 
 
 def kept_in(asked: Attempted, held: events.Event) -> list[events.Event]:
-    """The events of a call that is blocked or denied: the log keeps its largest cost for a later dispatch."""
+    """Events of a call that is blocked or denied, with its largest cost for a later dispatch."""
     return [held] if asked.most is None or isinstance(held, events.CallFailed) else [_most(asked), held]
 
 
 def bills(state: RunState, result: ToolResult, rules: Rules, values: Values = NO_VALUES) -> list[events.Event]:
-    """Bill an attempt by the usage in its result. If the outcome is unknown, the reservation stays. A large result is
-    among the `values`; above `LOOKED_INTO` characters the reservation is billed."""
+    """Bill an attempt by the usage in its result. If the outcome is unknown, the reservation stays. `values` contains
+    large results; above `LOOKED_INTO` characters the reservation is billed."""
     account = state.account
     assert account is not None, "only of a run that something is counted of"
     try:
@@ -172,7 +171,7 @@ def bounds_money(state: RunState, now: int, rules: Rules) -> bool:
 
 
 def narrowed(own: Spendable | None, asked: Spendable | None, *, root: str = "") -> Spendable | None:
-    """The smaller of an agent's and a request's budget, per limit; `root` is the run that it counts for."""
+    """Smaller of an agent's and a request's budget, per limit; `root` is the run that it counts for."""
     if own is None or asked is None:
         limits = own or asked or (Spendable() if root else None)
     else:

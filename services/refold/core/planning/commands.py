@@ -1,5 +1,5 @@
-"""Orders that follow from an accepted entry: the run log is the planner's outbox. Orders are a function of entry and
-state, with deterministic keys, so to emit them twice (after a take-over) is harmless."""
+"""Commands that follow from an accepted entry: the run log is the planner's outbox. Their keys are deterministic, so
+emitting them twice (after a take-over) is harmless."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_SIGNALLED,
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A record to send. `topic` has no prefix; message None is a tombstone, for which `call_key` is the idempotency key
-    of the closed call. A tombstone with an `attempt` revokes the orders up to that attempt, and the call goes on."""
+    """Record to send. `topic` has no prefix. Message None is a tombstone, for which `call_key` is the idempotency key
+    of the closed call; with an `attempt` it only revokes the requests up to that attempt."""
 
     topic: str
     key: str
@@ -30,9 +30,11 @@ _JUDGED_AGAIN = (events.ApprovalRequested, events.CallDoubted, events.CallHeld)
 
 
 def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]:
-    """The orders of an accepted entry. `state` is the state right after it or later, `offset` the entry's. **Shape**:
-    requests before tombstones, because requests are waited for; but the tombstone of a question precedes the next
-    question about its call: two at a time are a sign of forgery."""
+    """Commands of an accepted entry at `offset`; `state` is the state after it, or a later one.
+
+    **Shape**: requests before tombstones, because requests are waited for; but a question's tombstone precedes the next
+    question about its call, because two at a time indicate forgery.
+    """
     found: list[Command] = []
     ended: list[Command] = []
     closed: list[Command] = []
@@ -86,19 +88,20 @@ def _signal(state: RunState, event: events.SignalSent) -> Command:
 
 
 def close(state: RunState, step: int, *, at: int = 0) -> Command:
-    """The tombstone of a settled call. `at` is its event, if the call has later ones."""
+    """Tombstone of a settled call. `at` is its event, if the call has later ones."""
     call = state.call(step)
     return Command(tool_requested(call.pool), state.call_id(step, at=at), None, call.key)
 
 
 def take_back(state: RunState, step: int, attempt: int, *, at: int = 0) -> list[Command]:
-    """The tombstone of the orders up to an attempt that is judged again, in doubt or held; none before the first
-    attempt. An executor may still have such an order: one sent twice, or the executor restarted without its ledger."""
+    """Tombstone of the requests up to an attempt that is judged again, in doubt or held; none before the first
+    attempt."""
+    # An executor may still have one: sent twice, or restarted without its ledger.
     return [dataclasses.replace(close(state, step, at=at), attempt=attempt)] if attempt > 0 else []
 
 
 def recall(state: RunState, step: int) -> list[Command]:
-    """`take_back` for an open call that waits for people or an operator."""
+    """Tombstone of the requests of an open call that waits for people or an operator."""
     opened = state.open[step]
     return take_back(state, step, opened.attempt) if opened.phase in ("approval", "doubt", "held") else []
 
@@ -112,7 +115,8 @@ def _judged_again(
 
 
 def _close_again(state: RunState, step: int, closed: list[Command], *, at: int) -> list[Command]:
-    """The tombstone of a call with a late result: a question may have been sent since its first one."""
+    """Tombstone of a call with a late result, unless it is in `closed`."""
+    # A question may have been sent since its first tombstone.
     again = [] if step in state.open else [close(state, step, at=at)]
     return [each for each in again if each not in closed]
 
@@ -124,7 +128,7 @@ def _ask_others(state: RunState, step: int) -> list[Command]:
 
 
 def _give_up(state: RunState, step: int, *, at: int) -> list[Command]:
-    """The tombstones of a step that was given up: its order, and its question. A question about a doubt stays."""
+    """Tombstones of request and question of a step that was given up. A question about a doubt stays."""
     opened = state.given_up.get(step)
     if opened is None:  # a retry has taken that back
         return [close(state, step, at=at)] if state.is_call(step) else []
@@ -135,12 +139,12 @@ def _give_up(state: RunState, step: int, *, at: int) -> list[Command]:
 
 
 def asked_no_more(state: RunState, step: int, question: str, *, at: int = 0) -> Command:
-    """The tombstone of a question. `at` is its event, if the call has later ones."""
+    """Tombstone of a question. `at` is its event, if the call has later ones."""
     return Command(APPROVAL_REQUESTED, approval_id(state.call_id(step, at=at), question), None)
 
 
 def ask_people(state: RunState, step: int) -> list[Command]:
-    """The open question of a step; empty if there is none."""
+    """Open question of a step; empty if there is none."""
     opened = state.open.get(step)
     if opened is None or opened.question is None:
         return []  # the entry that asks also ends the run
@@ -149,8 +153,7 @@ def ask_people(state: RunState, step: int) -> list[Command]:
 
 
 def request(state: RunState, step: int, attempt: int, *, issued: int, at_ms: int, again: bool = False) -> Command:
-    """The request of an attempt; `again` if it went out before without an answer. The sender adds the calls on which it
-    builds and that its executor lacks (`complete`)."""
+    """Request of an attempt; `again` if it was sent before without an answer. The sender adds `earlier` calls."""
     call, opened = state.call(step), state.open.get(step)
     first_ms = opened.first_sent_ms if opened else state.at_ms
     name = state.call_id(step)
@@ -205,6 +208,6 @@ def _stop(state: RunState) -> str:
 
 
 def without_result(told: RunOutcome) -> RunOutcome:
-    """An outcome without its result, which the run log has."""
+    """Outcome without its result, which the run log has."""
     text = f"the result is too large for run-completed: `refold run show {told.run_id}` has it"
     return dataclasses.replace(told, result="null", failure=events.Failure("too_large", text))

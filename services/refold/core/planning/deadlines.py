@@ -1,4 +1,4 @@
-"""The deadline of a run."""
+"""Deadline of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from refold.core.run.state import RunState
 
 
 def missed(state: RunState, now: int) -> RunFailed | None:
-    """The failure of a run whose deadline has passed."""
+    """Failure of a run whose deadline has passed."""
     if not 0 < state.deadline_ms <= now:
         return None
     by = datetime.fromtimestamp(state.deadline_ms / 1000, UTC).isoformat(timespec="seconds")

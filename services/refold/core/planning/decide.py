@@ -1,5 +1,5 @@
-"""Decisions: the validation of an input into events. `decide` is for inputs from outside, `propose` for requests of the
-agent. Both are pure; an input without effect is an `Ignore`, one too early a `Park`, an invalid one a `Refuse`."""
+"""Decisions: pure validation of an input from outside into events, or into `Ignore` (no effect), `Park` (too early) or
+`Refuse` (invalid)."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def decide(
     sent: RequestedAt | None = None,
     values: Values = NO_VALUES,
 ) -> Ruling:
-    """The events of an input, or the reason for none; `values` has the large values that it points to. **Units**:
-    milliseconds since 1970: `now`, and the append time in `sent` if the input is a record."""
+    """Events of an input, or the reason for none; `values` contains its large values. **Units**: milliseconds since
+    1970: `now`, and the append time in `sent` if the input is a record."""
     ruling = _decide(state, what, now, rules, sent)
     if state is None or not isinstance(ruling, list):
         return ruling
@@ -115,12 +115,12 @@ def _said(state: RunState, what: RunSignal | RunOperation, now: int, rules: Rule
 
 
 def _said_ms(now: int, sent: RequestedAt | None) -> int:
-    """The time of an input is its append time: a delay in reading is not its sender's fault."""
+    """Append time of an input: a delay in reading is not its sender's fault."""
     return min(now, sent.ms) if sent else now
 
 
 def _over(state: RunState, what: Input, sent_ms: int | None) -> Ruling:
-    """The ruling on an input to a finished run: ignored, or refused as late so that its sender gets an answer."""
+    """Ruling on an input to a finished run: ignored, or refused as late so that its sender gets an answer."""
     late = sent_ms is not None and sent_ms >= state.at_ms + ENDED_MS
     if late and isinstance(what, RunSignal | RunOperation) and what.kind in ("signal", "callback", ANNOTATE):
         return Refuse("closed", f"run {state.run_id} is {state.status}: nothing waits for this any more")
@@ -128,7 +128,7 @@ def _over(state: RunState, what: Input, sent_ms: int | None) -> Ruling:
 
 
 ENDED_MS = 1_000
-"""The end of a run is known to the second: an input sent within that second may have caused the end."""
+"""Precision of a run's recorded end: an input sent within this second may have caused the end."""
 
 
 def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms: int | None) -> Ruling:
@@ -170,7 +170,7 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms:
 
 
 def _started(state: RunState, what: Start, rules: Rules) -> Ruling:
-    """The answer to a repeated request: equal content makes it harmless."""
+    """Ruling on a repeated request: harmless if its content is equal."""
     asked, keys = state.request, _askers(rules)
     assert asked is not None, "every run begins with its request"
     if not family.is_of(what.request, what.digest, asked.request_digest):
@@ -194,7 +194,6 @@ OPERATIONS = ("cancel", PAUSE, RESUME, ANNOTATE, "resolve", "retry", "fail", "re
 """Requests of operators on any run. Users may send the first four to their own runs."""
 
 OF_USERS = (*OPERATIONS[:4], "signal", "callback")
-"""Requests that users may send."""
 
 _HOW = frozenset({"stored", "probed"})
 _STATUSES = frozenset({"completed", "failed", "broken", "unknown", "doubt", "unauthorised", INCOMPLETE})
@@ -253,11 +252,11 @@ def _never_sent(state: RunState, what: Undeliverable) -> Ruling:
 
 
 def _unreadable_result(state: RunState, what: UnreadableResult) -> Ruling:
-    """The effect happened but its result is unreadable. A retry would return the same bytes from the ledger."""
     step = state.step_of(what.seq)
     opened = state.open.get(step) if step else None
     if step is None or opened is None or opened.phase != "dispatched" or opened.seq != what.seq:
         return Ignore("the call is not under way")
+    # The effect happened: a retry would return the same unreadable bytes from the ledger.
     return [_lost(state, step, opened, what.failure)]
 
 
@@ -267,7 +266,6 @@ def _lost(state: RunState, step: int, opened: OpenStep, failure: events.Failure)
 
 
 def _operation(state: RunState, said: RunOperation, now: int, rules: Rules, *, sent_ms: int | None) -> Ruling:
-    """The ruling on an operator's request, except pause, resume and note."""
     data = command_content(said)
     if isinstance(data, Refuse):
         return data
@@ -358,7 +356,7 @@ def _completed(state: RunState, step: int, opened: OpenStep, result: ToolResult)
 
 
 def _ended(step: int, result: ToolResult) -> events.CallCompleted:
-    """The end of a call from its executor's report. An unknown `how` and impossible times are left out."""
+    """End of a call from its executor's report, without an unknown `how` and impossible times."""
     how = result.how if result.how in _HOW else "late" if result.late else ""
     began_ms, took_ms = result.began_ms, result.took_ms
     if not (0 <= began_ms <= events.LAST_MS and 0 <= took_ms <= events.LAST_MS):
@@ -400,7 +398,6 @@ LATE_RESULTS = 8
 
 
 def _recorded(state: RunState, step: int, result: ToolResult, *, contradicts: bool) -> Ruling:
-    """Record a late result, once per attempt and status."""
     said = events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=contradicts)
     known = state.late.get(step, ())
     # Reports of executors are not trusted, and all of them would stay in the history.
@@ -410,7 +407,6 @@ def _recorded(state: RunState, step: int, result: ToolResult, *, contradicts: bo
 
 
 def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Ruling:
-    """Judge a call again that an executor sent back, because its decision or policy is no longer valid."""
     assert rules.authority is not None, "only an authority judges"
     opened, failure = state.open[step], reason_of(result)
     # The claim chain rules out another executor for `probed` and `once`; a `keyed` call that went out twice may be in
@@ -426,7 +422,7 @@ def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: 
 
 
 MAX_RETRY_AFTER_MS = 366 * 86_400_000
-"""The longest wait that a tool can request before its next attempt; a longer one is taken for a mistake."""
+"""Longest delay that a tool can request before its next attempt; a longer one is a mistake."""
 
 
 def unsuccessful(state: RunState, step: int, result: ToolResult, now: int) -> Ruling:
@@ -460,7 +456,7 @@ def reason_of(result: ToolResult) -> events.Failure:
 def resolve(
     state: RunState, actor: str, data: dict[str, object], now: int, rules: Rules, *, sent_ms: int | None
 ) -> Ruling:
-    """The events of an operator's verdict on a call in doubt or held."""
+    """Events of an operator's verdict on a call in doubt or held."""
     step, attempt, verdict = data.get("step"), data.get("attempt"), data.get("verdict")
     if type(step) is not int or type(attempt) is not int or verdict not in ("happened", "did_not_happen", "give_up"):
         return Refuse("malformed", "resolve needs step, attempt and verdict (happened, did_not_happen or give_up)")
@@ -481,7 +477,7 @@ def resolve(
 
 
 def _not_open(state: RunState, said: events.DoubtResolved, sent_ms: int | None) -> Ruling | None:
-    """The answer to a verdict on a call that is not (or no longer) in doubt or held; None if it is."""
+    """Ruling on a verdict on a call that is not (or no longer) in doubt or held; None if it is."""
     step, attempt = said.step, said.attempt
     opened, before = state.open.get(step), state.resolved.get(step)
     if before and before.attempt >= attempt:
@@ -498,7 +494,7 @@ def _not_open(state: RunState, said: events.DoubtResolved, sent_ms: int | None) 
 
 
 def _for_people(state: RunState, said: events.DoubtResolved, now: int, rules: Rules) -> Ruling | None:
-    """The answer to a verdict reserved to people named by a policy; None: an operator may give it."""
+    """Ruling on a verdict reserved to people named by a policy; None if an operator may give it."""
     step, opened = said.step, state.open[said.step]
     named = rules.authority.settlers(opened.policy) if rules.authority else None
     if (asked := opened.question) is not None:

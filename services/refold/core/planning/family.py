@@ -1,5 +1,5 @@
-"""Family messages: a run starts a child, its parent learns of its end, or ends before it. A family has one home and so
-one lane, and all messages follow from accepted entries. There is no topic for them, which could be forged."""
+"""Messages between a run and its children. A family has one lane, and its messages follow from accepted entries instead
+of a topic, which could be forged."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from refold.core.wire.canonical import utf8_bytes
 _ASKED = ("agent", "input", "requester", "labels", "sessions", "not_before_ms")
 
 UNREAD = ""
-"""Stands for the result of a finished run that has only a row in memory: its history has the result."""
+"""Stands for the result of a finished run that has only a row in memory; its history has the result."""
 
 FamilyMessage = Start | ChildEnded | ParentEnded | PauseAbove
 
 
 def family_messages(state: RunState, entry: events.Entry) -> Iterator[FamilyMessage]:
-    """The family messages of an accepted entry. `state` is the run's right after it, or later."""
+    """Family messages of an accepted entry; `state` is the run's state after it, or a later one."""
     for event in entry.events:
         if type(event) not in FOR_OTHERS:
             continue
@@ -62,14 +62,13 @@ FOR_OTHERS = frozenset(
 
 
 def origin_of(state: RunState) -> Origin | None:
-    """The parent of a run, if another run has started it."""
     parent, step = parent_of(state.run_id)
     asked = state.request
     return Origin(parent, step, asked.policy, asked.outlives) if parent and asked else None
 
 
 def ended_before(child: RunState, origin: Origin) -> ChildEnded:
-    """The end of a child, for a parent that starts to wait after it. A row has neither failure nor result."""
+    """End of a child, for a parent that starts to wait after it. A row has neither failure nor result."""
     if child.end is not None:
         return ChildEnded(origin.parent, origin.step, child.status, *_outcome(child.end), *_billed(child, origin))
     if child.status == "completed":
@@ -79,19 +78,18 @@ def ended_before(child: RunState, origin: Origin) -> ChildEnded:
 
 
 def waits_for(parent: RunState | None, origin: Origin) -> bool:
-    """True if a child of `parent` may go on; None: the parent is over, with no state left."""
+    """True if a child of `parent` may go on; None: the parent is over, without a state in memory."""
     return origin.outlives or (parent is not None and not parent.over and origin.step in parent.open)
 
 
 def pause_above(parent: RunState | None, origin: Origin) -> events.RunPaused | None:
-    """The pause that a run inherits from its parent."""
     if origin.outlives or parent is None or parent.over or not parent.paused:
         return None
     return events.RunPaused(parent.run_id, parent.paused[0].reason, PARENT, seq=parent.head.seq)
 
 
 def stands_otherwise(child: RunState, parent: RunState | None) -> PauseAbove | None:
-    """The message to a run whose inherited pause differs from its parent's state."""
+    """Message to a run whose inherited pause differs from its parent's state; None if it does not."""
     if child.over or parent is None or (origin := origin_of(child)) is None:
         return None
     same = (pause_above(parent, origin) is None) == (inherited(child) is None)
@@ -119,7 +117,7 @@ def respond(state: RunState | None, what: ChildEnded | ParentEnded) -> Ruling:
 
 
 def further_above(what: ChildEnded) -> ChildEnded | None:
-    """The same usage for the next run above, up to the root of the budget; None at its end."""
+    """Usage of a child for the next run above; None at the root of the budget."""
     parent, _ = parent_of(what.run_id)
     if what.used is None or not what.root or not parent or not is_below(parent, what.root):
         return None
@@ -147,8 +145,8 @@ def _start(state: RunState, step: int, child: RunId, started: events.ChildStarte
 
 
 def request_digest(request: RunRequest) -> str:
-    """Digest of all that a request asks for, to detect another request with the same run id. Its token is not part of
-    it: a request that is sent again is signed again."""
+    """Digest of a request's content without its token, to detect another request with the same run id."""
+    # The token is left out: a request that is sent again is signed again.
     rest = [request.requester, request.labels, request.sessions, request.not_before_ms, request.deadline_ms]
     rest += [[] if request.budget is None else list(dataclasses.astuple(request.budget))]
     said = json.dumps(rest, sort_keys=True)
@@ -156,7 +154,7 @@ def request_digest(request: RunRequest) -> str:
 
 
 def conflict(request: RunRequest, asked: events.RunRequested) -> str:
-    """The error message for a request whose run exists with another content."""
+    """Error message for a request whose run exists with another content."""
     # A finished run has only a digest.
     other = [name for name in _ASKED if asked.agent and getattr(asked, name) != getattr(request, name)]
     names = ", ".join(other) or "deadline or budget" if asked.agent else "input, requester, labels or times"
@@ -190,7 +188,7 @@ def _billed(child: RunState, origin: Origin) -> tuple[events.Used | None, str]:
 
 
 def _begin_again(state: RunState) -> Iterator[FamilyMessage]:
-    """A fork starts its own children in place of those that were open at the cut."""
+    """Messages that start a fork's own children in place of those open at the cut."""
     for step, started in _waited_for(state):
         yield _start(state, step, child_id(state.run_id, step), started)
 
@@ -224,7 +222,7 @@ def _outcome(
 
 
 def cut_to(over: ChildEnded, payload_bytes: int) -> ChildEnded:
-    """The end of a run, failed if its result does not fit into an entry of its parent."""
+    """End of a run, failed if its result does not fit into an entry of its parent."""
     if (size := utf8_bytes(over.result)) <= payload_bytes:
         return over
     message = f"its result has {size:,} bytes, more than {payload_bytes:,}: return a reference to where it lies"

@@ -1,6 +1,5 @@
-"""Live forks: a run that begins with the history of another one, up to an event. A planner copies the entries under the
-id of the fork, which has the home of its source so that both histories lie in one lane. A copied entry causes nothing.
-`RunForked` ends the copy: from there on it is a run like any other."""
+"""Live forks: runs that begin with the history of another one. A planner copies the entries under the id of the fork,
+which has the home of its source. Copied entries cause nothing. `RunForked` ends the copy."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ FORK = "fork"
 
 
 class ForkAsked(NamedTuple):
-    """Content of a live fork. `edit` has other arguments for the first step after the cut, a call of `tool`."""
+    """Content of a fork request. `edit` has other arguments for the first step after the cut, a call of `tool`."""
 
     source: ForkedFrom
     edit: str = ""
@@ -34,7 +33,7 @@ class ForkAsked(NamedTuple):
 
 
 def fork_asked(said: RunOperation) -> ForkAsked:
-    """Parse the content of a fork. **Raises** MalformedError."""
+    """Parse the content of a fork request. **Raises** MalformedError."""
     try:
         data = canonical.parse(said.data)
         source = ForkedFrom(run_id(data["source"]), data["at"], bytes.fromhex(data["head"]))
@@ -56,7 +55,7 @@ def lacks_history(state: RunState | None, asked: ForkAsked) -> bool:
 
 
 def kept_for(asked: ForkAsked, history: list[Entry]) -> list[Entry]:
-    """The history that a fork keeps. **Raises** ConflictError if it cannot be forked there."""
+    """History that a fork keeps. **Raises** ConflictError if it cannot be forked there."""
     run, seq = asked.source.run_id, asked.source.seq
     if history[-1].last_seq != seq:
         raise ConflictError(f"this entry of run {run} ends at {history[-1].last_seq}, not at {seq}")
@@ -67,22 +66,22 @@ def kept_for(asked: ForkAsked, history: list[Entry]) -> list[Entry]:
 
 
 def fitting(asked: ForkAsked, rules: Rules) -> str:
-    """The other arguments of the next step, in canonical form. **Raises** UsageError, MalformedError."""
+    """Edited arguments of the next step in canonical form. **Raises** UsageError, MalformedError."""
     return rules.app.fits(asked.tool, asked.edit) if asked.edit and rules.app.fits else asked.edit
 
 
 def may_come(what: Input | None) -> bool:
-    """True if an input is allowed for a fork whose history is not copied so far."""
+    """True if an input is allowed for a fork whose history is not completely copied."""
     return isinstance(what, Start) or (isinstance(what, RunOperation) and what.kind in (FORK, "cancel"))
 
 
 def fork_digest(asked: ForkAsked) -> str:
-    """A digest of a fork's content, to detect a repeated request."""
+    """Digest of a fork's content, to detect a repeated request."""
     return asked_digest(canonical.dumps([asked.source.head.hex(), asked.tool, asked.edit]))
 
 
 def copy_of(entry: Entry, asked: ForkAsked, run: RunId, before: RunState | None) -> Entry:
-    """An entry of the source as the next one of the fork, without an author."""
+    """Entry of the source as the next one of the fork."""
     fresh = [_request(event, asked) if isinstance(event, events.RunRequested) else event for event in entry.events]
     return replace(entry, run_id=run, prev=before.head.id if before else b"", events=fresh)
 
@@ -102,7 +101,7 @@ def _request(event: events.RunRequested, asked: ForkAsked) -> events.RunRequeste
 
 
 def fork(state: RunState | None, said: RunOperation, now: int, rules: Rules) -> Ruling:
-    """The events of a fork whose history is copied, up to where its code goes on."""
+    """Events of a fork whose history is copied, up to the point where its code runs."""
     try:
         asked = fork_asked(said)
         edit = fitting(asked, rules)
@@ -132,19 +131,18 @@ def _is_of(state: RunState, asked: ForkAsked) -> bool:
 
 
 def _keys(state: RunState, rules: Rules) -> dict[str, str]:
-    """Keys of all calls without a result: they are repeated now, or by a retry."""
     done = {step for step, (_, outcome, _) in state.outcomes.items() if isinstance(outcome, events.CallCompleted)}
     calls = (step for step in range(1, len(state.steps) + 1) if state.is_call(step) and step not in done)
     return {str(step): _key(state, step, rules) for step in calls}
 
 
 def _key(state: RunState, step: int, rules: Rules) -> str:
-    """Idempotency key of a call in a fork: it shares no effect with its source."""
+    """Idempotency key of a call in a fork, which shares no effect with its source."""
     call, environment = state.call(step), rules.authority.environment if rules.authority else ""
     return idempotency_key(environment=environment, run=state.run_id, step=step, tool=call.tool, args=call.args)
 
 
 def cut_short(state: RunState, actor: str, rules: Rules) -> list[events.Event]:
-    """The events before the end of a fork whose history is not fully copied."""
+    """Events before the cancellation of a fork whose history is not fully copied."""
     own = state.request.forked if state.request and state.copying else None
     return [events.RunForked(own, actor, keys=_keys(state, rules))] if own else []

@@ -1,4 +1,4 @@
-"""The effect matrix: the course of a call after an attempt without a result. It is the README's table, as code."""
+"""Effect matrix: the course of a call after an attempt without a result, as in the README's table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _Way = Literal["retry", "doubt", "fail"]
 
 
 class Course(NamedTuple):
-    """The course while another attempt is allowed, and after the last; `doubt` last: the effect may have happened."""
+    """Course while another attempt is allowed, and after the last; `doubt` last: the effect may have happened."""
 
     again: _Way
     last: _Way
@@ -26,11 +26,11 @@ COURSES: dict[str, dict[str, Course]] = {
     "once":   {"unknown": _DOUBT,  "failed": _REPEAT, "unauthorised": _FAIL, "broken": _FAIL, "doubt": _DOUBT},
 }
 # fmt: on
-"""The course of a call by effect class and by the status of its only attempt."""
+"""Course of a call by effect class and by the status of its only attempt."""
 
 
 def course(effect: str, status: str, *, sent_before: bool) -> Course:
-    """The course of a call. `sent_before`: the attempt went out twice, or an earlier one may have had its effect."""
+    """Course of a call. `sent_before`: the attempt was sent twice, or an earlier one may have had its effect."""
     # "It did not happen" covers one order. The claim chain admits no other of `probed` and `once`; a `keyed` call has
     # no chain, and the receiver may have had the key before.
     if sent_before and (effect, status) == ("keyed", "failed"):

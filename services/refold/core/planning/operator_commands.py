@@ -1,4 +1,4 @@
-"""Requests of people about a run: their content, and the permission of the sender."""
+"""Requests of people about a run: content, and permission of the sender."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from refold.core.run.state import RunState, note_digest
 from refold.core.wire import canonical
 
 REASON_CHARS = 4_096
-"""The longest reason, and the longest note: both stay in the history of their run."""
+"""Longest reason or note: both stay in the history of their run."""
 
 ANNOTATE = "annotate"
 MOST_NOTES = 200
@@ -24,7 +24,7 @@ OPERATORS_ONLY = "operators_only"
 
 
 def not_own(state: RunState, signal: RunSignal, at_ms: int, rules: Rules) -> str:
-    """The reason why a request is not of the run's requester, or not fresh; empty if it is."""
+    """Reason why a request is not from the run's requester, or not fresh; empty if it is."""
     request = state.request
     requester = request.requester if request else ""
     if not is_same(requester, signal.actor):
@@ -38,12 +38,11 @@ def not_own(state: RunState, signal: RunSignal, at_ms: int, rules: Rules) -> str
 
 
 def is_signed(state: RunState) -> bool:
-    """True if the request of a run was signed. Later requests then need a signature: a bare name is no proof."""
+    """True if the request of a run was signed. Later requests then need a signature, too."""
     return bool(state.request and state.request.token)
 
 
 def signed_at(signal: RunSignal, rules: Rules) -> int | None:
-    """The time at which a signal was signed, by a key that the catalog knows."""
     return signed_ms(signal, rules.authority.catalog.roles.askers if rules.authority else {})
 
 
@@ -60,7 +59,6 @@ def command_content(said: RunSignal | RunOperation) -> dict[str, object] | Refus
 
 
 def take_note(state: RunState, said: RunSignal | RunOperation, at_ms: int, rules: Rules) -> Ruling:
-    """Record a note; nothing else changes."""
     role, data = OPERATOR, command_content(said)
     if isinstance(data, Refuse):
         return data

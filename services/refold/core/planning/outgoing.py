@@ -1,4 +1,4 @@
-"""Dispatch of an attempt: its place in the budgets that it counts for, then its order."""
+"""Dispatch of an attempt, after its reservation in the budgets that it counts for."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from refold.core.run.state import RunState
 
 
 def dispatch(call: events.CallProposed, attempt: int, now: int, rules: Rules) -> events.CallDispatched:
-    """Dispatch an attempt, with the deadline of its answer."""
     return events.CallDispatched(call.step, attempt, now + answer_ms(call, 0, rules))
 
 
 def answer_ms(call: events.CallProposed, times: int, rules: Rules) -> int:
-    """Milliseconds until an unanswered request, sent again `times` times so far, is sent once more."""
+    """Milliseconds until an unanswered request, already sent again `times` times, is sent once more."""
     return call.timeout_ms + min(rules.redispatch_cap_ms, rules.redispatch_ms << min(times, 20))
 
 
 def let_out(state: RunState, call: events.CallProposed, attempt: int, now: int, rules: Rules) -> list[events.Event]:
-    """The events that dispatch an attempt, or that a budget causes by refusing it."""
+    """Events that dispatch an attempt, or that a refusing budget causes."""
     out = dispatch(call, attempt, now, rules)
     if state.account is None or state.paused:  # a paused call is reserved at its later dispatch
         return [out]

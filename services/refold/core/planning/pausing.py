@@ -1,5 +1,5 @@
-"""Pause and resume of runs. A paused run records its inputs, and no event that causes work: no dispatch, start, step or
-timer. So the log alone is enough for a take-over, and a call is judged again when it is finally dispatched."""
+"""Pause and resume of runs. A paused run records its inputs, but no event that causes work, so the log alone is enough
+for a take-over."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PAUSE, RESUME = "pause", "resume"
 
 
 class RequestedAt(NamedTuple):
-    """The append time of a request's record, and its offset; 0: it is no record."""
+    """Append time and offset of a request's record; 0 if it is no record."""
 
     ms: int
     place: int = 0
 
 
 def take_word(state: RunState, said: RunSignal | RunOperation, now: int, rules: Rules, *, sent: RequestedAt) -> Ruling:
-    """Apply a request to pause or resume a run."""
+    """Ruling on a request to pause or resume a run."""
     role = OPERATOR if isinstance(said, RunOperation) else REQUESTER
     if isinstance(said, RunSignal) and (why := not_own(state, said, min(now, sent.ms or now), rules)):
         return Refuse(OPERATORS_ONLY, why)
@@ -56,14 +56,14 @@ def _resume(state: RunState, over: events.RunUnpaused, now: int, rules: Rules) -
 
 
 def _is_old(state: RunState, role: str, sent: RequestedAt, signed: int) -> bool:
-    """True if a request was overtaken: it comes again after lost positions, and a signed one by replay. A user's
-    request never overtakes an operator's, in whichever order they are read."""
+    """True if a request was overtaken by a later one. A user's request never overtakes an operator's."""
     last, operators = state.pause_said.get(role, LastCommand()), state.pause_said.get(OPERATOR, LastCommand())
+    # A request comes again after lost positions, a signed one also by replay.
     return 0 < signed <= last.signed_ms or (sent.ms > 0 and (sent <= last[:2] or sent.ms < operators.ms))
 
 
 def follow_parent(state: RunState | None, above: PauseAbove, now: int, rules: Rules) -> Ruling:
-    """Apply the pause or resumption of the parent."""
+    """Ruling on the pause or resumption of the parent."""
     if state is None or state.over:
         return Ignore("the run is not there any more")
     # A message may come twice before its answer is known, and the parent may have changed by then.
@@ -77,7 +77,7 @@ def follow_parent(state: RunState | None, above: PauseAbove, now: int, rules: Ru
 
 
 def go_on(state: RunState, over: events.RunUnpaused, now: int, rules: Rules) -> list[events.Event]:
-    """The events of the end of a pause, with the work that it held back if it was the last."""
+    """Events of the end of a pause, with the work that it held back if it was the last."""
     added: list[events.Event] = []
     after, seq, at_ms = state.copy(), state.head.seq + 1, max(now, state.at_ms)
 
@@ -100,7 +100,7 @@ def go_on(state: RunState, over: events.RunUnpaused, now: int, rules: Rules) -> 
 
 
 def keep_back(fresh: list[events.Event]) -> list[events.Event]:
-    """The events of a paused run without its dispatches, unless they resume it."""
+    """Events of a paused run without its dispatches, unless they resume it."""
     if isinstance(fresh[0], events.RunUnpaused):
         return fresh
     return [event for event in fresh if not isinstance(event, events.CallDispatched)]

@@ -1,6 +1,5 @@
-"""An operator's retry of a failed run: the history that stays, and the calls that are repeated. A call that was open at
-the failure, or caused it, is repeated under its own key: an earlier effect is found in ledger, claim chain or receiver.
-A step that is repeated on purpose is a new step, with a key of its own."""
+"""Operator's retry of a failed run. A call that was open at the failure, or caused it, is repeated under its own key,
+so an earlier effect is found. A step repeated on purpose is a new step with a new key."""
 
 from __future__ import annotations
 
@@ -25,13 +24,10 @@ HAPPENED = frozenset({"bad_result", "too_large"})
 
 
 LIMITS = ("steps", "bytes", "children", "deadline_ms", "tokens", "nano_usd", "calls")
-"""Limits that a retry may raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryAsked:
-    """Content of a retry."""
-
     from_step: int
     edit: str
     steps: int
@@ -45,7 +41,7 @@ class RetryAsked:
 
 
 def failure_named(said: RunOperation) -> int:
-    """The seq of the failure that a retry is about; 0 if it has none, or is unreadable."""
+    """Seq of the failure that a retry is about; 0 if it has none, or is unreadable."""
     try:
         seq = canonical.parse(said.data)["seq"]
     except (MalformedError, TypeError, KeyError):
@@ -54,7 +50,7 @@ def failure_named(said: RunOperation) -> int:
 
 
 def child_refusal(state: RunState) -> tuple[str, str] | None:
-    """Return the reason why a failed child is not retried, and the commands to use instead; None for any other run."""
+    """Reason why a failed child is not retried, and the commands to use instead; None for any other run."""
     origin = family.origin_of(state)
     if origin is None or origin.outlives or state.request is None:
         return None
@@ -64,7 +60,7 @@ def child_refusal(state: RunState) -> tuple[str, str] | None:
 
 
 def retry(state: RunState, said: RunOperation, now: int, rules: Rules) -> Ruling:
-    """The events of a retry of a finished run, up to where its code goes on."""
+    """Events of a retry of a finished run, up to the point where its code runs."""
     # It contains the failure's seq, so a repeated request applies to that failure alone.
     if not (seq := failure_named(said)):
         return Ignore("the run is over")
@@ -163,7 +159,7 @@ def _may_go_out(call: events.CallProposed, failed: events.CallFailed) -> bool:
 
 
 def renewed(state: RunState, fresh: list[events.Event], now: int, rules: Rules) -> list[events.Event]:
-    """The consequences of a retry or fork: the start of a run that never started, and every open call again."""
+    """Consequences of a retry or fork: the start of a run that never started, and every open call again."""
     after, seq, at_ms = state.copy(), state.head.seq + 1, max(now, state.at_ms)
     advance(after, fresh, seq=seq, at_ms=at_ms)
     added: list[events.Event] = []
@@ -183,7 +179,7 @@ def renewed(state: RunState, fresh: list[events.Event], now: int, rules: Rules) 
 
 
 def _out(state: RunState, step: int, now: int, rules: Rules) -> list[events.Event]:
-    """Judge a repeated call again, by its own policy or one in force."""
+    """Events of a new judgement of a repeated call."""
     if rules.authority is None:
         return let_out(state, state.call(step), 1, now, rules)
     maybe = state.open[step].may_have_happened

@@ -16,12 +16,12 @@ from refold.core.run.retry import REDISPATCH_MS
 from refold.core.run.state import RunState
 
 SIGNAL_BYTES = 262_144
-"""Limit of unconsumed signals of one run: hundreds of small ones, and little for a run that lives for a year."""
+"""Limit of unconsumed signals of one run: hundreds of small ones."""
 
 
 class Scope(NamedTuple):
-    """A budget that a run counts for, of the run requested at `since_ms`; `taken` is the usage of all other runs. With
-    a `window` it is a limit of all runs named by `run`, and each adds its own usage."""
+    """Budget that a run counts for. `taken` is the usage of all other runs. With a `window` it limits all runs named by
+    `run`."""
 
     run: str
     limits: Spendable
@@ -32,19 +32,16 @@ class Scope(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AppFacts:
-    """Facts of an app for decisions about its runs. `versions`, `manifests` (other data recorded at the start of a run)
-    and `budgets` go by agent. `takes` raises UsageError for an impossible result of a tool; `fits` raises it for
-    arguments that the tool refuses, and returns their canonical form; both may be missing. `price` is the cost of a
-    usage, if known. **Units**: billionths of a dollar."""
+    """Facts of an app for decisions about its runs, by agent or tool."""
 
     version: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
-    manifests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    takes: Callable[[str, str], object] | None = None
-    fits: Callable[[str, str], str] | None = None
+    manifests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by agent, recorded at the start of a run
+    takes: Callable[[str, str], object] | None = None  # raises UsageError for an impossible result of a tool
+    fits: Callable[[str, str], str] | None = None  # arguments in canonical form, or UsageError
     budgets: Mapping[str, Spendable] = field(default_factory=dict)
     windows: Sequence[Window] = ()
-    price: Callable[[Mapping[str, Any]], int | None] | None = None
+    price: Callable[[Mapping[str, Any]], int | None] | None = None  # of a usage, in billionths of a dollar
 
     def start(self, agent: str) -> RunStarted:
         return RunStarted(self.versions.get(agent, ""), self.version, dict(self.manifests.get(agent, {})))
@@ -55,26 +52,21 @@ NO_FACTS = AppFacts()
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Rules of decisions: settings of the planner, its `app`, policy and budgets. **Units**: milliseconds.
-    `redispatch_ms` is added to a call's timeout and gives the deadline after which an unanswered call may go out again;
-    it doubles every time up to `redispatch_cap_ms`. `refused_ms` is the wait of a call that an executor sent back for a
-    policy not read here yet. A run keeps `signal_bytes` of unconsumed signals. Without an `authority` every call is
-    dispatched. `above` returns all budgets that a run counts for at a time (its own, its parents', the app's windows);
-    without it, its own."""
+    """Rules of decisions: planner settings, `app`, policy, budgets. **Units**: milliseconds."""
 
-    redispatch_ms: int = REDISPATCH_MS
+    redispatch_ms: int = REDISPATCH_MS  # past a call's timeout until it is sent again, doubled each time
     redispatch_cap_ms: int = 600_000
-    refused_ms: int = 1_000
-    signal_bytes: int = SIGNAL_BYTES
+    refused_ms: int = 1_000  # delay of a call sent back for a policy not read here yet
+    signal_bytes: int = SIGNAL_BYTES  # limit of unconsumed signals of a run
     app: AppFacts = NO_FACTS
-    authority: Authority | None = None
-    above: Callable[[RunState, int], Sequence[Scope]] | None = None
+    authority: Authority | None = None  # None: every call is dispatched
+    above: Callable[[RunState, int], Sequence[Scope]] | None = None  # all budgets that a run counts for; None: its own
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The parent of a run and its `step` (0: it does not wait). For the rest see `RunRequested`. `counts_for` is the
-    topmost run to whose budgets it counts, if any."""
+    """Parent of a run and its `step` (0: it does not wait). `counts_for` is the topmost run to whose budgets it counts,
+    if any. For the rest see `RunRequested`."""
 
     parent: RunId
     step: int
@@ -86,8 +78,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A run request, with its digest, random seed and trace. `waits`: inputs came before it, to handle before its code
-    runs. With an `origin` it is started by a run, not a user; `pause` is inherited from that."""
+    """Run request with its digest, random seed and trace. `waits`: earlier inputs must be handled before its code runs.
+    `origin` is the run that starts it, if any; `pause` is inherited from that."""
 
     request: RunRequest
     digest: str
@@ -100,8 +92,8 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class ChildEnded:
-    """The end of a child that `run_id` started in this step. See `ChildCompleted`. Its usage (`used`) counts for the
-    runs above up to `root`. `child` is its id for runs further above."""
+    """End of a child that `run_id` started in this step, see `ChildCompleted`. `used` counts for the runs above up to
+    `root`, for which `child` is the id of the child."""
 
     run_id: RunId
     step: int
@@ -115,7 +107,7 @@ class ChildEnded:
 
 @dataclass(frozen=True, slots=True)
 class ParentEnded:
-    """The parent of a run no longer waits for it, and the run does not outlive that."""
+    """Message to a run whose parent no longer waits for it, and which does not outlive that."""
 
     run_id: RunId
     parent: RunId
@@ -124,7 +116,8 @@ class ParentEnded:
 
 @dataclass(frozen=True, slots=True)
 class PauseAbove:
-    """The parent of this run may have been paused or resumed by its event `seq`; `pause` is the inherited state."""
+    """Message to a run that its parent may have been paused or resumed by the parent's event `seq`; `pause` is the
+    inherited state."""
 
     run_id: RunId
     parent: RunId
@@ -134,7 +127,7 @@ class PauseAbove:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """The `due_ms` of an open step (step 0: of the run itself) has passed."""
+    """Timer input: the `due_ms` of an open step (step 0: of the run itself) has passed."""
 
     run_id: RunId
     step: int
@@ -143,7 +136,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision on an approval, as the approval service signed it."""
+    """Decision on an approval, as the approval service signed it."""
 
     run_id: RunId
     approval: str
@@ -152,8 +145,8 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Undeliverable:
-    """The log refuses a record for an attempt of call `seq`: its request, or the question of an `approval`.
-    `sent_before`: the request went out before, and executors may have it."""
+    """Input for a record that the log refuses: the request of an attempt of call `seq`, or the question of an
+    `approval`. `sent_before`: executors may have the request."""
 
     run_id: RunId
     seq: int
@@ -164,7 +157,7 @@ class Undeliverable:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableResult:
-    """An unreadable result, for the call that was proposed as event `seq`."""
+    """Unreadable result for the call proposed as event `seq`."""
 
     run_id: RunId
     seq: int
@@ -177,14 +170,14 @@ Input = Start | RunSignal | RunOperation | ToolResult | Due | Decided | Undelive
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """The input changes nothing in this state."""
+    """Ruling on an input that changes nothing in this state."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Park:
-    """The input is about something not known yet; a dead letter with this code if that never comes."""
+    """Ruling on an input about something not known yet; it becomes a dead letter with this code if that never comes."""
 
     reason: str
     code: str = "unknown_run"
@@ -192,7 +185,7 @@ class Park:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The input contradicts what is known: a dead letter."""
+    """Ruling on an input that contradicts the state; it becomes a dead letter."""
 
     code: str
     reason: str
@@ -200,8 +193,8 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The call of a step is unanswered: its request may go out again, which changes nothing in the log. `whole`: at
-    once, because its executor could not resolve a short one."""
+    """Ruling on an unanswered call: its request may be sent again, without an event. `whole`: at once, because its
+    executor could not resolve a short request."""
 
     step: int
     whole: bool = False

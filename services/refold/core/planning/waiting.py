@@ -1,7 +1,6 @@
 """Delivery of signals to waits, and of answers to callbacks. A signal goes to the first open wait of its name that it
-matches, in the order of the steps; else it is kept, and the first wait that asks for it takes it. While the code of a
-run is held, its later waits are unknown, so all signals are kept; once it has caught up, its open waits are matched in
-order."""
+matches, or is kept for a later wait. While the code of a run is held, all signals are kept, because its later waits are
+unknown."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ OF_SIGNALS = Language(
 )
 
 MATCHED_BYTES = 32_768
-"""Largest signal that a match is evaluated on: 3 ms to parse, once for all waits and any number of senders."""
+"""Largest signal on which a match is evaluated: 3 ms to parse, once for all waits."""
 
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.:@~-]{0,126}[A-Za-z0-9_])?\Z")
 
@@ -55,7 +54,7 @@ def check_match(match: object) -> None:
 
 
 def take_signal(state: RunState, said: RunSignal, at_ms: int, rules: Rules) -> Ruling:
-    """The ruling on a signal to a run that is not over. **Units**: `at_ms`, its append time."""
+    """Ruling on a signal to a run that is not over. **Units**: `at_ms`, its append time."""
     signal = events.SignalReceived(said.signal_id, said.name, said.data, said.actor)
     if (known := _known(state, signal.signal_id)) is not None:
         if (known.name, known.data) == (signal.name, signal.data):
@@ -88,8 +87,8 @@ def take_signal(state: RunState, said: RunSignal, at_ms: int, rules: Rules) -> R
 def find_kept(
     state: RunState, wait: events.WaitStarted, taken: Collection[str]
 ) -> tuple[events.SignalReceived | None, list[events.MatchFailed]]:
-    """The kept signal for a wait, except those `taken` since, and the failed matches to record. A new wait takes any
-    signal; one that was open before takes those that came in time for it."""
+    """Kept signal for a wait, except those `taken` since, and the failed matches to record. An open wait takes only
+    signals that came before its timeout."""
     told: list[events.MatchFailed] = []
     opened = state.open.get(wait.step)
     for _, came_ms, signal in state.mail.named(wait.name):
@@ -104,15 +103,13 @@ def find_kept(
 
 
 def open_waits(state: RunState) -> list[events.WaitStarted]:
-    """The open waits of a run, in the order of their steps."""
     steps = sorted(step for steps in state.mail.waits.values() for step in steps)
     waits = [state.steps[step - 1] for step in steps]
     return [wait for wait in waits if isinstance(wait, events.WaitStarted)]
 
 
 def expire(state: RunState, step: int) -> Ruling:
-    """End a wait or callback whose time is over. A signal that came in time for a wait that is not matched yet is not
-    lost: the wait stays until the turn that matches it."""
+    """End a wait or callback at its timeout. A wait with a timely signal that it was not matched with stays open."""
     wait, postponed = state.steps[step - 1], state.unseen or 0 < state.mail.behind <= step
     if postponed and isinstance(wait, events.WaitStarted) and find_kept(state, wait, ())[0]:
         return Ignore("a signal came in time for it, which it was not asked about so far")
@@ -128,7 +125,7 @@ def offered_to(state: RunState, said: RunSignal, ruling: Ruling) -> int:
 
 
 def take_answer(state: RunState, said: RunSignal, at_ms: int) -> Ruling:
-    """The ruling on an answer with a callback's token, to a run that is not over."""
+    """Ruling on an answer with a callback's token, to a run that is not over."""
     digest = callback_digest(said.callback)
     step = state.callbacks.get(digest)
     made = state.steps[step - 1] if step else None
@@ -175,12 +172,11 @@ def _known(state: RunState, signal_id: str) -> events.SignalReceived | None:
 
 
 def _is_past(opened: OpenStep, at_ms: int) -> bool:
-    """True if a step's time was over at `at_ms`, even if the log has no expiry yet."""
     return 0 < opened.due_ms <= at_ms
 
 
 def matches(wait: events.WaitStarted, signal: events.SignalReceived) -> bool | str:
-    """True if a wait takes a signal; the reason as text, if its match cannot be evaluated."""
+    """True if a wait takes a signal; the reason as text if its match cannot be evaluated."""
     if not wait.match:
         return True
     if utf8_bytes(signal.data) > MATCHED_BYTES:

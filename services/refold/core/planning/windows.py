@@ -1,6 +1,5 @@
-"""Limits of all runs of an agent, a tenant or a user in a day or a month, whatever their homes. Usage follows from the
-entry and the request of its run alone, so every reader of the log gets the same sums. A reservation counts for the
-window in which it was made, and its bill replaces it there."""
+"""Limits of all runs of an agent, tenant or user in a day or month. Usage follows from the log alone, so every reader
+gets the same sums. A bill replaces its reservation in the window of the reservation."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A limit on all runs of an `agent` (any, if empty) `per` day or month of UTC. With a `label` there is one per
-    value of it; runs without the label count for their requester."""
+    """Limit on all runs of an `agent` (any, if empty) `per` day or month of UTC. With a `label` each of its values has
+    its own; runs without the label count for their requester."""
 
     per: Per
     agent: str
@@ -32,7 +31,7 @@ class Window:
 
 
 class WindowKey(NamedTuple):
-    """Key of a sum: a period and its runs. It has the digest of the label's `value`. See `WindowSpent`."""
+    """Key of a sum: a period and its runs, with the digest of the label's `value`. See `WindowSpent`."""
 
     window: str
     agent: str
@@ -45,7 +44,7 @@ class WindowKey(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A limit that binds a run: its key, the value of its label in plain text, and the limits."""
+    """Limit that binds a run; `value` is the label's value in plain text."""
 
     key: WindowKey
     value: str
@@ -53,8 +52,7 @@ class Bound(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Usage by an event, counted at `at_ms`: `amount`, with the part `held` until it is billed. `freed` was reserved
-    before, and is given back where it was counted."""
+    """Usage by an event at `at_ms`: `amount`, the part `held` until it is billed, and the reservation `freed` by it."""
 
     at_ms: int
     amount: Amount
@@ -74,13 +72,13 @@ def value_digest(value: str) -> str:
 
 
 def window_at(per: Per, at_ms: int) -> str:
-    """The window of a time. **Units**: milliseconds since 1970, UTC."""
+    """Window of a time. **Units**: milliseconds since 1970, UTC."""
     day = datetime.fromtimestamp(at_ms / 1000, UTC).date()
     return day.isoformat() if per == "day" else f"{day:%Y-%m}"
 
 
 def end_of(window: str) -> int:
-    """The end of a window. **Units**: milliseconds since 1970, UTC. **Raises** ValueError if it is no window."""
+    """End of a window. **Units**: milliseconds since 1970, UTC. **Raises** ValueError if it is no window."""
     try:
         if len(window) > len("2026-11"):
             after = date.fromisoformat(window) + timedelta(days=1)
@@ -94,7 +92,7 @@ def end_of(window: str) -> int:
 def binding(
     windows: Iterable[Window], agent: str, labels: Mapping[str, str], requester: str, at_ms: int
 ) -> Iterator[Bound]:
-    """The limits that bind a run of this agent, labels and requester, at a time."""
+    """Limits that bind a run of this agent, labels and requester, at a time."""
     for each in windows:
         if not each.agent or each.agent == agent:
             value = value_of(each.label, labels, requester) if each.label else ""

@@ -1,1 +1,1 @@
-"""One run: the chain of its entries, the fold into its state, and the replay of its code."""
+"""One run: chain of entries, fold into state, replay of code."""

@@ -1,4 +1,4 @@
-"""Spending of a run, against its budget: folded from its own events, in integers."""
+"""Spending of a run against its budget, folded from its own events, in integers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from refold.core.events import Failure, Spendable, Used
 _NOTHING: Map[Any, Any] = Map()
 
 COUNTED_MOST = 1 << 60
-"""Cap of any count: results may report any number, and a sum has to fit a record."""
+"""Cap of any count: results may report any number, and a sum must fit into a record."""
 
 
 class Amount(NamedTuple):
@@ -23,7 +23,7 @@ class Amount(NamedTuple):
     calls: int = 0
 
     def plus(self, other: Amount) -> Amount:
-        """The sum, capped at `COUNTED_MOST`."""
+        """Sum, capped at `COUNTED_MOST`."""
         return Amount(*(min(COUNTED_MOST, one + more) for one, more in zip(self, other, strict=True)))
 
     def minus(self, other: Amount) -> Amount:
@@ -37,35 +37,30 @@ NOTHING = Amount()
 
 
 class Booked(NamedTuple):
-    """The reservation of an attempt, and its time. **Units**: milliseconds since 1970."""
+    """Reservation of an attempt and its time. **Units**: milliseconds since 1970."""
 
     amount: Amount
     since_ms: int
 
 
 class BudgetAccount(NamedTuple):
-    """Spending of a run with a budget or limits. Immutable. `spent` is billed, to the run and its finished children,
-    with the calls of all. `booked` is reserved and not billed, by call and attempt: in progress, or of unknown outcome;
-    `open` is the sum of it. `lost` is the part of the children's usage that is uncertain. `most` is the reservation per
-    attempt of a step, and whether it is the cheaper way. `told` are the budgets whose soft threshold was reached;
-    `passed`: an operator lets the run exceed them. `heard` are the runs below that were billed, `asked` counts equal
-    calls, where those are bounded. `since_ms` is the time of the request, `own` its usage without children."""
+    """Immutable spending of a run with a budget or limits."""
 
     limits: Spendable = Spendable()
     since_ms: int = 0
-    spent: Amount = NOTHING
-    open: Amount = NOTHING
-    lost: Amount = NOTHING
-    booked: Map[tuple[int, int], Booked] = _NOTHING
-    most: Map[int, tuple[Amount, bool]] = _NOTHING
-    told: frozenset[str] = frozenset()
-    passed: bool = False
-    heard: frozenset[str] = frozenset()
-    asked: Map[bytes, int] = _NOTHING
-    own: Amount = NOTHING
+    spent: Amount = NOTHING  # billed to the run and its finished children, with the calls of all
+    open: Amount = NOTHING  # sum of `booked`
+    lost: Amount = NOTHING  # uncertain part of the children's usage
+    booked: Map[tuple[int, int], Booked] = _NOTHING  # reserved and not billed, by call and attempt
+    most: Map[int, tuple[Amount, bool]] = _NOTHING  # by step: reservation per attempt, and if it is the cheaper way
+    told: frozenset[str] = frozenset()  # budgets whose soft threshold was reached
+    passed: bool = False  # an operator lets the run exceed soft thresholds
+    heard: frozenset[str] = frozenset()  # billed runs below this one
+    asked: Map[bytes, int] = _NOTHING  # number of equal calls, if bounded
+    own: Amount = NOTHING  # usage without children
 
     def freed(self, later_ms: int) -> BudgetAccount:
-        """The account without reservations, its start moved by `later_ms`."""
+        """Account without reservations, its start moved by `later_ms`."""
         own, since_ms = self.own.minus(self.open), self.since_ms + later_ms
         return self._replace(booked=_NOTHING, open=NOTHING, own=own, since_ms=since_ms)
 
@@ -75,7 +70,6 @@ class BudgetAccount(NamedTuple):
 
     @property
     def used(self) -> Used:
-        """Total usage for the report at the end of the run."""
         all_, lost = self.total, self.lost.plus(self.open)
         return Used(*all_, lost.tokens, lost.nano_usd)
 
@@ -85,15 +79,12 @@ class BudgetAccount(NamedTuple):
 
 
 BUDGET_CODES = {"tokens": "budget_tokens", "usd": "budget_usd", "calls": "budget_calls", "seconds": "budget_seconds"}
-"""Failure code of a run that has used up its budget, by kind."""
 
 
 LIMIT_CODES = {"tokens": "limit_tokens", "usd": "limit_usd", "calls": "limit_calls"}
-"""Failure code of a run that reaches a limit of a day or month, by kind."""
 
 
 def of_budget(failure: Failure | None) -> bool:
-    """True if a failure is due to a used-up budget or limit."""
     return failure is not None and failure.code in {*BUDGET_CODES.values(), *LIMIT_CODES.values()}
 
 

@@ -1,4 +1,4 @@
-"""Calls that build on others: the earlier calls sent with one, whose arguments need not repeat them."""
+"""Calls that build on others: the earlier calls sent with one, so that its arguments need not repeat them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from refold.core.run.state import RunState
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The earlier calls of a run in one order, with a digest of run, steps, arguments and results. Another order of the
-    run builds on it and brings only the later calls. **Units**: `bytes` of arguments and results."""
+    """Earlier calls of a run that one request contained. A later request contains only the calls after it. **Units**:
+    `bytes` of arguments and results."""
 
     steps: frozenset[int]
     bytes: int
@@ -48,8 +48,8 @@ def earlier(
     made: Callable[[int], tuple[CallProposed | Call, str] | None],
     known: Container[int] = frozenset(),
 ) -> list[EarlierCall]:
-    """The calls of these steps and those on which they build, in order, without the `known` ones. `made` returns the
-    call of a step and its result; None: it has no result, and is left out."""
+    """Calls of these steps and those on which they build, in order, without `known` and unfinished ones. `made` returns
+    the call of a step and its result, None without a result."""
     found: dict[int, EarlierCall] = {}
     ahead = list(steps)
     while ahead:
@@ -62,7 +62,7 @@ def earlier(
 
 
 def calls_before(state: RunState, call: CallProposed, known: Container[int] = frozenset()) -> list[EarlierCall]:
-    """The calls of a run on which one of its calls builds, in order, without the `known` ones."""
+    """Calls of a run on which one of its calls builds, in order, without the `known` ones."""
 
     def made(step: int) -> tuple[CallProposed, str] | None:
         settled = state.outcomes.get(step)

@@ -1,6 +1,6 @@
-"""Which record counts: the one rule of the run log and of the claim chain. A record counts if and only if it extends
-the head as folded so far; every other is void: ignored, and counted. First to extend wins, so the log itself is a
-compare-and-set, and safety needs no lock, lease or ownership. All readers of the log use this module."""
+"""Validity of records in run log and claim chain: a record counts if and only if it extends the head as folded so far.
+The first to extend wins, so the log is a compare-and-set, and safety needs no lock, lease or ownership. All readers of
+the log use this module."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from refold.core.wire import codec
 
 
 class Head(NamedTuple):
-    """End of a run's history: the id of its last entry and the seq of its last event."""
+    """End of a run's history: id of its last entry and seq of its last event."""
 
     id: EntryId = NO_ENTRY
     seq: int = 0
 
 
 class LogRecord(NamedTuple):
-    """A run-log record that matches its key; `extends` decides whether it counts."""
+    """Run-log record that matches its key; `extends` decides if it counts."""
 
     id: EntryId
     entry: Entry
@@ -29,7 +29,7 @@ class LogRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A run-log record of a newer version. It may count, so its run is frozen here."""
+    """Run-log record of a newer version. It may count, so its run is frozen here."""
 
     run: RunId
     reason: str
@@ -38,14 +38,14 @@ class Unreadable:
 VoidReason = Literal["key", "anchor", "tombstone", "hash", "body", "time"]
 
 _ANCHOR = b"anchor/0000000000/"
-"""In three parts like the key of an entry, for code that splits keys. No entry has the number 0."""
+"""Key prefix in three parts like an entry's key, for code that splits keys. No entry has the number 0."""
 
 CLOCK_PROBE_KEY = b"beat/0000000000/00"
 """Key of a tombstone whose append time shows a planner the clock of the run log's broker."""
 
 
 def read(key: bytes | None, value: bytes | None) -> LogRecord | Unreadable | VoidReason:
-    """Read a raw run-log record by itself: the entry, or the reason why it cannot be one."""
+    """Entry in a raw run-log record, or the reason why it cannot be one."""
     parts = parse_log_key(key)
     if parts is None:
         return "anchor" if key == CLOCK_PROBE_KEY or anchor_name(key) is not None else "key"
@@ -73,12 +73,12 @@ def read(key: bytes | None, value: bytes | None) -> LogRecord | Unreadable | Voi
 
 
 def anchor_key(name: EntryId) -> bytes:
-    """Key of a record that belongs to no run, so no erasure removes it: a snapshot is checked against it."""
+    """Key of a record that belongs to no run. No erasure removes it, so a snapshot is checked against it."""
     return _ANCHOR + name.hex().encode()
 
 
 def anchor_name(key: bytes | None) -> EntryId | None:
-    """The name of an anchor; None for any other key."""
+    """Entry id in an anchor's key; None for any other key."""
     if key is None or not key.startswith(_ANCHOR):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Changes of a run's spending by events."""
+"""Transitions of a run's budget account."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from refold.core.run.state import RunState
 
 
 def account_of(state: RunState) -> BudgetAccount:
-    """The budget account of a run, an empty one if nothing was counted so far."""
+    """Budget account of a run; an empty one if nothing was counted so far."""
     return state.account or BudgetAccount(since_ms=state.requested_ms)
 
 
@@ -57,19 +57,17 @@ def reached(state: RunState, event: events.BudgetReached, seq: int, at_ms: int) 
 
 
 def let_on(state: RunState) -> None:
-    """Let a run exceed its soft thresholds, by an operator's word, in place."""
+    """Let a run exceed its soft thresholds, as an operator permitted."""
     state.account = account_of(state)._replace(passed=True)
 
 
 def called(state: RunState) -> None:
-    """Count a dispatched call, in place, for a run with an account."""
     assert state.account is not None, "nothing is counted of a run without an account"
     account, one = state.account, Amount(calls=1)
     state.account = account._replace(spent=account.spent.plus(one), own=account.own.plus(one))
 
 
 def proposed(state: RunState, event: events.CallProposed) -> None:
-    """Count a proposed call, in place, for a run with an account."""
     assert state.account is not None, "nothing is counted of a run without an account"
     if state.account.limits.same:
         name, asked = call_digest(event.tool, event.args), state.account.asked
@@ -77,7 +75,6 @@ def proposed(state: RunState, event: events.CallProposed) -> None:
 
 
 def raised(state: RunState, event: events.RunRetried) -> None:
-    """Raise the limits of a retried run, in place."""
     if state.account is None or not (event.tokens or event.nano_usd or event.calls):
         return
     was = state.account.limits

@@ -1,4 +1,4 @@
-"""Requests of an agent to other agents: start one, signal one, or publish an event."""
+"""Intents of an agent that concern other agents: start one, signal one, publish an event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from refold.core.wire.blobs import stands_for
 
 @dataclass(slots=True, eq=False)
 class StartRun(Intent):
-    """Start another run. `read` turns its end into a value or raises. `means` compares inputs, see `Call`."""
+    """Start another run. `read` turns its end into a value or raises. For `means` see `Call`."""
 
     agent: str
     input: str
@@ -70,7 +70,7 @@ class SendSignal(Intent):
 
 @dataclass(slots=True, eq=False)
 class PublishEvent(Intent):
-    """Publish an event. `data` is canonical JSON. The host determines the agents to start, and the log records them."""
+    """Publish an event with `data` in canonical JSON. The host determines the agents to start."""
 
     name: str
     data: str

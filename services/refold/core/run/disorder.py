@@ -1,7 +1,6 @@
-"""Disorder in the records of one run, and whether their order would have to decide between two histories. Kafka keeps
-the order of writing. A tool that repeats records destroys it: when the log is cleaned, the last copy of a record stays,
-behind the successors of the original. Each record names its predecessor, so a history can be rebuilt without any order,
-unless two records extend the same one."""
+"""Records of one run whose order in the log is unreliable. Tools that repeat records destroy Kafka's order: cleaning
+keeps the last copy, behind the successors of the original. Each record names its predecessor, so a history can be
+rebuilt without order, unless two records extend the same one."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from refold.core.run.state import RunState
 
 @dataclass(slots=True)
 class Held:
-    """A record held aside until its predecessor is read."""
+    """Record held aside until its predecessor is read."""
 
     record: LogRecord
     offset: int
@@ -27,20 +26,16 @@ class Held:
 
 @dataclass(slots=True)
 class Disorder:
-    """The records of a run that do not simply follow each other. `aside` are held until their predecessor comes, by its
-    id; `passed` are the predecessors of those given up since. `branches` extend an entry that has another successor.
-    `buried` have a tombstone though they counted. `disturbed`: only copies and cleaning can explain a position, so
-    order proves nothing. `rebuilt` is the history from an ordered repetition, if one is complete; `copies` has its
-    records, in that order."""
+    """Records of a run that do not simply follow each other."""
 
-    aside: dict[EntryId, list[Held]] = field(default_factory=dict)
-    passed: set[EntryId] = field(default_factory=set)
-    branches: set[EntryId] = field(default_factory=set)
-    buried: set[EntryId] = field(default_factory=set)
-    disturbed: bool = False
+    aside: dict[EntryId, list[Held]] = field(default_factory=dict)  # held, by the id of their predecessor
+    passed: set[EntryId] = field(default_factory=set)  # predecessors of records given up
+    branches: set[EntryId] = field(default_factory=set)  # records that extend an entry with another successor
+    buried: set[EntryId] = field(default_factory=set)  # records that counted, but have a tombstone
+    disturbed: bool = False  # only copies and cleaning explain a position, so order proves nothing
     stalled: bool = False
-    rebuilt: RunState | None = None
-    copies: dict[EntryId, Held] = field(default_factory=dict)
+    rebuilt: RunState | None = None  # history from a complete ordered repetition
+    copies: dict[EntryId, Held] = field(default_factory=dict)  # records of `rebuilt`, in order
 
     @property
     def contested(self) -> bool:
@@ -49,11 +44,10 @@ class Disorder:
 
     @property
     def disordered(self) -> bool:
-        """True if a repetition of the history in order, later in the log, could settle something."""
+        """True if an ordered repetition of the history, later in the log, could settle something."""
         return self.stalled or bool(self.branches) or bool(self.buried)
 
     def hold(self, held: Held) -> None:
-        """Keep a record for its predecessor."""
         self.aside.setdefault(EntryId(held.record.entry.prev), []).append(held)
 
     def holds(self, name: EntryId) -> bool:
@@ -63,7 +57,7 @@ class Disorder:
         return (held for waiting in self.aside.values() for held in waiting)
 
     def pass_by(self, seq: int) -> list[Held]:
-        """Give up the records that can no longer count: their predecessor is no head once the head is at `seq`."""
+        """Give up the records that cannot extend a head at `seq` any more; return them."""
         given_up = [held for held in self.held() if held.record.entry.seq <= seq]
         for held in given_up:
             self.passed.add(EntryId(held.record.entry.prev))
@@ -95,6 +89,6 @@ class Disorder:
             self.rebuilt = None
 
     def settles(self, known: set[EntryId]) -> RunState | None:
-        """The rebuilt history, if it contains every remaining record of the run."""
+        """Rebuilt history, if it contains every remaining record of the run."""
         left = (known | self.branches) - self.buried
         return self.rebuilt if self.rebuilt is not None and left <= self.copies.keys() else None

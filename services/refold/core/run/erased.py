@@ -1,7 +1,6 @@
-"""Erased runs: their markers, and the use of their ids meanwhile. A marker lies in `run-snapshot` from before the first
-tombstone of a run until no topic has any record of it. Until then the run is closed and unknown: its remaining records
-do not count, and its id is not reused. Its claims are erased too, so a record with the digest of the run stays in their
-place for ever: a tool that copies records may repeat one of its orders when the ledger has forgotten the call."""
+"""Markers of erased runs. A marker is in `run-snapshot` from before the first tombstone of a run until no topic has any
+record of it; meanwhile its remaining records are void, and its id is not reused. A record with the run's digest
+replaces its claims for ever, because a copied order may come again when the ledger has forgotten the call."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ from refold.core.run.finished import run_digest
 from refold.core.wire import codec
 
 HORIZON_KEY = b"erased"
-"""Key, in `run-snapshot`, of an archivist's horizon: all runs that ended before its time are erased, no topic has
-records of them, and their rows are dropped."""
+"""Key in `run-snapshot` of an archivist's horizon: all runs that ended before its time are completely erased."""
 
 _PREFIX = b"erased/"
 _YEAR_10000_MS = 253_402_300_800_000
@@ -29,7 +27,7 @@ def erased_key(run: RunId) -> bytes:
 
 
 def erased_claims_key(run: RunId) -> bytes:
-    """Key of the record in place of a run's claims: the digest of its id in hex, which reveals no user's name."""
+    """Key of the record in place of a run's claims, with the digest of its id, which may contain a user's name."""
     return _PREFIX + run_digest(run).hex().encode()
 
 
@@ -39,12 +37,12 @@ def is_erased_claims_key(key: bytes | None) -> TypeGuard[bytes]:
 
 
 def erased_run(key: bytes | None) -> RunId | None:
-    """The run of a marker's key; None for any other key."""
+    """Run of a marker's key; None for any other key."""
     return RunId(key[len(_PREFIX) :].decode(errors="replace")) if key and key.startswith(_PREFIX) else None
 
 
 class Markers:
-    """The markers of one or all partitions, fed in order of offset. `runs` has the content by run."""
+    """Markers of one or all partitions, fed in order of offset. `runs` has the content by run."""
 
     def __init__(self, records: Iterable[tuple[bytes | None, bytes | None]] = ()) -> None:
         self.runs: dict[RunId, RunErased] = {}
@@ -68,7 +66,7 @@ class Markers:
 
 
 def gone(run: RunId, at_ms: int, file: str) -> GoneError:
-    """Return the error for a run erased at a time. `file` is its copy in the archive, empty if there is none."""
+    """Error for a run erased at a time. `file` is its copy in the archive, empty if there is none."""
     when = f" at {datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}" if 0 < at_ms < _YEAR_10000_MS else ""
     hint = f"its copy is in {file} of the archive: set REFOLD_ARCHIVE__URL" if file else "no copy of it was kept"
     return GoneError(f"run {run} was erased{when}", hint=hint, file=file)

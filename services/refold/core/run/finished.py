@@ -1,7 +1,6 @@
-"""Finished runs of a partition, 59 bytes each: enough to judge late records. They are kept for as long as their ids may
-come again, so after a month they are most of a planner's memory, and of a take-over. Rows lie in buckets by the first
-bits of their run's digest. Loaded rows are appended unsorted, and a bucket is sorted at its first lookup: a take-over
-makes no Python object per row, and loads a million at once."""
+"""Finished runs of a partition, 59 bytes each: enough to judge late records. Rows lie in buckets by the first bits of
+their run's digest. A bucket is sorted at its first lookup: a take-over loads a million rows without a Python object per
+row."""
 
 from __future__ import annotations
 
@@ -31,8 +30,6 @@ _CROWD = 4_096
 
 
 class FinishedRun(NamedTuple):
-    """A run that is over."""
-
     head: Head
     status: Status
     request_digest: str
@@ -41,8 +38,6 @@ class FinishedRun(NamedTuple):
 
 
 class Finished:
-    """The runs of a partition that are over."""
-
     def __init__(self) -> None:
         self._pools: list[tuple[str, ...]] = []
         self._numbers: dict[tuple[str, ...], int] = {}
@@ -59,7 +54,6 @@ class Finished:
         return self._find(run_digest(run))[1] >= 0
 
     def get(self, run: RunId) -> FinishedRun | None:
-        """The row of a run, if it is over."""
         number, at = self._find(run_digest(run))
         if at < 0:
             return None
@@ -69,7 +63,7 @@ class Finished:
         )
 
     def state(self, run: RunId) -> RunState | None:
-        """The row as a final state, which is enough for decisions and validation."""
+        """Row of a run as a final state, which is enough for decisions and validation."""
         over = self.get(run)
         if over is None:
             return None
@@ -77,7 +71,7 @@ class Finished:
         return RunState(run, over.head, over.status, request, at_ms=over.ended_ms, pools=over.pools)
 
     def add(self, state: RunState) -> bytes:
-        """Add a finished run, or its later end; return its row, which `load` takes."""
+        """Add a finished run, or its later end; return its row in the form that `load` reads."""
         request = state.request.request_digest if state.request else ""
         digest, pools = run_digest(state.run_id), self._number(state.called_pools())
         head, status = state.head, _STATUSES.index(state.status)
@@ -104,7 +98,7 @@ class Finished:
         return self._buckets[number][at : at + ROW_BYTES]
 
     def forget(self, run: RunId) -> bool:
-        """Remove a run, as if it had never existed; true if it was there."""
+        """Remove a run; return true if it was there."""
         number, at = self._find(run_digest(run))
         if at >= 0:
             rows = self._buckets[number]
@@ -162,7 +156,7 @@ class Finished:
         return self._numbers[pools]
 
     def _begins(self, number: int) -> bytes:
-        """The lowest first four bytes of a digest in this bucket."""
+        """Lowest first four bytes of a digest in this bucket."""
         return (number << (32 - self._bits)).to_bytes(4)
 
     def _find(self, digest: bytes) -> tuple[int, int]:
@@ -212,12 +206,12 @@ class Finished:
 
 
 def run_digest(run: RunId) -> bytes:
-    """Digest of a run's id in a row. **Shape**: 16 bytes."""
+    """Digest of a run's id, 16 bytes."""
     return blake2b(run.encode(), digest_size=16).digest()
 
 
 def ends_of(rows: bytes) -> list[tuple[bytes, bytes]]:
-    """Run and end of each row: the digest of its id, the id of its head. **Raises** MalformedError."""
+    """Digest of the run's id and id of its head, by row. **Raises** MalformedError."""
     return [(row[:_REQUEST], row[_HEAD:_SEQ]) for row in _split(rows)]
 
 
@@ -227,15 +221,13 @@ def times_of(rows: bytes) -> dict[bytes, int]:
 
 
 def ended_by(rows: bytes) -> int:
-    """A time by which every row had ended, at most 18 hours after the last end. **Units**: milliseconds."""
+    """Time by which every row had ended, at most 18 hours after the last end. **Units**: milliseconds."""
     # From the upper half of the seconds alone, so that no Python object is made per row.
     high, low = max(zip(rows[_TIME::ROW_BYTES], rows[_TIME + 1 :: ROW_BYTES], strict=True), default=(0, 0))
     return ((high << 8 | low) + 1 << 16) * 1000
 
 
 class _Digests(Sequence[bytes]):
-    """Digests of sorted rows."""
-
     def __init__(self, rows: bytes) -> None:
         self._rows = rows
 

@@ -1,6 +1,5 @@
-"""The fold: a run's state is a function of its events. `fold` works in place on a state of its own (take-over, replay:
-60,000 to 90,000 events a second from the broker), `evolve` copies its argument first (speculation in the planner). Both
-apply the same transitions."""
+"""Fold of events into a run's state: `fold` works in place (60,000 to 90,000 events a second from the broker), `evolve`
+copies its argument first."""
 
 from __future__ import annotations
 
@@ -27,12 +26,12 @@ _TO_VERIFY = "`refold run verify` shows the record"
 
 
 def evolve(state: RunState | None, entry: events.Entry, entry_id: EntryId) -> RunState:
-    """The state after an entry that extends `state`, which stays unchanged."""
+    """State after an entry that extends `state`, which stays unchanged."""
     return apply(state.copy() if state else RunState(entry.run_id), entry, entry_id)
 
 
 def fold(entries: Iterable[tuple[EntryId, events.Entry]], run_id: RunId) -> RunState:
-    """The state of a whole history, given in order."""
+    """State of a whole history, given in order."""
     state = RunState(run_id)
     for entry_id, entry in entries:
         apply(state, entry, entry_id)
@@ -52,7 +51,7 @@ def apply(state: RunState, entry: events.Entry, entry_id: EntryId) -> RunState:
 
 
 def advance(state: RunState, fresh: Sequence[events.Event], *, seq: int, at_ms: int) -> None:
-    """Apply events in place, the first with this seq; the head stays, for the entry has no id yet."""
+    """Apply events in place, the first with this seq. The head stays, because the entry has no id yet."""
     if state.over and not (fresh and state.status == "failed" and isinstance(fresh[0], events.RunRetried)):
         raise FoldError(f"run {state.run_id} has an entry after its end", hint=_TO_VERIFY)
     for event in fresh:
@@ -76,7 +75,7 @@ def advance(state: RunState, fresh: Sequence[events.Event], *, seq: int, at_ms: 
 def extended(
     state: RunState, fresh: list[events.Event], more: list[events.Event], *, seq: int, at_ms: int
 ) -> list[events.Event]:
-    """An entry's events, which begin at `seq` and are applied, with those that follow from them, applied now."""
+    """Events of an entry (from `seq`, already applied) with those that follow from them, which are applied now."""
     if more:
         advance(state, more, seq=seq + len(fresh), at_ms=at_ms)
     return fresh + more
@@ -278,7 +277,6 @@ def _resolved(state: RunState, event: events.DoubtResolved, seq: int, at_ms: int
 def _past(
     opened: OpenStep, attempt: int, what: str, words: str, *, by: str = "", at_ms: int
 ) -> tuple[events.Earlier, ...]:
-    """The past attempts with one more, cut to a length that people can be expected to read."""
     return (*opened.past, events.Earlier(attempt, what, words[:TOLD_CHARS], by[:TOLD_CHARS], at_ms))[-TOLD:]
 
 

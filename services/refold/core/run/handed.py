@@ -17,16 +17,16 @@ from refold.core.run.state import RunState, Settled
 from refold.core.wire.blobs import MARK, is_pointer
 
 Pointed = tuple[RunId, str]
-"""Pointer to a value, and the run under which it lies."""
+"""Run under which a value lies, and its pointer."""
 
 Values = Mapping[Pointed, str | Failure]
-"""Large values, or the failure to read them, checked against their pointers by the reader."""
+"""Large values, checked against their pointers, or the failures to read them."""
 
 NO_VALUES: Values = Map()
 
 
 def pointed(run: RunId, told: Settled | RunRequested) -> Pointed | None:
-    """The pointer to read before a run's code gets this outcome or request; None if it is no pointer."""
+    """Pointer to read before a run's code gets this outcome or request; None if it is no pointer."""
     if isinstance(told, CallCompleted):
         return (run, told.result) if told.result.startswith(MARK) else None
     if isinstance(told, ChildCompleted):
@@ -35,7 +35,7 @@ def pointed(run: RunId, told: Settled | RunRequested) -> Pointed | None:
 
 
 def pointers(state: RunState) -> Iterator[Pointed]:
-    """The pointers to read before a run's code is driven along its whole history."""
+    """Pointers to read before a run's code is driven along its whole history."""
     told = [kept[1] for kept in state.outcomes.values()]
     for each in [state.request, *told] if state.request else told:
         if (found := pointed(state.run_id, each)) is not None:
@@ -43,14 +43,13 @@ def pointers(state: RunState) -> Iterator[Pointed]:
 
 
 def own_pointers(told: Iterable[Event]) -> Iterator[str]:
-    """The pointers to values of the run itself; its children's values lie with the children."""
+    """Pointers to values of the run itself; its children's values lie with the children."""
     for event in told:
         if not isinstance(event, ChildStarted | ChildCompleted):
             yield from pointers_in(event)
 
 
 def pointers_in(event: Event) -> Iterator[str]:
-    """Pointers to large values in an event, of its run or of a child."""
     for name in ("input", "result", "data"):
         if isinstance(text := getattr(event, name, ""), str) and is_pointer(text):
             yield text
@@ -58,19 +57,19 @@ def pointers_in(event: Event) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Lacks:
-    """The code was not run: these large values have to be read first."""
+    """Large values to read before the code can run."""
 
     places: list[Pointed]
 
 
 def lacking(state: RunState, values: Values) -> Lacks | None:
-    """The missing large values of a run's whole history, None if there are none."""
+    """Missing large values of a run's whole history; None if there are none."""
     lacks = [place for place in pointers(state) if place not in values]
     return Lacks(lacks) if lacks else None
 
 
 def whole(values: Values, place: Pointed) -> str:
-    """A value. **Raises** BlobError if it is missing or was altered."""
+    """Large value. **Raises** BlobError if it is missing or was altered."""
     found = values[place]
     if isinstance(found, Failure):
         raise BlobError(found.message, code=found.code)
@@ -78,13 +77,13 @@ def whole(values: Values, place: Pointed) -> str:
 
 
 class Holding(Driver, Protocol):
-    """A driver whose code keeps its outcomes: `handed` counts the characters of large values."""
+    """Driver whose code keeps its outcomes: `handed` counts the characters of large values."""
 
     handed: int
 
 
 class Handing:
-    """A driver that replaces pointers by their values."""
+    """Driver that replaces pointers by their values."""
 
     def __init__(self, execution: Holding, run: RunId, values: Values) -> None:
         self._execution, self._run, self._values = execution, run, values
@@ -113,7 +112,6 @@ class Handing:
         return self._execution.start()
 
     def settle(self, step: int, outcome: Settled) -> Wanted:
-        """See `Driver`. **Raises** BlobError, too."""
         if (place := pointed(self._run, outcome)) is not None:
             assert isinstance(outcome, CallCompleted | ChildCompleted), "no other outcome stands for a value"
             text = whole(self._values, place)

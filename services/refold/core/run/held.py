@@ -1,4 +1,4 @@
-"""Holds of a run's code: their records in `run-snapshot`."""
+"""Records in `run-snapshot` that hold a run's code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from refold.core.wire import codec
 
 
 def held_run(key: bytes | None) -> RunId | None:
-    """The run of a hold's key; None for any other key."""
+    """Run of a hold's key; None for any other key."""
     return RunId(key.removeprefix(HOLD_KEY).decode(errors="replace")) if key and key.startswith(HOLD_KEY) else None
 
 

@@ -1,4 +1,4 @@
-"""Intents of an agent: each kind, the event that records it, and the meaning of its outcome."""
+"""Intents of an agent: kinds, recording events, and values of their outcomes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ LABEL_CHARS, STATUS_CHARS = 100, 300
 
 
 class Intent:
-    """A request of an agent. `waits`: its code goes on with an outcome. A `numbered` one is a step of the run, and on
-    replay the code has to make the same request again."""
+    """Request of an agent. `waits`: its code goes on with an outcome. `numbered`: it is a step of the run, and a replay
+    must make the same request again."""
 
     __slots__ = ()
 
@@ -29,12 +29,12 @@ class Intent:
     texts: ClassVar[tuple[str, ...]] = ()
 
     def fits(self) -> bool:
-        """True if its `texts` are texts and its `until_ms` a number: agents can import the class and misuse it."""
+        """True if its fields have the right types: agents can import the class and misuse it."""
         until = getattr(self, "until_ms", 0)
         return isinstance(until, int) and all(isinstance(getattr(self, name), str) for name in self.texts)
 
     def recorded(self, step: int) -> events.Event:
-        """The event that records it, if its host adds nothing of its own."""
+        """Event that records it, if its host adds nothing."""
         raise NotImplementedError
 
     @property
@@ -43,27 +43,26 @@ class Intent:
 
     @property
     def title(self) -> str:
-        """Its name, without arguments."""
+        """Name without arguments."""
         return self.words
 
     def agrees(self, recorded: Step) -> bool:
         raise NotImplementedError
 
     def differs(self, recorded: Step) -> str:
-        """The kind of difference from a recorded step: `arguments`, `renamed`, or empty for an unrelated one."""
+        """Kind of difference from a recorded step: `arguments`, `renamed`, or empty for an unrelated one."""
         return ""
 
     def value_of(self, outcome: Settled) -> Any:
-        """The agent's value of the step's outcome. May raise an error for the agent."""
+        """Agent's value of the step's outcome. May raise an error for the agent."""
         return None
 
 
 @dataclass(slots=True, eq=False)
 class Call(Intent):
-    """Call a tool. `args` is canonical JSON; `read` turns the recorded outcome into a value or raises. `label` is for
-    display: on replay it may differ. So may `reserve`, the reservation of each attempt. `builds_on` are the steps of
-    earlier calls that the arguments refer to: their arguments and results are sent with this one. `means` compares
-    arguments by value: an older version may have written another text."""
+    """Call a tool. `args` is canonical JSON; `read` turns the recorded outcome into a value or raises. `label` (display
+    text) and `reserve` (reservation per attempt) may differ on replay. `builds_on` are steps of earlier calls that are
+    sent with this one. `means` compares arguments by value, because an older version may have written another text."""
 
     tool: str
     args: str
@@ -126,7 +125,7 @@ class Sleep(Intent):
 
 @dataclass(slots=True, eq=False)
 class Note(Intent):
-    """Record something. `data` is canonical JSON."""
+    """Record a note. `data` is canonical JSON."""
 
     kind: str
     data: str
@@ -154,8 +153,6 @@ class Note(Intent):
 
 @dataclass(slots=True, eq=False)
 class Checkpoint(Intent):
-    """Record the progress of the code."""
-
     name: str
 
     waits: ClassVar[bool] = False
@@ -192,7 +189,7 @@ class Say(Intent):
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Signal to a run: `data` is any JSON value, `actor` whoever says that they sent it."""
+    """Signal to a run: `data` is any JSON value, `actor` the claimed sender."""
 
     id: str
     name: str
@@ -218,7 +215,6 @@ class Wait(Intent):
         return isinstance(recorded, events.WaitStarted) and (recorded.name, recorded.match) == (self.name, self.match)
 
     def value_of(self, outcome: Settled) -> Signal:
-        """The signal. **Raises** TimeoutError."""
         if not isinstance(outcome, events.SignalReceived):
             raise TimeoutError(f"no signal {self.name} came in time")
         return Signal(outcome.signal_id, outcome.name, canonical.parse(outcome.data), outcome.actor)
@@ -248,7 +244,6 @@ class Answer(Intent):
         return made is not None and (made.name, made.digest) == (self.name, self.digest)
 
     def value_of(self, outcome: Settled) -> Any:
-        """The result. **Raises** TimeoutError, CallbackError."""
         if isinstance(outcome, events.CallbackCompleted):
             return self.read(outcome.result)
         if isinstance(outcome, events.CallbackFailed):
@@ -261,7 +256,7 @@ class Answer(Intent):
 
 @dataclass(slots=True, eq=False)
 class Patch(Intent):
-    """Record that the code takes the new way at a change."""
+    """Record that the code takes the new branch at a change."""
 
     patch: str
 

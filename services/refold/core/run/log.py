@@ -1,7 +1,6 @@
-"""The fold of a partition of the run log: the loop around `chain.extends`, once. Planner, client and verifier feed it
-the same bytes and get the same states. The judgement of a record depends on the records before it alone, so no planner
-ever buries a record that counts for another reader (`sweep`). Only if a fold begins in a log that was cleaned of
-copies, the order may be wrong; `settle` reports the runs affected."""
+"""Fold of a partition of the run log, the same for planner, client and verifier. The judgement of a record depends only
+on the records before it. Only a fold that begins in a log cleaned of copies may meet a wrong order; `settle` reports
+the runs affected."""
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ from refold.core.run.redrive import reopens
 from refold.core.run.state import RunState, Status
 
 LATE_MS = 60_000
-"""Milliseconds from an entry's time to its append that mark a copy or a delay: its position proves no age. The log is
-cleaned of nothing younger (`min.compaction.lag.ms`)."""
+"""Milliseconds between an entry's time and its append that indicate a copy or a delay, so its position proves no age.
+Cleaning spares younger records (`min.compaction.lag.ms`)."""
 
 ASIDE_BYTES = 64 << 20
 """Cap of the records held aside by a fold. With 1 % of records repeated about a twentieth of a log is aside."""
@@ -34,15 +33,14 @@ GAP = "gap: the beginning of its history is not in the log"
 
 
 class Lost(NamedTuple):
-    """A reader's data from before the log lost its end: its entries sent but not read, and the living runs."""
+    """Reader's data from before the log lost its end: its entries sent but not read, and the living runs."""
 
     unread: AbstractSet[EntryId]
     runs: AbstractSet[RunId]
 
     def has_beginning(self, run: RunId, disorder: Disorder) -> bool:
-        """True if the beginning of a run with remaining entries was in the lost part. A living run was read from its
-        beginning, which copies and cleaning may have moved behind the rest; entries written on a lost beginning were
-        never acted upon."""
+        """True if the beginning of a run with remaining entries was in the lost part."""
+        # A living run was read from its beginning; entries written on a lost beginning were never acted upon.
         return run in self.runs or {held.record.id for held in disorder.held()} <= self.unread
 
 
@@ -51,28 +49,25 @@ NOTHING_LOST = Lost(frozenset(), frozenset())
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A run-log record and its judgement. `void` is empty for an accepted record. Otherwise: `raced` (another record
-    extended the head first), `orphan` (its predecessor was not read so far), `copy` (of a record read before), `over`
-    (the run had ended), `stalled` (order would have to decide), `unreadable` (of a newer version, or after such a one),
-    `buried` (the tombstone of a record that counted), or the reason from `chain.read` for bytes that are no entry.
+    """Run-log record and its judgement.
 
-    `state` is the run after a record that counts. `linked` were held aside for it, and count from here on, in this
-    order; `held` has their original records. `mended`: the run was stalled, and goes on. If another history replaces
-    the one folded before, `held` has it.
+    `void` is empty for an accepted record. Else `raced` (another record extended the head first), `orphan` (predecessor
+    not read so far), `copy`, `over` (the run had ended), `stalled` (order would have to decide), `unreadable` (of a
+    newer version, or after such a one), `buried` (tombstone of a record that counted), or the reason from `chain.read`.
     """
 
     run_id: RunId
     id: EntryId
     entry: Entry | None
     void: str
-    state: RunState | None = None
-    linked: tuple[Judged, ...] = ()
-    mended: bool = False
-    held: tuple[Held, ...] = ()
+    state: RunState | None = None  # the run after a record that counts
+    linked: tuple[Judged, ...] = ()  # records held aside for this one, which count from here on
+    mended: bool = False  # the run was stalled, and goes on
+    held: tuple[Held, ...] = ()  # original records of `linked`, or the history that replaces the previous one
 
 
 class _Over(NamedTuple):
-    """A run that seems over, packed because a log has many. `heads` has one head per entry."""
+    """Run that seems over, packed because a log has many. `heads` has one head per entry."""
 
     status: Status
     request_digest: str
@@ -94,15 +89,13 @@ class _Over(NamedTuple):
 
 
 class LogFold:
-    """The states of the runs of a partition, fed in order of offset. `frozen` has the reason by run: an entry of a
-    newer version, or (after `settle`) an ambiguous history; such runs get no further entries here. `sweep` has the keys
-    of records that can never count, for a planner to bury; it is filled only after `settle`. `lost` is a reader's data
-    from before the log lost its end. A caller may remove finished states; it gets no judgement of later records."""
+    """States of the runs of a partition, fed in order of offset. A caller may remove finished states; it gets no
+    judgement of their later records."""
 
     def __init__(self, lost: Lost = NOTHING_LOST) -> None:
         self.states: dict[RunId, RunState] = {}
-        self.frozen: dict[RunId, str] = {}
-        self.sweep: list[bytes] = []
+        self.frozen: dict[RunId, str] = {}  # reason by run: a newer version's entry, or an ambiguous history
+        self.sweep: list[bytes] = []  # after `settle`: keys of records that can never count
         self.lost = lost
         self._live, self._aside = False, 0
         self._over: dict[RunId, _Over] = {}
@@ -111,8 +104,8 @@ class LogFold:
     def feed(
         self, key: bytes | None, value: bytes | None, *, shared: bool = False, offset: int = 0, at_ms: int = 0
     ) -> Judged:
-        """Judge one record and, if it counts, apply it. `shared`: the state before it may have another owner. `at_ms`
-        is the append time; 0: unknown."""
+        """Judge one record and apply it if it counts. `shared`: the state may have another owner. `at_ms` is the append
+        time; 0: unknown."""
         read = chain.read(key, value)
         if isinstance(read, LogRecord):
             late = at_ms - read.entry.at_ms > LATE_MS and not self._copied(read.entry)
@@ -126,15 +119,15 @@ class LogFold:
         return self._bury(run, seq, name) if read == "tombstone" else Judged(run, name, None, read)
 
     def _copied(self, entry: Entry) -> bool:
-        """True for an entry copied by a fork, or written behind its copy: it has the times of its source, not of its
-        writing. A zombie planner may go on copying after a fork was cancelled."""
+        """True for an entry copied by a fork, or written behind its copy: it has the times of its source."""
         state, first = self._state(entry.run_id), entry.events[0]
         if isinstance(first, RunRequested):  # any run may begin so
             return first.forked is not None
+        # A zombie planner may go on copying after a fork was cancelled.
         return state is not None and state.copied(entry.seq - (not isinstance(first, RunForked)))
 
     def accept(self, held: Held, after: RunState) -> Judged:
-        """Judge an own record whose offset is known; if it counts, `after` is the run's state."""
+        """Judge an own record at a known offset; if it counts, `after` is the run's state."""
         return self._judge(held, after, shared=True, late=False)
 
     def extends(self, entry: Entry) -> bool:
@@ -164,14 +157,13 @@ class LogFold:
         return disorder is None or not disorder.buried
 
     def forget(self, run: RunId) -> None:
-        """Remove an erased run and all that was read of it."""
         for known in (self.states, self.frozen, self._over):
             known.pop(run, None)
         if (disorder := self._disorders.pop(run, None)) is not None:
             self._aside -= sum(len(held.value) for held in disorder.held())
 
     def settle(self) -> dict[RunId, str]:
-        """End the initial read of the log, and return the runs that stall. All later records are new ones."""
+        """End the initial read of the log; return the runs that stall, with the reason. All later records are new."""
         self._live = True
         stalled: dict[RunId, str] = {}
         for run, disorder in list(self._disorders.items()):
@@ -198,7 +190,7 @@ class LogFold:
 
     @property
     def oldest_aside(self) -> int | None:
-        """Lowest offset of a record read that may still count: a later reader has to begin there."""
+        """Lowest offset of a record that may still count: a later reader must begin there."""
         return min((held.offset for disorder in self._disorders.values() for held in disorder.held()), default=None)
 
     def _judge(self, held: Held, after: RunState | None, *, shared: bool, late: bool) -> Judged:
@@ -223,7 +215,7 @@ class LogFold:
         return self._leave_out(held, state, follows=follows, late=late)
 
     def _after_end(self, held: Held, state: RunState, *, follows: bool, late: bool) -> Judged | None:
-        """Judge a record of a finished run: void, unless it retries the run, or may belong before its end."""
+        """Judgement of a record of a finished run; None if it retries the run, or may belong before its end."""
         run, entry = held.record.entry.run_id, held.record.entry
         if run in self.states and reopens(state.head, state.status, entry):
             return None
@@ -235,7 +227,6 @@ class LogFold:
         return Judged(run, held.record.id, entry, "over")
 
     def _leave_out(self, held: Held, state: RunState | None, *, follows: bool, late: bool) -> Judged:
-        """Judge a record that extends no head: it lost a race, or its predecessor may still come."""
         run, entry = held.record.entry.run_id, held.record.entry
         if follows:
             self._compete(held, late=late)
@@ -247,7 +238,6 @@ class LogFold:
         return self.states.get(run) or self.ended(run)
 
     def _knows(self, record: LogRecord) -> bool:
-        """True if this very record was read and judged before."""
         run = record.entry.run_id
         disorder, state = self._disorders.get(run), self._state(run)
         if disorder is not None and (record.id in disorder.branches or disorder.holds(record.id)):
@@ -255,7 +245,6 @@ class LogFold:
         return state is not None and state.entry_at(record.entry.seq) == record.id
 
     def _grow(self, held: Held, after: RunState | None, *, shared: bool) -> Judged:
-        """Apply a record that counts, and those held aside for it."""
         run, disorder = held.record.entry.run_id, self._disorders.get(held.record.entry.run_id)
         judged = self._apply(held.record, after, shared=shared)
         if judged.void or disorder is None:
@@ -270,7 +259,6 @@ class LogFold:
         return replace(judged, linked=linked, mended=mended)
 
     def _link(self, disorder: Disorder, last: EntryId) -> tuple[Judged, ...]:
-        """Apply the records held aside for one that counts now, and for their successors."""
         linked: list[Judged] = []
         while waiting := disorder.aside.pop(last, None):
             disorder.disturbed = True
@@ -284,7 +272,7 @@ class LogFold:
         return tuple(linked)
 
     def _end(self, run: RunId) -> None:
-        """Stop tracking a finished run: a live fold keeps its state only; before, its end may be revised."""
+        """Stop tracking a finished run. Before `settle` its packed state is kept, because its end may be revised."""
         state = self.states.get(run)
         if state is None or not state.over:
             return

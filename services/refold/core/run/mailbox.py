@@ -1,4 +1,4 @@
-"""The signals of a run: kept or taken by waits, and the open waits."""
+"""Signals of a run, kept or taken by waits, and the open waits."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from refold.core.events import SignalReceived
 from refold.core.wire.canonical import utf8_bytes
 
 AROUND_BYTES = 256
-"""Approximate bytes of a kept signal besides its texts: they bound the number of empty signals, too."""
+"""Approximate bytes of a kept signal besides its texts; this bounds the number of empty signals."""
 
 _NOTHING: Map[Any, Any] = Map()
 
 
 class KeptSignal(NamedTuple):
-    """A signal that no wait took so far, the seq of its event, and its time."""
+    """Signal that no wait took so far, the seq of its event, and its time."""
 
     seq: int
     came_ms: int
@@ -26,18 +26,15 @@ class KeptSignal(NamedTuple):
 
 
 class Mailbox(NamedTuple):
-    """Signals of a run. Immutable. `kept` has the untaken signals by id, `names` their ids by name, in order of
-    arrival; `bytes` is their size. `taken` are the steps that took the others, `waits` the open ones, by name and in
-    order. `full`: a signal was dropped since a wait took one. `behind`: waits from this step on were not matched with
-    the kept signals so far; 0: all were."""
+    """Immutable signals and open waits of a run."""
 
-    kept: Map[str, KeptSignal] = _NOTHING
-    names: Map[str, tuple[str, ...]] = _NOTHING
-    taken: Map[str, int] = _NOTHING
-    waits: Map[str, tuple[int, ...]] = _NOTHING
+    kept: Map[str, KeptSignal] = _NOTHING  # untaken signals by id
+    names: Map[str, tuple[str, ...]] = _NOTHING  # ids of `kept` by name, in order of arrival
+    taken: Map[str, int] = _NOTHING  # steps that took the other signals
+    waits: Map[str, tuple[int, ...]] = _NOTHING  # open waits by name, in order
     bytes: int = 0
-    full: bool = False
-    behind: int = 0
+    full: bool = False  # a signal was dropped since a wait took one
+    behind: int = 0  # first wait not yet matched with the kept signals; 0: none
 
     def receive(self, signal: SignalReceived, seq: int, at_ms: int) -> Mailbox:
         name, number = signal.name, signal.signal_id
@@ -61,17 +58,14 @@ class Mailbox(NamedTuple):
         return signal, rest
 
     def wait(self, name: str, step: int) -> Mailbox:
-        """Add the wait of a step, the last one in order."""
         return self._replace(waits=self.waits.set(name, (*self.waits.get(name, ()), step)))
 
     def wait_no_more(self, name: str, step: int) -> Mailbox:
-        """Remove the wait of a step."""
         left = tuple(each for each in self.waits[name] if each != step)
         return self._replace(waits=self.waits.set(name, left) if left else self.waits.delete(name))
 
     def reopen(self, back: Iterable[KeptSignal], waits: Iterable[tuple[str, int]]) -> Mailbox:
-        """Return signals that were taken by steps left behind, and set these waits, in order. They are matched with the
-        kept signals once more: they may not have been so far, or were given up."""
+        """Return signals that were taken by steps left behind, and set these waits, in order, to be matched again."""
         kept, taken, size = self.kept, self.taken, self.bytes
         for each in back:
             name = each.signal.signal_id
@@ -85,7 +79,7 @@ class Mailbox(NamedTuple):
         return mail._replace(behind=min([mail.waits[name][0] for name in names if name in mail.waits], default=0))
 
     def named(self, name: str) -> Iterator[KeptSignal]:
-        """The kept signals of a name, in order of arrival."""
+        """Kept signals of a name, in order of arrival."""
         return map(self.kept.__getitem__, self.names.get(name, ()))
 
     def __repr__(self) -> str:
@@ -94,7 +88,6 @@ class Mailbox(NamedTuple):
 
 
 EMPTY = Mailbox()
-"""The mailbox of a run without signals and waits."""
 
 
 def signal_bytes(signal: SignalReceived) -> int:

@@ -15,14 +15,14 @@ from refold.core.errors import UsageError
 NANO = 1_000_000_000
 
 COUNTED = ("input_tokens", "output_tokens")
-"""Usage fields that count as tokens. Those of the cache are included in the first."""
+"""Usage fields that count as tokens. Cached tokens are part of the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Reservation of each attempt: so many tokens of a `model` (`provider:name`), or so many `usd`.
+    """Reservation of each attempt: tokens of a `model` (`provider:name`), or `usd`.
 
-    `cheap`: it is the cheaper way already, for which a budget that degrades keeps what is left.
+    `cheap`: the call is the cheaper alternative already, for which a budget with `degrade` reserves its remainder.
     """
 
     model: str = ""
@@ -37,7 +37,6 @@ class Reserve:
 
     @property
     def usage(self) -> dict[str, Any]:
-        """The reservation in the form of the usage in results."""
         return {"model": self.model, "input_tokens": self.input_tokens, "output_tokens": self.output_tokens}
 
 
@@ -47,7 +46,7 @@ def nano_usd(usd: Decimal) -> int:
 
 
 def dollars(usd: Decimal | str | int, what: str) -> Decimal:
-    """An amount of money. **Raises** UsageError with the name `what`, for a float too, which is inexact."""
+    """Amount of money. **Raises** UsageError that names `what`, also for a float, which is inexact."""
     try:
         if isinstance(usd, str | int | Decimal) and not isinstance(usd, bool):
             amount = Decimal(usd)
@@ -59,14 +58,14 @@ def dollars(usd: Decimal | str | int, what: str) -> Decimal:
 
 
 def in_usd(nano: int) -> str:
-    """Billionths of a dollar as people write them: `$0.0125`."""
+    """Billionths of a dollar as text: `$0.0125`."""
     text = f"{Decimal(nano).scaleb(-9):f}"
     whole, _, part = text.partition(".")
     return f"${whole}.{part.rstrip('0').ljust(2, '0')}"
 
 
 def usage_of(result: str) -> Mapping[str, Any] | None:
-    """Usage in the result of a call (JSON), `{"usage": {"model": ..., "input_tokens": ...}}`, or None."""
+    """Usage in a call's JSON result, `{"usage": {"model": ..., "input_tokens": ...}}`, or None."""
     if '"usage"' not in result:  # most results have none, and some are long
         return None
     parsed = _parsed(result)
@@ -86,6 +85,6 @@ def _parsed(result: str) -> Any:
 
 
 def tokens_of(usage: Mapping[str, Any]) -> int | None:
-    """The tokens of a usage; None if it has no valid numbers of tokens."""
+    """Tokens of a usage; None if it has no valid numbers of tokens."""
     counts = [usage[name] for name in COUNTED if name in usage]
     return sum(counts) if counts and all(type(count) is int and count >= 0 for count in counts) else None

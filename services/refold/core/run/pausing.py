@@ -1,4 +1,4 @@
-"""Changes of the state of a run by a pause."""
+"""Transitions of a run's pauses."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PARENT: Final = "parent"
 
 
 def own(state: RunState) -> events.RunPaused | None:
-    """The pause of the run itself, if there is one."""
+    """Pause of the run itself, if any."""
     return next((pause for pause in state.paused if pause.role != PARENT), None)
 
 
 def inherited(state: RunState) -> events.RunPaused | None:
-    """The pause that a run inherits from its parent."""
+    """Pause that a run inherits from its parent, if any."""
     return next((pause for pause in state.paused if pause.role == PARENT), None)
 
 
@@ -38,7 +38,7 @@ def _unpaused(state: RunState, event: events.RunUnpaused, seq: int, at_ms: int) 
 
 
 def _others(state: RunState, event: events.RunPaused | events.RunUnpaused) -> tuple[events.RunPaused, ...]:
-    """The pauses of the other kind (own or inherited)."""
+    """Pauses of the other kind (own or inherited)."""
     return tuple(pause for pause in state.paused if (pause.role == PARENT) != (event.role == PARENT))
 
 

@@ -1,6 +1,5 @@
-"""Immutable sequences and tables that share their common part with longer versions. A run's history grows at every
-step, and the state before may still be in use: the planner speculates. An append at the tip costs the same whatever the
-length. An append behind the tip, after a speculation that failed, copies once."""
+"""Immutable sequences and tables that share their common part with longer versions. An append at the tip has constant
+cost; one behind the tip, after a failed speculation, copies once."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ V = TypeVar("V")
 
 
 class PersistentList(Sequence[T], Generic[T]):
-    """An immutable sequence; `append` returns a longer one."""
+    """Immutable sequence; `append` returns a longer one."""
 
     __slots__ = ("_items", "_length")
 
@@ -34,11 +33,11 @@ class PersistentList(Sequence[T], Generic[T]):
         return longer
 
     def place(self, value: Any, *, key: Callable[[T], Any] | None = None) -> int:
-        """The place of a value, or the one to insert it at, in a sequence sorted by `key`."""
+        """Place of a value, or where to insert it, in a sequence sorted by `key`."""
         return bisect_left(self._items, value, 0, self._length, key=key)
 
     def find(self, value: Any) -> int | None:
-        """The place of a value in a sorted sequence, or None."""
+        """Place of a value in a sorted sequence, or None."""
         place = bisect_left(self._items, value, 0, self._length)
         return place if place < self._length and self._items[place] == value else None
 
@@ -73,7 +72,7 @@ class PersistentList(Sequence[T], Generic[T]):
 
 
 class PersistentMap(Mapping[K, V], Generic[K, V]):
-    """An immutable mapping in order of insertion; `add` returns one with a further key."""
+    """Immutable mapping in order of insertion; `add` returns one with a further key."""
 
     __slots__ = ("_length", "_rows")
 
@@ -82,7 +81,7 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
         self._length = 0
 
     def add(self, key: K, value: V) -> PersistentMap[K, V]:
-        """The mapping with one more key, which must be new."""
+        """Mapping with one more key, which must be new."""
         rows, length = self._rows, self._length
         if len(rows) != length:
             rows = dict(islice(rows.items(), length))

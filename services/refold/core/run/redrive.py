@@ -1,7 +1,6 @@
-"""Effect of a retry on a failed run: the part of its history that counts from then on. Steps are left behind from one
-step on, which is a point in the log, for they are numbered in the order of the requests. Outcomes of earlier steps
-stay, whenever they came. The code is replayed along the part that stays; beyond it, it may make new requests. A step
-left behind keeps its number, so its idempotency key is never reused."""
+"""Effect of a retry on a failed run: from one step on all steps are left behind; outcomes of earlier steps stay,
+whenever they came. The code is replayed along the part that stays, and may make new requests beyond it. A step left
+behind keeps its number, so its idempotency key is never reused."""
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ _SEQ = attrgetter("seq")
 
 
 class Staying(NamedTuple):
-    """Steps that stay when the steps from `first` on are left behind. The outcomes from place `loose` on, which came
-    after event `since`, have no reaction that stays whole, nor has the start if `loose` is 0: the code may act
-    differently there. `whole`: none of its requests there stays."""
+    """Steps that stay when the steps from `first` on are left behind. The outcomes from place `loose` on, after event
+    `since` (and the start, if `loose` is 0), have no complete reaction that stays: the code may act differently there.
+    `whole`: none of its requests there stays."""
 
     first: int
     loose: int
@@ -33,7 +32,7 @@ class Staying(NamedTuple):
 
 
 def kept(state: RunState, from_step: int = 0) -> Staying:
-    """The part of a failed run that stays. Without a step: all but the requests in the entry that ended it."""
+    """Part of a failed run that stays; without a step, all but the requests in the entry that ended it."""
     asked = _asked_before(state, state.seqs[from_step - 1] if from_step else state.head.seq)
     first = from_step or asked + 1
     # Held code reacts in one entry to several outcomes: loose are those after the last step that stays and was
@@ -79,8 +78,8 @@ def retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) -> 
 def _leave_outcomes(
     state: RunState, stays: Staying, again: frozenset[int], fresh_ms: int
 ) -> tuple[int, list[KeptSignal], set[int]]:
-    """Keep the outcomes of steps that stay. Return the number of loose ones, which take effect at `fresh_ms`; and, of
-    the other steps, the signals taken and the calls that may have acted."""
+    """Keep the outcomes of steps that stay. Return the number of loose ones, which take effect at `fresh_ms`, and of
+    the other steps the signals taken and the calls that may have acted."""
     unseen = 0
     outcomes, back, acted = PersistentMap[int, tuple[int, Settled, int]](), list[KeptSignal](), set[int]()
     for place, (step, (settled_ms, outcome, woke)) in enumerate(state.outcomes.items()):
@@ -97,7 +96,6 @@ def _leave_outcomes(
 
 
 def _call_again(state: RunState, steps: Iterable[int], acted: set[int]) -> None:
-    """Open calls once more, under their previous keys."""
     for step in steps:
         redriven = OpenStep("proposed", state.retried.redriven.get(step) or state.seqs[step - 1])
         if step in acted:  # a receiver with a key window may have forgotten the key
@@ -107,7 +105,7 @@ def _call_again(state: RunState, steps: Iterable[int], acted: set[int]) -> None:
 
 
 def _limits(state: RunState, event: events.RunRetried, seq: int, first: int) -> Retried:
-    """The state after a retry: the steps from `first` on left behind, and its new limits."""
+    """Retry state with the steps from `first` on left behind, and its new limits."""
     if state.request is None:  # the request was too large for the log
         raise ValueError("request")
     was, last = state.retried, len(state.steps)
@@ -125,7 +123,7 @@ def _limits(state: RunState, event: events.RunRetried, seq: int, first: int) -> 
 
 
 def _patches(state: RunState, stays: Staying) -> Map[str, int]:
-    """The patches recorded before the steps left behind; the code meets later ones as new."""
+    """Patches recorded before the steps left behind; the code meets later ones as new."""
     if stays.whole:
         end = state.heads[state.heads.place(stays.since, key=_SEQ)].seq if stays.since else 0
     else:

@@ -1,7 +1,6 @@
-"""Agent code against history: one mechanism for crash, take-over, replay and waiting. An execution is running code
-(`sdk.loop`). It gets the outcomes of its steps in the order of the log, one at a time, and returns its new requests
-each time; so the same history always drives the same code to the same place: the *frontier*, where it waits for a
-future outcome. Where they disagree, NonDeterminismError describes the difference."""
+"""Replay of agent code against history, for crash, take-over and waiting. An execution (`sdk.loop`) gets the outcomes
+of its steps one at a time, in the order of the log, and returns its new requests each time, so the same history drives
+the same code to the same place."""
 
 from __future__ import annotations
 
@@ -16,7 +15,8 @@ from refold.core.run.state import RunState, Settled, Step
 
 
 class Change(NamedTuple):
-    """`name`: `added`, `removed`, `reordered`, `renamed`, `arguments` or `replaced`; `words` are for people."""
+    """Difference of code and history. `name`: `added`, `removed`, `reordered`, `renamed`, `arguments`, `replaced`,
+    `raised` or `waiting`."""
 
     name: str
     words: str
@@ -30,9 +30,9 @@ def change_at(
     earlier: Step | None,
     ask_on: Callable[[], Sequence[Intent]],
 ) -> Change:
-    """Classify the change at a step. `asked` are the code's requests from there on in the same turn, `ask_on` returns
-    those after the outcome of the step that history has next. History has `here` at the step, `then` next, and
-    `earlier` before it. One step more of both separates added from removed or reordered: a heuristic, and no proof."""
+    """Classify the change at a step, heuristically. `asked` are the code's requests from there on in the same turn;
+    `ask_on` returns those after the outcome of the next recorded step. History has `here` at the step, `then` next, and
+    `earlier` before it."""
     if not asked:
         return Change("removed", f"{words_of(here)} was removed" if here else "a step was removed")
     found = asked[0]
@@ -62,23 +62,18 @@ request has the number 0, except for a step that is given up."""
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The agent's coroutine returned."""
-
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The agent's coroutine raised an error."""
-
     error: BaseException
 
 
 @dataclass(slots=True)
 class Moment:
-    """Time for an agent: the moment of the entry that woke it, and whether that is replayed. `seen`: the log has the
-    requests of this turn; if not, it has them up to step `stays`, as a retry has left the rest behind. **Units**:
-    milliseconds since 1970."""
+    """Time for an agent: the time of the entry that woke it, and if that is replayed. `seen`: the log has the requests
+    of this turn; else, after a retry, those up to step `stays`. **Units**: milliseconds since 1970."""
 
     now_ms: int = 0
     replaying: bool = True
@@ -103,9 +98,9 @@ class Driver(Protocol):
 
 
 def replay(execution: Driver, state: RunState, unseen: int = 0) -> Wanted:
-    """Drive fresh code along a recorded history; return its requests beyond it. The last `unseen` moments that wake the
-    code (its start, and every outcome) have no reaction in the log: the requests there are new. **Raises**
-    NonDeterminismError, from the code's own error if there is one, when code and history disagree before that."""
+    """Drive fresh code along a recorded history; return its requests beyond it. The last `unseen` waking moments (its
+    start, and every outcome) have no reaction in the log. **Raises** NonDeterminismError, from the code's own error if
+    any, when code and history disagree before that."""
     moment, seen = execution.moment, 1 + len(state.outcomes) - unseen
     moment.now_ms, moment.seen = state.started_ms, seen > 0
     moment.replaying = moment.seen and bool(state.steps)
@@ -128,7 +123,7 @@ def replay(execution: Driver, state: RunState, unseen: int = 0) -> Wanted:
 
 def _agree(execution: Driver, state: RunState, asked: Wanted, gone: set[int], *, loose: bool) -> Wanted:
     """Check requests against history, and return the new ones. Past the end of a run, or if `loose` beyond history, any
-    request is allowed. A retry may have left steps behind beside others that stay."""
+    request is allowed."""
     free = state.over or loose
     for place, (step, intent) in enumerate(asked):
         if isinstance(intent, GiveUp):

@@ -7,13 +7,13 @@ from hashlib import blake2b
 from refold.core.events import RetryPolicy
 
 REDISPATCH_MS = 10_000
-"""Milliseconds past a call's timeout before an unanswered call is sent again: enough to detect a dead executor."""
+"""Milliseconds past a call's timeout before it is sent again: enough to detect a dead executor."""
 
 
 def backoff_ms(policy: RetryPolicy, attempt: int, salt: str) -> int:
-    """The wait after attempt n: `base * 2^(n-1)`, at most `cap`, half of it jitter. The jitter is derived from the salt
-    instead of a random number, so a repeated decision is equal. An attempt below 1, from a forged log, waits as long as
-    the first. **Units**: milliseconds."""
+    """Wait after attempt n in milliseconds: `base * 2^(n-1)`, at most `cap`, half of it jitter derived from the
+    salt."""
+    # A forged log may contain an attempt below 1: it waits as long as the first.
     full = min(policy.cap_ms, policy.base_ms << min(max(attempt - 1, 0), 30))
     draw = int.from_bytes(blake2b(f"{salt}/{attempt}".encode(), digest_size=4).digest())
     return full // 2 + (full - full // 2) * draw // 2**32

@@ -1,11 +1,9 @@
-"""Snapshot of a partition: the accepted entries of the living runs, a row for each finished one, and marks. Runs are
-kept as log entries, not as the state that some version of the code folded: so a snapshot is as good as the log for
-every version, and `fold(snapshot + tail)` is `fold(all)` by construction. Full blocks of entries are cut by the size of
-the history alone, so all writers cut the same.
+"""Snapshot of a partition: accepted entries of the living runs, a row per finished run, and marks.
 
-Two planners may write at once for a while, and a mirror may repeat records. Rows of finished runs are true from any
-writer, and have keys of their own. For the rest the marks have a checksum: if it differs, the snapshot is rejected, and
-the log is folded from its start.
+Runs are stored as log entries, not as a version's folded state, so `fold(snapshot + tail)` equals `fold(all)` for every
+version. Blocks are cut by the size of the history alone, so all writers cut the same. Two planners may write at once,
+and a mirror may repeat records: rows are true from any writer; for the rest the marks have a checksum, and if it
+differs, the log is folded from its start.
 """
 
 from __future__ import annotations
@@ -26,10 +24,10 @@ from refold.core.wire import codec
 MARKS_KEY = b"marks"
 OVER_PREFIX = b"over/"
 BLOCK_BYTES = 16_384
-"""A block of entries is full beyond this. An open block is rewritten whenever its run has moved."""
+"""Size at which a block of entries is full. An open block is rewritten whenever its run has moved."""
 
 ENDED_BYTES = 4_096 * ROW_BYTES
-"""Most rows in one record of finished runs: 240 KiB. Smaller records are merged into such a one."""
+"""Most rows in one record of finished runs: 240 KiB. Smaller records are merged."""
 
 REST_MS = 600_000
 """Shortest sleep for which a run is evicted: to fold it and restart its code takes milliseconds."""
@@ -48,7 +46,8 @@ def block_key(run: RunId, number: int) -> bytes:
 
 
 def over_key(round_: int, part: int, rows: bytes) -> bytes:
-    """Key of finished runs. It contains a digest, so another planner that counts the same rounds never reuses it."""
+    """Key of a record of finished runs. Its digest keeps another planner that counts the same rounds from reusing
+    it."""
     return OVER_PREFIX + b"%012d/%04d/%s" % (round_, part, blake2b(rows, digest_size=8).hexdigest().encode())
 
 
@@ -76,7 +75,7 @@ def unpack_entries(run: RunId, entries: bytes) -> Iterator[LogPair]:
 
 
 def due_ms(state: RunState) -> int:
-    """The next time at which a waiting run is due; 0: never."""
+    """Next time at which a waiting run is due; 0: never."""
     if state.paused:
         return 0
     due = [next_moment(state), *(opened.due_ms for opened in state.open.values())]
@@ -84,13 +83,13 @@ def due_ms(state: RunState) -> int:
 
 
 def rests(state: RunState) -> bool:
-    """True if a run sleeps long enough, and waits for nothing else, to keep its entries alone."""
+    """True if a run only sleeps, long enough to keep nothing but its entries."""
     sleeps = state.status == "suspended" and all(opened.phase == "sleep" for opened in state.open.values())
     return sleeps and due_ms(state) - state.at_ms >= REST_MS
 
 
 def next_moment(state: RunState) -> int:
-    """The time of the run itself: its start, or its deadline; 0: never."""
+    """Time of the run's start or deadline; 0: never."""
     ends = state.deadline_ms
     if state.status != "pending" or state.request is None:
         return ends
@@ -100,8 +99,8 @@ def next_moment(state: RunState) -> int:
 
 
 class Asleep(NamedTuple):
-    """A run with only its entries loaded, as bytes. **Units**: as in `KeptRun`. `begins` is the length of its first
-    entry, with the input."""
+    """Run with only its entries loaded, as bytes. `begins` is the length of its first entry. **Units**: as in
+    `KeptRun`."""
 
     status: str
     due_ms: int
@@ -110,31 +109,27 @@ class Asleep(NamedTuple):
 
 
 class KeptEntries(NamedTuple):
-    """The kept run-log records of a run, the last `tail` of them outside of its full `blocks`. `main` is the checksum
-    of its own record, `total` of all its records."""
+    """Kept run-log records of a run."""
 
     pairs: list[LogPair]
     blocks: int
-    tail: int
-    main: int
-    total: int
+    tail: int  # number of records outside the full `blocks`
+    main: int  # checksum of the run's own record
+    total: int  # checksum of all its records
 
 
 class PartitionSnapshot:
-    """Reader of the records of `run-snapshot`, in order of offset. `marks` has the highest round. The living runs are
-    valid if `whole`, which `close` determines; finished runs are added to `finished` at once. `check` is the checksum
-    of all records but the marks. `unkept`: `finished` has rows whose record was replaced by an unreadable one. Runs
-    that ended before `horizon_ms` are dropped."""
+    """Reader of `run-snapshot` in order of offset. Finished runs are added to `finished` at once."""
 
     def __init__(self, finished: Finished) -> None:
-        self.marks: Marks | None = None
+        self.marks: Marks | None = None  # of the highest round
         self.finished = finished
         # The rows that may be merged, the checksum, and a time by which all had ended.
         self.ended: dict[bytes, tuple[bytes, int, int]] = {}
-        self.check = 0
-        self.whole = True
-        self.unkept = False
-        self.horizon_ms = 0
+        self.check = 0  # checksum of all records but the marks
+        self.whole = True  # the living runs are valid, see `close`
+        self.unkept = False  # the record of some rows was replaced by an unreadable one
+        self.horizon_ms = 0  # runs that ended earlier are dropped
         self._raw: dict[bytes, bytes] = {}
         self._since: set[bytes] = set()
         self._readable = True
@@ -157,7 +152,7 @@ class PartitionSnapshot:
             self.horizon_ms = max(self.horizon_ms, said.at_ms if said else 0)
 
     def close(self) -> dict[RunId, Asleep]:
-        """End the read: the living runs, if the snapshot is valid (`whole`); else none."""
+        """End the read; return the living runs, none unless the snapshot is `whole`."""
         if self.horizon_ms:
             self.finished.drop(self.horizon_ms)
         runs: dict[RunId, Asleep] = {}
@@ -194,7 +189,7 @@ class PartitionSnapshot:
         return int(_LENGTH.unpack_from(entries)[1]) if len(entries) >= _LENGTH.size else 0
 
     def take(self, run: RunId) -> KeptEntries:
-        """Entries of a run that `close` returned. Once. **Raises** MalformedError."""
+        """Remove and return the entries of a run from `close`. **Raises** MalformedError."""
         key = run_key(run)
         kept, main = codec.decode(KeptRun, self._raw[key]), weight(key, self._raw.pop(key))
         pairs: list[LogPair] = []
@@ -212,13 +207,13 @@ class PartitionSnapshot:
         return Asleep(kept.status, kept.due_ms, kept.log, self._begins(kept))
 
     def left(self, live: Iterable[RunId]) -> dict[bytes, int]:
-        """Remove the records of all other runs: their keys, and their checksums."""
+        """Remove the records of all other runs; return checksums by key."""
         mine = {run.encode() for run in live}
         keys = [key for key in self._raw if key.split(b"/", 2)[1] not in mine]
         return {key: weight(key, self._raw.pop(key)) for key in keys}
 
     def forgotten(self) -> dict[bytes, int]:
-        """Remove the records whose runs are all past the horizon: their keys, and their checksums."""
+        """Remove the records whose runs are all past the horizon; return checksums by key."""
         keys = [key for key, (_, _, by_ms) in self.ended.items() if by_ms <= self.horizon_ms]
         return {key: self.ended.pop(key)[1] for key in keys}
 
@@ -261,7 +256,6 @@ def _readable(key: bytes) -> bool:
 
 
 def _decoded(cls: type[_T], value: bytes) -> _T | None:
-    """None if this version cannot read it."""
     try:
         return codec.decode(cls, value)
     except (FoldError, MalformedError):

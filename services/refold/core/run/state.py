@@ -1,4 +1,4 @@
-"""State of a run at one moment: its steps, open and settled. Only the fold creates it."""
+"""State of a run at one moment. Only the fold creates it."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ Settled = (
     | events.CallbackFailed
     | events.ChildCompleted
 )
-"""Outcomes of a step. That of a wait is the signal which it took."""
+"""Outcomes of a step; for a wait, the signal that it took."""
 
 SENT_BACK = frozenset({"decision_expired", "decision_revoked", "halted", "policy_changed", "tool_changed"})
 """Refusals of a permitted call by an executor: it is judged again, and the attempt costs no retry."""
 
 
 class Asked(NamedTuple):
-    """An open approval. `seq` is its request's, `question` the digest of the present question."""
+    """Open approval. `seq` is its request's, `question` the digest of the present question."""
 
     seq: int
     event: events.ApprovalRequested
@@ -64,46 +64,38 @@ class Asked(NamedTuple):
 
     @property
     def due_ms(self) -> int:
-        """The time of its escalation or expiry; 0: never."""
+        """Time of its escalation or expiry; 0: never."""
         wait = 0 if self.escalated else self.event.requirement.escalate_ms
         due = [at for at in (self.asked_ms + wait if wait else 0, self.expires_ms) if at]
         return min(due, default=0)
 
 
 class OpenStep(NamedTuple):
-    """A step without an outcome. Immutable.
+    """Step without an outcome; immutable.
 
-    `phase`: `proposed`, `approval` (people decide, see `question`), `dispatched` (with the executors), `backoff` (next
-    attempt at `due_ms`), `doubt` (an operator settles it, or people if there is a `question`), `held` (its attempts are
-    used up, and an operator decides), `sleep`, `wait` (for a signal; `failure` is an error of its match), `callback` or
-    `child` (another run is in progress).
-
-    `seq` is the proposal's, `dispatches` counts requests of this attempt. `may_have_happened`: an earlier attempt may
-    have had its effect. `policy` judged the call last, `decision` is the last one of people, `settled` their finding
-    that earlier attempts had no effect. `uncounted` are attempts that cost no retry: an executor has sent them back
-    unsent, or an operator has given the call as many more. `sent_ms` is the dispatch time of this attempt, `doubted_ms`
-    the start of its doubt or hold. `rounds` counts questions, `past` are the earlier attempts to show in them,
-    `given_up_at` is the seq of the event that gave it up.
+    `phase`: `proposed`, `approval` (people decide, see `question`), `dispatched`, `backoff` (next attempt at `due_ms`),
+    `doubt` (settled by an operator, or by people if there is a `question`), `held` (attempts are used up, an operator
+    decides), `sleep`, `wait` (for a signal; `failure` is an error of its match), `callback` or `child`.
     """
 
     phase: StepPhase
     seq: int
     due_ms: int = 0
     attempt: int = 0
-    dispatches: int = 0
+    dispatches: int = 0  # requests of this attempt
     first_sent_ms: int = 0
-    sent_ms: int = 0
-    may_have_happened: bool = False
+    sent_ms: int = 0  # last dispatch of this attempt
+    may_have_happened: bool = False  # an earlier attempt may have had its effect
     failure: events.Failure | None = None
-    policy: str = ""
+    policy: str = ""  # judged the call last
     question: Asked | None = None
-    decision: events.ApprovalDecided | None = None
-    uncounted: int = 0
-    doubted_ms: int = 0
-    rounds: int = 0
-    past: tuple[events.Earlier, ...] = ()
-    settled: events.ApprovalDecided | None = None
-    given_up_at: int = 0
+    decision: events.ApprovalDecided | None = None  # last one of people
+    uncounted: int = 0  # attempts that cost no retry
+    doubted_ms: int = 0  # start of a doubt or hold
+    rounds: int = 0  # number of questions
+    past: tuple[events.Earlier, ...] = ()  # earlier attempts to show in a question
+    settled: events.ApprovalDecided | None = None  # people's finding that earlier attempts had no effect
+    given_up_at: int = 0  # seq of the event that gave it up
 
 
 class LastCommand(NamedTuple):
@@ -126,7 +118,7 @@ _NOTHING: Map[Any, Any] = Map()
 
 
 class Edited(NamedTuple):
-    """Edits of a call: its arguments, its key, the event, and the key `before`."""
+    """Edit of a call: new arguments and key, seq of the event, and the key `before`."""
 
     args: str
     key: str
@@ -136,64 +128,47 @@ class Edited(NamedTuple):
 
 @dataclass(slots=True)
 class RunState:
-    """State of a run after its events so far. None of the values ever changes, so that a copy costs nothing and a step
-    costs the same however many came before.
-
-    **Shape**: `steps[i]` is step i+1 as requested, proposed as event `seqs[i]`; `outcomes` holds the settled ones in
-    the order in which they settled, with time and seq; `open` the others, of which `busy` do not just wait.
-
-    `heads` has every entry's id and the seq of its last event. `resolved` holds the last human verdict on a step in
-    doubt, `late` the results that came after a step was settled or given up; `given_up` is the open step at that time.
-    `edited` has the arguments and key by which people replaced those of a call, `writers` all authors of such, `uses`
-    the step by grant and use. `pools` is set in the table of finished runs alone: the pools of its calls. `unseen`
-    counts the last moments that wake the agent's code (its start, and every outcome) without a reaction in the log, as
-    the code was held. `size_bytes` is the size of the history without names and numbers. `callbacks` are the steps of
-    all callbacks ever, by the digests of their tokens. `says` is the agent's last status. `activation` is the event
-    since which it has always been busy. `children` counts the runs it has started. `patches` are the changes in its
-    code at which it took the new way, with the seq. `retried` is the effect of retries. `paused` has the pauses in
-    force: its own, then the inherited one; `pause_said` the last requests for them, by the role of the sender.
-    `account` is its spending, if anything is counted. `notes` has the digests of people's notes by id. `versions` has
-    the versions, oldest first, each after the seq of the event that set it.
-    """
+    """State of a run after its events so far, changed in place; its values are immutable, so a copy is cheap."""
 
     run_id: RunId
     head: Head = field(default_factory=Head)
     status: Status = "pending"
     request: events.RunRequested | None = None
     position: events.Cause | None = None
-    version: str = ""
-    versions: tuple[tuple[int, str], ...] = ()
+    version: str = ""  # of the agent
+    versions: tuple[tuple[int, str], ...] = ()  # oldest first, each after the seq of the event that set it
     app: str = ""
     requested_ms: int = 0
     started_ms: int = 0
     at_ms: int = 0
-    busy: int = 0
-    steps: PersistentList[Step] = field(default_factory=PersistentList)
-    seqs: PersistentList[int] = field(default_factory=PersistentList)
-    heads: PersistentList[Head] = field(default_factory=PersistentList)
+    busy: int = 0  # open steps that do not just wait
+    steps: PersistentList[Step] = field(default_factory=PersistentList)  # steps[i] is step i+1 as requested
+    seqs: PersistentList[int] = field(default_factory=PersistentList)  # seqs of the events that proposed the steps
+    heads: PersistentList[Head] = field(default_factory=PersistentList)  # id and last seq of each entry
+    # In the order in which the steps settled, with time and seq.
     outcomes: PersistentMap[int, tuple[int, Settled, int]] = field(default_factory=PersistentMap)
     open: Map[int, OpenStep] = _NOTHING
-    resolved: Map[int, events.DoubtResolved] = _NOTHING
-    late: Map[int, tuple[events.LateResultRecorded, ...]] = _NOTHING
+    resolved: Map[int, events.DoubtResolved] = _NOTHING  # last human verdict on a step in doubt
+    late: Map[int, tuple[events.LateResultRecorded, ...]] = _NOTHING  # results after a step was settled or given up
     given_up: Map[int, OpenStep] = _NOTHING
-    edited: Map[int, Edited] = _NOTHING
-    writers: Map[int, tuple[str, ...]] = _NOTHING
-    uses: Map[tuple[str, int], int] = _NOTHING
+    edited: Map[int, Edited] = _NOTHING  # arguments and key by which people replaced a call's
+    writers: Map[int, tuple[str, ...]] = _NOTHING  # all authors of edited arguments
+    uses: Map[tuple[str, int], int] = _NOTHING  # step by grant and use
     end: events.RunCompleted | events.RunFailed | events.RunCancelled | None = None
-    pools: tuple[str, ...] = ()
-    unseen: int = 0
-    size_bytes: int = 0
-    says: str = ""
+    pools: tuple[str, ...] = ()  # of its calls; only in rows of finished runs
+    unseen: int = 0  # last events that wake the code without a reaction in the log, because it was held
+    size_bytes: int = 0  # size of the history's texts
+    says: str = ""  # last status set by the agent
     mail: Mailbox = EMPTY
-    callbacks: Map[str, int] = _NOTHING
-    children: int = 0
-    patches: Map[str, int] = _NOTHING
+    callbacks: Map[str, int] = _NOTHING  # steps of all callbacks by digest of their tokens
+    children: int = 0  # number of runs it has started
+    patches: Map[str, int] = _NOTHING  # changes in its code at which it took the new branch, with the seq
     retried: Retried = ONCE
-    paused: tuple[events.RunPaused, ...] = ()
-    pause_said: Map[str, LastCommand] = _NOTHING
+    paused: tuple[events.RunPaused, ...] = ()  # in force: its own pause, then the inherited one
+    pause_said: Map[str, LastCommand] = _NOTHING  # last requests to pause or resume, by role
     account: BudgetAccount | None = None
-    activation: int = 1
-    notes: Map[str, str] = _NOTHING
+    activation: int = 1  # event since which it has always been busy
+    notes: Map[str, str] = _NOTHING  # digests by id
 
     def read_as(self, text: str) -> None:
         """Replace the input as the code reads it; an empty text keeps the request's."""
@@ -207,7 +182,6 @@ class RunState:
         self.notes = self.notes.set(note_id, note_digest(note))
 
     def link(self, head: Head) -> None:
-        """Add the entry whose events were applied last, in place."""
         self.head, self.heads = head, self.heads.append(head)
         if not self.busy or self.end is not None:
             self.activation = head.seq + 1
@@ -223,7 +197,7 @@ class RunState:
 
     @property
     def asked_ms(self) -> int:
-        """Time of the request; `requested_ms` is the time of the first entry, when a planner accepted it."""
+        """Time of the request; `requested_ms` is the time of the first entry."""
         return self.request.asked_ms(self.requested_ms) if self.request else self.requested_ms
 
     @property
@@ -234,8 +208,8 @@ class RunState:
     def fork(
         self, event: events.RunForked, seq: int, at_ms: int, pasts: Mapping[int, tuple[events.Earlier, ...]]
     ) -> None:
-        """Go on from the copied history of another run, in place. `pasts` has the attempts made there, by step, to show
-        to people. Open steps are that run's: calls are repeated, times move by the delay, reservations are freed."""
+        """Go on from the copied history of another run. `pasts` has the attempts made there, by step. Open calls are
+        repeated, times move by the delay, reservations are freed."""
         later_ms, self.requested_ms = at_ms - self.at_ms, at_ms
         if self.request is not None and self.request.forked == event.source:  # else a copied event of an earlier fork
             self.request = dataclasses.replace(self.request, forked=dataclasses.replace(event.source, seq=seq - 1))
@@ -262,47 +236,47 @@ class RunState:
         return all(opened.phase in ("approval", "doubt", "held") for opened in self.open.values())
 
     def step_of(self, seq: int) -> int | None:
-        """The step that was proposed, or repeated, as event `seq`, or None."""
+        """Step that was proposed, or repeated, as event `seq`, or None."""
         if (place := self.seqs.find(seq)) is not None:
             return place + 1
         renewed = next((step for step, redriven in self.retried.redriven.items() if redriven == seq), None)
         return renewed or self.retried.superseded.get(seq)
 
     def call_id(self, step: int, *, at: int = 0) -> CallId:
-        """The id of the latest call of a step, or of the first if the latest came after event `at`."""
+        """Id of the latest call of a step, or of the first if the latest came after event `at`."""
         redriven = self.retried.redriven.get(step, 0)
         return call_id(self.run_id, redriven if redriven and not 0 < at < redriven else self.seqs[step - 1])
 
     def open_at(self, failure: int) -> list[int]:
-        """The calls that may have been open when the run failed, at this event, though it was retried since."""
+        """Calls that may have been open at this failure of a run that was retried since."""
         left = (step for first, last in self.retried.left for step in range(first, last + 1))
         asked = {step for step in left if isinstance(self.steps[step - 1], events.CallProposed)}
         return sorted({step for step, redriven in self.retried.redriven.items() if redriven > failure} | asked)
 
     @property
     def deadline_ms(self) -> int:
-        """The time at which the run fails unless it is over; 0: never."""
+        """Time at which the run fails unless it is over; 0: never."""
         if not self.retried.deadline_ms:
             return self.request.deadline_ms if self.request else 0
         return max(0, self.retried.deadline_ms)
 
     def entry_at(self, seq: int) -> EntryId | None:
-        """The id of the entry whose first event is `seq`, or None."""
+        """Id of the entry whose first event is `seq`, or None."""
         place = self.heads.place(seq, key=_SEQ)  # the first entry that ends there or later
         begins = self.heads[place - 1].seq + 1 if place else 1
         return self.heads[place].id if place < len(self.heads) and begins == seq else None
 
     def place_of(self, step: int) -> tuple[EntryId, int, int]:
-        """The place of a step's proposal in this very history: its entry, the step, and the last retry since. The id of
-        an entry covers all before it, so the same place has the same calls and results below it."""
+        """Place of a step's proposal in this history: its entry, the step, and the last retry since."""
         place = self.heads.place(self.seqs[step - 1], key=_SEQ)
+        # An entry's id covers all before it, so equal places have equal calls and results below.
         return self.heads[place].id if place < len(self.heads) else EntryId(b""), step, self.retried.at
 
     def is_call(self, step: int) -> bool:
         return isinstance(self.steps[step - 1], events.CallProposed)
 
     def call(self, step: int) -> events.CallProposed:
-        """The call of a step as it would be dispatched: as proposed, or as edited. **Raises** KeyError."""
+        """Call of a step as it would be dispatched: as proposed, or as edited. **Raises** KeyError."""
         call = self.steps[step - 1]
         if not isinstance(call, events.CallProposed):
             raise KeyError(step)
@@ -311,8 +285,9 @@ class RunState:
         return call
 
     def edit(self, step: int, args: str, key: str, seq: int, *, by: Sequence[str] = ()) -> None:
-        """Record people's edit of a call's arguments and key. Only the first supporter of an edit counts as its author.
-        The others agree, and may do so again: else three people could not decide with a quorum of two."""
+        """Record people's edit of a call's arguments and key."""
+        # Only the first supporter is the author. The others may agree again: else three people could not decide with a
+        # quorum of two.
         by = by[:1]
         self.writers = self.writers.set(step, (*dict.fromkeys((*self.writers_of(step), *by)),))
         self.edited = self.edited.set(step, Edited(args, key, seq, self.call(step).key))
@@ -339,14 +314,13 @@ class RunState:
         return [step for step in sorted(self.open) if self.is_call(step)]
 
     def waits_for(self, step: int) -> str:
-        """The id of the open approval of a step; empty if there is none."""
+        """Id of the open approval of a step; empty if there is none."""
         opened = self.open.get(step)
         if opened is None or opened.question is None:
             return ""
         return approval_id(call_id(self.run_id, opened.seq), opened.question.question)
 
     def copy(self) -> RunState:
-        """An independent state with equal content."""
         return RunState(*_fields(self))
 
     def called_pools(self) -> tuple[str, ...]:
@@ -355,7 +329,7 @@ class RunState:
         return _shared(frozenset(step.pool for step in self.steps if isinstance(step, events.CallProposed)))
 
     def digest(self) -> str:
-        """Digest of the content: equal states have equal digests, wherever and in how many pieces they were folded."""
+        """Digest of the content, equal for equal states however they were folded."""
         values = [sorted(v.items()) if isinstance(v, Map) else v for v in _content(self)]
         return blake2b(repr(values).encode(), digest_size=16).hexdigest()
 
@@ -365,9 +339,8 @@ def note_digest(note: str) -> str:
 
 
 _fields = attrgetter(*(spec.name for spec in dataclasses.fields(RunState)))
-"""All fields of a state, in order, for a copy."""
 _content = attrgetter(*(spec.name for spec in dataclasses.fields(RunState) if spec.name != "activation"))
-"""The fields without `activation`, which depends on how the events lie in entries."""
+"""Fields without `activation`, which depends on how the events lie in entries."""
 
 
 @cache

@@ -1,6 +1,5 @@
-"""Suspension and resumption of a run: their events, and their reasons. The fold derives them (`RunState.status`); the
-events are for readers that do not fold. An entry records a change of status at its end, where the agent's reaction is
-known."""
+"""Suspension and resumption of a run: events for readers that do not fold. An entry records a change of status at its
+end, where the agent's reaction is known."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ class Block(NamedTuple):
 
 
 def status_change(before: RunState | None, after: RunState, fresh: Iterable[events.Event]) -> list[events.Event]:
-    """The status event of an entry with `fresh` events, which turn `before` into `after`; empty if nothing changed."""
+    """Status event of an entry with `fresh` events, which turn `before` into `after`; empty if nothing changed."""
     was = before.status if before else "pending"
     if after.status == "suspended" != was:
         return [events.RunSuspended(*blocked(after))]
@@ -32,7 +31,7 @@ def status_change(before: RunState | None, after: RunState, fresh: Iterable[even
 
 
 def status_after(status: Status, fresh: Iterable[events.Event]) -> Status:
-    """The status of a run by its events alone, for readers that do not fold them."""
+    """Status of a run by its events alone, for readers that do not fold them."""
     for event in fresh:
         status = _SAID.get(type(event), status)
     return status
@@ -52,13 +51,12 @@ REASONS: Final[tuple[StepPhase, ...]] = ("approval", "doubt", "held", "callback"
 """Reasons for a suspension, in order of precedence: work of others before the passing of time."""
 
 PAUSED: Final = "paused"
-"""Reason of a paused run; it precedes all others."""
 
 CODE: Final = "code"
-"""Cause of a resumption when held code is run at last: its inputs are in the log already."""
+"""Cause of a resumption when held code is run: its inputs are in the log already."""
 
 _LOOKED_AT = 64
-"""Open steps examined. A parent of 10,000 children suspends 10,000 times."""
+"""Most open steps examined. A parent of 10,000 children suspends 10,000 times."""
 
 
 def blocked(state: RunState) -> Block:
@@ -74,7 +72,7 @@ def _by_time(opened: OpenStep) -> int:
 
 
 def _woken(before: RunState, fresh: Iterable[events.Event]) -> str:
-    """The cause of a resumption: the actor of an unpause, or the first open step among the events."""
+    """Cause of a resumption: the actor of an unpause, or the first open step among the events."""
     for event in fresh:
         if isinstance(event, events.RunUnpaused):
             return event.actor

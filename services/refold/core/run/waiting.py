@@ -1,4 +1,4 @@
-"""Changes of the state of a run by signals, waits and callbacks."""
+"""Transitions of a run's signals, waits and callbacks."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Bytes and back: canonical JSON, Avro, framing, headers; the only part of `core` that reads files."""
+"""Bytes and back: canonical JSON, Avro, framing, headers. The only part of `core` that reads files."""

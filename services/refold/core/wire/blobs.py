@@ -1,6 +1,5 @@
-"""Pointer to a value that is too large for the log: the digest and the length of its text.
-`blob:<SHA-256 in hex>:<bytes>` is no JSON, so no user's value can be mistaken for one. It names no run: a reader looks
-it up under the run of the record, and checks the content against it."""
+"""Pointers to values too large for the log: `blob:<SHA-256 in hex>:<bytes>`. A pointer is no JSON, so no user's value
+is mistaken for one. A reader looks it up under the run of the record, and verifies the content."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from refold.core.ids import RunId
 from refold.core.wire.canonical import utf8_bytes
 
 INLINE_BYTES = 65_536
-"""Longest value kept out of a blob store. Below it a second round trip costs more than the bytes."""
+"""Largest value kept in the log. Below it a second round trip costs more than the bytes."""
 
 MARK = "blob:"
 """Prefix of a pointer: no JSON text begins with it."""
@@ -29,7 +28,6 @@ class Pointer(NamedTuple):
 
 
 def is_pointer(text: str) -> bool:
-    """True if a text of the log is a pointer."""
     return text.startswith(MARK)
 
 
@@ -43,25 +41,25 @@ def pointer_of(data: bytes) -> str:
 
 
 def parse_pointer(text: str) -> Pointer:
-    """The parts of a pointer. **Raises** MalformedError."""
+    """Parse a pointer. **Raises** MalformedError."""
     if not (match := _POINTER.match(text)):
         raise MalformedError(f"{text[:80]!r} stands for no value", hint="it is blob:SHA-256:BYTES")
     return Pointer(match[1], int(match[2]))
 
 
 def size_of(text: str) -> int:
-    """Length of a value, inline or by its pointer. **Units**: bytes of UTF-8; 0 for a malformed pointer."""
+    """Bytes of a value in UTF-8, inline or by its pointer; 0 for a malformed pointer."""
     match = _POINTER.match(text) if is_pointer(text) else None
     return int(match[2]) if match else utf8_bytes(text)
 
 
 def folder_of(run: RunId) -> str:
-    """Folder of a run's values, erased with it. A digest: ids may differ in case alone, which folders may not."""
+    """Folder of a run's values, erased with it. A digest, because ids may differ in case alone, folders may not."""
     return f"runs/{sha256(run.encode()).hexdigest()[:40]}/"
 
 
 def checked(pointer: str, data: bytes | memoryview) -> str:
-    """The text of a pointer, if these bytes are it. **Raises** BlobError."""
+    """Text of these bytes if they match the pointer. **Raises** BlobError."""
     size, whole = len(data), sha256(data).hexdigest()
     if (whole, size) != parse_pointer(pointer):
         message = f"{pointer} has other content: {size:,} bytes with the digest {whole}"

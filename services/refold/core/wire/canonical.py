@@ -1,8 +1,6 @@
-"""JSON as Refold reads and writes it: strict in, canonical out. Every service refuses the same texts, because parsers
-that differ on a text can be played against each other: duplicate keys, NaN and infinities, lone surrogates and nesting
-beyond 64 levels. The canonical text follows RFC 8785, except for numbers of 2^53 and more, which RFC 8785 rounds as
-JavaScript does: an integer has all its digits, and a float has an exponent (ECMAScript's `toExponential`), so that it
-is read as a float."""
+"""Strict JSON parsing and canonical JSON text. Every service refuses the same texts, because parsers that differ can be
+played against each other. The text follows RFC 8785, except for numbers of 2^53 and more, which JavaScript rounds: an
+integer has all its digits, a float an exponent so that it is read as a float."""
 
 from __future__ import annotations
 
@@ -18,11 +16,10 @@ from refold.core.errors import MalformedError
 from refold.core.ids import RunId
 
 MAX_DEPTH = 64
-"""Levels of nesting. More than any real argument has, and far below the stack of any parser."""
+"""Levels of nesting: more than real arguments have, and far below the stack of any parser."""
 
 MAX_CONTAINERS = 150_000
-"""Most arrays and objects in an input: a megabyte of `[10,20]` is accepted, and read in less than half a second. A
-megabyte could hold twice as many of the smallest ones, and block other runs too long."""
+"""Most arrays and objects in an input: a megabyte of `[10,20]`, read in less than half a second."""
 
 MAX_INTEGER = 2**53 - 1
 _PLAIN = re.compile(r'[^\x00-\x1f"\\\ud800-\udfff]*\Z')
@@ -38,7 +35,7 @@ _MOST_DIGITS = 4_300
 
 
 def parse(data: bytes | str, *, containers: int = 0) -> Any:
-    """The value of a JSON text; `containers` limits its arrays and objects. **Raises** MalformedError."""
+    """Value of a JSON text; `containers` limits its arrays and objects. **Raises** MalformedError."""
     try:
         source = data.decode() if isinstance(data, bytes) else data
     except UnicodeDecodeError as error:
@@ -55,10 +52,10 @@ def parse(data: bytes | str, *, containers: int = 0) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """The canonical text of a JSON value. **Raises** MalformedError if `parse` would refuse it. For ASCII keys, and
-    numbers that it spells like RFC 8785, orjson writes the same text in a tenth of the time."""
+    """Canonical text of a JSON value. **Raises** MalformedError if `parse` would refuse it."""
     try:
         if _is_plain(value, MAX_DEPTH):
+            # orjson writes the same text for ASCII keys and plain numbers, in a tenth of the time.
             return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
         return orjson.dumps(_spelt(value, MAX_DEPTH)).decode()
     except (ValueError, RecursionError, TypeError) as error:
@@ -98,8 +95,7 @@ def _is_spelt(value: float) -> bool:
 
 
 def _spelt(value: Any, depth: int) -> Any:
-    """A copy that orjson writes in canonical form: sorted keys, and numbers in their one spelling. Number by number, or
-    a sender of a million of them would block all others for seconds."""
+    """Copy that orjson writes in canonical form: sorted keys, and numbers in their one spelling."""
     if isinstance(value, dict) and depth:
         if not all(isinstance(key, str) for key in value):
             raise TypeError("a key of an object is no text")
@@ -197,8 +193,7 @@ def _refuse_surrogates(source: str, value: Any) -> None:
 
 
 def idempotency_key(*, environment: str, run: RunId, step: int, tool: str, args: str) -> str:
-    """Key of a call, equal for all its attempts: SHA-256 in hex over canonical JSON of its identity. `args` is
-    canonical JSON, and the other values need no escaping beyond JSON's own, so the object is put together from its
-    pieces."""
+    """Key of a call, equal for all its attempts: SHA-256 in hex over the canonical JSON of its identity. `args` must be
+    canonical JSON."""
     parts = f'{{"args":{args},"environment":{text(environment)},"run":{text(run)},"step":{step},"tool":{text(tool)}}}'
     return sha256(parts.encode()).hexdigest()

@@ -1,5 +1,5 @@
-"""Bytes and back: Avro bodies in Confluent framing (a zero byte, a 4-byte schema id, the body). The id of a run-log
-entry covers the body alone, so it does not depend on the schema's id."""
+"""Avro bodies in Confluent framing: a zero byte, a 4-byte schema id, the body. The id of a run-log entry covers the
+body alone, so it does not depend on the schema's id."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def decode(cls: type[_T], value: bytes) -> _T:
 
 
 def decode_message(cls: type[_T], value: bytes) -> _T:
-    """Like `decode`, for callers to which a newer version is malformed too. **Raises** MalformedError alone."""
+    """Like `decode`, but **raises** MalformedError for a newer version, too."""
     try:
         return decode(cls, value)
     except FoldError as error:
@@ -115,8 +115,8 @@ _READERS: dict[tuple[Any, bytes], ReadBody] = {}
 
 
 def decode_input(cls: type[_T], value: bytes, *, json_fields: tuple[str, ...], pointed: str = "") -> _T:
-    """An input from outside, Avro or plain JSON. `json_fields` are JSON values in JSON and JSON text in Avro. The field
-    `pointed` may contain a blob pointer in Avro. **Raises** MalformedError for any other value."""
+    """Input from outside, Avro or plain JSON. `json_fields` are JSON values in JSON and JSON text in Avro; `pointed`
+    may contain a blob pointer in Avro. **Raises** MalformedError."""
     if value[:1] == b"\0":
         message = decode_message(cls, value)
         return dataclasses.replace(

@@ -1,6 +1,5 @@
-"""A request to a model in the form of its call's arguments, and its reconstruction from earlier calls. The arguments
-have the parts that are new since an earlier request of the run, and name that; results of models and tools are named by
-step. The arguments include the digest of the whole, so any reader of the log can rebuild and verify the request."""
+"""Rebuild a model request from its call's arguments and earlier calls. The arguments contain the new parts, references
+to results by step, and a digest of the whole, so any reader of the log can verify the request."""
 
 from __future__ import annotations
 
@@ -12,27 +11,27 @@ from refold.core.errors import MalformedError, TerminalError
 from refold.core.wire import canonical
 
 Wire = dict[str, Any]
-"""The arguments of a call, as JSON data."""
+"""Arguments of a call, as JSON data."""
 
 Before = Mapping[int, tuple[str, str]]
-"""The calls on which a call builds: arguments and result, by step."""
+"""Calls on which a call builds: arguments and result, by step."""
 
 OF_RUN = "$run"
 """Name of a tool's run data among its own arguments: no Python parameter has such a name."""
 
 ON, GONE = "on", "gone"
-"""Names of the request that this one extends, and of the `$run` entries of that one that this one lacks."""
+"""Names of the request that this one extends, and of that one's `$run` entries that this one lacks."""
 
 SAID_BY, RESULT, AGAIN = "$said", "$result", "$instructions"
-"""Placeholders: for a model's message (the call that has it as its result), for a tool's result (its call), for
-instructions (those of the request before)."""
+"""Placeholders: for a model's message (by its call), for a tool's result (by its call), for the instructions of the
+previous request."""
 
 _DRAWN = ("timestamp", "run_id", "conversation_id")
 """Fields of messages and parts that the framework generates, and no model gets."""
 
 
 def whole_request(asked: Wire, before: Before) -> Wire:
-    """A request with all messages, rebuilt from its arguments. **Raises** TerminalError if its digest differs."""
+    """Request with all messages, rebuilt from its arguments. **Raises** TerminalError if its digest differs."""
     try:
         chain = [asked]
         while (step := chain[-1].get(ON)) is not None:
@@ -58,7 +57,7 @@ def whole_request(asked: Wire, before: Before) -> Wire:
 
 
 def without_drawn(message: Wire) -> Wire:
-    """A message, part or event without generated times and ids, and without empty fields."""
+    """Message, part or event without generated times and ids, and without empty fields."""
     kept = {
         name: value
         for name, value in message.items()
@@ -101,12 +100,12 @@ def json_digest(wire: object) -> bytes:
 
 
 def whole_digest(messages: bytes, model: object, run: Wire, settings: object, defined: bytes) -> str:
-    """The digest of a whole request to a model; `messages` and `defined` are digests of those parts."""
+    """Digest of a whole request to a model; `messages` and `defined` are digests of those parts."""
     return blake2b(messages + defined + json_digest([model, run, settings]), digest_size=16).hexdigest()
 
 
 def chained(before: bytes, digest: bytes) -> bytes:
-    """The digest of a conversation up to a message, from the digest before it and the message's."""
+    """Digest of a conversation up to a message, from the digest before it and the message's."""
     return blake2b(before + digest, digest_size=16).digest()
 
 

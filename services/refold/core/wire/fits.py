@@ -1,4 +1,4 @@
-"""Validation of a JSON value by a JSON Schema, in any draft, without access to the network."""
+"""Offline validation of a JSON value by a JSON Schema, in any draft."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_REASONS, REASON_CHARACTERS = 5, 200
 
 
 def misfit(schema: str, value: Any) -> str:
-    """Faults of a value, in a line; empty if it fits. A schema that is invalid is a fault, too."""
+    """Faults of a value in one line, or of its invalid schema; empty if the value fits."""
     try:
         found = list(islice(_validator(schema).iter_errors(value), MOST_REASONS))
     except (ValidationError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""CloudEvents headers (binary mode) and the trace context of a record."""
+"""CloudEvents headers (binary mode) and trace context of a record."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ TAKEN_BACK = "refold-taken-back"
 """Header of a tombstone: the last attempt that it revokes; the call goes on."""
 
 BASE = "refold-base"
-"""Header of a call's result: the earlier calls that its executor holds. No field of the result, which older planners
-have to read."""
+"""Header of a call's result: the earlier calls that its executor holds. Not a field, because older planners read the
+result."""
 
 MAX_HEADER_BYTES = 65_536
 """Limit of all headers of an input: they are copied into every record that the input causes."""
@@ -34,10 +34,11 @@ def cloud_event(
     at_ms: int,
     trace: str = "",
 ) -> list[tuple[str, bytes]]:
-    """The headers of a record from Refold. `kind` is the topic's name, `subject` the run or call. `source`, the name of
-    the writer, becomes a URI reference; unquoted, `ce_source` is the name again. Without a time from the log (`at_ms`
-    0) the time is left out, which CloudEvents allows. **Source**: CloudEvents 1.0, context attributes and type
-    system."""
+    """Headers of a record from Refold. `kind` is the topic's name, `subject` the run or call, `source` the writer's
+    name, quoted as a URI reference. Without a time from the log (`at_ms` 0) the time is left out.
+
+    **Source**: CloudEvents 1.0, context attributes and type system.
+    """
     headers = [*_fixed(kind, source), ("ce_id", _string(id)), ("ce_subject", _string(subject))]
     if at_ms:
         headers.append(_time(at_ms))
@@ -54,7 +55,7 @@ def _fixed(kind: str, source: str) -> tuple[tuple[str, bytes], ...]:
 
 
 def _string(text: str) -> bytes:
-    """A string as CloudEvents allows it: unprintable characters are percent-encoded."""
+    """String as CloudEvents allows it: unprintable characters are percent-encoded."""
     if not text.isprintable():
         text = "".join(char if char.isprintable() else quote(char, errors="replace") for char in text)
     return text.encode()
@@ -67,7 +68,7 @@ def _time(at_ms: int) -> tuple[str, bytes]:
 
 
 def traceparent(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
-    """The W3C trace context among headers; empty if absent or malformed."""
+    """W3C trace context among headers; empty if absent or malformed."""
     for name, value in headers or ():
         if name == "traceparent" and value and _TRACEPARENT.match(value):
             return value.decode()
@@ -82,7 +83,7 @@ def call_key(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
 
 
 def taken_back(headers: Sequence[tuple[str, bytes | None]] | None) -> int:
-    """The last attempt that a tombstone revokes; 0: it closes the whole call."""
+    """Last attempt that a tombstone revokes; 0: it closes the whole call."""
     for name, value in headers or ():
         if name == TAKEN_BACK and value and value.isdigit() and len(value) < 10:
             return int(value)

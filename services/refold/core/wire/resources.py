@@ -1,6 +1,5 @@
-"""Locations of Refold's data files: the exported schemas, the topic settings, the broker's jar list. This is the one
-place in `core` that opens a file: schemas are part of the code, but people and other languages read them as files. A
-wheel has them inside the package, an editable checkout at the top of the repository."""
+"""Locations of Refold's data files (exported schemas, topic settings, the broker's jar list): inside the package in a
+wheel, at the top of the repository in an editable checkout."""
 
 from __future__ import annotations
 

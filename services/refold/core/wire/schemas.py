@@ -1,6 +1,5 @@
-"""The Avro schemas in force, by id, from `schemas/`. `schemas/schemas.lock` is append-only, one line per schema:
-`id subject version sha256`. Ids never change their meaning, so records are read without a registry, and any registry
-can be loaded with the same ids."""
+"""Avro schemas by id. `schemas/schemas.lock` is append-only, one line per schema: `id subject version sha256`. An id
+never changes its meaning, so records are read without a registry."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ RecordSchema = dict[str, Any]
 
 
 class Registered(NamedTuple):
-    """One line of the lock file."""
+    """Line of the lock file."""
 
     id: int
     subject: str
@@ -28,7 +27,7 @@ def file_name(entry: Registered) -> str:
 
 
 def lock(content: str) -> list[Registered]:
-    """The lines of a lock file, in order of id."""
+    """Lines of a lock file, in order of id."""
     parts = [line.split() for line in content.split("\n") if line and not line.startswith("#")]
     return [Registered(int(number), subject, int(version), digest) for number, subject, version, digest in parts]
 
@@ -50,7 +49,7 @@ def registered() -> tuple[dict[int, tuple[str, RecordSchema]], dict[str, tuple[i
 
 
 def writer_schema(number: int, subject: str) -> RecordSchema:
-    """The schema that a record was written with. **Raises** FoldError if the id is not one of the subject's."""
+    """Schema that a record was written with. **Raises** FoldError if the id is not one of the subject's."""
     found = registered()[0].get(number)
     if not found or found[0] != subject:
         raise FoldError(

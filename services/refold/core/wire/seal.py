@@ -1,6 +1,5 @@
-"""Seal of an executor's entries in the ledger, a code under the key of its pool. Others may write to the ledger's
-server. An entry counts only in its own place: the code covers pool, partition and idempotency key, so it fits no other
-call."""
+"""Seal of an executor's ledger entries under its pool's key, because others may write to the ledger's server. The code
+covers pool, partition and idempotency key, so an entry fits no other call."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ class Seal:
         return self._code(kind, home, content) + content
 
     def open(self, kind: SealedKind, home: int, sealed: bytes) -> tuple[str, bytes]:
-        """The idempotency key and the body of an entry. **Raises** MalformedError unless this pool has sealed it."""
+        """Idempotency key and body of an entry. **Raises** MalformedError unless this pool has sealed it."""
         content = sealed[_CODE_BYTES:]
         ends = _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "big")
         try:
@@ -56,7 +55,7 @@ class Seal:
         return self.close("order", home, name, f"{place.attempt} {place.offset} {place.call}".encode())
 
     def open_order(self, home: int, name: str, sealed: bytes) -> OrderPlace:
-        """The position of the order of the entry under this key. **Raises** MalformedError."""
+        """Position of the order of the entry under this key. **Raises** MalformedError."""
         named, body = self.open("order", home, sealed)
         try:
             attempt, offset, call = body.decode().split(" ", 2)
@@ -73,5 +72,4 @@ class Seal:
 
 
 def is_key(text: str) -> bool:
-    """True if a text is a key of a ledger: 64 hexadecimal digits."""
     return bool(_HEX.match(text))

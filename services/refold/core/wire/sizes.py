@@ -11,28 +11,26 @@ ENVELOPE_BYTES = 65_536
 
 
 def check_size(name: str, size: int, limit: int) -> None:
-    """Check the size of a payload. **Raises** MalformedError."""
     if size > limit:
         message = f"the {name} has {size} bytes, more than {limit}"
         raise MalformedError(message, hint="REFOLD_MAX_PAYLOAD_BYTES", limit=limit)
 
 
 NAME_CHARACTERS = 256
-"""The longest name from a sender: every living run keeps its names in memory, and every list shows them."""
+"""Longest name from a sender: every living run keeps its names in memory."""
 
 FAILURE_BYTES = 4_096
-"""The longest text of a callback's failure."""
+"""Longest text of a callback's failure."""
 
 SESSIONS = 16
-"""Most sessions of a run."""
 
 LABELS = 32
 LABEL_BYTES = 1_024
-"""Name and value of one label together. Labels are in every policy's question about the run."""
+"""Name and value of one label together. Every policy's question about the run contains the labels."""
 
 
 def check_input(message: RunRequest | RunSignal | RunOperation, most: int) -> None:
-    """Check the payload against `most`, names and labels. **Raises** MalformedError."""
+    """Check names, labels and the payload, with at most `most` bytes. **Raises** MalformedError."""
     if isinstance(message, RunSignal | RunOperation):
         check_size("data", canonical.utf8_bytes(message.data), most)
         names = {"run_id": message.run_id, "signal_id": message.signal_id, "kind": message.kind, "actor": message.actor}
