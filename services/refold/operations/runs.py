@@ -1,4 +1,4 @@
-"""Finds, lists, follows and selects runs by reading the run log."""
+"""Reads, follows and selects runs in the run log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FIRST = b"/%010d/" % 1
 
 
 class Newest(NamedTuple):
-    """The newest runs that are meant, how many are, and how many runs there are."""
+    """Newest selected runs, number of selected runs, number of all runs."""
 
     runs: list[Run]
     meant: int
@@ -41,7 +41,7 @@ class Newest(NamedTuple):
 
 
 class Runs:
-    """Every run in the log, one at a time or all of them."""
+    """Runs in the log."""
 
     def __init__(self, reader: LogReader) -> None:
         self.reader = reader
@@ -51,7 +51,7 @@ class Runs:
         return self.reader.partitions(RUN_LOG)
 
     def get(self, run: str) -> Run:
-        """One run, with its whole history. **Raises** NotFoundError, GoneError if a marker shows that it was erased."""
+        """Read a run with its history. **Raises** NotFoundError; GoneError if a marker shows that it was erased."""
         found = self.find(run)
         if found is None:
             if erased := self.gone(run_id(run)):
@@ -61,19 +61,19 @@ class Runs:
         return found
 
     def find(self, run: str) -> Run | None:
-        """One run, or None when the log has no entry of it."""
+        """Run with its history, if the log has any entry of it."""
         wanted = run_id(run)
         found = self._read(home(wanted, self.partitions), lambda name: name == wanted.encode(), wanted)
         return next(iter(found), None)
 
     def gone(self, run: RunId) -> GoneError | None:
-        """The error of a run that was erased, until nothing of it lies in any topic; None for any other."""
+        """Error of an erased run, while a marker of it exists; else None."""
         markers = self.reader.scan(RUN_SNAPSHOT, home(run, self.partitions)) if self._knows_holds else ()
         marker = Markers((record.key, record.value) for record in markers).runs.get(run)
         return gone(run, marker.at_ms, marker.file) if marker else None
 
     def family(self, run: str) -> list[Run]:
-        """The runs below one, each behind the one that has started it."""
+        """Descendants of a run, each after its parent."""
         below = f"{run_id(run)}.".encode()
         found = self._read(home(run, self.partitions), lambda name: name.startswith(below))
         return sorted(found, key=lambda each: _path(each.state.run_id))
@@ -86,20 +86,23 @@ class Runs:
 
     @cached_property
     def _knows_holds(self) -> bool:
-        """True if the topic exists: planners of an older platform record no holds."""
+        """True if the topic exists: older platforms record no holds."""
         try:
             return self.reader.partitions(RUN_SNAPSHOT) > 0
         except NotFoundError:
             return False
 
     def all(self, partition: int | None = None) -> list[Run]:
-        """All runs, or those of a partition, in order of their requests' arrival in the log."""
+        """All runs, or those of a partition, by time of request."""
         return sorted(self._read(partition, lambda _: True), key=_asked_at)
 
     def newest(self, limit: int, takes: Callable[[Run], bool], only: Callable[[Run], bool] | None = None) -> Newest:
-        """The `limit` newest selected runs, oldest first, and the numbers of selected and of all runs. Of other runs an
-        id and a time are kept. `takes` only reads the request, so that without `only` just first entries are read, and
-        the returned runs."""
+        """The `limit` newest selected runs, oldest first, with the numbers of selected and of all runs.
+
+        `takes` reads the request only; `only` reads the state, which takes a whole reading of the log.
+        """
+        # Histories would not fit into memory: the first pass keeps an id and a time per run, the second reads the
+        # chosen ones.
         asked, meant = self._requested(takes) if only is None else self._folded(takes, only)
         names = sorted(meant, key=lambda run: (asked[run], run))[-limit:]
         wanted = {name.encode() for name in names}
@@ -122,7 +125,7 @@ class Runs:
         return self._without_erased(asked, meant, buried=buried)
 
     def _folded(self, takes: Callable[[Run], bool], only: Callable[[Run], bool]) -> tuple[dict[RunId, int], set[RunId]]:
-        """As `_requested`, for a selection by state: a run is kept whole until it is over, then judged and dropped."""
+        """As `_requested`, for a selection by state: runs are folded until they end, then judged and dropped."""
         asked, meant, runs, again, buried = dict[RunId, int](), set[RunId](), dict[RunId, Run](), set[bytes](), False
 
         def look(run: Run) -> None:
@@ -158,7 +161,7 @@ class Runs:
         return Markers((record.key, record.value) for record in self.reader.scan(RUN_SNAPSHOT)).runs
 
     def _read(self, partition: int | None, only: Callable[[bytes], bool], one: RunId | None = None) -> list[Run]:
-        """Runs whose names `only` takes, up to the end of the log; `one`, if all records belong to it."""
+        """Runs whose names match `only`, up to the end of the log; `one`: all records belong to it."""
         found: dict[RunId, Run] = {}
         for fold, judged in judge(self.reader, partition=partition, only=only):
             if name := one or judged.run_id:
@@ -178,8 +181,10 @@ class Runs:
     def follow(
         self, run: str, timeout_s: float | None = None, *, until: str = "over"
     ) -> Iterator[tuple[Run, JudgedRecord | None]]:
-        """The run after each of its records, from the first and for ever; None whenever nothing is new. **Raises**
-        TimedOutError, whose text is that the run is not `until` in time."""
+        """Yield the run after each of its records, endlessly, and None at the end of the log.
+
+        **Raises** TimedOutError, which reports that the run is not `until` in time.
+        """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         wanted = run_id(run)
         number, fold = home(wanted, self.partitions), LogFold()
@@ -194,6 +199,7 @@ class Runs:
             if judged is not None:
                 found.take(judged, fold)
             else:
+                # Holds come after the entries that they stop: they are read when the log has nothing new.
                 while change := next(held, None):
                     _take_hold(holds, change)
                 found.stall(holds.get(wanted))
@@ -209,7 +215,7 @@ class Runs:
         raise TimedOutError(f"run {run} is not {until} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")
 
     def stall(self, run: str, timeout_s: float) -> Hold | None:
-        """Why the code of a run that was just requested is held; None once it has acted, or if nothing came in time."""
+        """Hold of a newly requested run's code; None once the code acted, or after `timeout_s`."""
         with suppress(TimedOutError):
             for found, _ in self.follow(run, timeout_s):
                 state = found.state
@@ -218,7 +224,7 @@ class Runs:
         return None
 
     def ended(self, run: str, timeout_s: float | None = None) -> Run:
-        """Waits until a run is over. **Raises** TimedOutError; NotFoundError when no planner here has its agent."""
+        """Wait until a run is over. **Raises** TimedOutError; NotFoundError if no planner has its agent."""
         for found, judged in self.follow(run, timeout_s):
             if is_over(found, judged):
                 return found
@@ -229,7 +235,8 @@ class Runs:
 
 
 def is_over(run: Run, judged: JudgedRecord | None) -> bool:
-    """True if a run that is followed is over by the last `judged` record. Behind a failure there may be a retry."""
+    """True if a followed run is over at the `judged` record; a failure counts only at the end of the log."""
+    # A retry may follow a failure.
     return run.state.over and (judged is None or run.state.status != "failed")
 
 
@@ -252,7 +259,7 @@ def _take_hold(holds: dict[RunId, Hold], record: Record) -> None:
 def judge(
     reader: LogReader, *, partition: int | None = None, only: Callable[[bytes], bool] = lambda _: True
 ) -> Iterator[tuple[LogFold, JudgedRecord]]:
-    """Every record of the run log up to its end, judged, with the fold. `only` selects by the name of the run."""
+    """Judge every record of the run log up to its end; `only` selects by the run's name."""
     fold = LogFold()
     for record in reader.scan(RUN_LOG, partition):
         if only(run_named(record)):
@@ -260,7 +267,7 @@ def judge(
 
 
 def run_named(record: Record) -> bytes:
-    """Name of the run in a record's key: a cheap filter, since folds keep runs apart."""
+    """Run name in a record's key, as a filter before decoding."""
     return (record.key or b"").partition(b"/")[0]
 
 
@@ -301,7 +308,7 @@ _ABLE: dict[str, Callable[[RunState], bool]] = {
 
 
 def selected(runs: Iterable[Run], which: Selector, kind: str) -> list[Run]:
-    """Selected runs that allow this operation, without those below others that a cancel or pause reaches."""
+    """Selected runs that allow an operation, without descendants that a cancel or pause reaches anyway."""
     meant = [run for run in runs if which.takes(run) and not (kind in ("cancel", PAUSE) and run.state.over)]
     if kind in ("cancel", PAUSE):
         names = {run.state.run_id for run in meant}
