@@ -46,8 +46,11 @@ class Words(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Outcome of a vote. `what`: `decided` (it is part of the decision), `decided_otherwise`, `counted` (it counts,
-    more are needed), or `recorded` (it cannot decide by itself)."""
+    """Outcome of a vote.
+
+    `what`: `decided` (the vote is part of the decision), `decided_otherwise`, `counted` (more votes are needed) or
+    `recorded` (it cannot decide by itself).
+    """
 
     what: Literal["decided", "decided_otherwise", "counted", "recorded"]
     vote: Vote
@@ -172,7 +175,7 @@ class Approvals:
     def offered(
         self, index: ApprovalIndex, approval: Approval, actor: str, roles: tuple[str, ...], key: SigningKey
     ) -> frozenset[str]:
-        """Actions that an actor may take on a question now, for pages."""
+        """Actions that an actor may take on a question now."""
         request, keys = approval.request, index.catalogs[self.home_of(approval.request.approval_id)].keys
         name = request.approval_id, "none", request.question, request.environment
         vote = Vote(*name, actor, "remind", approval.now, roles, message="?")
@@ -188,7 +191,6 @@ class Approvals:
         return frozenset(found if approval.state == "open" and not approval.over else ())
 
     def cast(self, vote: Vote, key: SigningKey, sender: Sender, timeout_s: float) -> Answered:
-        """Send a vote and wait for its outcome. **Raises** as `send`, `answered`."""
         return self.answered(vote, self.send(vote, key, sender), timeout_s)
 
     def earlier(self, approval_id: str, vote: str) -> tuple[Vote, Cause] | None:
@@ -197,14 +199,13 @@ class Approvals:
         return (cast[0], Cause(APPROVAL_VOTED, *cast[1])) if cast else None
 
     def asked(self, approval_id: str, timeout_s: float) -> None:
-        """Wait until a question of the run log reaches its topic, at most `timeout_s`."""
+        """Wait until a question of the run log reaches its topic."""
         index, begun = ApprovalIndex(self._partitions, self._trust, clock_ms), time.monotonic()
         for _ in self._rounds(index, self.home_of(approval_id)):
             if index.find(approval_id) or time.monotonic() - begun > timeout_s:
                 return
 
     def granted(self, approval_id: str) -> Decision:
-        """Decision that gave a grant. **Raises** NotFoundError."""
         made = self.read(self.home_of(approval_id)).decided(approval_id)
         if made is None or made.grant is None:
             raise NotFoundError(f"the approval {approval_id} gave no grant", hint="`refold approval grants`")
@@ -266,7 +267,6 @@ class Approvals:
         raise AssertionError("a tail goes on for ever")
 
     def watch(self) -> Iterator[ApprovalIndex]:
-        """Yield the index after each batch of new records, endlessly."""
         index = ApprovalIndex(self._partitions, self._trust, clock_ms)
         for changed in self._rounds(index, None):
             if changed:
@@ -328,7 +328,6 @@ def _objection(approval: Approval, vote: Vote) -> str:
 
 
 def _entitled(approval: Approval, actor: str) -> str:
-    """Ending of an error: people who may decide, and whether the actor is revoked."""
     people = ", ".join(approval.people()[:10])
     revoked = f"; {actor} is revoked by the catalog" if actor in approval.roles.revoked else ""
     return (f"; {people} may decide" if people else "") + revoked
@@ -382,7 +381,6 @@ _OBJECTIONS: dict[str, Callable[[Approval, Vote], str]] = {
     "delegate": _no_deputy,
     "reassign": _too_few,
 }
-"""Checks for votes without effect, by action."""
 
 
 def _answer(index: ApprovalIndex, vote: Vote, position: Cause) -> Answered | None:
@@ -410,7 +408,6 @@ def _is_recorded(approval: Approval | None, decided: Decision | None, vote: Vote
 
 
 def _another_matter(request: ApprovalRequest, action: str) -> UsageError:
-    """Error of a vote on the wrong subject."""
     # It would repeat a call in doubt, or settle an outcome that people did not look at.
     if request.about != DOUBT:
         hint = f"`refold approval show {request.approval_id}`"
@@ -426,7 +423,6 @@ def _decided(approval_id: str, made: Decision, **fields: str) -> ConflictError:
 
 
 def _unanswered(index: ApprovalIndex, vote: Vote, *, counts: bool, waited: str) -> RefoldError:
-    """Error without an answer of the service."""
     approval = index.find(vote.approval)
     voids = approval.count.void if approval else {}
     # A vote read between two lives of the service gets no dead letter: judge it here.

@@ -21,8 +21,6 @@ from refold.views.history import Run
 
 
 class KeptPrefix(NamedTuple):
-    """Entries that a fork copies from its source, and the state after them."""
-
     entries: list[Entry]
     state: RunState
 

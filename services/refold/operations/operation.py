@@ -31,8 +31,6 @@ Show = Callable[[int, int], object]
 
 
 class Sender(Protocol):
-    """Publisher of inputs and votes."""
-
     def send(self, message: RunInput | ApprovalVote) -> tuple[int, int]:
         """Publish to the home of the run and wait for the ack; return partition and offset."""
         ...
@@ -51,7 +49,6 @@ class Followed(NamedTuple):
 
     @property
     def fresh(self) -> list[Event]:
-        """Events of the entry that answers the input; empty so far."""
         entries = (each.entry for each in self.run.records if each.entry is not None)
         return next((entry.events for entry in entries if entry.cause == self.position), [])
 
@@ -74,7 +71,7 @@ class OperationRow:
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """Outcome of an operation: `what` is the result of its `judge`, with the run and the position of the input."""
+    """Outcome of an operation: the result of its `judge`, its run, and the position of its input."""
 
     what: str
     run: Run
@@ -121,7 +118,7 @@ def follow_up(runs: Runs, operation: OperationRow, position: Cause, timeout_s: f
 def many(
     runs: Runs, sender: Sender, operations: Sequence[OperationRow], timeout_s: float, show: Show
 ) -> dict[RunId, Outcome]:
-    """Perform operations on different runs, `UNDER_WAY` at a time, and wait for each outcome."""
+    """Perform operations on different runs, `UNDER_WAY` at a time."""
     outcomes: dict[RunId, Outcome] = {}
     for start in range(0, len(operations), UNDER_WAY):
         batch = operations[start : start + UNDER_WAY]

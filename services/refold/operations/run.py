@@ -56,7 +56,6 @@ from refold.views.history import Run
 
 Signed = Callable[[RunSignal], RunSignal]
 _SHOWN = 200
-"""Most characters of data in an error."""
 
 
 def _shown(text: str) -> str:
@@ -77,7 +76,6 @@ def signing(key: SigningKey | None, platform: str) -> Signed:
 
 
 def operated(run: str, kind: str, data: object, actor: str) -> RunOperation:
-    """Build an operator's message. **Raises** MalformedError for an invalid id."""
     return RunOperation(run_id(run), f"{kind}-{secrets.token_hex(6)}", kind, canonical.dumps(data), actor)
 
 
@@ -107,7 +105,6 @@ def _once(
 
 
 def fresh_run_id(agent: str) -> str:
-    """Random run id with the agent's name as its prefix."""
     return f"{re.sub('[^A-Za-z0-9_-]', '-', agent)}-{secrets.token_hex(8)}"
 
 
@@ -300,7 +297,7 @@ class Done(NamedTuple):
 
 
 def left_behind(state: RunState, from_step: int) -> list[Done]:
-    """Calls from a step on that may have had an effect, and that a retry from there may repeat."""
+    """Calls from a step on that may have had an effect."""
     found = []
     for step, call in enumerate(state.steps[from_step - 1 :], from_step):
         if not isinstance(call, CallProposed) or call.effect == "pure" or not state.retried.counts(step):
@@ -325,7 +322,7 @@ def signal_message(run: str, name: str, data: object, *, signal_id: str = "", ac
 
 
 def signal(state: RunState, said: RunSignal) -> OperationRow:
-    """Send a signal, for a present or later wait; refused if the run has no room or is over, or the id is taken."""
+    """Send a signal; refused if the run has no room or is over, or another signal has the id."""
 
     def refuse(state: RunState) -> None:
         if (other := _with_id(said.signal_id, state)) is not None:
@@ -403,7 +400,6 @@ def _with_id(signal_id: str, state: RunState) -> SignalReceived | None:
 
 
 def _was_answered(step: int, said: RunSignal, state: RunState) -> bool:
-    """True if the callback already has this result, or an answer with the same key."""
     outcome = state.outcomes[step][1] if step in state.outcomes else None
     if not isinstance(outcome, CallbackCompleted | CallbackFailed):
         return False
@@ -422,9 +418,7 @@ def _is_same_answer(outcome: CallbackCompleted | CallbackFailed, said: RunSignal
 class KnownRuns(Protocol):
     """Source of runs: the log, or a view."""
 
-    def get(self, run: str) -> Run:
-        """Read a run with its history. **Raises** NotFoundError."""
-        ...
+    def get(self, run: str) -> Run: ...
 
 
 class Doubted(NamedTuple):

@@ -29,20 +29,15 @@ _SAFE = "(nothing is lost: what was sent stays in the log)"
 
 
 _FIRST = b"/%010d/" % 1
-"""Part of the key of a run's first entry."""
 
 
 class Newest(NamedTuple):
-    """Newest selected runs, number of selected runs, number of all runs."""
-
     runs: list[Run]
     meant: int
     total: int
 
 
 class Runs:
-    """Runs in the log."""
-
     def __init__(self, reader: LogReader) -> None:
         self.reader = reader
 
@@ -61,7 +56,6 @@ class Runs:
         return found
 
     def find(self, run: str) -> Run | None:
-        """Run with its history, if the log has any entry of it."""
         wanted = run_id(run)
         found = self._read(home(wanted, self.partitions), lambda name: name == wanted.encode(), wanted)
         return next(iter(found), None)
@@ -93,7 +87,6 @@ class Runs:
             return False
 
     def all(self, partition: int | None = None) -> list[Run]:
-        """All runs, or those of a partition, by time of request."""
         return sorted(self._read(partition, lambda _: True), key=_asked_at)
 
     def newest(self, limit: int, takes: Callable[[Run], bool], only: Callable[[Run], bool] | None = None) -> Newest:
@@ -267,13 +260,12 @@ def judge(
 
 
 def run_named(record: Record) -> bytes:
-    """Run name in a record's key, as a filter before decoding."""
     return (record.key or b"").partition(b"/")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Filter of runs: session, all of these labels, agent, failure code, time of failure; empty fields match any."""
+    """Filter of runs; empty fields match any."""
 
     session: str = ""
     labels: tuple[tuple[str, str], ...] = ()

@@ -34,8 +34,6 @@ MOST_READ = 5_000
 
 
 class Served(NamedTuple):
-    """Agents and tools that members report, with a mark on killed members."""
-
     agents: list[AgentServed]
     tools: list[ToolServed]
 
@@ -103,7 +101,6 @@ def _lag(committed: Mapping[Place, int], ends: Mapping[Place, int]) -> dict[str,
 
 
 def _waiting(reader: KafkaLogReader, topic: str, state: GroupState, ends: Mapping[int, int]) -> list[int]:
-    """Times of records behind a group's positions without a later tombstone."""
     starts = {number: state.committed.get((topic, number), 0) for number in ends}
     behind = {number: at for number, at in starts.items() if at < ends[number]}
     waiting = dict[bytes | None, int]()

@@ -41,7 +41,6 @@ class Batches(Generic[Who]):
         return []
 
     def send(self, now: Now) -> list[Effect]:
-        """Send the batch of this turn, with operations that are due to be repeated."""
         while self._again and self._again[0][0] <= now.mono_ms:
             self._new += self._again.pop(0)[1]
         if not self._new:

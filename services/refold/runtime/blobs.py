@@ -48,13 +48,11 @@ class BlobBackend:
         self.open = 0
 
     def take(self, order: LoadBlob | SaveBlob) -> None:
-        """Submit an order; `open` counts orders without an answer."""
         self.open += 1
         self._threads.submit(self._carry_out, order, FIRST_PAUSE_S)
 
     def again(self) -> None:
         # Repeated on a schedule, not in the thread: a store that withholds one value would block all others.
-        """Submit unanswered orders again that are due."""
         with self._lock:
             while self._later and self._later[0][0] <= time.monotonic():
                 _, _, order, pause_s = heapq.heappop(self._later)

@@ -27,8 +27,6 @@ WAITING_INPUTS = "refold_waiting_inputs"
 
 @dataclass(slots=True)
 class Durations:
-    """Histogram of durations in seconds."""
-
     counts: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
     total_s: float = 0.0
 
@@ -75,7 +73,6 @@ class Vitals:
         self.records_in += records
 
     def wrote(self, records: int, since_s: float = 0.0) -> None:
-        """Count written records; `since_s` is the start of an awaited write."""
         self.records_out += records
         if since_s:
             self.appends.add(time.monotonic() - since_s)
@@ -100,7 +97,6 @@ class Vitals:
         self.stand(lacks if depth.placed else "its group has given it no place")
 
     def hung(self, clock: Callable[[], float] = time.monotonic) -> bool:
-        """True if the current turn is longer than `HUNG_S`."""
         since = self.busy_since
         return since > 0 and clock() - since > HUNG_S
 
@@ -114,5 +110,4 @@ class Vitals:
 
     @property
     def readiness(self) -> str:
-        """Reason why the process is not ready, or ""."""
         return self.ask() if self.ask is not None and not self.lacks else self.lacks

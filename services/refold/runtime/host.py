@@ -75,8 +75,6 @@ _Queued = Taken | effects.ToolEnded | effects.Looked | effects.BlobLoaded | effe
 
 
 class _Wait(NamedTuple):
-    """Due time of a repeated request, and the pause after it."""
-
     due_s: float
     again_s: float
 
@@ -179,7 +177,6 @@ class Host:
                 return
 
     def _rest(self, spent_s: float) -> None:
-        """Return freed memory in a quiet second, once per second of CPU time."""
         quiet, self._spent_s = spent_s - self._spent_s < QUIET_S, spent_s
         if quiet and spent_s >= self._given_s + GIVE_AFTER_S:
             give_back()
@@ -192,7 +189,6 @@ class Host:
         news.clear()
 
     def _warn_of(self, depth: Depth, now_s: float) -> None:
-        """Report a transaction that holds records back, at most once in `LINE_S`."""
         place = max(depth.unstable, key=depth.unstable.__getitem__, default=None)
         if place and depth.unstable[place] > UNSTABLE_S and now_s >= self._transactions_s:
             self._transactions_s = now_s + LINE_S
@@ -282,7 +278,6 @@ class Host:
             self._queue.put(error)
 
     def _ask(self, asked: list[effects.AskLedger]) -> list[effects.Item]:
-        """Send all batches of a turn in one round trip."""
         if not asked:
             return []
         assert self._ledger is not None, "only a host with a ledger has services that ask it"
@@ -300,7 +295,7 @@ class Host:
         return [effects.Answers(batch.batch, list(islice(in_order, len(batch.operations)))) for batch in asked]
 
     def _may(self, orders: list[T], carry_out: Callable[[list[T]], object]) -> list[T]:
-        """Return the effects; if a fault is due, carry out those before it and kill the process."""
+        """Return the effects; if a fault is due, carry out those before it and die."""
         last = self._boundaries.take(len(orders))
         if last is not None:
             carry_out(orders[:last])

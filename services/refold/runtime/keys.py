@@ -19,7 +19,7 @@ _FIELDS = {"kty", "crv", "kid", "use", "x", "d"}
 
 
 def new(use: str, name: str) -> SigningKey:
-    """Create a key; its id is the name with 8 random hex digits. **Raises** UsageError."""
+    """Create a key, with a random id. **Raises** UsageError."""
     key = SigningKey(f"{name}-{secrets.token_hex(4)}", use, secrets.token_bytes(32))
     PublicKey.parse(key.public().content())
     return key
@@ -33,7 +33,6 @@ def save(key: SigningKey, path: Path) -> None:
 
 
 def write_private(text: str, path: Path) -> None:
-    """Write a new file that only its owner may read. **Raises** UsageError, as `save`."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Created with its mode, not changed to it later: in between, others could open it.

@@ -16,8 +16,6 @@ Positions = Mapping[tuple[str, int], int]
 
 
 class Lane(Protocol):
-    """State of one partition."""
-
     def reads(self) -> Mapping[str, int]:
         """Offsets to read from after the assignment, by topic."""
         ...
@@ -48,7 +46,6 @@ INPUT_OVERHEAD = 1_024
 
 
 def record_bytes(record: Record) -> int:
-    """Memory of a waiting input, without headers."""
     return INPUT_OVERHEAD + len(record.key or b"") + len(record.value or b"")
 
 
@@ -86,7 +83,6 @@ class Lanes(Generic[L]):
         return self._lanes.get(partition)
 
     def route(self, item: Item) -> list[Effect]:
-        """Feed an item to its lane; items of other partitions are ignored."""
         if isinstance(item, (Record, Reached, End)):
             if (lane := self._lanes.get(item.partition)) is not None:
                 lane.feed(item)
@@ -107,7 +103,6 @@ class Lanes(Generic[L]):
 
     @property
     def throttled(self) -> bool:
-        """True if inputs of any lane are paused."""
         return bool(self._paused)
 
     def throttle(self, waiting: Callable[[L], int], *, limit: int, topics: Iterable[str]) -> list[Effect]:
@@ -191,7 +186,6 @@ class Awake(Generic[C]):
         return [lane for partition in sorted(due) if (lane := self.touch(partition)) is not None]
 
     def touch(self, partition: int) -> C | None:
-        """Wake a lane for this turn."""
         lane = self._lanes.get(partition)
         if lane is not None and partition not in self._awake:
             self._awake.add(partition)
@@ -306,8 +300,6 @@ class Outstanding:
 
 
 class Recent(OrderedDict[Known, T]):
-    """The last `limit` names, with a value each."""
-
     def __init__(self, limit: int) -> None:
         super().__init__()
         self.limit = limit

@@ -12,7 +12,6 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Request SIGKILL at the parent's end, then become the command."""
     parent = int(sys.argv[1])
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     # The parent may have died before the request: then the signal never comes.

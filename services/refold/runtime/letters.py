@@ -48,7 +48,6 @@ def letter(
 
 
 def shortened(record: Outgoing) -> Outgoing:
-    """Shortened copy of a dead letter that the log refused."""
     whole = codec.decode(DeadLetter, record.value or b"")
     key, value = whole.key[:SHORT_BYTES], whole.value[:SHORT_BYTES]
     short = dataclasses.replace(whole, key=key, value=value, reason=whole.reason[:SHORT_BYTES])

@@ -17,7 +17,6 @@ def _trim() -> Any:
 
 
 def give_back() -> None:
-    """Return free memory to the system, in some milliseconds."""
     gc.collect()
     if (trim := _trim()) is not None:
         trim(0)

@@ -46,8 +46,6 @@ _log = structlog.get_logger()
 
 
 class VitalMetrics(Collector):
-    """Prometheus collector of a process's numbers."""
-
     def __init__(self, vitals: Vitals, service: str, ends: Ends, requests: Requests) -> None:
         self._vitals, self._service, self._ends, self._requests = vitals, service, ends, requests
 
@@ -130,7 +128,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(at, _Answer)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log an error as JSON, but for clients that hang up early."""
+        # Probes may hang up early.
         if not isinstance(sys.exc_info()[1], ConnectionError):
             _log.exception("metrics.failed")
 

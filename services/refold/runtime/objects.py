@@ -83,5 +83,4 @@ def _sync(root: Path, file: Path, *, private: bool) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """First line of an error, without obstore's notes and secrets of the address."""
     return _QUERY.sub("", redacted(str(error).partition("\n")[0]))

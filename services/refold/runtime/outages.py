@@ -30,8 +30,6 @@ class _Outage:
 
 
 class Outages:
-    """Open outages by event and kind; thread-safe."""
-
     def __init__(self, line_s: float = LINE_S, quiet_s: float = SILENT_S) -> None:
         self._line_s, self._quiet_s, self._lock = line_s, quiet_s, threading.Lock()
         self._open: dict[tuple[str, str], _Outage] = {}

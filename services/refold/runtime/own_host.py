@@ -12,5 +12,4 @@ _OWN_HOST = re.compile(
 
 
 def is_own_host(host: str) -> bool:
-    """True if a `Host` header names this machine."""
     return _OWN_HOST.fullmatch(host) is not None

@@ -12,8 +12,8 @@ from types import FrameType
 
 from refold.core.errors import UsageError
 
+# Longest delay of a signal.
 _LOOK_S = 0.2
-"""Longest delay of a signal."""
 
 
 class StopAsked:

@@ -34,7 +34,6 @@ log = structlog.get_logger()
 
 
 def pause_s(short_lives: int) -> float:
-    """Seconds before the next start after this many short lives in a row: 0 after the first."""
     return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (short_lives - 2)) if short_lives > 1 else 0.0
 
 
@@ -111,7 +110,6 @@ class _Parent:
                 os.kill(self._child, number)
 
     def _begin(self, parent: int) -> None:
-        """Make a child an independent process that ends with its parent."""
         _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # the parent died before the request
             os._exit(1)

@@ -57,7 +57,6 @@ def _plain(char: str) -> bool:
 
 
 def _flagged(word: str) -> str:
-    """Append the scripts of a word whose letters imitate another script."""
     scripts = " and ".join(script.title() for script in mistaken_for(word))
     return f"{word}<{scripts} letters>" if scripts else word
 

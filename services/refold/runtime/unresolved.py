@@ -31,7 +31,6 @@ class UnresolvedInputs(Generic[W]):
         self.bytes += size
 
     def take(self, awaited: str) -> list[W]:
-        """Remove and return the inputs that wait for this subject."""
         parked = self._waiting.pop(awaited, {}).values()
         self.bytes -= sum(size for _, size in parked)
         return [item for item, _ in parked]
