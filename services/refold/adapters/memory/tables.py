@@ -1,4 +1,4 @@
-"""Views in memory: to fold a history of a test or of an archive without a database."""
+"""Views in memory, to fold the history of a test or an archive without a database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from refold.ports.tables import Query, Test, ViewChanges, ViewKey, ViewReader, V
 
 
 class MemoryViewStore:
-    """See `ViewStore`. It is as durable as the object."""
+    """View store in dictionaries."""
 
     def __init__(self, notes: Mapping[str, str] | None = None) -> None:
         self._rows: dict[ViewTable, dict[ViewKey, ViewRow]] = {}
