@@ -47,10 +47,8 @@ class Jar:
 
 
 def read_lock(path: Path | None = None) -> list[Jar]:
-    """Read the lock file, in the order of the class path.
-
-    **Raises** UsageError for a line that is not `group:artifact:version sha256:<64 hex digits>`.
-    """
+    """Read the lock file, in the order of the class path. **Raises** UsageError for a line that is not
+    `group:artifact:version sha256:<64 hex digits>`."""
     path = path or resource("infra", "jars.lock")
     # Nothing is resolved transitively: log4j's dependency management would override Kafka's own versions.
     jars = []
@@ -69,9 +67,7 @@ def fetch_jars(
     cache: Path | None = None, *, jars: Sequence[Jar] | None = None, progress: Progress = silent
 ) -> list[Path]:
     """Paths of all jars, in order of the lock; missing or altered ones are downloaded, by one process at a time.
-
-    **Raises** UnreachableError if a download fails; RefoldError if it differs from the lock (do not retry).
-    """
+    **Raises** UnreachableError if a download fails; RefoldError if it differs from the lock (do not retry)."""
     folder = (cache or cache_dir()) / "jars"
     wanted = list(read_lock() if jars is None else jars)
     with exclusive(folder / ".lock"):

@@ -32,11 +32,9 @@ _REHEARSAL_GRACE = timedelta(seconds=120)
 
 
 class EmbeddedKafka(EmbeddedServer):
-    """Broker and controller whose ports and topics survive restarts on the same folder.
-
-    The first use on a machine downloads Kafka and makes AOT caches (20 s), reported through `progress`. `properties`
-    are added to server.properties.
-    """
+    """Broker and controller whose ports and topics survive restarts on the same folder. The first use on a machine
+    downloads Kafka and makes AOT caches (20 s), reported through `progress`. `properties` are added to
+    server.properties."""
 
     name: ClassVar[str] = "kafka"
     brokers: ClassVar[int] = 1

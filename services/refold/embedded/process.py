@@ -24,11 +24,9 @@ def check_command(argv: Sequence[str]) -> None:
 
 
 def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> Process:
-    """Start a child whose output is appended to a log file. **Raises** UsageError if the command does not exist.
-
-    On Linux the child is killed when the *thread* that called this ends: call it from one that lasts. Elsewhere a child
-    outlives a parent that was killed with SIGKILL.
-    """
+    """Start a child whose output is appended to a log file. **Raises** UsageError if the command does not exist. On
+    Linux the child is killed when the *thread* that called this ends: call it from one that lasts. Elsewhere a child
+    outlives a parent that was killed with SIGKILL."""
     check_command(argv)
     log.parent.mkdir(parents=True, exist_ok=True)
     command = list(argv)

@@ -17,10 +17,8 @@ _POLL_S = 0.02
 
 
 class EmbeddedServer(ABC):
-    """Server as a child process on a folder, whose data survives restarts.
-
-    Tests call `start` and `stop`; the supervisor calls `prepare`, runs `command()` and calls `wait_ready`.
-    """
+    """Server as a child process on a folder, whose data survives restarts. Tests call `start` and `stop`; the
+    supervisor calls `prepare`, runs `command()` and calls `wait_ready`."""
 
     name: ClassVar[str]
     grace: timedelta = timedelta(seconds=10)
@@ -55,8 +53,7 @@ class EmbeddedServer(ABC):
 
     def start(self) -> Self:
         """Start the server and wait until it takes writes. **Raises** UsageError if it runs already, RefoldError if it
-        fails.
-        """
+        fails."""
         self.launch()
         try:
             self.wait_ready(alive=lambda: self.running)
@@ -75,10 +72,8 @@ class EmbeddedServer(ABC):
     def wait_ready(
         self, *, alive: Callable[[], bool] = lambda: True, timeout: timedelta = timedelta(seconds=60)
     ) -> None:
-        """Wait until the server answers.
-
-        **Raises** RefoldError if it ends, UnreachableError after `timeout`; both carry the end of its log.
-        """
+        """Wait until the server answers. **Raises** RefoldError if it ends, UnreachableError after `timeout`; both
+        carry the end of its log."""
         deadline = time.monotonic() + timeout.total_seconds()
         while not self.answers():
             facts = {"log": str(self.log), "tail": process.tail(self.log)}

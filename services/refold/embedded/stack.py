@@ -51,10 +51,8 @@ def _without_restart(supervisor: Supervisor, name: str) -> Callable[[], bool]:
 
 @dataclass(frozen=True)
 class Servers:
-    """Servers of a stack; an address replaces the embedded one.
-
-    `properties` are for the embedded broker. `postgres`: views are in an embedded Postgres, not in SQLite.
-    """
+    """Servers of a stack; an address replaces the embedded one. `properties` are for the embedded broker. `postgres`:
+    views are in an embedded Postgres, not in SQLite."""
 
     kafka: str | None = None
     redis: str | None = None
@@ -72,11 +70,9 @@ class Listeners:
 
 
 class DevStack:
-    """Platform on a folder: starts and supervises its processes, and maintains `dev.json` there.
-
-    `prepare` is called with the bootstrap address before the first service starts: it creates topics, and returns their
-    number of partitions, if the stack sets it for services. `fresh` deletes all earlier data.
-    """
+    """Platform on a folder: starts and supervises its processes, and maintains `dev.json` there. `prepare` is called
+    with the bootstrap address before the first service starts: it creates topics, and returns their number of
+    partitions, if the stack sets it for services. `fresh` deletes all earlier data."""
 
     def __init__(
         self,
@@ -114,11 +110,8 @@ class DevStack:
         """Reason why dev.json is out of date; empty if it is not."""
 
     def start(self) -> Self:
-        """Start everything, and return when the servers answer and the services are started.
-
-        **Raises** ConflictError if another stack runs on the folder; any error of `prepare`. Nothing is left running
-        then.
-        """
+        """Start everything, and return when the servers answer and the services are started. **Raises** ConflictError
+        if another stack runs on the folder; any error of `prepare`. Nothing is left running then."""
         self._lock.acquire()
         try:
             self.data_dir.chmod(0o700)  # logs, topics and the ledger have the arguments of tools, in clear
@@ -156,11 +149,9 @@ class DevStack:
             self._lock.release()
 
     def run_until_stopped(self, turn: Callable[[], None] = lambda: None) -> None:
-        """Wait for SIGINT or SIGTERM, then stop everything; a second signal kills the remaining processes.
-
-        `turn` is called four times a second. **Raises** NotFoundError if the data folder is deleted: everything is
-        killed then.
-        """
+        """Wait for SIGINT or SIGTERM, then stop everything; a second signal kills the remaining processes. `turn` is
+        called four times a second. **Raises** NotFoundError if the data folder is deleted: everything is killed
+        then."""
         supervisor = self.supervisor
         with stop_signals(supervisor.hurry) as asked:
             turn()
@@ -210,7 +201,7 @@ class DevStack:
             server.wait_ready(alive=_without_restart(supervisor, name))
 
     def _prepared(self, prepare: Callable[[str], int | None]) -> int:
-        """Call `prepare` until it succeeds. **Raises** its errors, UnreachableError of our own broker after `_BUSY_S`."""
+        """Call `prepare` until it succeeds. **Raises** its errors, if UnreachableError after `_BUSY_S`."""
         deadline = time.monotonic() + _BUSY_S
         while True:
             try:

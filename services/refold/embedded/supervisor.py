@@ -32,11 +32,9 @@ class _TakeDown:
 
 
 class Supervisor:
-    """Keeps children alive, from a thread of its own.
-
-    `on_change` gets pids by name after every start and end, `on_exit` every unexpected end; both on that thread. If one
-    raises, all children are killed, and `stop` raises RefoldError.
-    """
+    """Keeps children alive, from a thread of its own. `on_change` gets pids by name after every start and end,
+    `on_exit` every unexpected end; both on that thread. If one raises, all children are killed, and `stop` raises
+    RefoldError."""
 
     def __init__(
         self, *, on_change: Callable[[Pids], None] | None = None, on_exit: Callable[[Exit], None] | None = None
@@ -53,10 +51,8 @@ class Supervisor:
         self._thread.start()
 
     def add(self, child: Child) -> None:
-        """Start a child and keep it alive; its pid is known on return.
-
-        **Raises** UsageError if its command does not exist; OSError for an unwritable log; RefoldError after the end.
-        """
+        """Start a child and keep it alive; its pid is known on return. **Raises** UsageError if its command does not
+        exist; OSError for an unwritable log; RefoldError after the end."""
         process.check_command(child.argv)
         child.log.parent.mkdir(parents=True, exist_ok=True)
         child.log.touch()
@@ -86,10 +82,8 @@ class Supervisor:
 
     @contextmanager
     def down(self, name: str) -> Iterator[None]:
-        """Kill all children of a name, keep them down during the block, then start them at once.
-
-        **Raises** NotFoundError for an unknown name; RefoldError after the end.
-        """
+        """Kill all children of a name, keep them down during the block, then start them at once. **Raises**
+        NotFoundError for an unknown name; RefoldError after the end."""
         slots = [slot for slot in list(self._slots) if slot.child.name == name]
         if not slots:
             raise NotFoundError(f"no process is called {name}", name=name)
@@ -109,10 +103,8 @@ class Supervisor:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Stop all children, highest rank first, by force after their grace.
-
-        **Raises** RefoldError if a callback ended the supervision early.
-        """
+        """Stop all children, highest rank first, by force after their grace. **Raises** RefoldError if a callback ended
+        the supervision early."""
         self._inbox.put(None)
         self._thread.join()
         if not self._stopped_cleanly:

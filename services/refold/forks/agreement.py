@@ -15,8 +15,6 @@ from refold.views.model import ReadModel
 
 
 class CheckJob(NamedTuple):
-    """Folded run to check, with its large values."""
-
     state: RunState
     values: Values = NO_VALUES
 
@@ -24,10 +22,9 @@ class CheckJob(NamedTuple):
 class ReplayCheck(ReadModel):
     """Result of a replay of a run's history with an app's code.
 
-    `verdict`: `agrees`; `differs`, first at `step`, by `change`; `no_agent`; or `raises`. `version`: of the run;
-    `code`: of the tried agent. `over`: the code ended. `needs`: Python, framework or version of the run that this app
-    lacks; an agreement then proves little, and a planner would hold the run. `stack`: the user's lines where the code
-    raised.
+    `verdict`: `agrees`; `differs`, first at `step`, by `change`; `no_agent`; or `raises`, with the user's `stack`.
+    `version`: of the run; `code`: of the tried agent. `needs`: Python, framework or version that this app lacks: an
+    agreement then proves little, and a planner would hold the run.
     """
 
     run_id: str

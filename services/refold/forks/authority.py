@@ -17,10 +17,8 @@ Recall = Callable[[RunState, CallProposed], Judgement | None]
 
 
 class ForkAuthority(Authority):
-    """Judges the calls of a fork by the draft, else by the run's policy, else as in the log.
-
-    `doubt`: policy and settlers of calls in doubt, from the log.
-    """
+    """Judges the calls of a fork by the draft, else by the run's policy, else as in the log. `doubt`: policy and
+    settlers of calls in doubt, from the log."""
 
     def __init__(
         self,

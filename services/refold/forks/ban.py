@@ -1,8 +1,8 @@
 """Sandbox of a fork's process: seccomp, an audit hook of Python, and limits beneath them.
 
-The seccomp filter allows only the system calls of a replay, in all threads and for C code. Beneath it are an empty
-network namespace, a file size limit of 0, and Landlock (Linux 5.13), which also protects the memory and the
-environment of other processes from reads. The audit hook refuses and counts the same effects by Python's names.
+Seccomp allows only the system calls of a replay, in all threads. Beneath it are an empty network namespace, a file size
+limit of 0, and Landlock (Linux 5.13), which also hides memory and environment of other processes. The audit hook
+refuses and counts the same effects by Python's names.
 """
 
 from __future__ import annotations
@@ -81,10 +81,8 @@ PREVENTED: Counter[str] = Counter()
 
 
 def shut(*, network: bool = False) -> bool:
-    """Restrict this process for good; True if the kernel refuses effects of C code too.
-
-    `network` allows calls of models: then only the thread that runs agents is watched (`sdk.determinism`).
-    """
+    """Restrict this process for good; True if the kernel refuses effects of C code too. `network` allows calls of
+    models: then only the thread that runs agents is watched (`sdk.determinism`)."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a file that grows is an error then, and not the end
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     linux = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -105,7 +103,7 @@ def shut(*, network: bool = False) -> bool:
 
 
 def _lock(linux: ctypes.CDLL) -> None:
-    """Have Landlock refuse programs, file changes, TCP and signals to other processes, as far as the kernel can."""
+    """Have Landlock refuse programs, file changes, TCP and signals, as far as the kernel can."""
     version = linux.syscall(_CREATE_RULESET, None, 0, 1)
     if version < 1:
         return
@@ -117,7 +115,7 @@ def _lock(linux: ctypes.CDLL) -> None:
 
 
 def _filter(linux: ctypes.CDLL) -> bool:
-    """Install the seccomp filter for all threads; False if the machine or the kernel has none."""
+    """Install the seccomp filter for all threads; False without one for this machine or kernel."""
     machine = platform.machine()
     if machine not in _SECCOMP:
         return False
@@ -127,7 +125,6 @@ def _filter(linux: ctypes.CDLL) -> bool:
 
 
 def seccomp_filter(machine: str) -> bytes:
-    """Seccomp program (classic BPF) for a machine."""
     arch, _, column = _SECCOMP[machine]
     refuse = (_RETURN, 0, 0, _REFUSE)
     steps = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, arch), refuse]

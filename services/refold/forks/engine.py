@@ -1,8 +1,6 @@
-"""Forks of a family of runs: today's code continues from a cut, with recorded answers.
-
-Answers are found by the request of a step: the k-th of equal steps gets the k-th recorded answers, after the same
-delays. The first unanswered step ends the fork.
-"""
+"""Forks of a family of runs: today's code continues from a cut, with recorded answers. Answers are found by the request
+of a step: the k-th of equal steps gets the k-th recorded answers, after the same delays. The first unanswered step ends
+the fork."""
 
 from __future__ import annotations
 
@@ -64,10 +62,8 @@ class Act(Protocol):
 
 
 class PeopleSaid(NamedTuple):
-    """Decision of people on a call: verdict, text, and arguments or result as canonical JSON.
-
-    `event` is the recorded decision, if any; it expires `later` milliseconds after the recorded time.
-    """
+    """Decision of people on a call: verdict, text, and arguments or result as canonical JSON. `event` is the recorded
+    decision, if any; it expires `later` milliseconds after the recorded time."""
 
     verdict: Verdict
     message: str = ""
@@ -148,10 +144,8 @@ class _Answer(NamedTuple):
 
 @dataclass(slots=True)
 class ForkedRun:
-    """Run of the fork: `mine`, as if recorded, beside `source`, the recorded one.
-
-    `rows`: entries added after the `kept` ones. `matched`: recorded step (or None) and delay, by step.
-    """
+    """Run of the fork: `mine`, as if recorded, beside `source`, the recorded one. `rows`: entries added after the
+    `kept` ones. `matched`: recorded step (or None) and delay, by step."""
 
     mine: RecordedRun
     source: RecordedRun | None
@@ -221,10 +215,8 @@ class _Agents(Agents):
 
 
 class Fork:
-    """Family of recorded runs, cut after the last entry of `run` that ends at or before `at`.
-
-    **Raises** UsageError for a change of a kept step, or of an unknown one.
-    """
+    """Family of recorded runs, cut after the last entry of `run` that ends at or before `at`. **Raises** UsageError for
+    a change of a kept step, or of an unknown one."""
 
     def __init__(
         self,
@@ -296,10 +288,8 @@ class Fork:
                 raise UsageError(f"{call} was over before the cut", hint=f"fork at {at} or before")
 
     def run(self) -> Fork:
-        """Continue until all runs are over, wait as the recorded ones do, or a request has no answer.
-
-        **Raises** StandstillError if the code does not follow its history.
-        """
+        """Continue until all runs are over, wait as the recorded ones do, or a request has no answer. **Raises**
+        StandstillError if the code does not follow its history."""
         for source in self.family.values():
             for place, entry, _ in source.entries:
                 if place < self.since:
@@ -652,7 +642,6 @@ class Fork:
         return line.state if line else None
 
     def _recall(self, state: RunState, call: events.CallProposed) -> Judgement | None:
-        """Recorded judgement of the matching call."""
         line = self.lines.get(state.run_id)
         if line is None or line.source is None:
             return None
@@ -682,8 +671,7 @@ class Fork:
 
 
 def _forked_until(source: RecordedRun) -> int:
-    """Last event that a live fork copied from its source."""
-    # Code never replayed the copied events under this run's name.
+    # A live fork copied these events from its source: its code never replayed them under this run's name.
     begun = (
         entry for _, entry, _ in source.entries if any(isinstance(each, events.RunForked) for each in entry.events)
     )

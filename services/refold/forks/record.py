@@ -1,7 +1,5 @@
-"""Recorded histories as lists of inputs: each entry was caused by one input, identified by its first event.
-
-`input_for` rebuilds an input for the run of a fork, whose attempts may differ.
-"""
+"""Recorded histories as lists of inputs: each entry was caused by one input, identified by its first event. `input_for`
+rebuilds an input for the run of a fork, whose attempts may differ."""
 
 from __future__ import annotations
 
@@ -44,10 +42,8 @@ CueKind = Literal["result", "due", "decided", "reopened", "resolve", "child", "o
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """Input of a recorded run; `step` is 0 if it is about the run or a finished step.
-
-    `stalled`: the code was not run then, without a pause. `judged`: calls judged again, by step.
-    """
+    """Input of a recorded run; `step` is 0 if it is about the run or a finished step. `stalled`: the code was not run
+    then, without a pause. `judged`: calls judged again, by step."""
 
     kind: CueKind
     step: int
@@ -83,11 +79,9 @@ class AskedStep(NamedTuple):
 
 @dataclass(slots=True)
 class RecordedRun:
-    """Recorded run, folded and indexed.
-
-    By step: `asked` (requests), `phases` (after each entry), `cues` (inputs). `equals`: steps by key. `outside`: inputs
-    of the run; `kin`: messages of its parent. `doubt`: policy and settlers of calls in doubt.
-    """
+    """Recorded run, folded and indexed. By step: `asked` (requests), `phases` (after each entry), `cues` (inputs).
+    `equals`: steps by key. `outside`: inputs of the run; `kin`: messages of its parent. `doubt`: policy and settlers of
+    calls in doubt."""
 
     run_id: RunId
     state: RunState
@@ -129,7 +123,6 @@ class RecordedRun:
         self.note(place, entry, apply(self.state, entry, name))
 
     def note(self, place: int, entry: Entry, state: RunState) -> None:
-        """Append the next entry; `state` is the run after it."""
         self.state = state
         self.entries.append((place, entry, self.state.head.id))
         judged = _judged(entry, self.state)
@@ -273,7 +266,6 @@ _ACTED = frozenset({"dispatched", "backoff", "doubt", "held"})
 
 
 def may_answer(cue: Cue, opened: OpenStep) -> bool:
-    """True if a recorded input of a step fits its present phase."""
     phase, asks = opened.phase, opened.question is not None
     match cue.kind:
         case "result":

@@ -89,7 +89,7 @@ def forked(
     changes: ForkChanges,
     around: Surroundings,
 ) -> ForkReport:
-    """Fork a run and its descendants, and compare. **Raises** UsageError for impossible changes."""
+    """Fork a run with its descendants. **Raises** UsageError for impossible changes."""
     recorded = {name: RecordedRun.of(rows) for name, rows in family.items()}
     state, agent = recorded[run].state, recorded[run].request.agent
     none = ForkReport(run_id=run, at=at, verdict="raises", agent=agent)
@@ -162,7 +162,6 @@ def _of_fork(fork: Fork) -> Data:
 
 
 def _calls(fork: Fork, name: RunId, recorded: RecordedRun | None, after: RecordedRun | None) -> Iterator[ForkedCall]:
-    """Calls that only one side has, or that differ in arguments."""
     line = fork.lines.get(name)
     matched = {step: found for step, (found, _) in line.matched.items()} if line else {}
     # The omissions of an unfinished fork are unknown.
@@ -220,7 +219,6 @@ def _words(judged: Judgement) -> str:
 
 
 def _same_end(mine: RunState, theirs: RunState) -> bool:
-    """True if two runs have the same steps and equal ends."""
     if len(mine.steps) != len(theirs.steps) or mine.status != theirs.status:
         return False
     if isinstance(mine.end, events.RunCompleted) and isinstance(theirs.end, events.RunCompleted):

@@ -1,7 +1,5 @@
-"""Process of forks: it loads the app after it is restricted, and reads pickled orders from stdin.
-
-Answers are lines of JSON, which the parent only parses: this process ran foreign code.
-"""
+"""Process of forks: it loads the app after it is restricted, and reads pickled orders from stdin. Answers are lines of
+JSON, which the parent only parses."""
 
 from __future__ import annotations
 
@@ -65,6 +63,7 @@ def serve(act: Callable[[App], Act] | None = None) -> None:
     except BaseException as error:  # noqa: BLE001 - the boundary to the app's code
         _answer(answers, {"error": _error(error)})
         return
+    # Not pickle: this process ran foreign code, which unpickling would run in the parent.
     _answer(answers, {"app": app.version})
     loading = PREVENTED.copy()
     while (job := _next(orders)) is not None:

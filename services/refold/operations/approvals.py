@@ -30,7 +30,7 @@ from refold.views.model import plain
 from refold.views.outcome import Voted
 
 SETTLE_S = 1.0
-"""Time in seconds that a counted vote may still be refused: only the service has the tools to judge an edit."""
+"""Time in seconds that a counted vote may still be refused: the service alone knows the tools."""
 
 
 class Words(TypedDict, total=False):
@@ -46,11 +46,8 @@ class Words(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Outcome of a vote.
-
-    `what`: `decided` (the vote is part of the decision), `decided_otherwise`, `counted` (more votes are needed) or
-    `recorded` (it cannot decide by itself).
-    """
+    """Outcome of a vote. `what`: `decided` (the vote is part of the decision), `decided_otherwise`, `counted` (more
+    votes are needed) or `recorded` (it cannot decide by itself)."""
 
     what: Literal["decided", "decided_otherwise", "counted", "recorded"]
     vote: Vote
@@ -92,11 +89,8 @@ class Approvals:
         return index
 
     def get(self, approval_id: str) -> Approval:
-        """Read one approval.
-
-        **Raises** MalformedError for an invalid id; NotFoundError; ConflictError for a question that no planner can
-        have written.
-        """
+        """Read one approval. **Raises** MalformedError for an invalid id; NotFoundError; ConflictError for a question
+        that no planner can have written."""
         index = self.read(self.home_of(approval_id))
         approval = index.find(approval_id)
         if approval is None and (problem := index.unsound.get(approval_id)):
@@ -110,10 +104,8 @@ class Approvals:
         return approval
 
     def named(self, name: str) -> str:
-        """Find an approval by its id, a prefix of it, or the id of a call or of a run (including its descendants).
-
-        An open approval has priority. **Raises** MalformedError; NotFoundError; UsageError if several are open.
-        """
+        """Find an approval by its id, a prefix of it, or the id of a call or of a run (including its descendants). An
+        open approval has priority. **Raises** MalformedError; NotFoundError; UsageError if several are open."""
         if "/" not in name:
             return self._of_family(run_id(name))
         call = asked_about(name)
@@ -144,12 +136,9 @@ class Approvals:
     def vote(
         self, approval_id: str, action: str, *, question: str, actor: str, about: str = "", **words: Unpack[Words]
     ) -> Vote:
-        """Build a vote on the `question` that was shown (whole digest), about the subject `about` (see
-        `ApprovalRequest`).
-
-        **Raises** as `get`; ConflictError if the question is closed or another one, UsageError for a void or
-        ineffective vote, MalformedError for an unreadable one.
-        """
+        """Build a vote on the `question` that was shown (whole digest); `about`: see `ApprovalRequest`. **Raises** as
+        `get`; ConflictError if it is closed or another question, UsageError for a void or ineffective vote,
+        MalformedError for an unreadable one."""
         if not _is_name(actor):
             raise UsageError(f"{actor!r} is not a name", hint="set your name with --actor")
         approval = None if action == "revoke-grant" else self._open(approval_id, action)
@@ -234,10 +223,8 @@ class Approvals:
         return approval
 
     def send(self, vote: Vote, key: SigningKey, sender: Sender) -> Cause:
-        """Sign and publish a vote; return its position.
-
-        **Raises** UnauthorisedError, with nothing sent, if the catalog has no such key, or it belongs to other names.
-        """
+        """Sign and publish a vote; return its position. **Raises** UnauthorisedError, with nothing sent, if the catalog
+        has no such key, or it belongs to other names."""
         run, token = parse_approval_id(vote.approval)[0], signature.sign(vote.payload(), key)
         # The check before sending: a vote by an unknown key would only become a dead letter.
         index, place = ApprovalIndex(self._partitions, self._trust, clock_ms), home(run, self._partitions)
@@ -247,10 +234,8 @@ class Approvals:
         return Cause(APPROVAL_VOTED, *sender.send(ApprovalVote(vote.approval, vote.vote, run, token)))
 
     def answered(self, vote: Vote, position: Cause, timeout_s: float = 30.0) -> Answered:
-        """Wait for the outcome of a vote.
-
-        **Raises** UnauthorisedError, ConflictError or UsageError if the service refused it, TimedOutError.
-        """
+        """Wait for the outcome of a vote. **Raises** UnauthorisedError, ConflictError or UsageError if the service
+        refused it, TimedOutError."""
         index, begun = ApprovalIndex(self._partitions, self._trust, clock_ms), time.monotonic()
         settled: float | None = None
         for _ in self._rounds(index, self.home_of(vote.approval)):
@@ -310,7 +295,6 @@ def changed(args: str, settings: Mapping[str, str]) -> str:
 
 
 def _is_name(name: str) -> bool:
-    """True if people can distinguish this name from others on a screen."""
     return bool(name) and name == name.strip() and name.isprintable()
 
 

@@ -113,7 +113,7 @@ def fork_live(
 
 
 def edit_of(kept: KeptPrefix, whole: RunState, edits: dict[int, str]) -> tuple[str, str] | None:
-    """Tool and new arguments of the first step after the cut, if edited. **Raises** UsageError for other steps."""
+    """Tool and new arguments of the first step after the cut, if any. **Raises** UsageError for other steps."""
     first = len(kept.state.steps) + 1
     if not edits:
         return None

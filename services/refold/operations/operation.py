@@ -59,11 +59,9 @@ class Followed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OperationRow:
-    """Input to send, and the judge of its outcome.
-
-    `judge` returns `accepted`, `known` (already in the log, nothing changed), `asked` (waits for people) or None (no
-    outcome so far). It **raises** ConflictError if the log shows a refusal.
-    """
+    """Input to send, and the judge of its outcome. `judge` returns `accepted`, `known` (already in the log, nothing
+    changed), `asked` (waits for people) or None (no outcome so far). It **raises** ConflictError if the log shows a
+    refusal."""
 
     message: RunInput
     judge: Callable[[Followed], str | None]
@@ -83,8 +81,6 @@ class Performed:
 
 
 class Outcome(NamedTuple):
-    """Outcome of one of many operations: the result of its `judge`, `refused`, or `unanswered` in time."""
-
     what: str
     state: RunState
     error: str = ""
@@ -95,10 +91,8 @@ def publish_input(sender: Sender, message: RunInput) -> Cause:
 
 
 def one(runs: Runs, sender: Sender, operation: OperationRow, timeout_s: float | None = 30.0) -> Performed:
-    """Perform an operation and wait for its outcome.
-
-    **Units**: seconds; None waits endlessly. **Raises** as its `judge`, the error of its dead letter, TimedOutError.
-    """
+    """Perform an operation and wait for its outcome. **Units**: seconds; None waits endlessly. **Raises** as its
+    `judge`, the error of its dead letter, TimedOutError."""
     return follow_up(runs, operation, publish_input(sender, operation.message), timeout_s)
 
 

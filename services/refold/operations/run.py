@@ -1,7 +1,5 @@
-"""Operations on runs: precondition, message, judge of the outcome, and refusal of each.
-
-Each takes a fresh reading of the run, and **raises** ConflictError if the log shows that it is impossible.
-"""
+"""Operations on runs: precondition, message, judge of the outcome, and refusal of each. Each takes a fresh reading of
+the run, and **raises** ConflictError if the log shows that it is impossible."""
 
 from __future__ import annotations
 
@@ -115,11 +113,8 @@ def prepared(
     key: SigningKey | None,
     labels: Iterable[str] | None = None,
 ) -> RunRequest:
-    """Complete a request: id, large input in the blob store (if there is one), and signature by `key`.
-
-    The signature covers only `labels`, if given. **Raises** MalformedError for an invalid id or a large input;
-    UnreachableError.
-    """
+    """Complete a request: id, large input in the blob store, and signature by `key` (of `labels` only, if given).
+    **Raises** MalformedError for an invalid id or a large input; UnreachableError."""
     name, text = run_id(request.run_id or fresh_run_id(request.agent)), request.input
     # The store is opened for a large input alone: where it is away, other runs start all the same.
     if is_large(text) and (store := blobs()):
@@ -316,7 +311,6 @@ def stays(state: RunState) -> int:
 
 
 def signal_message(run: str, name: str, data: object, *, signal_id: str = "", actor: str) -> RunSignal:
-    """Build a signal. **Raises** UsageError for an invalid name."""
     said = signal_id or f"signal-{secrets.token_hex(6)}"
     return RunSignal(RunId(run), said, "signal", canonical.dumps(data), actor, name=check_name(name))
 
@@ -457,10 +451,8 @@ class Settlement(NamedTuple):
 def settle_call(
     runs: KnownRuns, call: str, found: Settlement, actor: str, *, though_asked: bool = False
 ) -> OperationRow:
-    """Settle a call in doubt or on hold, as an operator; `asked` if the policy now requires people.
-
-    **Raises** MalformedError for an invalid call id, NotFoundError.
-    """
+    """Settle a call in doubt or on hold, as an operator; `asked` if the policy now requires people. **Raises**
+    MalformedError for an invalid call id, NotFoundError."""
     (name, seq), verdict = parse_call_id(call), found.verdict
     state = runs.get(name).state
     step = _step(state, seq)

@@ -90,10 +90,8 @@ class Runs:
         return sorted(self._read(partition, lambda _: True), key=_asked_at)
 
     def newest(self, limit: int, takes: Callable[[Run], bool], only: Callable[[Run], bool] | None = None) -> Newest:
-        """The `limit` newest selected runs, oldest first, with the numbers of selected and of all runs.
-
-        `takes` reads the request only; `only` reads the state, which takes a whole reading of the log.
-        """
+        """The `limit` newest selected runs, oldest first, with the numbers of selected and of all runs. `takes` reads
+        only the request: without `only`, just first entries are read, and the returned runs."""
         # Histories would not fit into memory: the first pass keeps an id and a time per run, the second reads the
         # chosen ones.
         asked, meant = self._requested(takes) if only is None else self._folded(takes, only)
@@ -174,10 +172,8 @@ class Runs:
     def follow(
         self, run: str, timeout_s: float | None = None, *, until: str = "over"
     ) -> Iterator[tuple[Run, JudgedRecord | None]]:
-        """Yield the run after each of its records, endlessly, and None at the end of the log.
-
-        **Raises** TimedOutError, which reports that the run is not `until` in time.
-        """
+        """Yield the run after each of its records, endlessly, and None at the end of the log. **Raises** TimedOutError,
+        which reports that the run is not `until` in time."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         wanted = run_id(run)
         number, fold = home(wanted, self.partitions), LogFold()
@@ -296,7 +292,6 @@ _ABLE: dict[str, Callable[[RunState], bool]] = {
     "signal": lambda state: not state.over,
     "retry": lambda state: isinstance(state.end, RunFailed) and child_refusal(state) is None,
 }
-"""Condition of a run for each kind of operation."""
 
 
 def selected(runs: Iterable[Run], which: Selector, kind: str) -> list[Run]:

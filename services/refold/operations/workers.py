@@ -51,10 +51,8 @@ def served(reader: LogReader, ask: Callable[[Iterable[str]], Mapping[str, GroupS
 
 
 def workers(settings: KafkaSettings) -> Workers:
-    """Read all workers and their groups; a killed one has a report, but no place in a group.
-
-    **Raises** UnreachableError; UsageError without a right.
-    """
+    """Read all workers and their groups; a killed one has a report, but no place in a group. **Raises**
+    UnreachableError; UsageError without a right."""
     reader, source = KafkaLogReader(settings), KafkaLogSource(settings)
     groups = {PLANNERS: ("planner", "", RUN_REQUESTED), "refold-approval": ("approval", "", APPROVAL_REQUESTED)}
     for topic in reader.names({TOOL_REQUESTED}):

@@ -8,11 +8,9 @@ def clock_ms() -> int:
 
 
 class LogClock:
-    """Time by the log: the broker's append time seen last, plus the local time since.
-
-    It may go back if a broker's clock is corrected. `fresh`: an own record was delivered. **Units**: `now_ms` in
-    milliseconds since 1970, 0 before the first record; `mono_ms` is monotonic, as of this turn.
-    """
+    """Time by the log: the broker's append time seen last, plus the local time since. It may go back if a broker's
+    clock is corrected. `fresh`: an own record was delivered. **Units**: `now_ms` in milliseconds since 1970, 0 before
+    the first record; `mono_ms` is monotonic, as of this turn."""
 
     def __init__(self) -> None:
         self._seen_ms = 0

@@ -1,7 +1,5 @@
 """Fault injection for tests: `REFOLD_FAULT_KILL=17` kills the process before its 17th effect, `17:after` just after it.
-
-Records and ledger operations are counted separately, over the life of the process.
-"""
+Records and ledger operations are counted separately, over the life of the process."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ _PACKAGES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
 _LIBRARIES = (*{sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}, *_PACKAGES)
 _STACK = 8_000
 MOST_FRAMES = 10
-"""Most frames of a failure in the log: the innermost."""
 
 
 def user_frames(error: BaseException) -> list[FrameSummary]:
@@ -26,9 +25,7 @@ def user_frames(error: BaseException) -> list[FrameSummary]:
 
 def user_line(error: BaseException, *, inner: str = "") -> str:
     """Files and lines of the user's frames, innermost first, one per line: `shop/tools.py:14 in refund`; may be empty.
-
-    `inner`, the line of the failure that the error reports, takes priority over a line of an installed package.
-    """
+    `inner`, the line of the failure that the error reports, takes priority over a line of an installed package."""
     frames = user_frames(error)
     if not frames or (inner and frames[-1].filename.startswith(_PACKAGES)):
         return inner
@@ -38,5 +35,4 @@ def user_line(error: BaseException, *, inner: str = "") -> str:
 
 
 def stack_of(error: BaseException) -> str:
-    """User's frames as a traceback prints them, without values."""
     return "".join(traceback.format_list(user_frames(error)))[-_STACK:]

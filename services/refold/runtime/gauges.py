@@ -15,10 +15,8 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 """Upper bounds of duration buckets; the last is the longest wait for a broker."""
 
 HUNG_S = 30.0
-"""Longest turn of our own code before the process counts as hung.
-
-Waits for Kafka, Redis or a database are no part of a turn: a restart would end none of them.
-"""
+"""Longest turn of our own code before the process counts as hung. Waits for Kafka, Redis or a database are no part of a
+turn: a restart would end none of them."""
 
 
 WAITING_INPUTS = "refold_waiting_inputs"
@@ -38,10 +36,7 @@ class Durations:
 @dataclass
 class Vitals:
     """Numbers of a process. `positions`: next offsets to read; `busy_since`: start of the current turn, 0 between
-    turns.
-
-    `lacks`: reason why it is not ready; `ask` computes one on demand.
-    """
+    turns. `lacks`: reason why it is not ready; `ask` computes one on demand."""
 
     turns: Durations = field(default_factory=Durations)
     appends: Durations = field(default_factory=Durations)

@@ -1,8 +1,6 @@
-"""Production host of services: carries out their effects on an event log, a ledger and a toolbox.
-
-One thread takes turns. With a toolbox a second one reads the log: the end of a tool wakes the turn at once, and a slow
-ledger never keeps the consumer from polling.
-"""
+"""Production host of services: carries out their effects on an event log, a ledger and a toolbox. One thread takes
+turns. With a toolbox a second one reads the log: the end of a tool wakes the turn at once, and a slow ledger never
+keeps the consumer from polling."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ DRAINING_S = 0.02
 
 # A burst of runs leaves 50 MiB, and large values stay in cycles until a collection, which is rare.
 QUIET_S, GIVE_AFTER_S = 0.05, 1.0
-"""Freed memory is returned (in 10 ms) after this much CPU time, in a second that uses less than QUIET_S."""
+"""A second with less CPU time than QUIET_S is rest; memory is then returned after GIVE_AFTER_S of work, in 10 ms."""
 
 BLOBS_S = 0.01
 """Longest sleep while large values are in transfer: their answers wake no poll of the log."""
@@ -84,8 +82,6 @@ def system_now() -> effects.Now:
 
 
 class Host:
-    """Services that share a membership, an event log and its backends."""
-
     def __init__(
         self,
         services: Sequence[effects.Service],
@@ -267,7 +263,7 @@ class Host:
         self._tools.start(orders)
 
     def _fetch(self, fetch: effects.Look) -> None:
-        """Look up a record in a thread of its own: a broker may be slow, and leases must be renewed meanwhile."""
+        """Look up a record in a thread of its own: brokers may be slow, and leases must be renewed."""
         assert self._lookup is not None, "only a host with a lookup has services that look something up"
         try:
             self._queue.put(effects.Looked(*fetch, self._lookup(*fetch)))

@@ -30,8 +30,6 @@ class Lane(Protocol):
 
 
 class ClockedLane(Lane, Protocol):
-    """Lane that needs the time of its turn."""
-
     partition: int
     clock: LogClock
 
@@ -50,12 +48,9 @@ def record_bytes(record: Record) -> int:
 
 
 class Lanes(Generic[L]):
-    """Lanes of a process by partition, opened by `open_lane` and ended by `leave`.
-
-    With `wake`, a revoked lane is kept idle and continues when its partition returns. A lane whose log lost records
-    that it read starts again from the start of every topic. Changed positions are committed every `commit_ms`
-    (monotonic).
-    """
+    """Lanes of a process by partition, opened by `open_lane` and ended by `leave`. With `wake`, a revoked lane is kept
+    idle and continues when its partition returns. A lane whose log lost records that it read starts again from the
+    start of every topic. Changed positions are committed every `commit_ms` (monotonic)."""
 
     def __init__(
         self,
@@ -162,8 +157,7 @@ class Lanes(Generic[L]):
 
 class Awake(Generic[C]):
     """Lanes that work in a turn: due ones, and those with an item; a lane at rest costs nothing. **Units**: monotonic
-    ms.
-    """
+    ms."""
 
     _STALE = 64
 
@@ -334,8 +328,6 @@ class Tokens(Generic[T]):
 
 
 class Journal:
-    """Counters of a service, and the log lines of its turn."""
-
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.news: list[News] = []

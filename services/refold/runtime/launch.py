@@ -1,7 +1,5 @@
-"""Run a command that dies with its parent: `launch.py PARENT_PID COMMAND ...`, by a bare interpreter.
-
-It replaces a `preexec_fn`, which may deadlock if the parent has threads. The command keeps this process's pid.
-"""
+"""Run a command that dies with its parent: `launch.py PARENT_PID COMMAND ...`, by a bare interpreter. It replaces a
+`preexec_fn`, which may deadlock if the parent has threads. The command keeps this process's pid."""
 
 import ctypes
 import os

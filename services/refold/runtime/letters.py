@@ -23,10 +23,8 @@ def letter(
     into: str = DEAD_LETTER,
     limit: int | None = None,
 ) -> Outgoing:
-    """Dead letter of an input, for its partition; `limit` shortens key and value to this many bytes.
-
-    `why`: code and reason. `into`: topic of the service's own letters.
-    """
+    """Dead letter of an input, for its partition; `limit` shortens key and value to this many bytes. `why`: code and
+    reason. `into`: topic of the service's own letters."""
     code, reason = why
     position = f"{record.topic}/{record.partition}/{record.offset}"
     key = record.key or position.encode()

@@ -14,10 +14,7 @@ from refold.core.errors import ConflictError
 
 def lock_member(group: str, member: str) -> str:
     """Lock a name until the process ends; return the id of the lock, which earlier, dead processes of this name had
-    too.
-
-    If no file can be locked, the id is new. **Raises** ConflictError if a living process has the lock.
-    """
+    too. If no file can be locked, the id is new. **Raises** ConflictError if a living process has the lock."""
     folder = Path(tempfile.gettempdir(), f"refold-{os.getuid()}")
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     try:

@@ -1,8 +1,5 @@
-"""`/metrics` for Prometheus and health of a process, from a small server in its own thread.
-
-It shows numbers that the process has anyway; it queries Kafka for log ends, and Redis for nothing. Labels have few
-values, and never a run.
-"""
+"""`/metrics` for Prometheus and health of a process, from a small server in its own thread. It shows numbers that the
+process has anyway; it queries Kafka for log ends, and Redis for nothing. Labels have few values, and never a run."""
 
 from __future__ import annotations
 
@@ -40,7 +37,6 @@ Ends = Callable[[Mapping[Place, int]], Mapping[Place, int]]
 """End offsets of places, without the unknown ones."""
 
 Requests = Callable[[], Mapping[str, int]]
-"""Counts of requests to brokers by kind; may be empty."""
 
 _log = structlog.get_logger()
 

@@ -35,7 +35,6 @@ class Outages:
         self._open: dict[tuple[str, str], _Outage] = {}
 
     def failed(self, event: str, kind: str = "", level: str = "warning", /, **fields: object) -> None:
-        """Report a failure, logged if it is the first of its outage or of an interval."""
         now, key = time.monotonic(), (event, kind)
         with self._lock:
             outage = self._open.get(key)

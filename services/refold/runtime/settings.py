@@ -82,7 +82,7 @@ class KafkaSettings(_Room):
     """Time of repeated tries of a write before its outcome counts as unknown; longer than a broker's restart (3-11 s).
     """
     linger_ms: float = Field(0.5, ge=0)
-    """Time in milliseconds that a write waits for others to batch with. The writes of one turn go at once."""
+    """Time in milliseconds that a write waits for others; the few writes of a small turn do not wait."""
     sync: bool = False
     """Create topics with `flush.messages=1`: every write is on disk before it is acknowledged."""
     options: dict[str, Annotated[str, BeforeValidator(_as_librdkafka_writes)]] = {}

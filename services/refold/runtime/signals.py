@@ -50,10 +50,8 @@ def _nothing() -> None:
 def stop_signals(
     hurry: Callable[[], None] = _nothing, *, at_first: Callable[[], object] = _nothing
 ) -> Iterator[StopAsked]:
-    """Set the yielded event on the first SIGINT or SIGTERM, after `at_first`; call `hurry` on each further one.
-
-    Both run in the signal handler and must take no lock. **Raises** UsageError outside the main thread.
-    """
+    """Set the yielded event on the first SIGINT or SIGTERM, after `at_first`; call `hurry` on each further one. Both
+    run in the signal handler and must take no lock. **Raises** UsageError outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         raise UsageError("signals can be awaited in the main thread only")
     asked = StopAsked()

@@ -1,7 +1,5 @@
 """Hot standby: a process with all imports and no clients, which forks the service, and forks it again when it dies.
-
-Both end together: Linux kills the child with its parent, and the parent ends when its child ended on purpose.
-"""
+Both end together: Linux kills the child with its parent, and the parent ends when its child ended on purpose."""
 
 from __future__ import annotations
 
@@ -38,10 +36,8 @@ def pause_s(short_lives: int) -> float:
 
 
 def stand_by() -> None:
-    """Return in a child, which serves; the parent stays, and forks the next child when one dies.
-
-    Returns at once, in this process, where it cannot fork: not on Linux, or with threads of the app.
-    """
+    """Return in a child, which serves; the parent stays, and forks the next child when one dies. Returns at once, in
+    this process, where it cannot fork: not on Linux, or with threads of the app."""
     if sys.platform != "linux":
         log.warning("standby.impossible", reason="it needs Linux")
     elif len([*Path("/proc/self/task").iterdir()]) > 1:

@@ -131,7 +131,6 @@ class Folder:
         return Paths(paths=found[:FOUND], complete=walk.complete and len(found) <= FOUND)
 
     def search(self, text: str, pattern: str, *, ignore_case: bool) -> Hits:
-        """Lines that contain a text, in files that match a pattern."""
         if not text or "\n" in text:
             raise TerminalError("a search is for a text within a line")
         wanted, walk, hits, left = split_pattern(pattern), Walk(self._jail), list[Hit](), SEARCHED_BYTES
@@ -158,9 +157,7 @@ class Folder:
         return Hits(hits=hits, complete=complete and walk.complete)
 
     def write(self, path: str, content: str, expect: str) -> Written:
-        """Write a file whole, if its digest is `expect` (empty: no file). **Raises** NotDone without space, or behind a
-        slow write.
-        """
+        """Write a file if its digest is `expect` (empty: no file). **Raises** NotDone without space or lock."""
         data, parts = self._checked(content), self._file(path)
         with self._jail.locked(), self._jail.folder(parts[:-1], make=not expect) as folder:
             there, mode = _there(folder, parts[-1], self._most)

@@ -1,9 +1,6 @@
-"""Access rules of the cluster, from `infra/topics.yaml`; everything else is denied.
-
-Each topic has one writer, on which readers rely. Rights belong to roles; `principals` maps a role to its principals.
-Executors have a role per pool, `executor.POOL`, with rights on their pool only: a compromised one affects no other
-pool.
-"""
+"""Access rules of the cluster, from `infra/topics.yaml`; everything else is denied. Each topic has one writer, on which
+readers rely. Rights belong to roles; `principals` maps a role to its principals. Executors have a role per pool,
+`executor.POOL`, with rights on their pool only: a compromised one affects no other pool."""
 
 from __future__ import annotations
 
@@ -76,11 +73,8 @@ class Acl:
 
 @dataclass(frozen=True, slots=True, order=True)
 class AclRule:
-    """Rule that is wanted or present.
-
-    `state`: `there`; `missing`; `surplus`, unwanted and about our resources only; `wider`, unwanted and about resources
-    of others too: only people may remove it.
-    """
+    """Rule that is wanted or present. `state`: `there`; `missing`; `surplus`, unwanted and about our resources only;
+    `wider`, unwanted and about resources of others too: only people may remove it."""
 
     acl: Acl
     state: AclState
@@ -93,11 +87,9 @@ def roles(pools: Iterable[str]) -> tuple[str, ...]:
 
 
 def principals(given: Iterable[str] = (), pools: Iterable[str] = ("default",)) -> dict[str, tuple[str, ...]]:
-    """Principals by role: `User:refold-ROLE`, unless `ROLE=User:NAME` (repeatable) replaces it.
-
-    A pool's role is `executor.POOL`, its default `User:refold-executor-POOL`. **Raises** UsageError for an unknown role
-    or a principal without a type.
-    """
+    """Principals by role: `User:refold-ROLE`, unless `ROLE=User:NAME` (repeatable) replaces it. A pool's role is
+    `executor.POOL`, its default `User:refold-executor-POOL`. **Raises** UsageError for an unknown role or a principal
+    without a type."""
     named: dict[str, tuple[str, ...]] = {}
     for text in given:
         role, _, principal = text.partition("=")
@@ -183,8 +175,6 @@ def _only_ours(acl: Acl, prefix: str) -> bool:
 
 
 class Acls:
-    """Rules on a cluster about our resources."""
-
     def __init__(self, settings: KafkaSettings, who: Principals | None = None) -> None:
         self._prefix = settings.prefix
         self._admin = clients.admin(settings)

@@ -77,8 +77,8 @@ class SentRequests:
         self._of: dict[str, Counter[str]] = {}
 
     def hear(self, statistics: str) -> None:
-        """Read the statistics of a client: sums since its start."""
         told = orjson.loads(statistics)
+        # Statistics are sums since the client's start.
         self._of[told["name"]] = sum((Counter(each["req"]) for each in told["brokers"].values()), Counter[str]())
 
     def counts(self) -> Counter[str]:

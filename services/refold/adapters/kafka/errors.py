@@ -16,9 +16,7 @@ REFUSED = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_L
 
 class Meaning(NamedTuple):
     """Seconds that an error may last before it ends a starting process, and a running one; 0: waiting cannot help.
-
-    `kind` and `hint` are of the error shown to users.
-    """
+    `kind` and `hint` are of the error shown to users."""
 
     start_s: float
     later_s: float

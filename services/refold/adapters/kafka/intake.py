@@ -50,10 +50,8 @@ class Intake:
         self._waiting = Overdue("ask where a partition ends whose records are gone")
 
     def capture(self, numbers: set[int], absent: Collection[str] = ()) -> tuple[dict[Place, int], dict[Place, int]]:
-        """Low and high watermarks of partition numbers; `collect` reports the high ones once reached.
-
-        **Raises** KafkaException if any has no answer.
-        """
+        """Low and high watermarks of partition numbers; `collect` reports the high ones once reached. **Raises**
+        KafkaException if any has no answer."""
         topics = [topic for topic in self._topics if topic not in absent]
         every = [TopicPartition(self._names[topic], number) for topic in topics for number in numbers]
         if not self._positions and (
@@ -152,7 +150,6 @@ class Intake:
             self._trouble.hear("kafka.read_error", error, f"read {message.topic()}", topic=message.topic())
 
     def collect(self, taken: Taken) -> None:
-        """Report captured ends that are reached."""
         for place, end in list(self._ends.items()):
             if (position := self._positions.get(place, -1)) >= end:
                 del self._ends[place]

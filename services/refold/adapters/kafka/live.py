@@ -39,7 +39,6 @@ class KafkaLive:
             producer.poll(0)
 
     def close(self) -> None:
-        """Send the remaining parts, if that is quick."""
         if self._producer is not None:
             with suppress(KafkaException):
                 self._producer.flush(_LAST_S)

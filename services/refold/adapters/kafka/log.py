@@ -78,11 +78,9 @@ class KafkaEventLog:
     # What comes in
 
     def take(self, limit: int, timeout_s: float) -> Taken:
-        """Read a batch, as `EventLog`.
-
-        **Raises** UsageError (unknown topic, ACL, login), ConflictError (another process has this member's name),
-        RefoldError (broken client): the process ends, and its supervisor starts it again.
-        """
+        """Read a batch, as `EventLog`. **Raises** UsageError (unknown topic, ACL, login), ConflictError (another
+        process has this member's name), RefoldError (broken client): the process ends, and its supervisor starts it
+        again."""
         taken = Taken()
         if (rest := min(self._rest_s - time.monotonic(), timeout_s)) > 0:
             time.sleep(rest)

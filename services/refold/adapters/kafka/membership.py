@@ -1,8 +1,6 @@
-"""Membership of a process in its group: partition numbers and committed offsets.
-
-This consumer never fetches: another one (`intake`) reads on during a rebalance. Reading need not stop then, as the log
-judges concurrent writes of two members.
-"""
+"""Membership of a process in its group: partition numbers and committed offsets. This consumer never fetches: another
+one (`intake`) reads on during a rebalance. Reading need not stop then, as the log judges concurrent writes of two
+members."""
 
 from __future__ import annotations
 
@@ -220,8 +218,9 @@ class GroupMembership:
             self._wanted, self._again_s = wanted | self._wanted, now + _AGAIN_S
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        """Queue failed commits again, unless a newer offset is queued: an idle group would never commit them."""
+        """Queue failed commits again, unless a newer offset is queued."""
         late = [each for each in partitions if error or each.error]
+        # Without this an idle group would never commit them.
         for each in late:
             self._wanted.setdefault((self._names.logical(each.topic), each.partition), each.offset)
         if late:

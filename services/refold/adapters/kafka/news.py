@@ -28,10 +28,8 @@ _AHEAD = {
 
 
 class KafkaNews:
-    """Records of whole topics, from their ends at construction or from `starts`.
-
-    Waits out a broker's restart; for one thread. **Raises** UsageError, UnreachableError.
-    """
+    """Records of whole topics, from their ends at construction or from `starts`. Waits out a broker's restart; for one
+    thread. **Raises** UsageError, UnreachableError."""
 
     def __init__(
         self,

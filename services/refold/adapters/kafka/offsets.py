@@ -16,10 +16,8 @@ LATEST, EARLIEST = -1, -2
 def asked(
     asker: Consumer, partitions: list[TopicPartition], which: int = LATEST, *, give_up_s: float
 ) -> dict[tuple[str, int], int]:
-    """High watermarks (or first offsets) by topic and partition, in one request per broker.
-
-    **Raises** KafkaException without an answer in time: the last error, with its topic.
-    """
+    """High watermarks (or first offsets) by topic and partition, in one request per broker. **Raises** KafkaException
+    without an answer in time: the last error, with its topic."""
     begun = time.monotonic()
     places = [TopicPartition(each.topic, each.partition, which) for each in partitions]
     while places:

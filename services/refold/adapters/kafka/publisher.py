@@ -24,10 +24,8 @@ _LOOK_S = 0.01
 
 
 class KafkaPublisher:
-    """Producer of the command line and the client; thread-safe. `partitions` is the count of every topic.
-
-    **Units**: `payload_bytes` is the services' limit, in bytes of JSON text.
-    """
+    """Producer of the command line and the client; thread-safe. `partitions` is the count of every topic. **Units**:
+    `payload_bytes` is the services' limit, in bytes of JSON text."""
 
     def __init__(
         self,
@@ -48,11 +46,8 @@ class KafkaPublisher:
         timeout_s: float = 10.0,
         trace: str = "",
     ) -> tuple[int, int]:
-        """Publish an input; return its partition and offset.
-
-        **Raises** UnreachableError without an ack in time (it may have arrived; sending it again is harmless);
-        UsageError if it is too large or the topic is missing.
-        """
+        """Publish an input; return its partition and offset. **Raises** UnreachableError without an ack in time (it may
+        have arrived; sending it again is harmless); UsageError if it is too large or the topic is missing."""
         topic = codec.SUBJECTS[type(message)]
         if isinstance(message, ApprovalVote):
             key = f"{message.approval_id}/{message.vote_id}"

@@ -93,7 +93,6 @@ class Present:
 
 @cache
 def declared() -> dict[str, Any]:
-    """Content of `infra/topics.yaml`, read once."""
     content: dict[str, Any] = yaml.load(resource("infra", "topics.yaml").read_text(), _LOADER)
     return content
 
@@ -122,8 +121,6 @@ def wanted_topics(
 
 
 class Topics:
-    """Topics on a broker."""
-
     def __init__(
         self, settings: KafkaSettings, pools: tuple[str, ...] = ("default",), *, payload_bytes: int = PAYLOAD_BYTES
     ) -> None:
@@ -136,10 +133,8 @@ class Topics:
         )
 
     def apply(self) -> list[TopicDifference]:
-        """Create missing topics and alter differing settings; return the changes.
-
-        **Raises** ConflictError, with nothing changed, if a topic has another partition count.
-        """
+        """Create missing topics and alter differing settings; return the changes. **Raises** ConflictError, with
+        nothing changed, if a topic has another partition count."""
         found = self.diff()
         if wrong := {each.topic: int(each.found) for each in found if each.setting == "partitions"}:
             raise self._conflict(wrong)
@@ -164,7 +159,6 @@ class Topics:
         return next((f"a partition of {name} has no leader yet" for name in unled), "")
 
     def pools(self) -> set[str]:
-        """Pools whose topics exist."""
         kind = f"{self._settings.prefix}{TOOL_COMPLETED}."
         return {name.removeprefix(kind) for name in self._metadata().topics if name.startswith(kind)}
 
@@ -195,10 +189,8 @@ class Topics:
 
     def check(self, *, pools: bool = True) -> None:
         """Check a service's requirements at its start: all topics, equal partition counts, the `_VITAL` settings.
-
         `run-stream` is optional; without `pools`, so are the topics of pools. **Raises** UsageError for a missing or
-        unfit topic, ConflictError for other counts.
-        """
+        unfit topic, ConflictError for other counts."""
         # With another partition count a run would have another home.
         needed = [topic.name for topic in self.wanted if kind_of(topic.name) != RUN_STREAM]
         there = self._await([name for name in needed if pools or not pool_of(name)])

@@ -52,7 +52,7 @@ class Trouble:
     def __init__(self) -> None:
         self._fatal: RefoldError | None = None
         self.unknown: dict[str, float] = {}
-        """Topics that a broker has not known, and since when (monotonic): a fresh answer clears or confirms them."""
+        """Topics that a broker did not know, with the time (monotonic); a fresh answer clears or confirms them."""
 
     def ends_with(self, error: RefoldError | KafkaError | KafkaException, what: str = "go on") -> None:
         if self._fatal is None:

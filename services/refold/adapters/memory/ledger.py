@@ -21,9 +21,7 @@ _STARTED_MS = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
 
 class CallEntry(NamedTuple):
     """State of an idempotency key. `order`, `owner` and `takeover` are for STARTED, `success` and `result` for DONE.
-
-    `takeover`: token of the claim that was taken over. Attempts up to `taken_back` cannot begin.
-    """
+    `takeover`: token of the claim that was taken over. Attempts up to `taken_back` cannot begin."""
 
     state: Literal["started", "done"]
     call: CallId
@@ -39,23 +37,19 @@ class CallEntry(NamedTuple):
     taken_back: int = 0
 
     def taken_over(self, call: CallId) -> str:
-        """Token of the claim that a new one takes over; empty if no attempt can have begun under one."""
+        """Token of the claim that a new one takes over; empty if no attempt can have begun."""
         return (self.token or self.takeover) if self.state == "started" or self.call != call else ""
 
 
 class Snapshot(NamedTuple):
-    """Whole content at one moment."""
-
     entries: dict[_Name, CallEntry]
     leases: dict[_Place, dict[str, int]]
     outbox: dict[_Place, dict[str, bytes]]
 
 
 class MemoryLedger:
-    """Ledger in dictionaries. `clock` returns milliseconds, never backwards.
-
-    `filled` is the reported fill level, `aside` the quarantine by home and pool.
-    """
+    """Ledger in dictionaries. `clock` returns milliseconds, never backwards. `filled` is the reported fill level,
+    `aside` the quarantine by home and pool."""
 
     def __init__(
         self,
@@ -99,7 +93,6 @@ class MemoryLedger:
         self.rollback(Snapshot({}, {}, {}))
 
     def snapshot(self) -> Snapshot:
-        """Content at this moment, for `rollback`."""
         # Entries are immutable, so that only the dictionaries are copied.
         return Snapshot(self._entries.copy(), _copy(self._leases), _copy(self._outbox))
 
@@ -109,16 +102,15 @@ class MemoryLedger:
         self._leases, self._outbox = _copy(snapshot.leases), _copy(snapshot.outbox)
 
     def entries(self) -> Mapping[_Name, CallEntry]:
-        """Copy of the live entries."""
         now = self._clock()
         return {key: entry for key, entry in self._entries.items() if entry.expires_ms > now}
 
     def leases(self) -> Mapping[tuple[int, str], Mapping[str, int]]:
-        """Ends of leases by key, by home and pool; read-only, and only until the next operation."""
+        """Live dictionary of lease ends by key, by home and pool; read-only."""
         return self._leases
 
     def outbox(self) -> Mapping[tuple[int, str], Mapping[str, bytes]]:
-        """Results by field, by home and pool; read-only, and only until the next operation."""
+        """Live dictionary of results by field, by home and pool; read-only."""
         return self._outbox
 
     def _find(self, home: int, pool: str, key: str, now: int) -> CallEntry | None:

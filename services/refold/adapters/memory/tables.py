@@ -16,8 +16,6 @@ from refold.ports.tables import Query, Test, ViewChanges, ViewKey, ViewReader, V
 
 
 class MemoryViewStore:
-    """View store in dictionaries."""
-
     def __init__(self, notes: Mapping[str, str] | None = None) -> None:
         self._rows: dict[ViewTable, dict[ViewKey, ViewRow]] = {}
         self._by_run: dict[ViewTable, dict[RunId, set[ViewKey]]] = {}

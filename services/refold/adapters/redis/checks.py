@@ -25,7 +25,6 @@ def server_problems(link: Link, *, cluster: bool) -> list[str]:
 
 
 def filled(url: str, *, timeout: timedelta) -> Filled:
-    """Fill level of a server. **Raises** UnreachableError."""
     link = Link(url, timeout=timeout)
     said = _info(link, "memory")
     link.close()

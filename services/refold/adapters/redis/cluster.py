@@ -29,10 +29,8 @@ _ELSEWHERE = MovedError | AskError | TryAgainError
 
 
 class ClusterLink:
-    """Connections to the masters of a cluster; for one thread at a time.
-
-    Slots are read at first use and after a move. A batch goes to each node in one piece.
-    """
+    """Connections to the masters of a cluster; for one thread at a time. Slots are read at first use and after a move.
+    A batch goes to each node in one piece."""
 
     def __init__(self, url: str, *, timeout: timedelta, scripts: Sequence[str] = ()) -> None:
         self.url, self._seconds, self._scripts = public_url(url), timeout.total_seconds(), scripts
@@ -45,21 +43,16 @@ class ClusterLink:
         self._moved = False
 
     def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
-        """One reply per command, in order; a refused one's is its ResponseError.
-
-        **Raises** UnreachableError: the outcome of all is unknown.
-        """
+        """As `Link.exchange`; commands go to the nodes of their keys."""
         with self._translating_errors():
             return self._exchange(commands)
 
     def teach(self) -> None:
-        """Load the scripts into every master. **Raises** UnreachableError."""
         with self._translating_errors():
             for node in self._there().get_primaries():
                 self._pipe(node, [("SCRIPT", "LOAD", source) for source in self._scripts])
 
     def masters(self) -> list[str]:
-        """URLs of the masters. **Raises** UnreachableError."""
         with self._translating_errors():
             return [self._url(f"{node.host}:{node.port}") for node in self._there().get_primaries()]
 

@@ -33,11 +33,9 @@ _BROKEN = re.compile(r"^WRONGTYPE|user_script:\d+: (attempt to|bad argument)|rgu
 
 
 class RedisLedger:
-    """Ledger on one server or a `cluster`; for one thread at a time.
-
-    `url`: `redis://[user:password@]host:port/db`, `rediss://` for TLS; for a cluster any nodes, separated by commas.
-    `timeout` bounds a connect, a write and a read.
-    """
+    """Ledger on one server or a `cluster`; for one thread at a time. `url`: `redis://[user:password@]host:port/db`,
+    `rediss://` for TLS; for a cluster any nodes, separated by commas. `timeout` bounds a connect, a write and a
+    read."""
 
     def __init__(
         self,
@@ -104,7 +102,6 @@ class RedisLedger:
         return any(checks.open_to_all(url, timeout=self._timeout) for url in self.servers())
 
     def fullness(self) -> list[ledger.Filled]:
-        """Fill level of each server. **Raises** UnreachableError."""
         return [checks.filled(url, timeout=self._timeout) for url in self._link.masters()]
 
     def close(self) -> None:

@@ -19,10 +19,8 @@ RedisCommand = tuple[str | int | bytes, ...]
 
 
 class Link:
-    """Connection, opened on demand with its `scripts`, and dropped if the state of its stream is in doubt.
-
-    For one thread at a time.
-    """
+    """Connection, opened on demand with its `scripts`, and dropped if the state of its stream is in doubt. For one
+    thread at a time."""
 
     def __init__(self, url: str, *, timeout: timedelta, scripts: Sequence[str] = ()) -> None:
         self.url, self._named = public_url(url), url
@@ -42,10 +40,8 @@ class Link:
             ) from error
 
     def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
-        """One reply per command, in order; a refused one's is its ResponseError.
-
-        **Raises** UnreachableError: the outcome of all is unknown.
-        """
+        """One reply per command, in order; a refused one's is its ResponseError. **Raises** UnreachableError: the
+        outcome of all is unknown."""
         try:
             if not self._greeted:
                 self._connection.connect()

@@ -17,10 +17,8 @@ from refold.adapters.sql.sqlite import SqliteViews
 
 
 def open_views(url: str) -> ViewDatabase:
-    """Open `sqlite:///path/file.db` or `postgresql://user:password@host/database`.
-
-    **Raises** UsageError for other URLs and databases of a newer Refold; UnreachableError.
-    """
+    """Open `sqlite:///path/file.db` or `postgresql://user:password@host/database`. **Raises** UsageError for other URLs
+    and databases of a newer Refold; UnreachableError."""
     try:
         parsed = make_url(url)
         if parsed.drivername == "sqlite" and not (parsed.database or ":").startswith((":", "file:")):

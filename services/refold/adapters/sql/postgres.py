@@ -25,10 +25,8 @@ _LOCKED = (UnreachableError, "another session holds its tables: wait, or end tha
 
 
 class PostgresViews(SqlViews):
-    """Views in Postgres. A pooler in between must pool sessions, which own locks and temporary tables.
-
-    Removed rows stay in the files until autovacuum.
-    """
+    """Views in Postgres. A pooler in between must pool sessions, which own locks and temporary tables. Removed rows
+    stay in the files until autovacuum."""
 
     mark = "%s"
     text = sa.Text(collation="C")  # in the order of code points, as SQLite and Python have it

@@ -26,7 +26,6 @@ def page(query: Query, statements: Callable[[ViewTable], Statements]) -> Stateme
 
 
 def counts_of(query: Query, by: Iterable[str], statements: Callable[[ViewTable], Statements]) -> Statement:
-    """Statement that counts rows by the values of columns, with its parameters."""
     conditions, given = _where(query, statements)
     columns = ", ".join(f'"{name}"' for name in by)
     chosen, grouped = (f"{columns}, ", f" group by {columns}") if columns else ("", "")

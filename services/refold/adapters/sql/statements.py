@@ -95,7 +95,6 @@ class Statements:
         return f'insert into "{self.name}" as kept ({self.columns}) {source} on conflict ({self.keys}) do {does}'
 
     def delete(self, *columns: str) -> str:
-        """Delete rows by the values of columns."""
         return f'delete from "{self.name}" where {" and ".join(f""""{name}" = {self.mark}""" for name in columns)}'
 
 

@@ -1,7 +1,5 @@
-"""Runs of agents in memory: their code reacts to results of its tools and to the clock, without planner and log.
-
-Each turn ends with new calls and sleeps, and the end of each starts a turn.
-"""
+"""Runs of agents in memory: their code reacts to results of its tools and to the clock, without planner and log. Each
+turn ends with new calls and sleeps, and the end of each starts a turn."""
 
 from __future__ import annotations
 
@@ -68,9 +66,7 @@ class MemoryRun:
         self._turns, self._threads = ThreadPoolExecutor(1, "agent"), ThreadPoolExecutor(AT_ONCE, "agent-tool")
 
     async def run(self) -> Any:
-        """Run from start to end; return the agent's result. **Raises** its errors, and TerminalError for features that
-        need a planner.
-        """
+        """Run from start to end. **Raises** the agent's errors, TerminalError for features that need a planner."""
         if self._agent.tool.reserve is not None:
             self._app.prices.load()
         try:

@@ -1,8 +1,6 @@
-"""Runs tools' code off the executor's loop: async tools on one event loop, sync tools in threads.
-
-A blocking tool delays its thread or the other async tools, never the executor, its leases or its group membership.
-Every exception of a tool becomes data, with its secrets removed.
-"""
+"""Runs tools' code off the executor's loop: async tools on one event loop, sync tools in threads. A blocking tool
+delays its thread or the other async tools, never the executor, its leases or its group membership. Every exception of a
+tool becomes data, with its secrets removed."""
 
 from __future__ import annotations
 
@@ -45,11 +43,9 @@ _LATEST_S = 1e9
 
 
 class Toolbox:
-    """Runs tools of an app for attempts, and passes their ends to `done`, from any thread.
-
-    `live` gets output of running tools. Large results go into `blobs` before they are reported. **Units**: `max_result`
-    in bytes of JSON as UTF-8, for tools and probes.
-    """
+    """Runs tools of an app for attempts, and passes their ends to `done`, from any thread. `live` gets output of
+    running tools. Large results go into `blobs` before they are reported. **Units**: `max_result` in bytes of JSON as
+    UTF-8, for tools and probes."""
 
     def __init__(
         self,
@@ -78,11 +74,10 @@ class Toolbox:
         return self._thread.is_alive() and not self._loop.is_closed()
 
     def start(self, orders: Sequence[StartTool]) -> None:
-        """Start tools or probes; each ends with one `ToolEnded`."""
         self._loop.call_soon_threadsafe(self._start, list(orders))
 
     def stop(self, order: StopTool) -> None:
-        """Stop a tool: an async one at its next await, a sync one by its heartbeat."""
+        """Stop a tool: async at its next await, sync by its heartbeat."""
         self._loop.call_soon_threadsafe(self._stop, order)
 
     def close(self) -> None:
