@@ -195,6 +195,7 @@ class Approvals:
                 return
 
     def granted(self, approval_id: str) -> Decision:
+        """Decision that gave a grant. **Raises** NotFoundError."""
         made = self.read(self.home_of(approval_id)).decided(approval_id)
         if made is None or made.grant is None:
             raise NotFoundError(f"the approval {approval_id} gave no grant", hint="`refold approval grants`")

@@ -76,8 +76,8 @@ def copy_values(kept: KeptPrefix, fork: RunId, store: Callable[[], Blobs | None]
     source = kept.state.run_id
     for (owner, pointer), step in _places(source, (event for entry in kept.entries for event in entry.events)):
         if (blobs := store()) is None:
-            # Values belong to a run: erasing the source would erase them for the fork.
             raise UnreachableError(f"run {source} has large values, and no blob store is set", hint="REFOLD_BLOBS__URL")
+        # Values belong to a run: erasing the source would erase them for the fork.
         blobs.put(child_id(fork, step) if step else fork, blobs.get(owner, pointer))
 
 

@@ -49,6 +49,7 @@ class Followed(NamedTuple):
 
     @property
     def fresh(self) -> list[Event]:
+        """Events of the entry that answers the input; empty so far."""
         entries = (each.entry for each in self.run.records if each.entry is not None)
         return next((entry.events for entry in entries if entry.cause == self.position), [])
 
@@ -81,6 +82,8 @@ class Performed:
 
 
 class Outcome(NamedTuple):
+    """Outcome of one of many operations: the result of its `judge`, `refused` or `unanswered`."""
+
     what: str
     state: RunState
     error: str = ""

@@ -503,9 +503,9 @@ def repair(run: Run, head: str, actor: str) -> OperationRow:
 
     def judge(look: Followed) -> str | None:
         nonlocal read
-        # Records beyond the known ones are copies; the copy of the head ends the repair.
         read += look.judged is not None
         record = look.judged
+        # A later copy of the head: the repair is complete.
         again = record is not None and read > known and record.id == wanted and record.record.value is not None
         return "accepted" if again else None
 

@@ -92,8 +92,7 @@ class Runs:
     def newest(self, limit: int, takes: Callable[[Run], bool], only: Callable[[Run], bool] | None = None) -> Newest:
         """The `limit` newest selected runs, oldest first, with the numbers of selected and of all runs. `takes` reads
         only the request: without `only`, just first entries are read, and the returned runs."""
-        # Histories would not fit into memory: the first pass keeps an id and a time per run, the second reads the
-        # chosen ones.
+        # The first pass keeps an id and a time per run, the second reads the chosen histories.
         asked, meant = self._requested(takes) if only is None else self._folded(takes, only)
         names = sorted(meant, key=lambda run: (asked[run], run))[-limit:]
         wanted = {name.encode() for name in names}
@@ -188,7 +187,6 @@ class Runs:
             if judged is not None:
                 found.take(judged, fold)
             else:
-                # Holds come after the entries that they stop: they are read when the log has nothing new.
                 while change := next(held, None):
                     _take_hold(holds, change)
                 found.stall(holds.get(wanted))

@@ -52,6 +52,7 @@ class BlobBackend:
         self._threads.submit(self._carry_out, order, FIRST_PAUSE_S)
 
     def again(self) -> None:
+        """Submit unanswered orders again that are due."""
         # Repeated on a schedule, not in the thread: a store that withholds one value would block all others.
         with self._lock:
             while self._later and self._later[0][0] <= time.monotonic():

@@ -36,4 +36,5 @@ class LogClock:
         self._seen_ms, self._seen_mono, self.fresh = at_ms, self.mono_ms, True
 
     def mono_of(self, at_ms: int) -> int:
+        """Local monotonic time at which the log's clock shows `at_ms`."""
         return self.mono_ms + at_ms - self.now_ms

@@ -105,4 +105,5 @@ class Vitals:
 
     @property
     def readiness(self) -> str:
+        """Reason why the process is not ready, or ""."""
         return self.ask() if self.ask is not None and not self.lacks else self.lacks

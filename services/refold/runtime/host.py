@@ -82,6 +82,8 @@ def system_now() -> effects.Now:
 
 
 class Host:
+    """Services that share a membership, an event log and its backends."""
+
     def __init__(
         self,
         services: Sequence[effects.Service],
@@ -173,6 +175,7 @@ class Host:
                 return
 
     def _rest(self, spent_s: float) -> None:
+        """Return freed memory in a quiet second."""
         quiet, self._spent_s = spent_s - self._spent_s < QUIET_S, spent_s
         if quiet and spent_s >= self._given_s + GIVE_AFTER_S:
             give_back()

@@ -180,6 +180,7 @@ class Awake(Generic[C]):
         return [lane for partition in sorted(due) if (lane := self.touch(partition)) is not None]
 
     def touch(self, partition: int) -> C | None:
+        """Wake a lane for this turn."""
         lane = self._lanes.get(partition)
         if lane is not None and partition not in self._awake:
             self._awake.add(partition)
@@ -294,6 +295,8 @@ class Outstanding:
 
 
 class Recent(OrderedDict[Known, T]):
+    """The last `limit` names, with a value each."""
+
     def __init__(self, limit: int) -> None:
         super().__init__()
         self.limit = limit
@@ -328,6 +331,8 @@ class Tokens(Generic[T]):
 
 
 class Journal:
+    """Counters and log lines of a service."""
+
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.news: list[News] = []

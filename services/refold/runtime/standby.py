@@ -32,6 +32,7 @@ log = structlog.get_logger()
 
 
 def pause_s(short_lives: int) -> float:
+    """Seconds before the next start, after this many short lives in a row."""
     return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (short_lives - 2)) if short_lives > 1 else 0.0
 
 

@@ -150,6 +150,7 @@ class Intake:
             self._trouble.hear("kafka.read_error", error, f"read {message.topic()}", topic=message.topic())
 
     def collect(self, taken: Taken) -> None:
+        """Report captured ends that are reached."""
         for place, end in list(self._ends.items()):
             if (position := self._positions.get(place, -1)) >= end:
                 del self._ends[place]
