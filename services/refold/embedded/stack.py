@@ -201,7 +201,7 @@ class DevStack:
             server.wait_ready(alive=_without_restart(supervisor, name))
 
     def _prepared(self, prepare: Callable[[str], int | None]) -> int:
-        """Call `prepare` until it succeeds. **Raises** its errors, if UnreachableError after `_BUSY_S`."""
+        """Call `prepare`, again while our own broker is unreachable, for `_BUSY_S`. **Raises** its errors."""
         deadline = time.monotonic() + _BUSY_S
         while True:
             try:

@@ -14,9 +14,9 @@ from refold.ports.log import Depth, Place
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of duration buckets; the last is the longest wait for a broker."""
 
+# Waits for Kafka, Redis or a database are no part of a turn: a restart would end none of them.
 HUNG_S = 30.0
-"""Longest turn of our own code before the process counts as hung. Waits for Kafka, Redis or a database are no part of a
-turn: a restart would end none of them."""
+"""Longest turn of our own code before the process counts as hung."""
 
 
 WAITING_INPUTS = "refold_waiting_inputs"

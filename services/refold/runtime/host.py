@@ -195,7 +195,8 @@ class Host:
             self._tell([("transaction.open", facts)])
 
     def _check_threads(self) -> None:
-        """**Raises** RefoldError if a thread is gone: the process would hold partitions that others could serve."""
+        """**Raises** RefoldError if a thread is gone."""
+        # Alive without it, the process would hold partitions that others could serve.
         if self._tools is not None and not self._tools.alive:
             raise RefoldError("the tools' thread is gone", hint="a tool has closed its event loop; this process ends")
         dead = self._reader is not None and not self._reader.is_alive()
@@ -266,9 +267,10 @@ class Host:
         self._tools.start(orders)
 
     def _fetch(self, fetch: effects.Look) -> None:
-        """Look up a record in a thread of its own: brokers may be slow, and leases must be renewed."""
+        """Look up a record in a thread of its own."""
         assert self._lookup is not None, "only a host with a lookup has services that look something up"
         try:
+            # Brokers may be slow, and leases must be renewed meanwhile.
             self._queue.put(effects.Looked(*fetch, self._lookup(*fetch)))
         except UnreachableError as error:
             OUTAGES.failed("lookup.unanswered", topic=fetch.topic, partition=fetch.partition, error=str(error))

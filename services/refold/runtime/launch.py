@@ -1,5 +1,5 @@
 """Run a command that dies with its parent: `launch.py PARENT_PID COMMAND ...`, by a bare interpreter. It replaces a
-`preexec_fn`, which may deadlock if the parent has threads. The command keeps this process's pid."""
+`preexec_fn`, which may deadlock if the parent has threads."""
 
 import ctypes
 import os

@@ -68,7 +68,8 @@ class ObjectStore:
 
 
 def _sync(root: Path, file: Path, *, private: bool) -> None:
-    """Flush a file and its folders to disk: soon no other copy of its content exists."""
+    """Flush a file and its folders to disk."""
+    # Soon no other copy of the content exists.
     for path in (file, *(folder for folder in file.parents if folder == root or root in folder.parents)):
         number = os.open(path, os.O_RDONLY)
         try:

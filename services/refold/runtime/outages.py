@@ -35,7 +35,7 @@ class Outages:
         self._open: dict[tuple[str, str], _Outage] = {}
 
     def failed(self, event: str, kind: str = "", level: str = "warning", /, **fields: object) -> None:
-        """Report a failure; the first of an outage and of each interval is logged. Thread-safe."""
+        """Report a failure; the first of an outage and of each interval is logged."""
         now, key = time.monotonic(), (event, kind)
         with self._lock:
             outage = self._open.get(key)

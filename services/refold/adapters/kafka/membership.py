@@ -94,7 +94,8 @@ class GroupMembership:
         self._wanted.update(positions)
 
     def _join(self) -> None:
-        """Subscribe, at the first look: a member that does not read would keep partitions from others."""
+        """Subscribe to the group's topic."""
+        # At the first look: a member that does not read would keep partitions from others.
         self._joined, self._settled_s = True, time.monotonic()
         self._consumer.subscribe(
             [self._names[self._membership.shared]],
@@ -126,7 +127,7 @@ class GroupMembership:
             self._join()
 
     def _fenced(self, error: KafkaError) -> bool:
-        """True if this member was fenced after an outage, not by a process of its name: it joins again."""
+        """True if this member was fenced after an outage: it joins again."""
         if meaning(error).kind is not FENCED.kind or time.monotonic() - self._outage_s > FENCED.later_s:
             return False
         self._on_lost(self._consumer, [])
@@ -155,18 +156,20 @@ class GroupMembership:
         self.owned = set()
 
     def _settle(self) -> None:
-        """Wait for a running assignment: closed in the middle of one, librdkafka 2.16 may hang."""
+        """Wait for a running assignment."""
         deadline = time.monotonic() + _LEAVE_S
         with suppress(KafkaException):
+            # Closed in the middle of an assignment, librdkafka 2.16 may hang.
             while not self._settled and time.monotonic() < deadline:
                 self._consumer.poll(0.01)
             if not self._settled:
                 self._consumer.unsubscribe()
 
     def _leave(self) -> None:
-        """Unsubscribe, which leaves the group: closing a static member does not (KIP-345)."""
+        """Leave the group."""
         deadline = time.monotonic() + _LEAVE_S
         with suppress(KafkaException):
+            # Closing a static member does not leave (KIP-345), the end of its subscription does.
             self._consumer.unsubscribe()
             while self._consumer.memberid() and time.monotonic() < deadline:
                 self._consumer.poll(0.005)

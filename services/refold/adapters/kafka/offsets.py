@@ -40,8 +40,9 @@ def asked(
 
 
 def _look_again(asker: Consumer, topics: set[str], timeout_s: float) -> None:
-    """Refresh metadata: without a request, a client keeps an answer without a leader for minutes."""
+    """Refresh metadata of topics."""
     with suppress(KafkaException):
+        # Without a request, a client keeps an answer without a leader for minutes.
         for topic in sorted(topics):
             asker.list_topics(topic, timeout_s)
 

@@ -46,8 +46,8 @@ class KafkaPublisher:
         timeout_s: float = 10.0,
         trace: str = "",
     ) -> tuple[int, int]:
-        """Publish an input; return its partition and offset. **Raises** UnreachableError without an ack in time (it may
-        have arrived; sending it again is harmless); UsageError if it is too large or the topic is missing."""
+        """Publish an input; return its partition and offset. **Raises** UnreachableError without an ack (it may have
+        arrived; another send is harmless); UsageError if it is too large or the topic is missing."""
         topic = codec.SUBJECTS[type(message)]
         if isinstance(message, ApprovalVote):
             key = f"{message.approval_id}/{message.vote_id}"

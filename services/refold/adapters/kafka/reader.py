@@ -25,9 +25,10 @@ _STALL_S = 30.0
 
 
 class KafkaLogReader:
-    """Reader of topics. librdkafka looks up the coordinator of `group`: services may do so only for their own."""
+    """Reader of topics, with the group id `group`."""
 
     def __init__(self, settings: KafkaSettings, group: str = "reader") -> None:
+        # librdkafka looks up the group's coordinator, which a service may do only for its own.
         self._settings, self._group = settings, group
 
     def partitions(self, topic: str) -> int:

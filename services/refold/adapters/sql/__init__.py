@@ -1,8 +1,7 @@
 """Views in SQLite or Postgres: tables of generations, under stable names for users' queries.
 
 `opening` takes a URL, `database` manages generations, `store` writes the rows of one, `statements` has its SQL;
-`sqlite` and `postgres` have the differences. Rows go through the driver in batches; SQLAlchemy creates tables, pools
-connections and classifies errors.
+`sqlite` and `postgres` have the differences.
 
 **Threads** One thread writes a generation, any may read: each call borrows a connection, a scan or snapshot until it
 ends. Readers see the commits before their start, and block nothing.

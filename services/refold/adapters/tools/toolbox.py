@@ -233,10 +233,11 @@ def _enter_trace(traceparent: str) -> None:
 
 
 def _outcome(body: Callable[[], object]) -> tuple[object, BaseException | None]:
-    """Call a sync tool; its error is returned, since a future that gets StopIteration would never finish."""
+    """Call a sync tool; return its error as a value."""
     try:
         return body(), None
     except BaseException as error:  # noqa: BLE001 - the caller judges it
+        # A future that gets StopIteration would never finish.
         return None, error
 
 
@@ -254,16 +255,18 @@ class ErrorText:
         self.secrets = Secrets(app.secrets)
 
     def __call__(self, error: BaseException) -> str:
-        """Message for the log, cut after redaction: half a secret would not be recognised."""
+        """Redacted message for the log."""
         text = text_of(error, 10 * _MESSAGE)
         try:
+            # Cut after redaction: half a secret would not be recognised.
             return self._redacted(text)[:_MESSAGE] or type(error).__name__
         except Exception as failed:  # noqa: BLE001 - the user's code; better nothing than an unredacted text
             return f"{type(error).__name__} (not told: redacting it raised {type(failed).__name__})"
 
     def value(self, value: object) -> str:
-        """Unrecordable result as text for people: its effect has happened, and nothing else has it."""
+        """Redacted text of a result that cannot be recorded."""
         try:
+            # The effect has happened, and nothing else has its result.
             return self._redacted(repr(value)[: 10 * _MESSAGE])[:_MESSAGE]
         except BaseException as failed:  # noqa: BLE001 - the user's code, as above
             return f"a {type(value).__name__} (not told: {type(failed).__name__})"
