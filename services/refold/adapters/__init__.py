@@ -1,1 +1,1 @@
-"""Implementations of the ports: Kafka, Redis, SQL databases, blob stores, files, and a ledger in memory."""
+"""Implementations of the ports: Kafka, Redis, SQL databases, blob stores, files, memory and tools."""

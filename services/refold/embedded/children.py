@@ -1,4 +1,4 @@
-"""One supervised process: its command, its state, and its restart pause."""
+"""Supervised process: command, state and restart pause."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_ROOM_S = 5.0
 
 @dataclass(frozen=True)
 class Child:
-    """A process to keep alive. Several may share a name; a higher rank is stopped earlier."""
+    """Process to keep alive; several may share a name, and higher ranks stop first."""
 
     name: str
     argv: tuple[str, ...]
@@ -30,8 +30,7 @@ class Child:
 
 @dataclass(frozen=True)
 class Exit:
-    """Unexpected end of a child, which restarts after the pause. **Units**: `code` is an exit status or minus a
-    signal."""
+    """Unexpected end of a child, restarted after `pause`. **Units**: `code` is an exit status or minus a signal."""
 
     name: str
     pid: int
@@ -40,7 +39,7 @@ class Exit:
 
 
 class Slot:
-    """A child's place under the supervisor: its living process, or the moment of its next start."""
+    """Supervised child: its living process, or the time of its next start."""
 
     def __init__(self, child: Child) -> None:
         self.child = child
@@ -53,7 +52,7 @@ class Slot:
         self._short_lives = 0
 
     def start(self, report_end: Callable[[Slot], None]) -> None:
-        """Start the process; `report_end` is called from another thread when it is over."""
+        """Start the process; another thread calls `report_end` at its end."""
         self.due = None
         try:
             running = process.spawn(self.child.argv, log=self.child.log, env=self.child.env)
@@ -73,7 +72,7 @@ class Slot:
         threading.Thread(target=wait, name=f"wait-{self.child.name}", daemon=True).start()
 
     def ended(self) -> Exit | None:
-        """Return the exit if the process has died by itself, and set the time of its restart."""
+        """Exit of a process that died; also sets the time of its restart."""
         dead = self.process
         if dead is None or dead.poll() is None:
             return None
@@ -85,7 +84,7 @@ class Slot:
         return Exit(self.child.name, dead.pid, dead.returncode, timedelta(seconds=pause))
 
     def went_on(self) -> Exit | None:
-        """Return the exit of a process whose successor a process in reserve has already started."""
+        """Exit of a forked process that its standby parent has replaced."""
         if not self.lives or self.process is None:
             return None
         before, self._serves = self._serves, serving_pid(self.process.pid)
@@ -97,7 +96,7 @@ class Slot:
         return Exit(self.child.name, before, code, timedelta(0))
 
     def kill(self, *, due: float | None) -> None:
-        """Kill the process with its descendants, and set the time of its restart; None: never."""
+        """Kill the process with its descendants; `due` is the time of its restart, if any."""
         if self.process is not None:
             process.kill(self.process)
         self.process, self.due = None, due

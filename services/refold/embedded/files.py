@@ -1,4 +1,4 @@
-"""The cache folder, lock files, and atomic writes."""
+"""Cache folder, lock files and atomic writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from refold.core.errors import ConflictError
 
 
 def cache_dir() -> Path:
-    """Return the folder for files that can be made again: `REFOLD_CACHE`, or the platform's cache folder."""
+    """Cache folder: `REFOLD_CACHE`, or the platform's."""
     if chosen := os.environ.get("REFOLD_CACHE"):
         return Path(chosen).expanduser().resolve()
     if sys.platform == "darwin":
@@ -24,7 +24,7 @@ def cache_dir() -> Path:
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold a lock file, waiting for its holder; the kernel frees it when its holder dies."""
+    """Hold a lock file, waiting for its holder; the kernel frees it when the holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -32,8 +32,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def write_atomic(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Replace a file's content so that a reader sees the old text or the new one, never a part. `mode` is for a new
-    file, less the umask: 0o600 for secrets."""
+    """Replace a file's content in one step. `mode` is for a new file, less the umask."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.touch(mode)
@@ -45,14 +44,14 @@ def write_atomic(path: Path, text: str, *, mode: int = 0o666) -> None:
 
 
 class FolderLock:
-    """The right to run on a folder: one process at a time; the kernel frees it when its holder dies."""
+    """Exclusive right to run on a folder; the kernel frees it when the holder dies."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._handle: TextIO | None = None
 
     def acquire(self) -> None:
-        """Take the lock without waiting. **Raises**: ConflictError with the pid of the holder."""
+        """Take the lock without waiting. **Raises** ConflictError with the pid of the holder."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         handle = self._path.open("a+")
         try:
@@ -73,7 +72,7 @@ class FolderLock:
         self._handle = handle
 
     def holder(self) -> int:
-        """Return the process that holds it, 0 if none does."""
+        """Pid of the holder, 0 if none."""
         return int(self._path.read_text() or 0) if self.held() else 0
 
     def held(self) -> bool:
@@ -94,7 +93,6 @@ class FolderLock:
             return False
 
     def release(self) -> None:
-        """Release the lock; no effect if it is not held."""
         if self._handle is not None:
             self._handle.close()
             self._handle = None

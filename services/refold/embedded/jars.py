@@ -1,5 +1,4 @@
-"""The jars of Apache Kafka: fetched once by exact coordinates, checked against `infra/jars.lock`, then kept. Nothing is
-resolved transitively: log4j's dependency management would override Kafka's own versions."""
+"""Jars of Apache Kafka, downloaded once by exact coordinates and checked against `infra/jars.lock`."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from refold.core.wire.resources import resource
 from refold.embedded.files import cache_dir, exclusive
 
 Progress = Callable[[str, int, int], None]
-"""Called with (the current task, steps done, steps in all)."""
+"""Callback: current task, steps done, steps in all."""
 
 # A download waits for round trips (two a jar), not for bandwidth: 8 at a time take 4 s in all, 16 no less.
 _PARALLEL = 8
@@ -32,7 +31,7 @@ def silent(what: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Jar:
-    """One line of the lock file."""
+    """Line of the lock file."""
 
     group: str
     artifact: str
@@ -41,7 +40,6 @@ class Jar:
 
     @property
     def filename(self) -> str:
-        """The name in the cache; unique among the artifacts of the lock."""
         return f"{self.artifact}-{self.version}.jar"
 
     def __str__(self) -> str:
@@ -49,9 +47,10 @@ class Jar:
 
 
 def read_lock(path: Path | None = None) -> list[Jar]:
-    """Read the lock file, by default Refold's own, in its order, which the class path has too. **Raises**: UsageError
-    when a line is not `group:artifact:version sha256:<64 hex digits>`."""
+    """Read the lock file, in the order of the class path. **Raises** UsageError for a line that is not
+    `group:artifact:version sha256:<64 hex digits>`."""
     path = path or resource("infra", "jars.lock")
+    # Nothing is resolved transitively: log4j's dependency management would override Kafka's own versions.
     jars = []
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
@@ -67,11 +66,8 @@ def read_lock(path: Path | None = None) -> list[Jar]:
 def fetch_jars(
     cache: Path | None = None, *, jars: Sequence[Jar] | None = None, progress: Progress = silent
 ) -> list[Path]:
-    """Return the paths of all jars, downloading missing or altered ones; safe to call from several processes at once.
-
-    **Shape**: absolute paths in the order of the lock. **Raises**: UnreachableError when a jar is missing and cannot be
-    downloaded; RefoldError when a download differs from the lock (do not retry: the lock or the mirror is wrong).
-    """
+    """Paths of all jars, in order of the lock; missing or altered ones are downloaded, by one process at a time.
+    **Raises** UnreachableError if a download fails; RefoldError if it differs from the lock (do not retry)."""
     folder = (cache or cache_dir()) / "jars"
     wanted = list(read_lock() if jars is None else jars)
     with exclusive(folder / ".lock"):
@@ -95,7 +91,7 @@ def _download_all(jars: list[Jar], folder: Path, progress: Progress) -> None:
 
 
 def _download(jar: Jar, folder: Path) -> None:
-    """Put one jar into the cache in a single step, so that an interrupted download leaves nothing behind."""
+    """Put a jar into the cache in one step: an interrupted download leaves nothing."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as part:
         path = _resolve(jar, Path(part))
         if not _is_intact(path, jar):

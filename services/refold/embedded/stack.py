@@ -1,4 +1,4 @@
-"""One developer's platform on one folder: broker, Valkey and services, each a supervised process."""
+"""Platform of one developer on a folder: broker, Valkey and services as supervised processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _BUSY_S, _AGAIN_S = 60.0, 0.5
 
 @dataclass(frozen=True)
 class ServiceProcess:
-    """A service process of the stack; list it twice to run two of them under one name."""
+    """Service process of the stack; list it twice to run two under one name."""
 
     name: str
     argv: tuple[str, ...]
@@ -51,8 +51,8 @@ def _without_restart(supervisor: Supervisor, name: str) -> Callable[[], bool]:
 
 @dataclass(frozen=True)
 class Servers:
-    """The servers of a stack: a given address replaces the embedded one. `properties` are for our broker. `postgres`:
-    views are in a Postgres of the stack, in place of SQLite."""
+    """Servers of a stack; an address replaces the embedded one. `properties` are for the embedded broker. `postgres`:
+    views are in an embedded Postgres, not in SQLite."""
 
     kafka: str | None = None
     redis: str | None = None
@@ -62,7 +62,7 @@ class Servers:
 
 @dataclass(frozen=True)
 class Listeners:
-    """Callbacks of a stack. `on_trouble` gets a problem as text, and stops nothing."""
+    """Callbacks of a stack; `on_trouble` gets a problem as text, and stops nothing."""
 
     progress: Progress | None = None
     on_exit: Callable[[Exit], None] | None = None
@@ -70,12 +70,9 @@ class Listeners:
 
 
 class DevStack:
-    """Starts everything on a folder of its own, keeps it alive, and keeps `dev.json` there true from ready to stop.
-
-    `prepare` gets the bootstrap address when the broker is ready and before the first service starts: it creates
-    topics, and returns their number of partitions, if services are to get that from here. `fresh` deletes all earlier
-    data.
-    """
+    """Platform on a folder: starts and supervises its processes, and maintains `dev.json` there. `prepare` is called
+    with the bootstrap address before the first service starts: it creates topics, and returns their number of
+    partitions, if the stack sets it for services. `fresh` deletes all earlier data."""
 
     def __init__(
         self,
@@ -108,13 +105,13 @@ class DevStack:
         self.views_shown = self._postgres.url if self._postgres else public_url(self.views)
         self.gateway = self.metrics = ""
         self.partitions = 0
-        """Of each topic, by `prepare`."""
+        """Partitions of each topic, by `prepare`."""
         self.trouble = ""
         """Reason why dev.json is out of date; empty if it is not."""
 
     def start(self) -> Self:
-        """Start all and return when the servers answer and the services are started. **Raises**: ConflictError when
-        another stack runs on the folder; any error of `prepare`. Nothing is left running then."""
+        """Start everything, and return when the servers answer and the services are started. **Raises** ConflictError
+        if another stack runs on the folder; any error of `prepare`. Nothing is left running then."""
         self._lock.acquire()
         try:
             self.data_dir.chmod(0o700)  # logs, topics and the ledger have the arguments of tools, in clear
@@ -140,7 +137,7 @@ class DevStack:
         return self
 
     def stop(self) -> None:
-        """Stop services, then Valkey, then the broker; no effect if all is stopped."""
+        """Stop services, then Valkey, then the broker."""
         self._ready = False
         try:
             if self._supervisor is not None:
@@ -152,9 +149,9 @@ class DevStack:
             self._lock.release()
 
     def run_until_stopped(self, turn: Callable[[], None] = lambda: None) -> None:
-        """Wait for SIGINT or SIGTERM, then stop all; a second signal kills processes that have not stopped yet. `turn`
-        is called once signals are handled, and again four times a second. **Raises**: NotFoundError when the data
-        folder is deleted meanwhile: all is killed, as nothing is left to save."""
+        """Wait for SIGINT or SIGTERM, then stop everything; a second signal kills the remaining processes. `turn` is
+        called four times a second. **Raises** NotFoundError if the data folder is deleted: everything is killed
+        then."""
         supervisor = self.supervisor
         with stop_signals(supervisor.hurry) as asked:
             turn()
@@ -169,7 +166,6 @@ class DevStack:
 
     @property
     def supervisor(self) -> Supervisor:
-        """The supervisor of the processes. **Raises**: UsageError when the stack is not started."""
         if self._supervisor is None:
             raise UsageError("the stack is not running", hint="call start() first")
         return self._supervisor
@@ -181,7 +177,7 @@ class DevStack:
         self.stop()
 
     def _start_servers(self, supervisor: Supervisor) -> None:
-        """Start Valkey first: it comes up while the broker's folder is being formatted."""
+        # Valkey first: it starts while the broker's folder is being formatted.
         servers: list[tuple[str, EmbeddedServer]] = []
         if self._given.redis is None:
             valkey = EmbeddedValkey(self.data_dir / "valkey", log=self._log("valkey"))
@@ -205,13 +201,13 @@ class DevStack:
             server.wait_ready(alive=_without_restart(supervisor, name))
 
     def _prepared(self, prepare: Callable[[str], int | None]) -> int:
-        """Call `prepare` until it succeeds: our own broker is there, and on a busy machine slow to elect leaders.
-        **Raises** any error of `prepare`, an UnreachableError of our own broker after `_BUSY_S`."""
+        """Call `prepare`, again while our own broker is unreachable, for `_BUSY_S`. **Raises** its errors."""
         deadline = time.monotonic() + _BUSY_S
         while True:
             try:
                 return prepare(self.kafka) or 0
             except UnreachableError as error:
+                # Our own broker is up, and on a busy machine slow to elect leaders.
                 if self._given.kafka is not None:
                     raise
                 if time.monotonic() > deadline:
@@ -243,7 +239,7 @@ class DevStack:
             supervisor.add(Child(service.name, service.argv, self._log(service.name), env, rank=_SERVICES))
 
     def _note(self, pids: Pids) -> None:
-        """Write dev.json, once the stack is ready: its presence is the sign of that."""
+        """Write dev.json, once the stack is ready: the file is the sign of that."""
         with self._writing:
             if self._ready and self._lock.holds():  # else it is the file of another stack
                 processes = {"broker": [], "valkey": [], **pids}
@@ -254,12 +250,12 @@ class DevStack:
                 self._write(json.dumps(content, indent=2) + "\n")
 
     def _write(self, text: str) -> None:
-        """Write dev.json; an old one, for example without disk space, is better than processes that end."""
         before = self.trouble
         try:
             write_atomic(self.dev_json, text, mode=0o600)
             self.trouble = ""
         except OSError as error:
+            # An old dev.json (without disk space, say) is better than processes that end.
             self.trouble = f"{error.strerror}: {error.filename}"
         if self.trouble not in ("", before) and self._told.on_trouble is not None:
             self._told.on_trouble(f"dev.json is not up to date: {self.trouble}")

@@ -1,4 +1,4 @@
-"""Named child processes, restarted when they die, and stopped in order at the end."""
+"""Named child processes, restarted when they die, and stopped in order."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ Pids = dict[str, list[int]]
 _STOP_POLL_S = 0.02
 _ALIVE_POLL_S = 0.1
 _FORKED_POLL_S = 0.2
-"""Longest delay until the death of a child of a process in reserve is noticed."""
+"""Longest delay until the death of a standby's child is noticed."""
 
 
 @dataclass(frozen=True)
 class _TakeDown:
-    """A request to kill all children of a name and to leave them down."""
+    """Request to kill all children of a name and to keep them down."""
 
     slots: list[Slot]
     done: threading.Event = field(default_factory=threading.Event)
 
 
 class Supervisor:
-    """Runs children from one thread of its own, because Linux ends a child with the thread that started it. `on_change`
-    gets name -> pids after every start and end, `on_exit` every unexpected end; both are called on that thread. If one
-    of them raises, all children are killed, and `stop` raises RefoldError."""
+    """Keeps children alive, from a thread of its own. `on_change` gets pids by name after every start and end,
+    `on_exit` every unexpected end; both on that thread. If one raises, all children are killed, and `stop` raises
+    RefoldError."""
 
     def __init__(
         self, *, on_change: Callable[[Pids], None] | None = None, on_exit: Callable[[Exit], None] | None = None
@@ -46,12 +46,13 @@ class Supervisor:
         self._hurried = False
         self._told: Pids = {}
         self._stopped_cleanly = False
+        # Linux ends a child with the thread that started it: this one lives as long as the children.
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
         self._thread.start()
 
     def add(self, child: Child) -> None:
-        """Start a child, and keep it alive from now on; its pid is known on return. **Raises**: UsageError when its
-        command does not exist; OSError when its log cannot be written; RefoldError when supervision is over."""
+        """Start a child and keep it alive; its pid is known on return. **Raises** UsageError if its command does not
+        exist; OSError for an unwritable log; RefoldError after the end."""
         process.check_command(child.argv)
         child.log.parent.mkdir(parents=True, exist_ok=True)
         child.log.touch()
@@ -61,7 +62,7 @@ class Supervisor:
         self._await(slot.started)
 
     def pids(self) -> Pids:
-        """Return the living processes by name; a name whose children are all down has an empty list."""
+        """Living processes by name; an empty list if all children of a name are down."""
         found: Pids = {}
         for slot in list(self._slots):
             living, running = found.setdefault(slot.child.name, []), slot.process
@@ -74,15 +75,15 @@ class Supervisor:
         return sum(max(0, slot.starts - 1) + slot.deaths for slot in slots)
 
     def restart(self, names: Sequence[str]) -> None:
-        """Ask all children of some names to end. Each then starts again, as after a death."""
+        """Stop all children of some names; each is then started again, as after a death."""
         for slot in list(self._slots):
             if slot.child.name in names and (running := slot.process) is not None:
                 process.ask(running)
 
     @contextmanager
     def down(self, name: str) -> Iterator[None]:
-        """Kill all children of a name, keep them down while the block runs, then start them again at once. **Raises**:
-        NotFoundError when nothing has this name; RefoldError when supervision is over."""
+        """Kill all children of a name, keep them down during the block, then start them at once. **Raises**
+        NotFoundError for an unknown name; RefoldError after the end."""
         slots = [slot for slot in list(self._slots) if slot.child.name == name]
         if not slots:
             raise NotFoundError(f"no process is called {name}", name=name)
@@ -98,19 +99,19 @@ class Supervisor:
 
     @property
     def active(self) -> bool:
-        """True if children are kept alive: false after `stop`, and after a callback has raised."""
+        """True if children are kept alive: not after `stop`, or after a callback raised."""
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """End all children, highest rank first, by force when their grace is over; may be called again. **Raises**:
-        RefoldError when a callback had raised and ended the supervision early."""
+        """Stop all children, highest rank first, by force after their grace. **Raises** RefoldError if a callback ended
+        the supervision early."""
         self._inbox.put(None)
         self._thread.join()
         if not self._stopped_cleanly:
             raise RefoldError("supervision broke off", hint="see the traceback on stderr")
 
     def hurry(self) -> None:
-        """Cut short all grace periods of a stop, present and future."""
+        """Skip all grace periods of a stop, present and future."""
         self._hurried = True
 
     def __enter__(self) -> Self:
@@ -131,7 +132,7 @@ class Supervisor:
                 slot.kill(due=None)
 
     def _turn(self) -> bool:
-        """Start due children, then wait for the next event; False when asked to stop."""
+        """Start due children, then wait for the next event; False on a stop request."""
         for slot in list(self._slots):
             if slot.due is not None and slot.due <= time.monotonic():
                 slot.start(self._inbox.put)
@@ -157,7 +158,7 @@ class Supervisor:
         return message is not None
 
     def _end(self, slots: list[Slot]) -> None:
-        """Ask all of them to stop, give the longest grace among them, then kill the rest."""
+        """Stop children together, within their longest grace, then kill the rest."""
         deadline = time.monotonic() + max(slot.child.grace.total_seconds() for slot in slots)
         for slot in slots:
             if slot.process is not None:
@@ -168,7 +169,6 @@ class Supervisor:
             slot.kill(due=None)
 
     def _await(self, done: threading.Event) -> None:
-        """Wait for the supervisor's thread, which may be gone."""
         while not done.wait(_ALIVE_POLL_S):
             if not self.active:
                 raise RefoldError("the supervisor has stopped")

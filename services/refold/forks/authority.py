@@ -1,4 +1,4 @@
-"""Judgement of the calls of a fork: by a policy of the catalog, a draft in its place, or the log."""
+"""Judge of a fork's calls: by its draft policy, the run's policy, or the log."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from refold.core.run.state import RunState
 from refold.sdk.app import App
 from refold.sdk.sources import FactsTable
 
+# None: the recorded run has no judgement of this call.
 Recall = Callable[[RunState, CallProposed], Judgement | None]
-"""Judgement on the same call in the recorded run; None if it has none."""
 
 
 class ForkAuthority(Authority):
-    """Judges the calls of a fork: by the `draft` if there is one, else by the run's policy, if it is known. Otherwise,
-    as for an archived run without its catalog, a call is judged as in the log, and one that the log lacks is allowed:
-    it ends unanswered. `doubt` has the settlers of doubts in the log."""
+    """Judges the calls of a fork by the draft, else by the run's policy, else as in the log. `doubt`: policy and
+    settlers of calls in doubt, from the log."""
 
     def __init__(
         self,
@@ -39,12 +38,12 @@ class ForkAuthority(Authority):
         self._asks_nobody = False
 
     def follow(self, again: Mapping[int, Judgement], *, asks_nobody: bool = False) -> None:
-        """Note that the present input, in the record, judged calls again, by step, or left doubts to operators."""
+        """Set the recorded re-judgements of the present input, by step, and whether it left a doubt to operators."""
         self._again = {} if self._draft else again
         self._asks_nobody = asks_nobody and not self._draft
 
     def changed(self, policy: str) -> bool:
-        """True while the present input was judged by another policy in the record."""
+        """True if another policy judged calls for the present input in the record."""
         return any(judged.policy != policy for judged in self._again.values())
 
     def judge(
@@ -62,12 +61,12 @@ class ForkAuthority(Authority):
         if digest not in self.catalog.policies:
             if (recorded := self._recall(state, call)) is not None:
                 return recorded
+            # A call that the log lacks is allowed: it reaches no executor, and ends the fork as unanswered.
             if digest:
                 return Judgement("allow", "", digest, "the policy of the run is not known here: --policy FILE")
         return super().judge(state, call, digest, ahead=ahead, unknown=unknown)
 
     def settlers(self, policy: str) -> tuple[str, Requirement] | None:
-        """Settlers of a call in doubt, by the policy that judges it here."""
         if self._asks_nobody:
             return None
         digest = self._draft.digest if self._draft else policy

@@ -1,9 +1,8 @@
-"""Walls around the process of a fork: its own environment, the kernel, and an audit hook of Python.
+"""Sandbox of a fork's process: seccomp, an audit hook of Python, and limits beneath them.
 
-A seccomp filter allows only the system calls that a replay needs, for C code and all threads too. Below it are an empty
-network namespace, files that do not grow, and Landlock (Linux 5.13), which also protects the memory and the environment
-of other processes from reads. Python reports sockets, processes, foreign functions and changes of files to hooks; this
-one refuses and counts them.
+Seccomp allows only the system calls of a replay, in all threads. Beneath it are an empty network namespace, a file size
+limit of 0, and Landlock (Linux 5.13), which also hides memory and environment of other processes. The audit hook
+refuses and counts the same effects by Python's names.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from typing import Any
 from refold.core.errors import UsageError
 from refold.sdk.determinism.banned import EVENTS
 
+# CLONE_NEWNET, CLONE_NEWUSER.
 _NETWORK, _USER = 0x40000000, 0x10000000
-"""CLONE_NEWNET and CLONE_NEWUSER of Linux."""
 
 _CREATE_RULESET, _RESTRICT_SELF, _NO_NEW_PRIVILEGES = 444, 446, 38
 _FILES = (0x1FF3, 0x3FF3, 0x7FF3)
-"""All rights of Landlock but to read files and folders, by version: run, write, make, remove; move; truncate."""
+"""Landlock rights to refuse, by ABI version: all but reads of files and folders."""
+# PR_SET_PDEATHSIG.
 _PARENT_DIES = 1
-"""PR_SET_PDEATHSIG of Linux: the signal for this process once the thread that has started it is gone."""
 
 _SECCOMP = {"x86_64": (0xC000003E, 317, 0), "aarch64": (0xC00000B7, 277, 1)}
-"""AUDIT_ARCH, the number of seccomp(2), and the column of `_CALLS`, by machine. Other machines have no filter."""
+"""AUDIT_ARCH, number of seccomp(2) and column of `_CALLS`, by machine."""
 _CALLS = """
 access:21: arch_prctl:158: brk:12:214 chdir:80:49 clock_getres:229:114 clock_gettime:228:113 clock_nanosleep:230:115
 clone:56:220 close:3:57 dup:32:23 dup2:33: dup3:292:24 epoll_create1:291:20 epoll_ctl:233:21 epoll_pwait:281:22
@@ -48,11 +47,10 @@ select:23: set_robust_list:273:99 set_tid_address:218:96 setitimer:38:103 sigalt
 statfs:137:43 statx:332:291 sysinfo:99:179 time:201: timerfd_create:283:85 timerfd_gettime:287:87
 timerfd_settime:286:86 times:100:153 umask:95:166 uname:63:160 wait4:61:260 waitid:247:95 write:1:64 writev:20:66
 """
-"""System calls that a replay needs: name, number on x86_64, number on aarch64. Those from 424 on answer ENOSYS, so that
-libc does without them: clone3, openat2, io_uring, and on x86_64 the x32 ABI, whose numbers have bit 30."""
+"""System calls that a replay needs: name, number on x86_64, number on aarch64."""
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+# Classic BPF: load a word; jump if equal, if at least, if a bit is set; return.
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-"""Instructions of classic BPF: load a word, jump if equal, if at least, if a bit is set, and return."""
 _ALLOW, _REFUSE, _NO_SUCH_CALL = 0x7FFF0000, 0x50001, 0x50026
 _ARGUMENTS = {
     "open": (1, _ANY_BIT, (_WRITES,)),
@@ -63,8 +61,9 @@ _ARGUMENTS = {
     "prctl": (0, _EQUAL, (15, 16, 0x53564D41)),  # names of threads and of memory: no PR_SET_PDEATHSIG
     "prlimit64": (0, _EQUAL, (0,)),  # its own limits
 }
-"""Allowed arguments, by system call: index, comparison of its low word, and values."""
+"""Allowed arguments by system call: index, comparison of the low word, values."""
 
+# gc.get_*: they could find the hook, and change it.
 _MORE = """
 os.chmod os.chown os.fork os.forkpty os.kill os.killpg os.link os.removexattr os.rmdir os.setxattr os.spawn os.symlink
 os.truncate os.utime pty.spawn signal.pthread_kill syslog.syslog resource.prlimit resource.setrlimit fcntl.flock
@@ -72,18 +71,18 @@ fcntl.lockf ctypes.cdata ctypes.dlopen ctypes.dlsym ctypes.dlsym/handle ctypes.c
 socket.gethostbyname socket.sendmsg socket.sendto cpython.PyInterpreterState_New import
 gc.get_objects gc.get_referents gc.get_referrers
 """
-"""Audit events refused beside those of agents; the last three could be used to find the hook."""
+"""Audit events refused in forks only."""
 _INTERPRETERS = frozenset({"_interpreters", "_xxsubinterpreters"})  # 3.13 reports none, 3.12 crashes if one is refused
+# Agents must not cause these, but they have no effect outside.
 _LET = frozenset({"time.sleep", "_thread.start_new_thread", "_thread.start_joinable_thread"})
-"""Events that agents must not cause, but which have no effect outside."""
 
 PREVENTED: Counter[str] = Counter()
-"""Number of refused events in this process, by Python's names."""
+"""Refused audit events of this process, counted by name."""
 
 
 def shut(*, network: bool = False) -> bool:
-    """Restrict this process, for good. True if the kernel refuses effects outside, of C code too. With `network` calls
-    of models are allowed: then only the thread that runs agents is watched (`sdk.determinism`)."""
+    """Restrict this process for good; True if the kernel refuses effects of C code too. `network` allows calls of
+    models: then only the thread that runs agents is watched (`sdk.determinism`)."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a file that grows is an error then, and not the end
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     linux = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -104,7 +103,7 @@ def shut(*, network: bool = False) -> bool:
 
 
 def _lock(linux: ctypes.CDLL) -> None:
-    """Have Landlock, as far as this kernel has it, refuse programs, changes of files, TCP, and signals to others."""
+    """Have Landlock refuse programs, file changes, TCP and signals, as far as the kernel can."""
     version = linux.syscall(_CREATE_RULESET, None, 0, 1)
     if version < 1:
         return
@@ -116,7 +115,7 @@ def _lock(linux: ctypes.CDLL) -> None:
 
 
 def _filter(linux: ctypes.CDLL) -> bool:
-    """Have seccomp refuse other system calls to all threads; False without it, or on another machine than known."""
+    """Install the seccomp filter for all threads; False without one for this machine or kernel."""
     machine = platform.machine()
     if machine not in _SECCOMP:
         return False
@@ -126,10 +125,11 @@ def _filter(linux: ctypes.CDLL) -> bool:
 
 
 def seccomp_filter(machine: str) -> bytes:
-    """The program of the filter (classic BPF) for a machine."""
     arch, _, column = _SECCOMP[machine]
     refuse = (_RETURN, 0, 0, _REFUSE)
     steps = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, arch), refuse]
+    # ENOSYS makes libc do without newer calls: clone3, openat2, io_uring. On x86_64 it also covers the x32 ABI (bit
+    # 30).
     steps += [(_LOAD, 0, 0, 0), (_AT_LEAST, 0, 1, 424), (_RETURN, 0, 0, _NO_SUCH_CALL)]
     for name, *numbers in (call.split(":") for call in _CALLS.split()):
         index, compare, values = _ARGUMENTS.get(name, (0, 0, ()))
@@ -141,7 +141,7 @@ def seccomp_filter(machine: str) -> bytes:
 
 
 def _refuse(known: tuple[Any, ...], event: str, args: tuple[Any, ...]) -> None:
-    """The audit hook. It uses only `known`, which includes itself. Child processes have it, too."""
+    """Audit hook; `known` has all objects that it uses, itself included, since an app could replace globals."""
     own, refused, writes, interpreters, error, counts = known
     if event not in refused and (event != "object.__setattr__" or args[0] is not own):
         return

@@ -1,6 +1,6 @@
-"""The fork itself: runs of one family go on from a cut, with their code of today and recorded answers. Answers are
-found by the request of a step: the k-th of equal steps gets the answers of the k-th in the record, after the same
-delays. The first unanswered step ends the fork."""
+"""Forks of a family of runs: today's code continues from a cut, with recorded answers. Answers are found by the request
+of a step: the k-th of equal steps gets the k-th recorded answers, after the same delays. The first unanswered step ends
+the fork."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ from refold.sdk.app import App
 from refold.views.model import ReadModel, json_text
 
 ACTOR = "fork"
-"""Actor of a fork's entries, and prefix of their nonces; planners never use it."""
+"""Actor and nonce prefix of a fork's entries; planners never use it."""
 
 ATTEMPT_MS = 1_000
-"""Duration, on the log's clock, of a call answered by a stub or run in this process."""
+"""Duration, on the log's clock, of a call answered by a stub or in this process."""
 
 NEAR_MS = 1_000
-"""Longest delay of a message within a family; a message within it counts as the recorded one."""
+"""Longest delay of a message within a family: a recorded message within it stands for the fork's."""
 
 _RESTING = ("child", "wait", "sleep", "proposed", "backoff")
 
 LAST = 1 << 62
-"""Place of an input without a record: after all others of the same time."""
+"""Place of an unrecorded input: after all others of the same time."""
 
 
 class Act(Protocol):
-    """Runs an attempt of a `pure` call in this process. `left`: there is budget for one."""
+    """Runner of `pure` calls in this process; `left`: its budget allows one more."""
 
     @property
     def left(self) -> bool: ...
@@ -62,8 +62,8 @@ class Act(Protocol):
 
 
 class PeopleSaid(NamedTuple):
-    """Statement of people about a call: the verdict, its text, and arguments or result as canonical JSON. `event` is
-    the recorded decision, if any; it is valid for the same time, shifted by `later`."""
+    """Decision of people on a call: verdict, text, and arguments or result as canonical JSON. `event` is the recorded
+    decision, if any; it expires `later` milliseconds after the recorded time."""
 
     verdict: Verdict
     message: str = ""
@@ -86,8 +86,7 @@ class ForkChanges:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Environment of a fork: the platform's name, policies of the catalog and bounds, large values, and `act`. `act`
-    runs an attempt of a `pure` call in this process; without it none is run."""
+    """Environment of a fork: platform, policies, large values, bounds, and the runner of `pure` calls, if allowed."""
 
     environment: str
     policies: Sequence[Policy] = ()
@@ -116,7 +115,7 @@ class UnansweredStep(ReadModel):
 
 
 class StandstillError(RefoldError):
-    """The code of a run disagrees with its history in a fork, from this `step` on; 0 if no step is known."""
+    """Disagreement of code and history in a fork, from this `step` on; 0: unknown."""
 
     code = "standstill"
 
@@ -131,7 +130,7 @@ class StandstillError(RefoldError):
 
 
 class _Answer(NamedTuple):
-    """Next input of a step or run (step 0): time, place in the record, and content; None is the passing of time."""
+    """Next input of a step, or of a run (step 0): time, place in the record, content. `given` is None for a timer."""
 
     due_ms: int
     place: int
@@ -140,14 +139,13 @@ class _Answer(NamedTuple):
 
     @property
     def cue(self) -> Cue | None:
-        """The recorded input that it is, if it is one."""
         return self.given if isinstance(self.given, Cue) else None
 
 
 @dataclass(slots=True)
 class ForkedRun:
-    """A run of the fork: `mine`, as if it had been recorded, beside `source`, the recorded one. `rows` are the fork's
-    entries for it, after the `kept` ones. `matched` maps each step to its recorded step, or None, and its delay."""
+    """Run of the fork: `mine`, as if recorded, beside `source`, the recorded one. `rows`: entries added after the
+    `kept` ones. `matched`: recorded step (or None) and delay, by step."""
 
     mine: RecordedRun
     source: RecordedRun | None
@@ -163,18 +161,19 @@ class ForkedRun:
         return self.mine.state
 
     def find(self, key: StepKey, nth: int) -> int | None:
-        """The recorded step of a key with `nth` equal ones before it; None if there is none."""
+        """Recorded step of a key after `nth` equal ones, if there is one."""
         same = self.source.equals.get(key, ()) if self.source else ()
         return same[nth] if nth < len(same) else None
 
     def foresee(self, call: events.CallProposed) -> int | None:
-        """Recorded step of a call proposed in the unfinished entry, after others of that entry."""
+        """Recorded step of a call in the unfinished entry."""
         self.ahead[call.step] = key = step_key(call)
+        # Equal calls of the same entry are not in `mine` yet.
         before = sum(step < call.step and each == key for step, each in self.ahead.items())
         return self.find(key, len(self.mine.equals.get(key, ())) + before)
 
     def adopt(self, at_ms: int | None, since: int) -> None:
-        """Find the recorded steps of new steps, requested at a time; None: at the recorded one."""
+        """Match new steps with recorded ones; `at_ms` is their time, None for kept steps."""
         for number in range(len(self.matched) + 1, len(self.state.steps) + 1):
             asked, later = self.mine.asked[number], 0
             found = self.find(asked.key, asked.nth)
@@ -190,23 +189,21 @@ class ForkedRun:
         self.adopt(found.entry.at_ms, since)
 
     def left(self, step: int, phase: str) -> bool:
-        """True if the recorded run reached this phase of a step, and has no more inputs for it."""
+        """True if the matching recorded step had this phase after some entry."""
         found = self.matched.get(step, (None, 0))[0]
         return self.source is not None and found is not None and phase in self.source.phases[found]
 
     def waits_still(self, step: int) -> bool:
-        """True if the recorded run is not over, and waits for a step to this day."""
+        """True if the recorded run is open, and still waits for this step."""
         state = self.source.state if self.source else None
         return state is not None and not state.over and self.matched[step][0] in state.open
 
     def step_of(self, recorded: int) -> int:
-        """This run's step of a recorded one; 0 if it has none."""
+        """Step of this run that matches a recorded one; 0 if none."""
         return next((step for step, (found, _) in self.matched.items() if found == recorded), 0)
 
 
 class _Agents(Agents):
-    """The planner's agents, with the arguments that a fork changes."""
-
     def __init__(self, app: App, rules: Rules, around: Surroundings, edits: Mapping[tuple[str, int], str]) -> None:
         super().__init__(app, rules, around.environment, budget=around.bounds)
         self._edits = edits
@@ -218,8 +215,8 @@ class _Agents(Agents):
 
 
 class Fork:
-    """A family of recorded runs, `run` the first of them, cut after its last entry that ends at `at` or before.
-    **Raises** UsageError for a change of a kept step, or of an unknown one."""
+    """Family of recorded runs, cut after the last entry of `run` that ends at or before `at`. **Raises** UsageError for
+    a change of a kept step, or of an unknown one."""
 
     def __init__(
         self,
@@ -240,6 +237,7 @@ class Fork:
         self.lines: dict[RunId, ForkedRun] = {}
         self.wants: list[UnansweredStep] = []
         self._told: list[_Answer] = []
+        # Inputs that a run ignored in its present state: given again, they would loop forever.
         self._vain: set[tuple[object, ...]] = set()
         self._written = 0
         doubt = next((each.doubt for each in family.values() if each.doubt), None)
@@ -255,6 +253,7 @@ class Fork:
     # Where it begins
 
     def _restore(self, source: RecordedRun) -> None:
+        # A family is cut at one place of the log, so that its runs agree on the messages between them.
         kept = [each for each in source.entries if each[0] < self.since]
         if not kept:
             return
@@ -266,12 +265,11 @@ class Fork:
         self.now_ms = max(self.now_ms, line.state.at_ms)
 
     def _outside_of(self, source: RecordedRun) -> list[Cue]:
-        """Inputs of a run from outside, without those from runs that are forked as well."""
+        # Messages of a parent that is in the fork come from the fork, not from the record.
         above = source.kin if source.run_id == self.root else []
         return sorted([*source.outside, *above], key=lambda cue: cue.place)
 
     def _check(self, source: RecordedRun) -> None:
-        """**Raises** UsageError for a change of a kept step."""
         line = self.lines.get(self.root)
         state = line.state if line else RunState(self.root)
         if self.changes.input and line is not None:
@@ -290,7 +288,7 @@ class Fork:
                 raise UsageError(f"{call} was over before the cut", hint=f"fork at {at} or before")
 
     def run(self) -> Fork:
-        """Go on until all runs are over, wait as the recorded ones do, or a request has no answer. **Raises**
+        """Continue until all runs are over, wait as the recorded ones do, or a request has no answer. **Raises**
         StandstillError if the code does not follow its history."""
         for source in self.family.values():
             for place, entry, _ in source.entries:
@@ -339,7 +337,7 @@ class Fork:
         self._take(line, begun, hold=first.held)
 
     def _join(self, line: ForkedRun) -> None:
-        """Run today's code to the end of the history; a run of another version is migrated."""
+        """Replay the history with today's code, after a migration if the version differs."""
         state = line.state
         if state.over or state.request is None or state.status == "pending":
             return
@@ -351,7 +349,7 @@ class Fork:
             self._react(line.state, [], verify=True)
 
     def _held(self) -> ForkedRun | None:
-        """A run whose code was halted in the record, and has not been tried since."""
+        """A run whose code was halted in the record, and was not tried since."""
         for line in self.lines.values():
             state, tried = line.state, (line.state.run_id, line.state.head.seq)
             if state.unseen and not (state.over or state.paused) and tried not in self._vain:
@@ -362,7 +360,7 @@ class Fork:
     # Next inputs
 
     def _next(self) -> tuple[ForkedRun, _Answer] | None:
-        """Input that is due first. An unanswered step found on the way ends the fork: see `wants`."""
+        """Input that is due first; unanswered steps go to `wants`."""
         due = [(line, answer) for line in self.lines.values() for answer in self._answers(line)]
         due += [(self.lines[self.root], told) for told in self._told]
         if self.wants or not due:
@@ -411,26 +409,27 @@ class Fork:
         return _Answer(opened.due_ms, LAST, step, None) if timed and not over else None
 
     def _otherwise(self, state: RunState, step: int, opened: OpenStep) -> PeopleSaid | str | None:
-        """Answer from the changes, which replaces the recorded one."""
+        """Answer from the changes, in place of the recorded one."""
         if opened.question is not None:
             return self.changes.decisions.get(state.call_id(step))
         mine = opened.phase == "dispatched" and state.run_id == self.root
         return self.changes.results.get(step) if mine else None
 
     def _instead(self, line: ForkedRun, step: int) -> _Answer | None:
-        """Answer to a call that is not in the record."""
+        """Answer to an unrecorded call: a stub, or a `pure` run in this process."""
         if line.left(step, "dispatched") and not line.waits_still(step):
             return None
         tool = line.state.call(step).tool
         if tool in self.changes.stubs:
             return _Answer(self.now_ms + ATTEMPT_MS, LAST, step, self.changes.stubs[tool])
+        # Today's declaration and the recorded one must both be `pure`: either alone could let an effect happen.
         declared = self.app.tools[tool].facts.effect if tool in self.app.tools else ""
         if self.around.act is not None and self.around.act.left and declared == line.state.call(step).effect == "pure":
             return _Answer(self.now_ms + ATTEMPT_MS, LAST, step, None)
         return None
 
     def _rests(self, line: ForkedRun, step: int, opened: OpenStep) -> bool:
-        """True if a step needs no answer: other runs or time end it, or the record left it in this state."""
+        """True if time or other runs end a step, or the record left it in this phase."""
         return opened.phase in _RESTING or line.left(step, opened.phase)
 
     def _want(self, line: ForkedRun, step: int, opened: OpenStep) -> UnansweredStep:
@@ -528,7 +527,7 @@ class Fork:
         return self._decide(line, input_for(state, step, cue))
 
     def _people(self, line: ForkedRun, step: int, said: PeopleSaid) -> list[Event]:
-        """Events of a decision, as `decide` derives them from a signed one. **Raises** UsageError."""
+        """Events of a decision, as `decide` derives them. **Raises** UsageError if it contradicts the question."""
         state, token = line.state, said.event.token if said.event else ""
         told = _decision(state, step, said, self.now_ms)
         if said.event is None and (why := asking.contradiction(state, step, told)):
@@ -541,7 +540,6 @@ class Fork:
         return found
 
     def _outside(self, line: ForkedRun, cue: Cue) -> list[Event] | None:
-        """Events of a recorded input from outside about a run."""
         state, event = line.state, cue.event
         if isinstance(event, events.RunStarted):
             return self._decide(line, Due(state.run_id, 0, 0))
@@ -570,7 +568,7 @@ class Fork:
                 self._told.append(_Answer(*self._when(line, told, now), 0, told))
 
     def _heard(self, told: FamilyMessage) -> bool:
-        """True if the effect of a kept entry on another run is in that run's history, or is void by now."""
+        """True if another run's history has the effect of a kept entry already, or needs none."""
         if isinstance(told, Start):
             return told.request.run_id in self.lines
         line = self.lines.get(told.run_id)
@@ -579,7 +577,7 @@ class Fork:
         return isinstance(told, ChildEnded) and told.step not in line.state.open
 
     def _when(self, line: ForkedRun, told: FamilyMessage, now: int) -> tuple[int, int]:
-        """Time at which another run gets a message of an entry, and its place in the record."""
+        """Time and place in the record of a message to another run."""
         if isinstance(told, Start):
             source = self._source_of(told.request.run_id)
             if source is None or line.source is None:
@@ -603,6 +601,7 @@ class Fork:
         step = parent.matched.get(_started_in(run), (None, 0))[0] if parent else None
         if parent is None or parent.source is None or step is None:
             return None
+        # Child ids contain the parent's step, which differs in the record: translate it.
         return self.family.get(RunId(f"{parent.source.run_id}.{step}{last.removeprefix(str(_started_in(run)))}"))
 
     def _hear(self, told: FamilyMessage) -> None:
@@ -643,7 +642,6 @@ class Fork:
         return line.state if line else None
 
     def _recall(self, state: RunState, call: events.CallProposed) -> Judgement | None:
-        """Recorded judgement of the same call, the k-th of equal ones for the k-th."""
         line = self.lines.get(state.run_id)
         if line is None or line.source is None:
             return None
@@ -673,7 +671,7 @@ class Fork:
 
 
 def _forked_until(source: RecordedRun) -> int:
-    """Last event that a live fork copied from its source: its code never replayed that under this run's name."""
+    # A live fork copied these events from its source: its code never replayed them under this run's name.
     begun = (
         entry for _, entry, _ in source.entries if any(isinstance(each, events.RunForked) for each in entry.events)
     )
@@ -681,7 +679,7 @@ def _forked_until(source: RecordedRun) -> int:
 
 
 def _started_in(run: RunId) -> int:
-    """The parent's step that started a run, awaited or not."""
+    """Parent's step that started a run, awaited or not."""
     return int(run.rpartition(".")[2].partition("_")[0])
 
 

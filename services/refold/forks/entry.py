@@ -1,4 +1,4 @@
-"""Builder of one entry from an input, as planners write it, for runs without a planner: in forks and in tests."""
+"""Builder of entries as planners write them, for runs without a planner: forks and tests."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from refold.core.run.state import RunState
 from refold.core.wire import codec
 
 React = Callable[[RunState, bool], list[Event]]
-"""Events that a run's code adds to the state after the verdict. A held run's code adds none and is forgotten."""
+"""Events that a run's code adds after the verdict; none, and the code is forgotten, if the run is held."""
 
 
 class WrittenEntry(NamedTuple):
-    """An entry, its record (key and value), and the state after it."""
-
     entry: Entry
     record: tuple[bytes, bytes]
     state: RunState
@@ -29,8 +27,7 @@ class WrittenEntry(NamedTuple):
 def written(
     before: RunState, verdict: list[Event], now: int, react: React, *, by: tuple[str, bytes], hold: bool = False
 ) -> WrittenEntry | None:
-    """The entry of an input with this verdict; None if nothing follows from it. `by` is its actor and its nonce. With
-    `hold`, or while the run is paused, the code is not run."""
+    """Build the entry of an input; None if it changes nothing. `by`: actor, nonce. `hold` or a pause: no code runs."""
     seq, at_ms, after = before.head.seq + 1, max(now, before.at_ms), before.copy()
     advance(after, verdict, seq=seq, at_ms=at_ms)
     held = (hold or bool(after.paused)) and not after.over

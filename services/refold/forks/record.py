@@ -1,6 +1,5 @@
-"""A recorded history for forks: its steps, and for each the answers, in order and with their times. Every entry of a
-log was caused by one input, which its first event identifies, so a history is also the list of its run's inputs.
-`input_for` makes these for a fork's run, whose attempts may differ."""
+"""Recorded histories as lists of inputs: each entry was caused by one input, identified by its first event. `input_for`
+rebuilds an input for the run of a fork, whose attempts may differ."""
 
 from __future__ import annotations
 
@@ -25,12 +24,12 @@ from refold.core.wire import canonical
 from refold.core.wire.blobs import is_large, is_pointer, pointer_of
 
 E = TypeVar("E")
+# Equal steps have equal keys.
 StepKey = tuple[str, ...]
-"""Key of a step: equal steps have equal keys."""
 
 
 class LogRow(NamedTuple):
-    """A record of a run log: its place among all given ones, key and value."""
+    """Run-log record; `place` orders the records of all runs."""
 
     place: int
     key: bytes
@@ -38,13 +37,13 @@ class LogRow(NamedTuple):
 
 
 CueKind = Literal["result", "due", "decided", "reopened", "resolve", "child", "outside", "kin", "late", "verbatim"]
-"""`due`: a time has passed. `verbatim`: an event from which no input can be made. The others name the sender."""
+"""`due`: a time passed. `verbatim`: the event is copied, no input leads to it. Others name the sender."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """An input of a recorded run. `step` 0: it is about the run, or about a step that is over. `stalled`: the code was
-    not run then, without a pause. `judged` has the calls that were judged again."""
+    """Input of a recorded run; `step` is 0 if it is about the run or a finished step. `stalled`: the code was not run
+    then, without a pause. `judged`: calls judged again, by step."""
 
     kind: CueKind
     step: int
@@ -60,17 +59,17 @@ class Cue:
 
     @property
     def asks_nobody(self) -> bool:
-        """True if a doubt was left to operators: the policy in force named no settlers."""
+        """True if a doubt went to operators, since the policy named no settlers."""
         doubted = self.kind == "reopened" or self.of(events.CallDoubted, events.DoubtResolved) is not None
         return doubted and not any(getattr(event, "about", "") == DOUBT for event in self.entry.events)
 
     def of(self, *kinds: type[E]) -> E | None:
-        """The first event of its entry that is of one of these classes."""
+        """First event of the entry of one of these classes."""
         return next((event for event in self.entry.events if isinstance(event, kinds)), None)
 
 
 class AskedStep(NamedTuple):
-    """A step: its key, the number of equal ones before it, the time of its request, the first judgement of a call."""
+    """Requested step: its key, number of equal ones before it, time, and the call's first judgement."""
 
     key: StepKey
     nth: int
@@ -80,9 +79,9 @@ class AskedStep(NamedTuple):
 
 @dataclass(slots=True)
 class RecordedRun:
-    """A run as it was recorded. `state` is its fold. `asked` has its steps, `equals` their numbers by request, `phases`
-    each step's phases after entries. `cues` has the inputs of each step, `outside` those of the run itself, `kin` those
-    that followed from its parent. `doubt` is the policy for calls in doubt, and its settlers."""
+    """Recorded run, folded and indexed. By step: `asked` (requests), `phases` (after each entry), `cues` (inputs).
+    `equals`: steps by key. `outside`: inputs of the run; `kin`: messages of its parent. `doubt`: policy and settlers of
+    calls in doubt."""
 
     run_id: RunId
     state: RunState
@@ -106,7 +105,7 @@ class RecordedRun:
 
     @staticmethod
     def of(rows: Iterable[LogRow]) -> RecordedRun:
-        """The history in some records, of one run and in order. **Raises** MalformedError for anything else."""
+        """Read the records of one run, in order. **Raises** MalformedError for anything else."""
         found: RecordedRun | None = None
         for row in rows:
             record = chain.read(row.key, row.value)
@@ -124,7 +123,6 @@ class RecordedRun:
         self.note(place, entry, apply(self.state, entry, name))
 
     def note(self, place: int, entry: Entry, state: RunState) -> None:
-        """Note the next entry, and the run's state after it."""
         self.state = state
         self.entries.append((place, entry, self.state.head.id))
         judged = _judged(entry, self.state)
@@ -144,7 +142,6 @@ class RecordedRun:
 
 
 def step_key(step: Step) -> StepKey:
-    """Key of a step; of a call its tool and its arguments, in canonical form."""
     match step:
         case events.CallProposed():
             return "call", step.tool, step.args
@@ -160,11 +157,12 @@ def step_key(step: Step) -> StepKey:
 
 
 def _short(text: str) -> str:
+    # A large value may be text on one side and a pointer on the other: equal values must have equal keys.
     return pointer_of(text.encode("utf-8", "surrogatepass")) if is_large(text) and not is_pointer(text) else text
 
 
 def judgement_in(event: Event, policy: str) -> Judgement | None:
-    """Judgement on a call in an event, by `policy` where the event names none; None: it judges none."""
+    """Judgement of a call in an event, by `policy` if the event names none; None if it judges none."""
     match event:
         case events.CallProposed():
             return Judgement("allow", event.rule, policy)
@@ -187,7 +185,7 @@ def _judged(entry: Entry, state: RunState) -> dict[int, Judgement]:
 
 
 ANOTHER_POLICY = "another"
-"""In the place of the digest of a policy that has denied a call: the log does not have it."""
+"""Digest of an unknown policy that denied a call: the log does not contain it."""
 
 
 OUTCOMES_OF_CALLS = (
@@ -226,7 +224,8 @@ _KINDS: Mapping[type, CueKind] = {
 
 
 def _cue(place: int, entry: Entry, stalled: bool, judged: Mapping[int, Judgement]) -> Cue | None:
-    """The input that an entry answers; None for the request of the run, which is made elsewhere."""
+    """Input that an entry answers; None for the request of the run."""
+    # Bookkeeping of budgets may come first, and does not identify the input.
     told = [event for event in entry.events if not isinstance(event, _OF_BUDGET)]
     if not told or isinstance(told[0], events.RunRequested):
         return None
@@ -248,12 +247,13 @@ def _is_of_parent(event: Event, run: RunId) -> bool:
 
 
 def _of_question(told: Sequence[Event], first: events.ApprovalDecided) -> CueKind:
-    """Kind of the end of a question: people, time, a late result, or an invalid decision."""
+    """Ending of a question: by people, time, a late result or an invalid decision."""
     kind: CueKind = "decided"
     if first.verdict == "expire":
         after = _second(told)
         denied = isinstance(after, events.CallFailed) and after.failure.code == "denied"
         ended = isinstance(after, OUTCOMES_OF_CALLS) and not denied
+        # Only an expiry by time has no message.
         kind = "due" if not first.message else "result" if ended else "reopened"
     return kind
 
@@ -266,7 +266,6 @@ _ACTED = frozenset({"dispatched", "backoff", "doubt", "held"})
 
 
 def may_answer(cue: Cue, opened: OpenStep) -> bool:
-    """True if a recorded input of a step may answer it now."""
     phase, asks = opened.phase, opened.question is not None
     match cue.kind:
         case "result":
@@ -284,7 +283,7 @@ def may_answer(cue: Cue, opened: OpenStep) -> bool:
 
 
 def input_for(state: RunState, step: int, cue: Cue) -> Input:
-    """Input for an open step: the end of a child, an operator's finding on a doubt, a time, or a result."""
+    """Rebuild a recorded input for an open step."""
     event, opened, done = cue.event, state.open[step], cue.of(events.CallCompleted)
     if isinstance(event, events.ChildCompleted):
         return ChildEnded(state.run_id, step, event.status, event.result, event.failure, event.used)
@@ -298,7 +297,7 @@ def input_for(state: RunState, step: int, cue: Cue) -> Input:
 
 
 def result_for(state: RunState, step: int, cue: Cue, *, at_most: int) -> ToolResult:
-    """Result that would cause this recorded entry, for an attempt of this run."""
+    """Result of an attempt that would cause this recorded entry."""
     event: Any = cue.of(*OUTCOMES_OF_CALLS)
     billed = cue.of(events.CallBilled)
     # An unknown outcome of a `pure` call is a failure, and billed otherwise.

@@ -89,7 +89,7 @@ def forked(
     changes: ForkChanges,
     around: Surroundings,
 ) -> ForkReport:
-    """Forks a run and those below it, and compares. **Raises** UsageError for changes that cannot be."""
+    """Fork a run with its descendants. **Raises** UsageError for impossible changes."""
     recorded = {name: RecordedRun.of(rows) for name, rows in family.items()}
     state, agent = recorded[run].state, recorded[run].request.agent
     none = ForkReport(run_id=run, at=at, verdict="raises", agent=agent)
@@ -108,12 +108,13 @@ def forked(
 
 
 def _agrees_until(app: App, source: RecordedRun, at: int, around: Surroundings) -> int:
-    """End of the last entry up to which today's code agrees with a history; after it, it never agrees again."""
+    """End of the longest prefix of a history with which today's code agrees."""
     kept = [(name, entry) for _, entry, name in source.entries if entry.last_seq <= at]
 
     def differs(count: int) -> bool:
         return check_replay(app, fold(kept[:count], source.run_id), around.values).verdict != "agrees"
 
+    # Disagreement is final: a replay that differs once differs for every longer prefix, so bisection is valid.
     agreed = bisect_left(range(1, len(kept)), True, key=differs)
     return kept[agreed - 1][1].last_seq if agreed else 0
 
@@ -161,7 +162,6 @@ def _of_fork(fork: Fork) -> Data:
 
 
 def _calls(fork: Fork, name: RunId, recorded: RecordedRun | None, after: RecordedRun | None) -> Iterator[ForkedCall]:
-    """Calls that only one side has; two calls of one tool differ in their arguments."""
     line = fork.lines.get(name)
     matched = {step: found for step, (found, _) in line.matched.items()} if line else {}
     # The omissions of an unfinished fork are unknown.
@@ -219,13 +219,13 @@ def _words(judged: Judgement) -> str:
 
 
 def _same_end(mine: RunState, theirs: RunState) -> bool:
-    """True if two runs have the same steps and equal ends; texts of errors may contain addresses of objects."""
     if len(mine.steps) != len(theirs.steps) or mine.status != theirs.status:
         return False
     if isinstance(mine.end, events.RunCompleted) and isinstance(theirs.end, events.RunCompleted):
         was, now = theirs.end.result, mine.end.result
         return stands_for(was, now) if is_pointer(was) else was == now
     if isinstance(mine.end, events.RunFailed) and isinstance(theirs.end, events.RunFailed):
+        # Texts of errors may contain addresses of objects.
         return mine.end.failure.code == theirs.end.failure.code
     return True
 

@@ -1,6 +1,5 @@
-"""Process of forks: it loads the app after it is restricted, and has no clients. It reads orders from its stdin,
-pickled by its parent, and answers in lines of JSON: output of a process that ran foreign code is only parsed as data.
-"""
+"""Process of forks: it loads the app after it is restricted, and reads pickled orders from stdin. Answers are lines of
+JSON, which the parent only parses."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from refold.sdk.app import App
 
 @dataclass(frozen=True, slots=True)
 class ForkJob:
-    """A run to fork, with the records of its family. `changes` may have the content of a `policy` of their own."""
+    """Order to fork a run; `policy` is the content of a draft."""
 
     run_id: str
     family: dict[RunId, list[LogRow]]
@@ -40,7 +39,7 @@ class ForkJob:
 
 @dataclass(frozen=True, slots=True)
 class ForkSetup:
-    """Setup that forks of a process share: the app, the model in the place of its agents' own, and the platform's."""
+    """Setup of all forks of a process: app, platform, and the model that replaces its agents' own."""
 
     target: str
     environment: str
@@ -50,7 +49,7 @@ class ForkSetup:
 
 
 def serve(act: Callable[[App], Act] | None = None) -> None:
-    """Answer orders until stdin ends. `act` makes the runner of `pure` calls; without it the process is restricted."""
+    """Answer orders until stdin ends; `act` makes the runner of `pure` calls, for which the network stays open."""
     orders, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever an app prints is no answer
     setup: ForkSetup = pickle.load(orders)
@@ -64,6 +63,7 @@ def serve(act: Callable[[App], Act] | None = None) -> None:
     except BaseException as error:  # noqa: BLE001 - the boundary to the app's code
         _answer(answers, {"error": _error(error)})
         return
+    # Not pickle: this process ran foreign code, which unpickling would run in the parent.
     _answer(answers, {"app": app.version})
     loading = PREVENTED.copy()
     while (job := _next(orders)) is not None:

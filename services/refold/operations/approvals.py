@@ -1,4 +1,4 @@
-"""Votes of people, and their outcome."""
+"""Votes of people and their outcomes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from refold.views.model import plain
 from refold.views.outcome import Voted
 
 SETTLE_S = 1.0
-"""How long a vote that counts by the log may still be refused: only the service knows the tools."""
+"""Time in seconds that a counted vote may still be refused: the service alone knows the tools."""
 
 
 class Words(TypedDict, total=False):
@@ -46,8 +46,8 @@ class Words(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Outcome of a vote. `what`: `decided` (it is part of the decision), `decided_otherwise`, `counted` (it counts,
-    more are needed), or `recorded` (it cannot decide by itself)."""
+    """Outcome of a vote. `what`: `decided` (the vote is part of the decision), `decided_otherwise`, `counted` (more
+    votes are needed) or `recorded` (it cannot decide by itself)."""
 
     what: Literal["decided", "decided_otherwise", "counted", "recorded"]
     vote: Vote
@@ -63,12 +63,11 @@ class Answered:
 
 
 ENOUGH_DIGITS = 16
-"""Digits of a digest that are safe against a forged collision during a decision; four are not."""
+"""Digits that make a digest safe against a forged collision during a decision; four do not."""
 
 
 class Approvals:
-    """Approvals in the log with their votes, by the catalog that a root key of `trust` has signed. **Units**: timeouts
-    and `settle_s` in seconds."""
+    """Approvals in the log with their votes, by the catalog that a root key of `trust` signed. **Units**: seconds."""
 
     def __init__(
         self,
@@ -90,8 +89,8 @@ class Approvals:
         return index
 
     def get(self, approval_id: str) -> Approval:
-        """One approval. **Raises** MalformedError for an invalid id, NotFoundError, ConflictError for a question that
-        no service accepts, because no planner can have written it."""
+        """Read one approval. **Raises** MalformedError for an invalid id; NotFoundError; ConflictError for a question
+        that no planner can have written."""
         index = self.read(self.home_of(approval_id))
         approval = index.find(approval_id)
         if approval is None and (problem := index.unsound.get(approval_id)):
@@ -105,9 +104,8 @@ class Approvals:
         return approval
 
     def named(self, name: str) -> str:
-        """Id of an approval by the id or its beginning, or by the id of a call or a run: the open one of several; for a
-        run, the one that it or a run below it waits for. **Raises** MalformedError, NotFoundError, UsageError when
-        several are open."""
+        """Find an approval by its id, a prefix of it, or the id of a call or of a run (including its descendants). An
+        open approval has priority. **Raises** MalformedError; NotFoundError; UsageError if several are open."""
         if "/" not in name:
             return self._of_family(run_id(name))
         call = asked_about(name)
@@ -138,9 +136,9 @@ class Approvals:
     def vote(
         self, approval_id: str, action: str, *, question: str, actor: str, about: str = "", **words: Unpack[Words]
     ) -> Vote:
-        """Vote on the `question` that was shown (its whole digest). `about` is the intended subject: `doubt` is the
-        outcome of a call, see `ApprovalRequest`. **Raises** as `get`; ConflictError if it is closed or another
-        question, UsageError for a vote that would be void or without effect, MalformedError for an unreadable one."""
+        """Build a vote on the `question` that was shown (whole digest); `about`: see `ApprovalRequest`. **Raises** as
+        `get`; ConflictError if it is closed or another question, UsageError for a void or ineffective vote,
+        MalformedError for an unreadable one."""
         if not _is_name(actor):
             raise UsageError(f"{actor!r} is not a name", hint="set your name with --actor")
         approval = None if action == "revoke-grant" else self._open(approval_id, action)
@@ -166,7 +164,7 @@ class Approvals:
     def offered(
         self, index: ApprovalIndex, approval: Approval, actor: str, roles: tuple[str, ...], key: SigningKey
     ) -> frozenset[str]:
-        """Actions on a question whose vote `vote` and `send` would take now: pages offer these alone."""
+        """Actions that an actor may take on a question now."""
         request, keys = approval.request, index.catalogs[self.home_of(approval.request.approval_id)].keys
         name = request.approval_id, "none", request.question, request.environment
         vote = Vote(*name, actor, "remind", approval.now, roles, message="?")
@@ -174,6 +172,7 @@ class Approvals:
             vote = ballot.open_vote(signature.sign(vote.payload(), key), keys)
         except RefoldError:
             return frozenset()
+        # A dry run of each action: placeholders stand for arguments that people enter later.
         blank: dict[str, dict[str, Any]] = {"edit": {"args": request.args}, "delegate": {"to": ("somebody",)}}
         blank |= {"reassign": {"to": approval.count.approvers}}
         wanted = ("reject", "withdraw", "comment", "remind") if approval.held else ballot.ACTIONS[:-1]
@@ -181,30 +180,29 @@ class Approvals:
         return frozenset(found if approval.state == "open" and not approval.over else ())
 
     def cast(self, vote: Vote, key: SigningKey, sender: Sender, timeout_s: float) -> Answered:
-        """Send a vote and wait for its outcome. **Raises** as `send`, `answered`."""
         return self.answered(vote, self.send(vote, key, sender), timeout_s)
 
     def earlier(self, approval_id: str, vote: str) -> tuple[Vote, Cause] | None:
-        """The vote that has this id already, and where it lies."""
+        """Vote that has this id already, and its position."""
         cast = self.read(self.home_of(approval_id)).cast(approval_id, vote)
         return (cast[0], Cause(APPROVAL_VOTED, *cast[1])) if cast else None
 
     def asked(self, approval_id: str, timeout_s: float) -> None:
-        """Waits for a question that a run log has and its topic not yet, for a while at most."""
+        """Wait until a question of the run log reaches its topic."""
         index, begun = ApprovalIndex(self._partitions, self._trust, clock_ms), time.monotonic()
         for _ in self._rounds(index, self.home_of(approval_id)):
             if index.find(approval_id) or time.monotonic() - begun > timeout_s:
                 return
 
     def granted(self, approval_id: str) -> Decision:
-        """The decision that gave a grant. **Raises** NotFoundError."""
+        """Decision that gave a grant. **Raises** NotFoundError."""
         made = self.read(self.home_of(approval_id)).decided(approval_id)
         if made is None or made.grant is None:
             raise NotFoundError(f"the approval {approval_id} gave no grant", hint="`refold approval grants`")
         return made
 
     def _no_revoker(self, given: Decision, vote: Vote) -> str:
-        """Reason why an actor may not end a grant; empty if they may."""
+        """Reason why the actor may not revoke a grant; empty if allowed."""
         place, behind = self.home_of(vote.approval), decision.behind(given)
         may = self.read(place).catalogs[place].roles.entitled(behind, vote.actor, vote.roles)
         return "" if may else f"the vote would be void: {vote.actor} is none of {', '.join(behind)}"
@@ -227,8 +225,9 @@ class Approvals:
 
     def send(self, vote: Vote, key: SigningKey, sender: Sender) -> Cause:
         """Sign and publish a vote; return its position. **Raises** UnauthorisedError, with nothing sent, if the catalog
-        has no such key, or the key belongs to other names."""
+        has no such key, or it belongs to other names."""
         run, token = parse_approval_id(vote.approval)[0], signature.sign(vote.payload(), key)
+        # The check before sending: a vote by an unknown key would only become a dead letter.
         index, place = ApprovalIndex(self._partitions, self._trust, clock_ms), home(run, self._partitions)
         for record in self._reader.scan(CATALOG, place):
             index.feed(record)
@@ -236,8 +235,8 @@ class Approvals:
         return Cause(APPROVAL_VOTED, *sender.send(ApprovalVote(vote.approval, vote.vote, run, token)))
 
     def answered(self, vote: Vote, position: Cause, timeout_s: float = 30.0) -> Answered:
-        """Wait for the outcome of a vote. **Raises** the service's refusal of a void vote (UnauthorisedError,
-        ConflictError, UsageError), TimedOutError."""
+        """Wait for the outcome of a vote. **Raises** UnauthorisedError, ConflictError or UsageError if the service
+        refused it, TimedOutError."""
         index, begun = ApprovalIndex(self._partitions, self._trust, clock_ms), time.monotonic()
         settled: float | None = None
         for _ in self._rounds(index, self.home_of(vote.approval)):
@@ -254,7 +253,6 @@ class Approvals:
         raise AssertionError("a tail goes on for ever")
 
     def watch(self) -> Iterator[ApprovalIndex]:
-        """Yield the index after every batch of new records, for ever."""
         index = ApprovalIndex(self._partitions, self._trust, clock_ms)
         for changed in self._rounds(index, None):
             if changed:
@@ -283,8 +281,7 @@ def names_the_question(name: str) -> bool:
 
 
 def changed(args: str, settings: Mapping[str, str]) -> str:
-    """Replace some arguments. **Raises** MalformedError, UsageError. Invalid JSON is a text, and so is a number, true
-    or false that replaces a text."""
+    """Replace arguments of a call; invalid JSON is a text. **Raises** MalformedError, UsageError."""
     values = canonical.parse(args)
     if unknown := sorted(settings.keys() - values.keys()):
         raise UsageError(f"the call has no argument {unknown[0]}", hint=f"it has {', '.join(sorted(values))}")
@@ -293,17 +290,17 @@ def changed(args: str, settings: Mapping[str, str]) -> str:
             new = canonical.parse(value)
         except MalformedError:
             new = value
+        # An argument that was a text stays one, even if the new value looks like a number or a boolean.
         values[name] = value if isinstance(values[name], str) and isinstance(new, int | float) else new
     return canonical.dumps(values)
 
 
 def _is_name(name: str) -> bool:
-    """True if people can distinguish it from every other name that they are shown."""
     return bool(name) and name == name.strip() and name.isprintable()
 
 
 def _objection(approval: Approval, vote: Vote) -> str:
-    """Reason not to send a vote: it would be void or without effect."""
+    """Reason why a vote would be void or without effect; empty if there is none."""
     if problem := ballot.objection(approval.request, vote, approval.now):
         return f"the vote would be void: {problem.reason}"
     # Sent, it would lie in the log and count once its person may decide.
@@ -316,7 +313,6 @@ def _objection(approval: Approval, vote: Vote) -> str:
 
 
 def _entitled(approval: Approval, actor: str) -> str:
-    """Names of people who may decide, and whether the actor is revoked, as the end of an error."""
     people = ", ".join(approval.people()[:10])
     revoked = f"; {actor} is revoked by the catalog" if actor in approval.roles.revoked else ""
     return (f"; {people} may decide" if people else "") + revoked
@@ -370,7 +366,6 @@ _OBJECTIONS: dict[str, Callable[[Approval, Vote], str]] = {
     "delegate": _no_deputy,
     "reassign": _too_few,
 }
-"""Reasons why a vote would have no effect, by its action."""
 
 
 def _answer(index: ApprovalIndex, vote: Vote, position: Cause) -> Answered | None:
@@ -390,7 +385,7 @@ def _answer(index: ApprovalIndex, vote: Vote, position: Cause) -> Answered | Non
 
 
 def _is_recorded(approval: Approval | None, decided: Decision | None, vote: Vote) -> bool:
-    """True once a vote that cannot decide is in the log, and the decision, if it has given earlier votes weight."""
+    """True once a vote that cannot decide is in the log, with the decision that it may have enabled."""
     if approval is None:
         return True
     decides = vote.action in ballot.HANDING and approval.count.settled is not None
@@ -398,7 +393,7 @@ def _is_recorded(approval: Approval | None, decided: Decision | None, vote: Vote
 
 
 def _another_matter(request: ApprovalRequest, action: str) -> UsageError:
-    """Error of a vote on the wrong subject: it would send a call again, or settle an outcome without a look at it."""
+    # It would repeat a call in doubt, or settle an outcome that people did not look at.
     if request.about != DOUBT:
         hint = f"`refold approval show {request.approval_id}`"
         return UsageError(f"this approval asks if {request.call_id} may run, not for its outcome", hint=hint)
@@ -413,9 +408,9 @@ def _decided(approval_id: str, made: Decision, **fields: str) -> ConflictError:
 
 
 def _unanswered(index: ApprovalIndex, vote: Vote, *, counts: bool, waited: str) -> RefoldError:
-    """Error if no service has answered: a vote between two services gets no dead letter."""
     approval = index.find(vote.approval)
     voids = approval.count.void if approval else {}
+    # A vote read between two lives of the service gets no dead letter: judge it here.
     void = next((void for each, void in voids.items() if each.vote == vote.vote), None)
     if void is not None:
         hint = "no approval service answered; start `refold serve approval`"

@@ -1,4 +1,4 @@
-"""Live forks: an ordinary run that begins with the history of another one."""
+"""Live forks: runs that begin with the history of another run."""
 
 from __future__ import annotations
 
@@ -21,14 +21,12 @@ from refold.views.history import Run
 
 
 class KeptPrefix(NamedTuple):
-    """The entries of a run that a fork keeps, and the state after them."""
-
     entries: list[Entry]
     state: RunState
 
 
 def kept_prefix(run: Run, at: int) -> KeptPrefix:
-    """The entries of a run that end at event `at` or before. **Raises** UsageError, ConflictError."""
+    """Entries of a run up to event `at`. **Raises** UsageError, ConflictError."""
     counted = [(each.id, each.entry) for each in run.records if each.entry is not None and not each.void]
     kept = [(name, entry) for name, entry in counted if entry.last_seq <= at]
     if not kept:
@@ -45,12 +43,13 @@ def kept_prefix(run: Run, at: int) -> KeptPrefix:
 
 
 def fork_id(source: RunId, partitions: int, wanted: str = "") -> RunId:
-    """An id for a fork, which has the home of its source. **Raises** UsageError, MalformedError."""
+    """Id for a fork, in the partition of its source. **Raises** UsageError, MalformedError."""
     place, name = home(source, partitions), run_id(wanted or f"{source.replace('.', '-')[:100]}-fork")
     if wanted and "." in wanted:
         raise UsageError(f"{wanted} is the id of a child", hint="a fork is a run of its own: leave the dot out")
     if wanted and home(name, partitions) == place:
         return name
+    # The id is hashed to a partition: try suffixes until it is the one of the source.
     near = (RunId(f"{name}-{secrets.token_hex(3)}") for _ in iter(int, 1))
     found = next(each for each in near if home(each, partitions) == place)
     if wanted:
@@ -61,7 +60,7 @@ def fork_id(source: RunId, partitions: int, wanted: str = "") -> RunId:
 
 
 def repeats(kept: RunState, whole: RunState) -> list[Done]:
-    """Effects that a fork may have although its source has had them, or was about to have them where it is cut."""
+    """Effects that a fork may repeat: calls and children of its source that are open at the cut, or follow it."""
     first = len(kept.steps) + 1
     under_way = [Done(step, kept.call(step).tool, kept.call(step).effect) for step in kept.open_calls()]
     children = ((step, kept.steps[step - 1]) for step in sorted(kept.open))
@@ -73,11 +72,12 @@ def repeats(kept: RunState, whole: RunState) -> list[Done]:
 
 
 def copy_values(kept: KeptPrefix, fork: RunId, store: Callable[[], Blobs | None]) -> None:
-    """Copies the large values that a kept history points to. **Raises** BlobError, UnreachableError."""
+    """Copy the large values of a kept history. **Raises** BlobError, UnreachableError."""
     source = kept.state.run_id
     for (owner, pointer), step in _places(source, (event for entry in kept.entries for event in entry.events)):
         if (blobs := store()) is None:
             raise UnreachableError(f"run {source} has large values, and no blob store is set", hint="REFOLD_BLOBS__URL")
+        # Values belong to a run: erasing the source would erase them for the fork.
         blobs.put(child_id(fork, step) if step else fork, blobs.get(owner, pointer))
 
 
@@ -91,7 +91,7 @@ def _places(run: RunId, told: Iterable[Event]) -> Iterator[tuple[Pointed, int]]:
 def fork_live(
     kept: KeptPrefix, name: RunId, actor: str, *, edit: tuple[str, str] | None = None, reason: str = ""
 ) -> OperationRow:
-    """Begins a run with the history of another one. `known`: it was there, as this very fork."""
+    """Start a fork; `known` if it exists already."""
     source, head = kept.state.run_id, kept.state.head
     said: dict[str, Any] = {"source": source, "at": head.seq, "head": head.id.hex(), "reason": reason}
     if edit:
@@ -113,7 +113,7 @@ def fork_live(
 
 
 def edit_of(kept: KeptPrefix, whole: RunState, edits: dict[int, str]) -> tuple[str, str] | None:
-    """The tool and the other arguments of the first step behind the cut, if there are any. **Raises** UsageError."""
+    """Tool and new arguments of the first step after the cut, if any. **Raises** UsageError for other steps."""
     first = len(kept.state.steps) + 1
     if not edits:
         return None

@@ -1,4 +1,4 @@
-"""An operation, and how one or many are performed: sent, followed in the log, and answered."""
+"""Performs operations: sends their input, follows the log, and returns the outcome."""
 
 from __future__ import annotations
 
@@ -21,25 +21,23 @@ from refold.views.history import JudgedRecord, Run, read
 from refold.views.outcome import CommandResult
 
 UNDER_WAY = 500
-"""Operations of one kind that are under way at once: planners collect as many histories in one reading of the log."""
+"""Concurrent operations: as many histories as planners read in one pass of the log."""
 AGAIN_S = 0.5
-"""Interval at which the log is read while many runs are waited for."""
+"""Interval in seconds between readings of the log for many runs."""
 
 RunInput = RunRequest | RunSignal | RunOperation
 Show = Callable[[int, int], object]
-"""Reports how many are done, of how many."""
+"""Progress callback: done, total."""
 
 
 class Sender(Protocol):
-    """Publishes inputs and votes."""
-
     def send(self, message: RunInput | ApprovalVote) -> tuple[int, int]:
-        """Publishes to the home of the run and waits for the ack; returns partition and offset."""
+        """Publish to the home of the run and wait for the ack; return partition and offset."""
         ...
 
 
 class Followed(NamedTuple):
-    """A run while an operation on it is followed. `judged` is the record that was read last; None: there is no more."""
+    """Run during an operation; `judged` is the last read record, None at the end of the log."""
 
     run: Run
     position: Cause
@@ -51,7 +49,7 @@ class Followed(NamedTuple):
 
     @property
     def fresh(self) -> list[Event]:
-        """The events of the entry that answers the input; empty while there is none."""
+        """Events of the entry that answers the input; empty so far."""
         entries = (each.entry for each in self.run.records if each.entry is not None)
         return next((entry.events for entry in entries if entry.cause == self.position), [])
 
@@ -63,8 +61,8 @@ class Followed(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class OperationRow:
     """Input to send, and the judge of its outcome. `judge` returns `accepted`, `known` (already in the log, nothing
-    changed), `asked` (people are asked for it) or None (no outcome so far). It **raises** ConflictError if the log
-    shows a refusal."""
+    changed), `asked` (waits for people) or None (no outcome so far). It **raises** ConflictError if the log shows a
+    refusal."""
 
     message: RunInput
     judge: Callable[[Followed], str | None]
@@ -72,7 +70,7 @@ class OperationRow:
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """Outcome of an operation: `what` is the result of its `judge`, with the run and the position of the input."""
+    """Outcome of an operation: the result of its `judge`, its run, and the position of its input."""
 
     what: str
     run: Run
@@ -84,7 +82,7 @@ class Performed:
 
 
 class Outcome(NamedTuple):
-    """Outcome for one of many: the result of its `judge`, or `refused`, or `unanswered` within the time."""
+    """Outcome of one of many operations: the result of its `judge`, `refused` or `unanswered`."""
 
     what: str
     state: RunState
@@ -96,13 +94,13 @@ def publish_input(sender: Sender, message: RunInput) -> Cause:
 
 
 def one(runs: Runs, sender: Sender, operation: OperationRow, timeout_s: float | None = 30.0) -> Performed:
-    """Perform an operation and wait for its outcome. **Units**: seconds; None waits for ever. **Raises** as its
+    """Perform an operation and wait for its outcome. **Units**: seconds; None waits endlessly. **Raises** as its
     `judge`, the error of its dead letter, TimedOutError."""
     return follow_up(runs, operation, publish_input(sender, operation.message), timeout_s)
 
 
 def follow_up(runs: Runs, operation: OperationRow, position: Cause, timeout_s: float | None = 30.0) -> Performed:
-    """Waits for the outcome of an operation whose input lies there. **Raises** as `one`."""
+    """Wait for the outcome of an operation that was sent already. **Raises** as `one`."""
     run = operation.message.run_id
     letters = refusals(runs.reader.tail(DEAD_LETTER, home(run, runs.partitions)))
     until = f"done with {position.topic}/{position.partition}/{position.offset}"
@@ -117,7 +115,7 @@ def follow_up(runs: Runs, operation: OperationRow, position: Cause, timeout_s: f
 def many(
     runs: Runs, sender: Sender, operations: Sequence[OperationRow], timeout_s: float, show: Show
 ) -> dict[RunId, Outcome]:
-    """Perform operations on different runs, `UNDER_WAY` at a time, and wait for the outcome of each."""
+    """Perform operations on different runs, `UNDER_WAY` at a time."""
     outcomes: dict[RunId, Outcome] = {}
     for start in range(0, len(operations), UNDER_WAY):
         batch = operations[start : start + UNDER_WAY]
@@ -159,7 +157,7 @@ def _outcome(run: Run, operation: OperationRow, position: Cause, refused: dict[C
 
 
 def refusals(letters: Iterator[Record | None]) -> Iterator[tuple[Cause, RefoldError] | None]:
-    """Input and reason of each dead letter; None whenever there is no new one."""
+    """Input and error of each dead letter; None whenever there is no new one."""
     for record in letters:
         if record is None:
             yield None

@@ -1,5 +1,5 @@
-"""Operations on runs, a row each: precondition, message, outcome, meaning of a refusal. Each takes the run as just
-read, and **raises** ConflictError if the log shows that it is impossible."""
+"""Operations on runs: precondition, message, judge of the outcome, and refusal of each. Each takes a fresh reading of
+the run, and **raises** ConflictError if the log shows that it is impossible."""
 
 from __future__ import annotations
 
@@ -54,7 +54,6 @@ from refold.views.history import Run
 
 Signed = Callable[[RunSignal], RunSignal]
 _SHOWN = 200
-"""Characters of data in an error."""
 
 
 def _shown(text: str) -> str:
@@ -62,7 +61,7 @@ def _shown(text: str) -> str:
 
 
 class By(NamedTuple):
-    """Actor and reason. `as_operator`: even if the actor requested the run. `sign` signs a user's signal."""
+    """Actor and reason; `as_operator` even if the actor requested the run. `sign` signs a user's signal."""
 
     actor: str
     reason: str = ""
@@ -75,7 +74,6 @@ def signing(key: SigningKey | None, platform: str) -> Signed:
 
 
 def operated(run: str, kind: str, data: object, actor: str) -> RunOperation:
-    """Message of an operator. **Raises** MalformedError for an invalid id."""
     return RunOperation(run_id(run), f"{kind}-{secrets.token_hex(6)}", kind, canonical.dumps(data), actor)
 
 
@@ -90,10 +88,10 @@ def _ended(look: Followed) -> str | None:
 def _once(
     message: RunSignal | RunOperation, had: Callable[[RunState], bool], refuse: Callable[[RunState], None]
 ) -> OperationRow:
-    """Operation whose outcome is `known` if the log already `had` it. `refuse` may refuse one that is neither had nor
-    taken. Both see the run at the end of the log: its state before a retry is irrelevant."""
+    """Build an operation that is `known` if the log `had` it; `refuse` raises if it is neither known nor accepted."""
 
     def judge(look: Followed) -> str | None:
+        # Judged at the end of the log: a state before a retry is no outcome.
         if look.fresh or not look.whole:
             return _taken(look)
         if had(look.run.state):
@@ -105,7 +103,6 @@ def _once(
 
 
 def fresh_run_id(agent: str) -> str:
-    """Return an id that no run has, which begins with the name of an agent."""
     return f"{re.sub('[^A-Za-z0-9_-]', '-', agent)}-{secrets.token_hex(8)}"
 
 
@@ -116,9 +113,8 @@ def prepared(
     key: SigningKey | None,
     labels: Iterable[str] | None = None,
 ) -> RunRequest:
-    """Request as it is sent: with an id, a large input in the blob store (if there is one), and signed by `key`. The
-    signature covers only `labels`, if given. **Raises** MalformedError for an invalid id or a large input;
-    UnreachableError."""
+    """Complete a request: id, large input in the blob store, and signature by `key` (of `labels` only, if given).
+    **Raises** MalformedError for an invalid id or a large input; UnreachableError."""
     name, text = run_id(request.run_id or fresh_run_id(request.agent)), request.input
     # The store is opened for a large input alone: where it is away, other runs start all the same.
     if is_large(text) and (store := blobs()):
@@ -129,7 +125,7 @@ def prepared(
 
 
 def start_run(request: RunRequest) -> OperationRow:
-    """Starts a run. `known`: it was there, with the same agent and input."""
+    """Start a run; `known` if it exists with the same agent and input."""
 
     def judge(look: Followed) -> str | None:
         asked = look.run.state.request
@@ -154,7 +150,7 @@ def word(state: RunState, kind: str, by: By) -> OperationRow:
 
 
 def cancel(state: RunState, kind: str, by: By) -> OperationRow:
-    """Cancel a run. `known`: it was cancelled before."""
+    """Cancel a run; `known` if it was cancelled before."""
     if state.over and state.status != "cancelled":
         raise ConflictError(
             f"run {state.run_id} is {state.status} already", hint=f"`refold run show {state.run_id}` shows its result"
@@ -174,7 +170,7 @@ def cancel(state: RunState, kind: str, by: By) -> OperationRow:
 
 
 def annotate(state: RunState, note: str, by: By, note_id: str = "") -> OperationRow:
-    """Adds a note to the history of a run. `known`: it is there. **Raises** MalformedError for a note that is none."""
+    """Add a note to a run's history; `known` if it exists. **Raises** MalformedError for an empty or long note."""
     if not note.strip() or len(note) > REASON_CHARS:
         raise MalformedError(f"a note has 1 to {REASON_CHARS:,} characters", hint="put what is longer elsewhere")
     name = note_id or f"{ANNOTATE}-{secrets.token_hex(6)}"
@@ -190,7 +186,7 @@ def annotate(state: RunState, note: str, by: By, note_id: str = "") -> Operation
 
 
 def hold(state: RunState, kind: str, by: By) -> OperationRow:
-    """Pauses a run, or resumes it. `known`: it is so already."""
+    """Pause or resume a run; `known` if it is so already."""
     _refuse_an_end(state)
     if kind == RESUME and own(state) is None:
         if not state.paused:
@@ -210,7 +206,7 @@ def hold(state: RunState, kind: str, by: By) -> OperationRow:
 
 
 def _said(state: RunState, kind: str, by: By, note: dict[str, str] | None = None) -> RunSignal | RunOperation:
-    """A signal of the run's requester, else an operation. Only an operator resumes a run that an operator paused."""
+    """Signal of the run's requester, else an operation: only an operator resumes an operator's pause."""
     pause = own(state) if kind == RESUME else None
     mine = state.request is not None and is_same(state.request.requester, by.actor)
     name = note["id"] if note else f"{kind}-{secrets.token_hex(6)}"
@@ -229,7 +225,7 @@ def _refuse_an_end(state: RunState) -> None:
 
 
 def retry_code(run: Run, actor: str) -> OperationRow:
-    """Runs the code of a stalled run again. Refused: it is stalled again."""
+    """Repeat the code of a stalled run; refused if it stalls again."""
     before = _stalled(run)
 
     def judge(look: Followed) -> str | None:
@@ -257,7 +253,7 @@ def _stalled(run: Run) -> Hold:
 
 
 class Changes(NamedTuple):
-    """Changes of a retry. `edit`: JSON of all arguments of the first repeated step. `deadline_ms`: -1 removes it."""
+    """Changes of a retry. `edit`: JSON of all arguments of step `from_step`; `deadline_ms`: -1 removes it."""
 
     from_step: int = 0
     edit: str = ""
@@ -272,7 +268,7 @@ class Changes(NamedTuple):
 
 
 def redrive(state: RunState, actor: str, changes: Changes) -> OperationRow:
-    """Has a failed run go on where it failed, or from a step on. **Raises** MalformedError for an edit of no step."""
+    """Retry a failed run where it failed, or from a step. **Raises** MalformedError for an edit without a step."""
     if state.status != "failed":
         hint = "a failed run goes on where it failed, and a stalled one with code that agrees with its history"
         raise ConflictError(f"run {state.run_id} is {state.status}: there is nothing to retry", hint=hint)
@@ -288,7 +284,7 @@ def redrive(state: RunState, actor: str, changes: Changes) -> OperationRow:
 
 
 class Done(NamedTuple):
-    """A call that was made and is left behind by a retry from a step before it: it may be made once more."""
+    """Call that was made before, and that a retry or fork may repeat."""
 
     step: int
     tool: str
@@ -296,7 +292,7 @@ class Done(NamedTuple):
 
 
 def left_behind(state: RunState, from_step: int) -> list[Done]:
-    """The calls with an effect that a retry from a step leaves behind, and that may have had it."""
+    """Calls from a step on that may have had an effect."""
     found = []
     for step, call in enumerate(state.steps[from_step - 1 :], from_step):
         if not isinstance(call, CallProposed) or call.effect == "pure" or not state.retried.counts(step):
@@ -315,14 +311,12 @@ def stays(state: RunState) -> int:
 
 
 def signal_message(run: str, name: str, data: object, *, signal_id: str = "", actor: str) -> RunSignal:
-    """A signal for a run. **Raises** UsageError for an invalid name of a signal."""
     said = signal_id or f"signal-{secrets.token_hex(6)}"
     return RunSignal(RunId(run), said, "signal", canonical.dumps(data), actor, name=check_name(name))
 
 
 def signal(state: RunState, said: RunSignal) -> OperationRow:
-    """Send a signal to a run, for a current or later wait. Refused: no room for it, the run is over, or another signal
-    has the same id."""
+    """Send a signal; refused if the run has no room or is over, or another signal has the id."""
 
     def refuse(state: RunState) -> None:
         if (other := _with_id(said.signal_id, state)) is not None:
@@ -345,14 +339,14 @@ def signal(state: RunState, said: RunSignal) -> OperationRow:
 
 
 def answered(token: str, data: object = None, *, failure: str = "", key: str = "", actor: str) -> RunSignal:
-    """The result of a callback, or its `failure`. **Raises** MalformedError for an invalid token."""
+    """Result of a callback, or its `failure`. **Raises** MalformedError for an invalid token."""
     run, said = parse_callback_token(token), f"callback-{secrets.token_hex(6)}"
     text = canonical.dumps(data)
     return RunSignal(run, said, "callback", text, actor, callback=token, failure=failure, key=key)
 
 
 def answer_callback(state: RunState, said: RunSignal) -> OperationRow:
-    """Resolves or fails a callback. **Raises** NotFoundError for a token that the run has not made."""
+    """Resolve or fail a callback. **Raises** NotFoundError for an unknown token."""
     if not (step := step_of(state, said)):
         raise NotFoundError(
             f"run {said.run_id} has no callback with this token",
@@ -364,7 +358,7 @@ def answer_callback(state: RunState, said: RunSignal) -> OperationRow:
 
 
 def refuse_another_answer(state: RunState, said: RunSignal) -> None:
-    """**Raises** ReusedIdError if a callback was answered under the same key, and otherwise."""
+    """**Raises** ReusedIdError if the callback has another answer with the same key."""
     outcome = state.outcomes.get(step_of(state, said), (0, None))[1]
     if not isinstance(outcome, CallbackCompleted | CallbackFailed) or not said.key or said.key != outcome.key:
         return
@@ -375,7 +369,7 @@ def refuse_another_answer(state: RunState, said: RunSignal) -> None:
 
 
 def step_of(state: RunState, said: RunSignal) -> int:
-    """The step that has a signal or an answer; 0: none so far."""
+    """Step that received a signal or an answer; 0 if none so far."""
     if said.callback:
         return state.callbacks.get(callback_digest(said.callback), 0)
     return state.mail.taken.get(said.signal_id, 0)
@@ -400,7 +394,6 @@ def _with_id(signal_id: str, state: RunState) -> SignalReceived | None:
 
 
 def _was_answered(step: int, said: RunSignal, state: RunState) -> bool:
-    """True if the callback already has this result, or an answer with the same key."""
     outcome = state.outcomes[step][1] if step in state.outcomes else None
     if not isinstance(outcome, CallbackCompleted | CallbackFailed):
         return False
@@ -417,23 +410,20 @@ def _is_same_answer(outcome: CallbackCompleted | CallbackFailed, said: RunSignal
 
 
 class KnownRuns(Protocol):
-    """Runs, out of the log or a view."""
+    """Source of runs: the log, or a view."""
 
-    def get(self, run: str) -> Run:
-        """Return a run with its history. **Raises** NotFoundError."""
-        ...
+    def get(self, run: str) -> Run: ...
 
 
 class Doubted(NamedTuple):
-    """A call, and the open question about its outcome: empty where there is none."""
+    """Tool of a call, and the open question about its outcome; empty if there is none."""
 
     tool: str
     approval: str
 
 
 def doubted(runs: KnownRuns, call: str) -> Doubted:
-    """The open question about a call in doubt, by the id of the call or of the question. **Raises** MalformedError for
-    an invalid call id, NotFoundError."""
+    """Find the question about a call in doubt, by the id of either. **Raises** MalformedError, NotFoundError."""
     name, seq = parse_call_id(asked_about(call))
     state = runs.get(name).state
     step = _step(state, seq)
@@ -451,7 +441,7 @@ def _step(state: RunState, seq: int) -> int:
 
 
 class Settlement(NamedTuple):
-    """The outcome of a call as an operator found it: `happened` (with a result), `did_not_happen` or `give_up`."""
+    """Operator's finding on a call: `happened` (with a result), `did_not_happen` or `give_up`."""
 
     verdict: str
     result: object = None
@@ -461,8 +451,8 @@ class Settlement(NamedTuple):
 def settle_call(
     runs: KnownRuns, call: str, found: Settlement, actor: str, *, though_asked: bool = False
 ) -> OperationRow:
-    """Settle a call in doubt or on hold, as an operator. `asked`: the policy now requires people. Refused: it was
-    settled otherwise. **Raises** MalformedError for an invalid call id, NotFoundError."""
+    """Settle a call in doubt or on hold, as an operator; `asked` if the policy now requires people. **Raises**
+    MalformedError for an invalid call id, NotFoundError."""
     (name, seq), verdict = parse_call_id(call), found.verdict
     state = runs.get(name).state
     step = _step(state, seq)
@@ -507,7 +497,7 @@ def _resolved(look: Followed, step: int, attempt: int, verdict: str) -> str | No
 
 
 def repair(run: Run, head: str, actor: str) -> OperationRow:
-    """Writes the records of a run again in order. With a `head` the history that ends there counts."""
+    """Rewrite the records of a run in order; with a `head`, only the history that ends there is valid."""
     known, read = len(run.records) + len(run.void), 0
     wanted = EntryId(bytes.fromhex(head)) if head else run.state.head.id
 
@@ -515,6 +505,7 @@ def repair(run: Run, head: str, actor: str) -> OperationRow:
         nonlocal read
         read += look.judged is not None
         record = look.judged
+        # A later copy of the head: the repair is complete.
         again = record is not None and read > known and record.id == wanted and record.record.value is not None
         return "accepted" if again else None
 
@@ -522,7 +513,7 @@ def repair(run: Run, head: str, actor: str) -> OperationRow:
 
 
 def migrate(state: RunState, to: str, actor: str) -> OperationRow:
-    """Hands a run to another version of its agent. Refused: its history does not agree with that, or it is over."""
+    """Move a run to another version of its agent; refused if the run is over."""
 
     def refuse(state: RunState) -> None:
         if state.over:

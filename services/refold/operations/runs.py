@@ -1,4 +1,4 @@
-"""Finds, lists, follows and selects runs by reading the run log."""
+"""Reads, follows and selects runs in the run log."""
 
 from __future__ import annotations
 
@@ -29,20 +29,15 @@ _SAFE = "(nothing is lost: what was sent stays in the log)"
 
 
 _FIRST = b"/%010d/" % 1
-"""Part of the key of a run's first entry."""
 
 
 class Newest(NamedTuple):
-    """The newest runs that are meant, how many are, and how many runs there are."""
-
     runs: list[Run]
     meant: int
     total: int
 
 
 class Runs:
-    """Every run in the log, one at a time or all of them."""
-
     def __init__(self, reader: LogReader) -> None:
         self.reader = reader
 
@@ -51,7 +46,7 @@ class Runs:
         return self.reader.partitions(RUN_LOG)
 
     def get(self, run: str) -> Run:
-        """One run, with its whole history. **Raises** NotFoundError, GoneError if a marker shows that it was erased."""
+        """Read a run with its history. **Raises** NotFoundError; GoneError if a marker shows that it was erased."""
         found = self.find(run)
         if found is None:
             if erased := self.gone(run_id(run)):
@@ -61,19 +56,18 @@ class Runs:
         return found
 
     def find(self, run: str) -> Run | None:
-        """One run, or None when the log has no entry of it."""
         wanted = run_id(run)
         found = self._read(home(wanted, self.partitions), lambda name: name == wanted.encode(), wanted)
         return next(iter(found), None)
 
     def gone(self, run: RunId) -> GoneError | None:
-        """The error of a run that was erased, until nothing of it lies in any topic; None for any other."""
+        """Error of an erased run, while a marker of it exists; else None."""
         markers = self.reader.scan(RUN_SNAPSHOT, home(run, self.partitions)) if self._knows_holds else ()
         marker = Markers((record.key, record.value) for record in markers).runs.get(run)
         return gone(run, marker.at_ms, marker.file) if marker else None
 
     def family(self, run: str) -> list[Run]:
-        """The runs below one, each behind the one that has started it."""
+        """Descendants of a run, each after its parent."""
         below = f"{run_id(run)}.".encode()
         found = self._read(home(run, self.partitions), lambda name: name.startswith(below))
         return sorted(found, key=lambda each: _path(each.state.run_id))
@@ -86,20 +80,19 @@ class Runs:
 
     @cached_property
     def _knows_holds(self) -> bool:
-        """True if the topic exists: planners of an older platform record no holds."""
+        """True if the topic exists: older platforms record no holds."""
         try:
             return self.reader.partitions(RUN_SNAPSHOT) > 0
         except NotFoundError:
             return False
 
     def all(self, partition: int | None = None) -> list[Run]:
-        """All runs, or those of a partition, in order of their requests' arrival in the log."""
         return sorted(self._read(partition, lambda _: True), key=_asked_at)
 
     def newest(self, limit: int, takes: Callable[[Run], bool], only: Callable[[Run], bool] | None = None) -> Newest:
-        """The `limit` newest selected runs, oldest first, and the numbers of selected and of all runs. Of other runs an
-        id and a time are kept. `takes` only reads the request, so that without `only` just first entries are read, and
-        the returned runs."""
+        """The `limit` newest selected runs, oldest first, with the numbers of selected and of all runs. `takes` reads
+        only the request: without `only`, just first entries are read, and the returned runs."""
+        # The first pass keeps an id and a time per run, the second reads the chosen histories.
         asked, meant = self._requested(takes) if only is None else self._folded(takes, only)
         names = sorted(meant, key=lambda run: (asked[run], run))[-limit:]
         wanted = {name.encode() for name in names}
@@ -122,7 +115,7 @@ class Runs:
         return self._without_erased(asked, meant, buried=buried)
 
     def _folded(self, takes: Callable[[Run], bool], only: Callable[[Run], bool]) -> tuple[dict[RunId, int], set[RunId]]:
-        """As `_requested`, for a selection by state: a run is kept whole until it is over, then judged and dropped."""
+        """As `_requested`, for a selection by state: runs are folded until they end, then judged and dropped."""
         asked, meant, runs, again, buried = dict[RunId, int](), set[RunId](), dict[RunId, Run](), set[bytes](), False
 
         def look(run: Run) -> None:
@@ -158,7 +151,7 @@ class Runs:
         return Markers((record.key, record.value) for record in self.reader.scan(RUN_SNAPSHOT)).runs
 
     def _read(self, partition: int | None, only: Callable[[bytes], bool], one: RunId | None = None) -> list[Run]:
-        """Runs whose names `only` takes, up to the end of the log; `one`, if all records belong to it."""
+        """Runs whose names match `only`, up to the end of the log; `one`: all records belong to it."""
         found: dict[RunId, Run] = {}
         for fold, judged in judge(self.reader, partition=partition, only=only):
             if name := one or judged.run_id:
@@ -178,8 +171,8 @@ class Runs:
     def follow(
         self, run: str, timeout_s: float | None = None, *, until: str = "over"
     ) -> Iterator[tuple[Run, JudgedRecord | None]]:
-        """The run after each of its records, from the first and for ever; None whenever nothing is new. **Raises**
-        TimedOutError, whose text is that the run is not `until` in time."""
+        """Yield the run after each of its records, endlessly, and None at the end of the log. **Raises** TimedOutError,
+        which reports that the run is not `until` in time."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         wanted = run_id(run)
         number, fold = home(wanted, self.partitions), LogFold()
@@ -209,7 +202,7 @@ class Runs:
         raise TimedOutError(f"run {run} is not {until} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")
 
     def stall(self, run: str, timeout_s: float) -> Hold | None:
-        """Why the code of a run that was just requested is held; None once it has acted, or if nothing came in time."""
+        """Hold of a newly requested run's code; None once the code acted, or after `timeout_s`."""
         with suppress(TimedOutError):
             for found, _ in self.follow(run, timeout_s):
                 state = found.state
@@ -218,7 +211,7 @@ class Runs:
         return None
 
     def ended(self, run: str, timeout_s: float | None = None) -> Run:
-        """Waits until a run is over. **Raises** TimedOutError; NotFoundError when no planner here has its agent."""
+        """Wait until a run is over. **Raises** TimedOutError; NotFoundError if no planner has its agent."""
         for found, judged in self.follow(run, timeout_s):
             if is_over(found, judged):
                 return found
@@ -229,7 +222,8 @@ class Runs:
 
 
 def is_over(run: Run, judged: JudgedRecord | None) -> bool:
-    """True if a run that is followed is over by the last `judged` record. Behind a failure there may be a retry."""
+    """True if a followed run is over at the `judged` record; a failure counts only at the end of the log."""
+    # A retry may follow a failure.
     return run.state.over and (judged is None or run.state.status != "failed")
 
 
@@ -252,7 +246,7 @@ def _take_hold(holds: dict[RunId, Hold], record: Record) -> None:
 def judge(
     reader: LogReader, *, partition: int | None = None, only: Callable[[bytes], bool] = lambda _: True
 ) -> Iterator[tuple[LogFold, JudgedRecord]]:
-    """Every record of the run log up to its end, judged, with the fold. `only` selects by the name of the run."""
+    """Judge every record of the run log up to its end; `only` selects by the run's name."""
     fold = LogFold()
     for record in reader.scan(RUN_LOG, partition):
         if only(run_named(record)):
@@ -260,13 +254,12 @@ def judge(
 
 
 def run_named(record: Record) -> bytes:
-    """Name of the run in a record's key: a cheap filter, since folds keep runs apart."""
     return (record.key or b"").partition(b"/")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Filter of runs: session, all of these labels, agent, failure code, time of failure; empty fields match any."""
+    """Filter of runs; empty fields match any."""
 
     session: str = ""
     labels: tuple[tuple[str, str], ...] = ()
@@ -297,11 +290,10 @@ _ABLE: dict[str, Callable[[RunState], bool]] = {
     "signal": lambda state: not state.over,
     "retry": lambda state: isinstance(state.end, RunFailed) and child_refusal(state) is None,
 }
-"""Condition of a run for each kind of operation."""
 
 
 def selected(runs: Iterable[Run], which: Selector, kind: str) -> list[Run]:
-    """Selected runs that allow this operation, without those below others that a cancel or pause reaches."""
+    """Selected runs that allow an operation, without descendants that a cancel or pause reaches anyway."""
     meant = [run for run in runs if which.takes(run) and not (kind in ("cancel", PAUSE) and run.state.over)]
     if kind in ("cancel", PAUSE):
         names = {run.state.run_id for run in meant}

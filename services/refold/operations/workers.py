@@ -1,4 +1,4 @@
-"""Planners, executors and approval services: the living ones, their partitions, and their backlog."""
+"""Planners, executors and approval services: their members, partitions and backlog."""
 
 from __future__ import annotations
 
@@ -30,18 +30,16 @@ from refold.views.member import (
 PLANNERS = "refold-planner"
 MOST_MEMBERS = 1_000
 MOST_READ = 5_000
-"""Records behind a group's position that are read for those that are still open: some 50 ms. Behind that all count."""
+"""Most records behind a group's position that are read, in about 50 ms; beyond it all count as open."""
 
 
 class Served(NamedTuple):
-    """Agents and tools that members report, with a mark on members that were killed."""
-
     agents: list[AgentServed]
     tools: list[ToolServed]
 
 
 def served(reader: LogReader, ask: Callable[[Iterable[str]], Mapping[str, GroupState]]) -> Served:
-    """Return the reports of members; `ask` returns groups. **Raises** UnreachableError."""
+    """Read the reports of members; `ask` reads groups. **Raises** UnreachableError."""
     records, alive = [*reader.scan(MEMBER)], None
     # Any executor may write reports, of any number of pools.
     groups = {
@@ -53,7 +51,7 @@ def served(reader: LogReader, ask: Callable[[Iterable[str]], Mapping[str, GroupS
 
 
 def workers(settings: KafkaSettings) -> Workers:
-    """Return all workers, living or killed, and their groups. Killed: it has a report, but is in no group. **Raises**
+    """Read all workers and their groups; a killed one has a report, but no place in a group. **Raises**
     UnreachableError; UsageError without a right."""
     reader, source = KafkaLogReader(settings), KafkaLogSource(settings)
     groups = {PLANNERS: ("planner", "", RUN_REQUESTED), "refold-approval": ("approval", "", APPROVAL_REQUESTED)}
@@ -101,7 +99,6 @@ def _lag(committed: Mapping[Place, int], ends: Mapping[Place, int]) -> dict[str,
 
 
 def _waiting(reader: KafkaLogReader, topic: str, state: GroupState, ends: Mapping[int, int]) -> list[int]:
-    """Times of records behind a group's positions that no tombstone has taken back since."""
     starts = {number: state.committed.get((topic, number), 0) for number in ends}
     behind = {number: at for number, at in starts.items() if at < ends[number]}
     waiting = dict[bytes | None, int]()

@@ -1,1 +1,1 @@
-"""Run-time support of services: host, settings, logs, signals, children that die with their parent, fault points."""
+"""Run-time support of services: host, lanes, settings, logs, signals and supervision of processes."""

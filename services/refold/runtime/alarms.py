@@ -1,4 +1,4 @@
-"""News that people have to act on, by name: urgency, cause, action. Docs, metrics and alerts are made of it."""
+"""Alarms by name, with severity, cause and action: the source of docs, metrics and alerts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Alarm(NamedTuple):
-    """`severity` is by who acts: critical an operator, now; warning one, today; info whoever sent or wrote it."""
+    """`severity`: `critical` needs an operator now, `warning` one today, `info` the author or the sender."""
 
     severity: str
     cause: str
@@ -63,4 +63,4 @@ ALARMS = {
     "snapshot.crowded": Alarm("warning", "more than 2,000 runs of a partition have two histories", f"{_REPAIR} them"),
     "spent.void": Alarm("warning", "a sum of a limit that cannot be read", "look for another writer of `budget-spent`"),
 }
-"""All of them are logged as warnings and counted in `refold_alarms_total`."""
+"""Events that are logged as warnings and counted in `refold_alarms_total`."""

@@ -1,4 +1,4 @@
-"""Ledger operations of a service: batches on their way, receivers of the replies, and repetition."""
+"""Batches of ledger operations of a service, with receivers and repetition."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ Who = TypeVar("Who")
 
 
 class Batches(Generic[Who]):
-    """One batch of operations a turn. If its outcome is unknown it is sent again unchanged, `resend_ms` later
-    (monotonic). That is safe because operations are repeatable. Queries are not repeated: the next round sends new
-    ones."""
+    """Ledger operations of a service, one batch per turn, sent again `resend_ms` after an unknown outcome."""
 
     def __init__(self, number: Callable[[], int], *, resend_ms: int) -> None:
         self._resend_ms = resend_ms
@@ -30,18 +28,19 @@ class Batches(Generic[Who]):
         self._new.append((asker, operation))
 
     def answered(self, answers: Answers, now: Now) -> list[tuple[Who | None, Operation, Reply]]:
-        """Operations of a batch with askers and replies; empty if the batch is another service's or has no answer."""
+        """Askers, operations and replies of an answered batch; empty if it is another service's or has no answer."""
         asked = self._flying.take(answers.batch)
         if asked is None:
             return []
         if answers.replies is not None:
             return [(*each, reply) for each, reply in zip(asked, answers.replies, strict=True)]
+        # Operations are repeatable, so that an unknown outcome is safe to repeat. Queries are dropped: the next round
+        # sends new ones.
         if asked := [each for each in asked if not isinstance(each[1], (Lapsed, Unpublished, Fill))]:
             self._again.append((now.mono_ms + self._resend_ms, asked))
         return []
 
     def send(self, now: Now) -> list[Effect]:
-        """The batch of this turn, with operations that are due to be repeated."""
         while self._again and self._again[0][0] <= now.mono_ms:
             self._new += self._again.pop(0)[1]
         if not self._new:

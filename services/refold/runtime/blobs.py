@@ -1,4 +1,4 @@
-"""Requests to a blob store from other threads, repeated until it answers: an outage fails no run."""
+"""Blob-store requests from other threads, repeated until the store answers: an outage fails no run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from refold.runtime.outages import OUTAGES
 T = TypeVar("T")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
-"""Pauses between requests to a store that does not answer: the first, and the longest of the growing ones."""
+"""First and longest pause between requests to an unreachable store."""
 
 BACKENDS = 2
-"""Values under way at once: each is in memory some three times, and may have hundreds of megabytes."""
+"""Concurrent values: each is in memory about three times, and may have hundreds of megabytes."""
 
 
 def until_answered(ask: Callable[[], T], stopping: Callable[[], bool], **facts: object) -> T | None:
-    """The answer of a store; None if the process ends before. **Raises** any error of `ask` but UnreachableError."""
+    """Answer of a store; None if the process stops first. **Raises** errors of `ask` except UnreachableError."""
     pause_s = FIRST_PAUSE_S
     while not stopping():
         try:
@@ -38,8 +38,7 @@ def until_answered(ask: Callable[[], T], stopping: Callable[[], bool], **facts: 
 
 
 class BlobBackend:
-    """Loads and saves for services in a blob store. The callback `told` gets the answers, from other threads. An order
-    without an answer is repeated later, and others go on meanwhile: a store may withhold one value for ever."""
+    """Loads and saves large values in threads, and passes the answers to `told`."""
 
     def __init__(self, blobs: Blobs | None, told: Callable[[BlobLoaded | BlobSaved | BaseException], None]) -> None:
         self._blobs, self._told = blobs, told
@@ -49,12 +48,12 @@ class BlobBackend:
         self.open = 0
 
     def take(self, order: LoadBlob | SaveBlob) -> None:
-        """Submit an order. `open` is the number of orders without an answer."""
         self.open += 1
         self._threads.submit(self._carry_out, order, FIRST_PAUSE_S)
 
     def again(self) -> None:
         """Submit unanswered orders again that are due."""
+        # Repeated on a schedule, not in the thread: a store that withholds one value would block all others.
         with self._lock:
             while self._later and self._later[0][0] <= time.monotonic():
                 _, _, order, pause_s = heapq.heappop(self._later)

@@ -1,63 +1,60 @@
-"""Defaults of several rooms that the environment may override, each with its reason. `core.run.retry` has the times
-after which an unanswered call goes out again."""
+"""Defaults that the environment may override, each with its reason; see also `core.run.retry`."""
 
 from __future__ import annotations
 
 PAYLOAD_BYTES = 1_048_576
-"""The longest input, argument or result, as JSON text in UTF-8. Kafka's own limit, so that any cluster takes it."""
+"""Longest input, argument or result, as JSON text in UTF-8: Kafka's own limit, which any cluster accepts."""
 
 BLOB_BYTES = 256 << 20
-"""The longest value for the blob store: a gigabyte of memory of the process that handles it."""
+"""Longest value for the blob store: it takes a gigabyte of memory of a process that handles it."""
 
 ACTIVE_RUNS = 5_000
-"""Runs of one partition with calls at executors: more than any pool works on, and little memory."""
+"""Active runs (with calls at executors) of one partition: more than any pool works on, and little memory."""
 
+# Senders choose the size; a laptop's planner with four partitions must stay below 200 MiB.
 INPUT_BYTES = 8 << 20
-"""Large inputs of the active runs of one partition, and again of waiting ones: senders choose their size, and four
-partitions of a laptop shall leave its planner below 200 MiB."""
+"""Large inputs of the active runs of one partition, and again of waiting ones."""
 
 COMMIT_MS = 500
-"""Interval of commits: after a crash so much is read a second time, without effect."""
+"""Interval of commits: the amount read again after a crash, without effect."""
 
 SLOTS = 200
-"""Calls that one executor acts on at once: each may hold a thread."""
+"""Concurrent calls of one executor: each may take a thread."""
 
 LEASE_MS = 1_000
-"""Silence of an executor before another takes its call over: short, as that costs only a repeated call."""
+"""Silence of an executor before another takes over its call: short, as it costs only a repeated call."""
 
 CHAINED_LEASE_MS = 10_000
-"""The same for `probed` and `once`: long, because there a take-over costs a query or a human."""
+"""The same for `probed` and `once`: long, as a take-over costs a query or a human decision."""
 
 GRACE_MS = 20_000
-"""Time for running tools in an executor that ends, and has handed over its partitions: with the seconds that follow
-still below the 30 s after which Kubernetes kills."""
+"""Time for running tools of a stopping executor; with its last seconds, below the 30 s of Kubernetes."""
 
 BLIND_MS = 300_000
-"""Age limit of an executor's view of the catalog: longer than any restart of a broker, and short for a thief."""
+"""Age limit of an executor's view of the catalog: longer than a broker's restart, short for a thief."""
 
 CONVERSATION_BYTES = 24 << 20
-"""Conversations kept by an executor, so that orders need not repeat them: some thirty of the longest."""
+"""Memory of an executor for conversations, which orders then need not repeat: about thirty of the longest."""
 
 RETENTION_MS = 30 * 86_400_000
-"""Time of a run in the topics after its end: a month's questions are answered from there."""
+"""Time of a finished run in the topics: a month's questions are answered from there."""
 
 RUN_STEPS = 100_000
-"""Steps of one run. A replay runs along all of them: ten seconds and more, at this many."""
+"""Steps of one run; a replay of all takes ten seconds and more."""
 
+# Partitions share it, and the one with the most drops first. A dropped execution is replayed, in milliseconds.
 LIVE_BYTES = 64 << 20
-"""Memory for executions of a planner between their steps: 5,000 runs that wait for executors take half of it. Its
-partitions share it: that with the most gives first. Dropped ones are replayed from their history when they go on, which
-costs milliseconds."""
+"""Memory of a planner for executions between their steps: 5,000 runs that wait for executors take half of it."""
 
 RUN_BYTES = 64 << 20
-"""History of one run, which its planner holds and every take-over reads."""
+"""History of one run, which its planner has in memory and every take-over reads."""
 
 RUN_CHILDREN = 20_000
-"""Runs that one run starts. Each that it waits for takes some 2 kB, and a fan-out of 10,000 is a large one."""
+"""Children of one run: each awaited one takes 2 kB, and a fan-out of 10,000 is large."""
 
 RUN_DEPTH = 8
-"""The largest number of runs above one that starts others: agents that wake each other for ever end here."""
+"""Largest number of ancestors of a run: agents that start each other without end stop here."""
 
 GATEWAY_WRITES = {"person": 60, "program": 6_000}
 GATEWAY_READS = {"person": 1_200, "program": 60_000}
-"""Requests to the gateway a minute. People click and pages reload; a program's limit is the capacity of one gateway."""
+"""Requests to the gateway per minute: people click and pages reload; programs may use one gateway's capacity."""

@@ -1,6 +1,5 @@
-"""Kills this process at an exact boundary, for tests: `REFOLD_FAULT_KILL=17` dies before the 17th effect.
-`REFOLD_FAULT_KILL=17:after` dies when the 17th effect is done and the service has no answer yet. Effects are counted
-over the life of the process, every record and every ledger operation separately."""
+"""Fault injection for tests: `REFOLD_FAULT_KILL=17` kills the process before its 17th effect, `17:after` just after it.
+Records and ledger operations are counted separately, over the life of the process."""
 
 from __future__ import annotations
 
@@ -13,8 +12,6 @@ VARIABLE = "REFOLD_FAULT_KILL"
 
 
 class Boundaries:
-    """Counts the effects of a process and kills it at one of them."""
-
     def __init__(self) -> None:
         spec = os.environ.get(VARIABLE, "")
         number, _, when = spec.partition(":")
@@ -25,7 +22,7 @@ class Boundaries:
         self._count = 0
 
     def take(self, effects: int) -> int | None:
-        """Count effects before they are carried out; return how many of them to carry out before dying, or None."""
+        """Count effects before they are carried out; return the number to carry out before dying, or None."""
         # Effects are counted from 1, so 0 (no fault) matches none.
         before, self._count = self._count, self._count + effects
         if not before < self._at <= self._count:
@@ -33,5 +30,4 @@ class Boundaries:
         return self._at - before if self._after else self._at - before - 1
 
     def die(self) -> None:
-        """End this process as `kill -9` does."""
         os.kill(os.getpid(), signal.SIGKILL)

@@ -13,30 +13,26 @@ _PACKAGES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
 _LIBRARIES = (*{sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}, *_PACKAGES)
 _STACK = 8_000
 MOST_FRAMES = 10
-"""Frames of a failure that the log names: the innermost, before those of a recursion."""
 
 
 def user_frames(error: BaseException) -> list[FrameSummary]:
-    """Frames outside Refold, Python and installed packages, the innermost last; may be empty. Without any the app may
-    be an installed package itself: then frames of packages."""
+    """Frames outside Refold, Python and packages, innermost last; without any, frames of packages."""
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_NOBODYS)]
     own = [each for each in frames if not each.filename.startswith(_LIBRARIES)]
+    # The app itself may be an installed package.
     return own or [each for each in frames if each.filename.startswith(_PACKAGES)]
 
 
 def user_line(error: BaseException, *, inner: str = "") -> str:
-    """Files and lines of the user's frames, the innermost first, each on a line: `shop/tools.py:14 in refund`.
-
-    Empty if there is none. `inner` is the line of the failure that the error reports; it has priority over a line of an
-    installed package. Parent folders are left out: the text goes into the log, and must not show a machine's layout.
-    """
+    """Files and lines of the user's frames, innermost first, one per line: `shop/tools.py:14 in refund`; may be empty.
+    `inner`, the line of the failure that the error reports, takes priority over a line of an installed package."""
     frames = user_frames(error)
     if not frames or (inner and frames[-1].filename.startswith(_PACKAGES)):
         return inner
+    # Without parent folders: the text goes into the log, and must not expose a machine's layout.
     lines = (f"{Path(*Path(each.filename).parts[-2:])}:{each.lineno} in {each.name}" for each in reversed(frames))
     return "\n".join(islice(lines, MOST_FRAMES))
 
 
 def stack_of(error: BaseException) -> str:
-    """Lines of the user's frames as a traceback prints them, without values."""
     return "".join(traceback.format_list(user_frames(error)))[-_STACK:]

@@ -1,4 +1,4 @@
-"""Metrics of a process: numbers written by its loop and read by exporters, at a fraction of a microsecond a turn."""
+"""Metrics of a process, written by its loop and read by exporters, at a fraction of a microsecond per turn."""
 
 from __future__ import annotations
 
@@ -12,21 +12,19 @@ from refold.ports.effects import Service
 from refold.ports.log import Depth, Place
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of the buckets of durations; the last is the longest wait for a broker."""
+"""Upper bounds of duration buckets; the last is the longest wait for a broker."""
 
+# Waits for Kafka, Redis or a database are no part of a turn: a restart would end none of them.
 HUNG_S = 30.0
-"""Longest turn of our own code before the process counts as hung. Waits for Kafka, Redis or a database are not part of
-a turn: a restart of this process would end none of them."""
+"""Longest turn of our own code before the process counts as hung."""
 
 
 WAITING_INPUTS = "refold_waiting_inputs"
-"""Number of unanswered inputs of a planner, by the condition that they wait `for`."""
+"""Metric: unanswered inputs of a planner, by the condition that they wait for."""
 
 
 @dataclass(slots=True)
 class Durations:
-    """Number and durations of an operation. **Units**: seconds."""
-
     counts: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
     total_s: float = 0.0
 
@@ -37,8 +35,8 @@ class Durations:
 
 @dataclass
 class Vitals:
-    """The numbers of a process. `positions` are the next offsets to read, `busy_since` the start of the current turn.
-    `lacks` is the reason why it is not ready; `ask` computes one on demand."""
+    """Numbers of a process. `positions`: next offsets to read; `busy_since`: start of the current turn, 0 between
+    turns. `lacks`: reason why it is not ready; `ask` computes one on demand."""
 
     turns: Durations = field(default_factory=Durations)
     appends: Durations = field(default_factory=Durations)
@@ -70,7 +68,6 @@ class Vitals:
         self.records_in += records
 
     def wrote(self, records: int, since_s: float = 0.0) -> None:
-        """Count written records; `since_s` is their start time, if their answer was awaited."""
         self.records_out += records
         if since_s:
             self.appends.add(time.monotonic() - since_s)
@@ -82,7 +79,7 @@ class Vitals:
             self.leases_lapsed += name == "lease.lapsed"
 
     def measure(self, services: Sequence[Service], depth: Depth, away: str = "") -> None:
-        """Read state, counts and log depth of services; `away` names a server that does not answer."""
+        """Read state, counts and log depth of services; `away` names an unreachable server."""
         now = [each.lanes_now() for each in services]
         self.lanes, behind, self.executions = map(sum, zip(*(each[:3] for each in now), strict=True))
         self.waiting = Counter()
@@ -95,12 +92,11 @@ class Vitals:
         self.stand(lacks if depth.placed else "its group has given it no place")
 
     def hung(self, clock: Callable[[], float] = time.monotonic) -> bool:
-        """True if one turn has taken so long that it will not end."""
         since = self.busy_since
         return since > 0 and clock() - since > HUNG_S
 
     def stand(self, lacks: str) -> None:
-        """Note that a service runs, and the reason why it is not ready, if any."""
+        """Mark the process as started; `lacks` is the reason why it is not ready, if any."""
         self.started, self.lacks = True, lacks
 
     @property
@@ -109,5 +105,5 @@ class Vitals:
 
     @property
     def readiness(self) -> str:
-        """Reason why it is not ready, or ""."""
+        """Reason why the process is not ready, or ""."""
         return self.ask() if self.ask is not None and not self.lacks else self.lacks

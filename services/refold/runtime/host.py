@@ -1,8 +1,6 @@
-"""The production host of services: carries their effects out on an event log, a ledger and a toolbox.
-
-One thread takes turns. With a toolbox a second one reads the log, so that the end of a tool wakes the turn at once
-and a slow ledger never keeps the consumer from polling.
-"""
+"""Production host of services: carries out their effects on an event log, a ledger and a toolbox. One thread takes
+turns. With a toolbox a second one reads the log: the end of a tool wakes the turn at once, and a slow ledger never
+keeps the consumer from polling."""
 
 from __future__ import annotations
 
@@ -33,40 +31,40 @@ from refold.runtime.outages import LINE_S, OUTAGES
 T = TypeVar("T")
 
 Lookup = Callable[[str, int, int], Record | None]
-"""Record at an offset of a partition. **Raises** UnreachableError: nobody says."""
+"""Record at an offset of a partition, if any. **Raises** UnreachableError without an answer."""
 
 TAKE = 500
-"""Records per turn. Larger turns flush less often but make the first record of a turn wait for the last."""
+"""Records per turn: more flush less often, but the first of a turn waits for the last."""
 
 IDLE_S = 0.1
-"""The longest sleep between two turns: bounds how late a timer is seen, and how fast a stop."""
+"""Longest sleep between turns: the delay of timers and stops."""
 
 DRAINING_S = 0.02
-"""The same while it drains: others wait for what it has."""
+"""Longest sleep while draining: other members wait for the partitions."""
 
+# A burst of runs leaves 50 MiB, and large values stay in cycles until a collection, which is rare.
 QUIET_S, GIVE_AFTER_S = 0.05, 1.0
-"""CPU time: less than so much of a second is rest, and after so much what is free is given back, in 10 ms or so. A
-burst of runs leaves 50 MiB behind, and large values lie in cycles until the collector comes, which is seldom."""
+"""A second with less CPU time than QUIET_S is rest; memory is then returned after GIVE_AFTER_S of work, in 10 ms."""
 
 BLOBS_S = 0.01
-"""The same while large values are under way, which nothing that is read would tell of."""
+"""Longest sleep while large values are in transfer: their answers wake no poll of the log."""
 
+# All turns wait for such a request, and a partition may be without a leader for hours.
 ASK_AGAIN_S = 0.5
-"""The time after a question to the log that had no answer; all turns wait while one is asked. The same one is put again
-after this, then after twice as long, up to `LONGEST_AGAIN_S`: a partition may be without a leader for hours."""
+"""First pause after an unanswered request for a log end, doubled up to `LONGEST_AGAIN_S`."""
 
 LONGEST_AGAIN_S = 16.0
 
 ANSWERS_S = 2.0
-"""A ledger that refuses writes answers questions in between: after so long without a refusal it is back."""
+"""Time without a refusal after which the ledger counts as back: one that refuses writes still answers queries."""
 
 UNSTABLE_S = 30.0
-"""The time after which it is an alarm that a transaction keeps records back: those of Kafka Streams take 0.1 s."""
+"""Time after which a transaction that holds records back is an alarm; Kafka Streams' take 0.1 s."""
 
 ABORT = "`kafka-transactions.sh describe-producers` names its producer; end that, or `kafka-transactions.sh abort` it"
 
 MEASURED_S = 1.0
-"""Interval at which lag and lanes are looked at: it costs some microseconds a partition."""
+"""Interval of measurements of lag and lanes, which cost some microseconds per partition."""
 
 log = structlog.get_logger()
 
@@ -75,8 +73,6 @@ _Queued = Taken | effects.ToolEnded | effects.Looked | effects.BlobLoaded | effe
 
 
 class _Wait(NamedTuple):
-    """When a question without an answer is put again, and how long after that once more."""
-
     due_s: float
     again_s: float
 
@@ -86,7 +82,7 @@ def system_now() -> effects.Now:
 
 
 class Host:
-    """Services that share a membership, an event log and whatever else they need."""
+    """Services that share a membership, an event log and its backends."""
 
     def __init__(
         self,
@@ -130,7 +126,7 @@ class Host:
         }
 
     def run(self, stopping: Callable[[], bool], *, grace_s: float = 10.0) -> None:
-        """Takes turns until it is `stopping`, then, within the grace, until all services have drained."""
+        """Take turns until `stopping`, then drain the services for at most `grace_s`."""
         take = self._take_queued if self._tools else self._take
         reader = threading.Thread(target=self._read, name="reader", daemon=True)
         self._reader = reader if self._tools else None
@@ -156,7 +152,7 @@ class Host:
         return all(said)
 
     def pump(self, inbox: list[effects.Item]) -> None:
-        """One turn, and the further ones that its answers cause."""
+        """Take one turn, and the turns that its answers cause."""
         while True:
             self._check_threads()
             self.turns += 1
@@ -179,7 +175,7 @@ class Host:
                 return
 
     def _rest(self, spent_s: float) -> None:
-        """Gives back what was freed, in a second in which next to nothing is done, and once for a second of work."""
+        """Return freed memory in a quiet second."""
         quiet, self._spent_s = spent_s - self._spent_s < QUIET_S, spent_s
         if quiet and spent_s >= self._given_s + GIVE_AFTER_S:
             give_back()
@@ -192,7 +188,6 @@ class Host:
         news.clear()
 
     def _warn_of(self, depth: Depth, now_s: float) -> None:
-        """Report, at most once in `LINE_S`, that a transaction keeps records back."""
         place = max(depth.unstable, key=depth.unstable.__getitem__, default=None)
         if place and depth.unstable[place] > UNSTABLE_S and now_s >= self._transactions_s:
             self._transactions_s = now_s + LINE_S
@@ -200,7 +195,8 @@ class Host:
             self._tell([("transaction.open", facts)])
 
     def _check_threads(self) -> None:
-        """**Raises** when a thread of this process is gone: alive without it, it would keep what others could do."""
+        """**Raises** RefoldError if a thread is gone."""
+        # Alive without it, the process would hold partitions that others could serve.
         if self._tools is not None and not self._tools.alive:
             raise RefoldError("the tools' thread is gone", hint="a tool has closed its event loop; this process ends")
         dead = self._reader is not None and not self._reader.is_alive()
@@ -251,7 +247,7 @@ class Host:
         steer(effect.topic, effect.partition, under=self._assignments.get(effect.partition))
 
     def _ask_ends(self) -> list[effects.Item]:
-        """Where partitions end. One without a leader says nothing: it is asked again, and the others go on."""
+        """Ends of partitions; one without a leader is requested again later."""
         answers: list[effects.Item] = []
         while self._ends and (now := time.monotonic()) >= self._ask_end_s:
             ask, wait = min(self._ends.items(), key=lambda each: each[1].due_s)
@@ -271,9 +267,10 @@ class Host:
         self._tools.start(orders)
 
     def _fetch(self, fetch: effects.Look) -> None:
-        """In a thread of its own: a broker may be slow to say what lies somewhere, and leases go on meanwhile."""
+        """Look up a record in a thread of its own."""
         assert self._lookup is not None, "only a host with a lookup has services that look something up"
         try:
+            # Brokers may be slow, and leases must be renewed meanwhile.
             self._queue.put(effects.Looked(*fetch, self._lookup(*fetch)))
         except UnreachableError as error:
             OUTAGES.failed("lookup.unanswered", topic=fetch.topic, partition=fetch.partition, error=str(error))
@@ -282,7 +279,6 @@ class Host:
             self._queue.put(error)
 
     def _ask(self, asked: list[effects.AskLedger]) -> list[effects.Item]:
-        """All batches of a turn in one round trip."""
         if not asked:
             return []
         assert self._ledger is not None, "only a host with a ledger has services that ask it"
@@ -300,7 +296,7 @@ class Host:
         return [effects.Answers(batch.batch, list(islice(in_order, len(batch.operations)))) for batch in asked]
 
     def _may(self, orders: list[T], carry_out: Callable[[list[T]], object]) -> list[T]:
-        """The effects, unless a fault is due among them: then those before it are carried out, and the process dies."""
+        """Return the effects; if a fault is due, carry out those before it and die."""
         last = self._boundaries.take(len(orders))
         if last is not None:
             carry_out(orders[:last])

@@ -19,22 +19,20 @@ _FIELDS = {"kty", "crv", "kid", "use", "x", "d"}
 
 
 def new(use: str, name: str) -> SigningKey:
-    """A fresh key; its id is the name with 8 random hex digits. **Raises** UsageError."""
+    """Create a key, with a random id. **Raises** UsageError."""
     key = SigningKey(f"{name}-{secrets.token_hex(4)}", use, secrets.token_bytes(32))
     PublicKey.parse(key.public().content())
     return key
 
 
 def save(key: SigningKey, path: Path) -> None:
-    """Write a key file that only its owner may read. **Raises** UsageError when the file exists already (a key is never
-    overwritten) or cannot be written."""
+    """Write a private key file. **Raises** UsageError if it exists (no key is overwritten) or cannot be written."""
     content = {"kty": "OKP", "crv": "Ed25519", "kid": key.kid, "use": key.use, "x": key.public().x}
     content["d"] = urlsafe_b64encode(key.seed).rstrip(b"=").decode()
     write_private(json.dumps(content, indent=2) + "\n", path)
 
 
 def write_private(text: str, path: Path) -> None:
-    """Write a file that only its owner may read. **Raises** as `save`."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Created with its mode, not changed to it later: in between, others could open it.
@@ -50,8 +48,8 @@ def write_private(text: str, path: Path) -> None:
 
 
 def load(path: Path, use: str = "") -> SigningKey:
-    """The key in a file, checked for a use if one is given. **Raises** NotFoundError, and UsageError when others may
-    read the file or it holds no such key."""
+    """Read a key file, and check its use. **Raises** NotFoundError; UsageError if others may read it or it has no such
+    key."""
     source = read_private(path)
     try:
         key = _parse(canonical.parse(source))
@@ -64,7 +62,7 @@ def load(path: Path, use: str = "") -> SigningKey:
 
 
 def read_private(path: Path, most: int = _MAX_BYTES) -> bytes:
-    """The first bytes of a file that only its owner may read. **Raises** as `load`."""
+    """First bytes of a file that only its owner may read. **Raises** as `load`."""
     try:
         with path.open("rb") as file:
             found = os.fstat(file.fileno())
@@ -82,8 +80,7 @@ def read_private(path: Path, most: int = _MAX_BYTES) -> bytes:
 
 
 def shared_key(named: str) -> bytes:
-    """A key that several processes share: the digits themselves, or a private file with them. **Raises** NotFoundError
-    and UsageError, as `load`."""
+    """Key shared by several processes: hex digits, or a private file of them. **Raises** as `load`."""
     if not named or seal.is_key(named):
         return bytes.fromhex(named)
     text = read_private(Path(named)).decode(errors="replace").strip()
@@ -93,7 +90,7 @@ def shared_key(named: str) -> bytes:
 
 
 def _parse(content: Any) -> SigningKey:
-    """**Raises** ValueError for anything but a private key whose halves belong together."""
+    """Parse a private key. **Raises** ValueError, also if its halves do not match."""
     if not isinstance(content, dict) or content.keys() != _FIELDS or not all(type(v) is str for v in content.values()):
         raise ValueError("other fields")
     key = SigningKey(content["kid"], content["use"], urlsafe_b64decode(content["d"] + "=="))

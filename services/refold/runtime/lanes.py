@@ -1,4 +1,4 @@
-"""Lanes of a service: one per assigned partition, with routing, catching up, throttling and committing."""
+"""Lanes of a service, one per assigned partition: routing, catching up, throttling and committing."""
 
 from __future__ import annotations
 
@@ -16,24 +16,20 @@ Positions = Mapping[tuple[str, int], int]
 
 
 class Lane(Protocol):
-    """Lane of one partition."""
-
     def reads(self) -> Mapping[str, int]:
-        """Offsets to read from, by topic, after the assignment."""
+        """Offsets to read from after the assignment, by topic."""
         ...
 
     def feed(self, item: Record | Reached | End) -> None:
-        """Read an item of its partition, per topic in order of offset."""
+        """Read an item of the partition; per topic in order of offset."""
         ...
 
     def low_water(self) -> Positions:
-        """Offset that may be committed, by topic and partition: everything below is settled."""
+        """Offsets that may be committed: everything below is settled."""
         ...
 
 
 class ClockedLane(Lane, Protocol):
-    """A lane that needs the time of the turn in which it works."""
-
     partition: int
     clock: LogClock
 
@@ -44,22 +40,17 @@ T = TypeVar("T")
 Known = TypeVar("Known")
 
 INPUT_OVERHEAD = 1_024
-"""Memory of an input besides its record."""
+"""Memory of an input besides its record, in bytes."""
 
 
 def record_bytes(record: Record) -> int:
-    """Memory of an input while it waits, without its headers."""
     return INPUT_OVERHEAD + len(record.key or b"") + len(record.value or b"")
 
 
 class Lanes(Generic[L]):
-    """The lanes of a process, by partition.
-
-    `open_lane` makes one for an assignment, `leave` is called for one that was revoked or is replaced. With `wake` a
-    revoked lane is kept, reads nothing, and goes on from its position when its partition comes back. A lane whose log
-    has lost records that it has read begins again, from the start of every topic. Changed positions are committed every
-    `commit_ms`. **Units**: milliseconds, monotonic.
-    """
+    """Lanes of a process by partition, opened by `open_lane` and ended by `leave`. With `wake`, a revoked lane is kept
+    idle and continues when its partition returns. A lane whose log lost records that it read starts again from the
+    start of every topic. Changed positions are committed every `commit_ms` (monotonic)."""
 
     def __init__(
         self,
@@ -84,11 +75,9 @@ class Lanes(Generic[L]):
         return len(self._lanes)
 
     def get(self, partition: int) -> L | None:
-        """The lane of a partition, if it is served here."""
         return self._lanes.get(partition)
 
     def route(self, item: Item) -> list[Effect]:
-        """Feed an item to its lane; items of partitions that are not served here are ignored."""
         if isinstance(item, (Record, Reached, End)):
             if (lane := self._lanes.get(item.partition)) is not None:
                 lane.feed(item)
@@ -109,11 +98,10 @@ class Lanes(Generic[L]):
 
     @property
     def throttled(self) -> bool:
-        """True if inputs of some lane are paused."""
         return bool(self._paused)
 
     def throttle(self, waiting: Callable[[L], int], *, limit: int, topics: Iterable[str]) -> list[Effect]:
-        """Pause inputs of a lane with more than `limit` waiting bytes, until half of them are done."""
+        """Pause inputs of a lane with more than `limit` waiting bytes, until less than half of them wait."""
         effects: list[Effect] = []
         for partition, lane in self._lanes.items():
             paused, size = partition in self._paused, waiting(lane)
@@ -168,8 +156,8 @@ class Lanes(Generic[L]):
 
 
 class Awake(Generic[C]):
-    """Lanes that work in a turn: those with an item, and those that are due. A lane at rest costs a turn nothing.
-    **Units**: monotonic, milliseconds."""
+    """Lanes that work in a turn: due ones, and those with an item; a lane at rest costs nothing. **Units**: monotonic
+    ms."""
 
     _STALE = 64
 
@@ -181,7 +169,7 @@ class Awake(Generic[C]):
         self._times: list[tuple[int, int]] = []
 
     def begin(self, mono_ms: int) -> list[C]:
-        """Begin a turn; return the lanes that are due and work in it."""
+        """Start a turn; return the lanes that are due."""
         self._mono = mono_ms
         due: set[int] = set()
         while self._times and self._times[0][0] <= mono_ms:
@@ -192,7 +180,7 @@ class Awake(Generic[C]):
         return [lane for partition in sorted(due) if (lane := self.touch(partition)) is not None]
 
     def touch(self, partition: int) -> C | None:
-        """Have a lane work in this turn."""
+        """Wake a lane for this turn."""
         lane = self._lanes.get(partition)
         if lane is not None and partition not in self._awake:
             self._awake.add(partition)
@@ -225,27 +213,26 @@ class Awake(Generic[C]):
             heapify(self._times)
 
     def next_due_ms(self) -> int | None:
-        """Due time of the first lane."""
         while self._times and self._due.get(self._times[0][1]) != self._times[0][0]:
             heappop(self._times)
         return self._times[0][0] if self._times else None
 
 
 def resumed(assigned: Assigned, topics: Iterable[str]) -> dict[str, int]:
-    """Positions to resume at, by topic: the committed one, else the start. Also the start if the topic has lost records
-    since: newer ones lie at the offsets of others."""
+    """Positions to resume at, by topic: the committed one, else the start."""
     found = {}
     for topic in topics:
         start, position = assigned.starts.get(topic, 0), assigned.committed.get(topic, 0)
+        # A position beyond the end: the topic lost records, and newer ones have their offsets.
         found[topic] = start if position > assigned.ends.get(topic, position) else max(start, position)
     return found
 
 
 class CatchUp:
-    """Progress of the reading of a take-over: to the ends that were captured when the partition was assigned. An end is
-    a position to reach, never "the last offset + 1": compaction may have taken the records before it."""
+    """Progress of a take-over to the ends captured at the assignment."""
 
     def __init__(self, assigned: Assigned, topics: Iterable[str]) -> None:
+        # Ends are positions, not "the last offset + 1": compaction may have removed the records before them.
         self.ends = {topic: assigned.ends[topic] for topic in topics}
         self._missing = {topic for topic, end in self.ends.items() if end > 0}
 
@@ -254,7 +241,6 @@ class CatchUp:
             self._missing.discard(topic)
 
     def has(self, topic: str) -> bool:
-        """True if a topic has been read to its captured end."""
         return topic not in self._missing
 
     @property
@@ -264,15 +250,14 @@ class CatchUp:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Owed:
-    """An input that has to be answered, until it is `done`. `kept`: its run is known, and stands still."""
+    """Unanswered input; `kept`: its run is known and idle."""
 
     done: bool = False
     kept: bool = False
 
 
 class Outstanding:
-    """The inputs of one topic in order; `position` is the one to commit: everything below it is done. `end` is the end
-    of the known ones. An input that is open for months keeps no memory of later ones that are done."""
+    """Inputs of one topic, in order; everything below `position` is done, `end` follows the last known one."""
 
     _LEAST = 1_000
 
@@ -283,11 +268,11 @@ class Outstanding:
         self.end = 0
 
     def add(self, offset: int, owed: Owed) -> None:
-        """Add an input, in order of offset."""
         self._inputs.append((offset, owed))
         self.end = offset + 1
         if len(self._inputs) > self._most:
             self.low_water()
+            # Without this, an input that is open for months would keep all later ones in memory.
             self._inputs = deque(each for each in self._inputs if not each[1].done)
             self._most = max(self._LEAST, 2 * len(self._inputs))
 
@@ -295,14 +280,14 @@ class Outstanding:
         return len(self._inputs)
 
     def low_water(self) -> int | None:
-        """The offset below which everything is done, or None before the first."""
+        """Offset below which every input is done; None before the first."""
         while self._inputs and self._inputs[0][1].done:
             self._inputs.popleft()
             self.position = self._inputs[0][0] if self._inputs else self.end
         return self.position
 
     def passed(self) -> int | None:
-        """The offset below which everything is done or kept, or None before the first."""
+        """Offset below which every input is done or kept; None before the first."""
         position = self.low_water()
         if not self._inputs or not self._inputs[0][1].kept:
             return position
@@ -310,21 +295,20 @@ class Outstanding:
 
 
 class Recent(OrderedDict[Known, T]):
-    """The last `limit` names, and a value of each."""
+    """The last `limit` names, with a value each."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()
         self.limit = limit
 
     def add(self, name: Known, said: T) -> None:
-        """Store a name; the oldest is dropped for it."""
         self[name] = said
         if len(self) > self.limit:
             self.popitem(last=False)
 
 
 class Tokens(Generic[T]):
-    """Receivers of deliveries, by token. `number` makes tokens, unique in the process: services share a log."""
+    """Receivers of deliveries by token; `number` makes tokens unique in the process, as services share a log."""
 
     def __init__(self, number: Callable[[], int]) -> None:
         self._number = number
@@ -339,7 +323,7 @@ class Tokens(Generic[T]):
         return token
 
     def take(self, token: int) -> T | None:
-        """The receiver of a token, once; None if it is another service's or was taken."""
+        """Remove and return the receiver of a token; None if it is another service's or was taken."""
         return self._askers.pop(token, None)
 
     def forget(self, whose: Callable[[T], bool]) -> None:
@@ -347,7 +331,7 @@ class Tokens(Generic[T]):
 
 
 class Journal:
-    """Metrics of a service, and the log lines of its turn: `news` goes to the log of the process."""
+    """Counters and log lines of a service."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()

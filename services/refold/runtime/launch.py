@@ -1,6 +1,5 @@
-"""Run a command that dies with the process that started it: `launch.py PARENT_PID COMMAND ...`. Run as a file by a bare
-interpreter, in place of a `preexec_fn`, which may deadlock when the parent has threads: and the parent, with Kafka
-clients and waiters, always has. The command replaces this program, so its pid is the child's."""
+"""Run a command that dies with its parent: `launch.py PARENT_PID COMMAND ...`, by a bare interpreter. It replaces a
+`preexec_fn`, which may deadlock if the parent has threads."""
 
 import ctypes
 import os
@@ -11,7 +10,6 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Ask Linux for SIGKILL at the parent's end, then become the command."""
     parent = int(sys.argv[1])
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     # The parent may have died before the request: then the signal never comes.

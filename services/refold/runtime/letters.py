@@ -11,7 +11,7 @@ from refold.core.wire.headers import cloud_event
 from refold.ports.log import Outgoing, Record
 
 SHORT_BYTES = 1_000
-"""Bytes of key and value in a letter, if the log refuses more."""
+"""Bytes of key and value in a letter that the log refused at full size."""
 
 
 def letter(
@@ -23,8 +23,8 @@ def letter(
     into: str = DEAD_LETTER,
     limit: int | None = None,
 ) -> Outgoing:
-    """The dead letter of an input, for its partition; of a value longer than `limit` bytes it has the beginning. `why`
-    are code and reason, `into` is the topic of the service's own letters."""
+    """Dead letter of an input, for its partition; `limit` shortens key and value to this many bytes. `why`: code and
+    reason. `into`: topic of the service's own letters."""
     code, reason = why
     position = f"{record.topic}/{record.partition}/{record.offset}"
     key = record.key or position.encode()
@@ -46,7 +46,6 @@ def letter(
 
 
 def shortened(record: Outgoing) -> Outgoing:
-    """A dead letter that the log has refused, with only the beginnings of its input."""
     whole = codec.decode(DeadLetter, record.value or b"")
     key, value = whole.key[:SHORT_BYTES], whole.value[:SHORT_BYTES]
     short = dataclasses.replace(whole, key=key, value=value, reason=whole.reason[:SHORT_BYTES])

@@ -1,4 +1,4 @@
-"""Logs of a service process: one JSON object a line, or coloured text on a terminal."""
+"""Logs of a service process: JSON lines, or coloured text on a terminal."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def configure(service: str) -> None:
 
 
 def _spelt_out(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Escape text of a model or the network that would change the look of other lines on a terminal."""
+    """Escape text of models or the network that would change the look of other lines."""
     shown = {name: value if isinstance(value, str) else repr(value) for name, value in event.items()}
     return {name: "\n".join(map(visible, value.split("\n"))) for name, value in shown.items()}

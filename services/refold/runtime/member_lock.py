@@ -1,4 +1,4 @@
-"""A lock on the name of a service: at most one living process of a machine has it."""
+"""Lock on the name of a service: at most one living process of a machine has it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from refold.core.errors import ConflictError
 
 
 def lock_member(group: str, member: str) -> str:
-    """Lock a name until the process ends; return the id of the lock, shared with earlier processes of this name. So an
-    earlier process of this id is dead. Where no file can be locked, the id is new. **Raises** ConflictError if a
-    process has the lock."""
+    """Lock a name until the process ends; return the id of the lock, which earlier, dead processes of this name had
+    too. If no file can be locked, the id is new. **Raises** ConflictError if a living process has the lock."""
     folder = Path(tempfile.gettempdir(), f"refold-{os.getuid()}")
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     try:

@@ -1,4 +1,4 @@
-"""Memory that a process has freed and its allocator keeps, and the frequency of garbage collection."""
+"""Return of freed memory to the system, and the frequency of garbage collection."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ from functools import cache
 from typing import Any
 
 COLLECT_AFTER = 50_000
-"""New objects per pass of the garbage collector. Imports and reading the log make thousands and hardly any cycles;
-Python's default of 700 costs a third of a fold, and a seventh of all imports."""
+"""New objects per garbage collection: the default of 700 costs a third of a fold, and a seventh of all imports."""
 
 
 @cache
 def _trim() -> Any:
-    """glibc's `malloc_trim`; None elsewhere."""
     return getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 def give_back() -> None:
-    """Return free memory to the system. Costs some milliseconds."""
     gc.collect()
     if (trim := _trim()) is not None:
         trim(0)

@@ -1,8 +1,5 @@
-"""`/metrics` for Prometheus and the health of a process, from a small server with a thread of its own.
-
-What it shows are numbers that the process has anyway. Nothing of it asks Redis; Kafka is asked where partitions end.
-No label names a run, and each has few values.
-"""
+"""`/metrics` for Prometheus and health of a process, from a small server in its own thread. It shows numbers that the
+process has anyway; it queries Kafka for log ends, and Redis for nothing. Labels have few values, and never a run."""
 
 from __future__ import annotations
 
@@ -34,20 +31,17 @@ except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
 HEAD_S = 10.0
-"""The time who asks may take for the head of a request: a thread waits for each."""
+"""Time for the head of a request: each waiting client takes a thread."""
 
 Ends = Callable[[Mapping[Place, int]], Mapping[Place, int]]
-"""Where these places end; nothing of those that nobody says."""
+"""End offsets of places, without the unknown ones."""
 
 Requests = Callable[[], Mapping[str, int]]
-"""Numbers of requests to brokers by kind; none where nobody counts them."""
 
 _log = structlog.get_logger()
 
 
 class VitalMetrics(Collector):
-    """The numbers of a process as Prometheus takes them."""
-
     def __init__(self, vitals: Vitals, service: str, ends: Ends, requests: Requests) -> None:
         self._vitals, self._service, self._ends, self._requests = vitals, service, ends, requests
 
@@ -108,10 +102,7 @@ def _histogram(name: str, text: str, labels: dict[str, str], taken: Durations) -
 
 
 def place_of(address: str) -> tuple[str, int]:
-    """Return host and port of `9464`, `127.0.0.1:9464` or `[::1]:9464`; without a host it is loopback.
-
-    **Raises** UsageError.
-    """
+    """Parse `9464`, `127.0.0.1:9464` or `[::1]:9464`; the default host is loopback. **Raises** UsageError."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
     try:
@@ -133,7 +124,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(at, _Answer)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log an error as JSON. A probe may hang up early."""
+        # Probes may hang up early.
         if not isinstance(sys.exc_info()[1], ConnectionError):
             _log.exception("metrics.failed")
 
@@ -184,7 +175,7 @@ def shown(
     ends: Ends,
     requests: Requests = dict,
 ) -> Iterator[None]:
-    """Show the numbers of a process while the block lasts. **Raises** UsageError where nobody can listen there."""
+    """Serve the numbers of a process while the block lasts. **Raises** UsageError if the address is not available."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     for each in (VitalMetrics(vitals, service, ends, requests), *beside):

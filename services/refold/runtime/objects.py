@@ -1,4 +1,4 @@
-"""A folder or an object store by its address, for the archive and the blob store."""
+"""Folder or object store by address, for the archive and the blob store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from refold.core.redaction import public_url, redacted
 FOLDER, FOLDER_MODE, FILE_MODE = "file://", 0o700, 0o600
 _QUERY = re.compile(r"\?[^\s?]*(?=\s|$)")
 STORE_ERRORS = (BaseError, OSError)
-"""Errors of obstore when a store does not answer, or refuses. FileNotFoundError, one of them, is an answer."""
+"""Errors of an unreachable or refusing store; FileNotFoundError, one of them, is an answer."""
 
 
 def _may_be_plain() -> bool:
@@ -37,9 +37,9 @@ _LOCAL: dict[str, Any] = {"automatic_cleanup": True}  # a folder goes with its l
 
 
 class ObjectStore:
-    """`file:///folder` (created if missing), `s3://bucket/path` and other addresses of obstore. `what` names its use.
-    In a folder every file is on disk before a write returns; in a `private` one only its owner may read it. **Raises**
-    UsageError for an invalid address."""
+    """Store at `file:///folder` (created if missing), `s3://bucket/path` or another obstore address; `what` names its
+    use. In a folder, files are on disk before a write returns; in a `private` one only the owner may read them.
+    **Raises** UsageError for an invalid address."""
 
     def __init__(self, url: str, what: str, *, private: bool = False) -> None:
         self.url, self._private = public_url(url), private
@@ -55,7 +55,7 @@ class ObjectStore:
 
     @property
     def there(self) -> bool:
-        """False if the folder itself is away: then a file that is not found may still exist."""
+        """False if the folder itself is missing: then a file that is not found may still exist."""
         return self._folder is None or self._folder.is_dir()
 
     def put(self, path: str, content: bytes, *, over: bool = False) -> None:
@@ -68,7 +68,8 @@ class ObjectStore:
 
 
 def _sync(root: Path, file: Path, *, private: bool) -> None:
-    """Wait until a file and its folders are on disk: soon no other copy of its content exists."""
+    """Flush a file and its folders to disk."""
+    # Soon no other copy of the content exists.
     for path in (file, *(folder for folder in file.parents if folder == root or root in folder.parents)):
         number = os.open(path, os.O_RDONLY)
         try:
@@ -80,5 +81,4 @@ def _sync(root: Path, file: Path, *, private: bool) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """First line of an error, without obstore's notes for its authors, and without secrets of an address."""
     return _QUERY.sub("", redacted(str(error).partition("\n")[0]))

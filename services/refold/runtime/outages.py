@@ -1,4 +1,4 @@
-"""Log lines of what fails again and again: one at once, one an interval with count and duration, one at the end."""
+"""Log lines of repeated failures: the first at once, one per interval with count and duration, one at the end."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ import time
 import structlog
 
 LINE_S = 30.0
-"""Interval of lines about one outage. With Kafka away a planner wrote 146 lines a minute."""
+"""Interval of lines about one outage: without it a planner wrote 146 a minute with Kafka away."""
 SILENT_S = 15.0
-"""Silence after which an outage is over: more than the longest pause between two tries of a client."""
+"""Silence after which an outage is over: longer than any client's pause between tries."""
 
 _log = structlog.get_logger()
 
 
 class _Outage:
-    """Failures of one kind since the first."""
-
     def __init__(self, now: float) -> None:
         self.begun_s = self.last_s = self.line_s = now
         self.failures = 1
 
     def add(self, now: float, every_s: float) -> dict[str, float] | None:
-        """Count one more; return what its line has, if one is due."""
+        """Count a failure; return the fields of its log line, if one is due."""
         self.failures, self.last_s = self.failures + 1, now
         if now - self.line_s < every_s:
             return None
@@ -32,14 +30,12 @@ class _Outage:
 
 
 class Outages:
-    """Open outages by event and kind. Any thread may report."""
-
     def __init__(self, line_s: float = LINE_S, quiet_s: float = SILENT_S) -> None:
         self._line_s, self._quiet_s, self._lock = line_s, quiet_s, threading.Lock()
         self._open: dict[tuple[str, str], _Outage] = {}
 
     def failed(self, event: str, kind: str = "", level: str = "warning", /, **fields: object) -> None:
-        """Report a failure: a line for the first, and for the first of each interval."""
+        """Report a failure; the first of an outage and of each interval is logged."""
         now, key = time.monotonic(), (event, kind)
         with self._lock:
             outage = self._open.get(key)
@@ -61,4 +57,3 @@ class Outages:
 
 
 OUTAGES = Outages()
-"""Those of this process."""

@@ -1,4 +1,4 @@
-"""The check of `Host` headers that keeps pages of other sites from servers on loopback (DNS rebinding)."""
+"""Check of `Host` headers against DNS rebinding, for servers on loopback."""
 
 from __future__ import annotations
 
@@ -12,5 +12,4 @@ _OWN_HOST = re.compile(
 
 
 def is_own_host(host: str) -> bool:
-    """True if a `Host` header names this machine, from any client."""
     return _OWN_HOST.fullmatch(host) is not None

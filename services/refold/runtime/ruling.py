@@ -1,4 +1,4 @@
-"""A lane's reading of the catalog, with alarms for void and lost records."""
+"""Reading of the catalog by a lane, with alarms for void and lost records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from refold.runtime.lanes import Journal
 
 
 def follow(catalog: Catalog, record: Record, journal: Journal) -> None:
-    """Read the next record of the catalog. A void one is an alarm: the authority writes none, so another writer has."""
+    """Read the next catalog record; a void one is an alarm, as the authority writes none."""
     catalog_reached(catalog, record, journal)
     if why := catalog.follow(record.offset, record.key, record.value):
         place = {"partition": record.partition, "offset": record.offset}
@@ -16,7 +16,7 @@ def follow(catalog: Catalog, record: Record, journal: Journal) -> None:
 
 
 def catalog_reached(catalog: Catalog, at: Record | Reached, journal: Journal) -> None:
-    """Note the reading position. Lost records before it are an alarm, even if the partition is empty since."""
+    """Set the reading position; a gap before it is an alarm, even if the partition is empty since."""
     if at.offset > catalog.position:
         journal.tell("catalog.lost", partition=at.partition, first=at.offset, expected=catalog.position)
     catalog.reached(at.offset)

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a request that the main thread can wait for."""
+"""SIGINT and SIGTERM as a stop request that the main thread can wait for."""
 
 from __future__ import annotations
 
@@ -12,20 +12,17 @@ from types import FrameType
 
 from refold.core.errors import UsageError
 
+# Longest delay of a signal.
 _LOOK_S = 0.2
-"""Longest time that a signal goes unnoticed."""
 
 
 class StopAsked:
-    """An event that a signal handler may set while the same thread waits for it.
-
-    A `threading.Event` takes a lock in `set` and in `wait`: a handler that runs within the `wait` of its own thread
-    waits for that lock for ever. `SimpleQueue.put` may interrupt its own `get`. A signal just before a thread begins to
-    wait does not interrupt it, so no wait is longer than `_LOOK_S`.
-    """
+    """Event that a signal handler may set while the same thread waits for it."""
 
     def __init__(self) -> None:
         self._set = False
+        # A threading.Event would deadlock: `set` and `wait` take one lock, and the handler may run within `wait`.
+        # SimpleQueue.put may interrupt its own get.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def is_set(self) -> bool:
@@ -36,10 +33,11 @@ class StopAsked:
         self._wake.put(None)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait in one thread at most `timeout` seconds; return whether a stop was requested."""
+        """Wait at most `timeout` seconds in one thread; return True if a stop was requested."""
         until = None if timeout is None else time.monotonic() + timeout
         while not self._set and (rest := _LOOK_S if until is None else until - time.monotonic()) > 0:
             with suppress(queue.Empty):
+                # A signal just before the get does not interrupt it: no wait is longer than _LOOK_S.
                 self._wake.get(timeout=min(rest, _LOOK_S))
         return self._set
 
@@ -52,9 +50,8 @@ def _nothing() -> None:
 def stop_signals(
     hurry: Callable[[], None] = _nothing, *, at_first: Callable[[], object] = _nothing
 ) -> Iterator[StopAsked]:
-    """Set the yielded event on the first SIGINT or SIGTERM, after `at_first`, and call `hurry` on every further one.
-    Both run in the signal handler: they may set a flag, but not take a lock. **Raises**: UsageError outside the main
-    thread, where Python takes no signals."""
+    """Set the yielded event on the first SIGINT or SIGTERM, after `at_first`; call `hurry` on each further one. Both
+    run in the signal handler and must take no lock. **Raises** UsageError outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         raise UsageError("signals can be awaited in the main thread only")
     asked = StopAsked()

@@ -1,6 +1,5 @@
-"""A process with everything in memory and no client that forks the service, and a new one at once when that dies. The
-costs of a start, imports above all, are paid before the next process is needed. Both end together: Linux ends the child
-with its parent, and the parent ends when its child ended on purpose."""
+"""Hot standby: a process with all imports and no clients, which forks the service, and forks it again when it dies.
+Both end together: Linux kills the child with its parent, and the parent ends when its child ended on purpose."""
 
 from __future__ import annotations
 
@@ -17,15 +16,15 @@ from types import FrameType
 import structlog
 
 RESERVE = "standby"
-"""Name of the waiting process in `ps`, followed by the number of dead children, and the last one's exit code."""
+"""Name of the waiting process in `ps`, followed by the number of dead children and the last exit code."""
 
 WELL_AFTER_S = 2.0
-"""A child that lived this long was well. Shorter lives in a row are a crash loop, whose pauses double."""
+"""Life of a healthy child; shorter lives in a row are a crash loop, with doubling pauses."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 _ON_PURPOSE = (0, 2)
-"""Exit codes after which another start would end alike: stopped, or used wrongly."""
+"""Exit codes after which a restart would end alike: stopped, or used wrongly."""
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
@@ -33,13 +32,13 @@ log = structlog.get_logger()
 
 
 def pause_s(short_lives: int) -> float:
-    """Pause in seconds before the next start after `short_lives` short lives in a row: none after a first one."""
+    """Seconds before the next start, after this many short lives in a row."""
     return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (short_lives - 2)) if short_lives > 1 else 0.0
 
 
 def stand_by() -> None:
-    """Return in a child, which serves. The parent never returns: it forks the next child when one dies. Where it cannot
-    fork (not Linux, or the app has started threads), it returns at once, in this process."""
+    """Return in a child, which serves; the parent stays, and forks the next child when one dies. Returns at once, in
+    this process, where it cannot fork: not on Linux, or with threads of the app."""
     if sys.platform != "linux":
         log.warning("standby.impossible", reason="it needs Linux")
     elif len([*Path("/proc/self/task").iterdir()]) > 1:
@@ -49,7 +48,7 @@ def stand_by() -> None:
 
 
 def serving_pid(pid: int) -> int:
-    """Return the process that serves: the child of one that stands by, else the process itself."""
+    """Pid that serves: the child of a standby process, else `pid`."""
     with suppress(OSError, ValueError, IndexError):  # between a death and the next fork there is no child
         if Path(f"/proc/{pid}/comm").read_text().startswith(RESERVE):
             return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
@@ -57,7 +56,7 @@ def serving_pid(pid: int) -> int:
 
 
 def reserve_of(pid: int) -> int:
-    """Return the process that stands by for one that serves, else the process itself."""
+    """Pid of the standby process of one that serves, else `pid`."""
     with suppress(OSError, ValueError, IndexError):
         parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         if Path(f"/proc/{parent}/comm").read_text().startswith(RESERVE):
@@ -66,7 +65,7 @@ def reserve_of(pid: int) -> int:
 
 
 def deaths_of(pid: int) -> tuple[int, int]:
-    """Return the number of dead children of a process that stands by, and the last exit code; 0 for any other."""
+    """Number of dead children of a standby process, and the last exit code; (0, 0) for any other."""
     with suppress(OSError, ValueError):
         name, number, code = Path(f"/proc/{pid}/comm").read_text().split()
         return (int(number), int(code)) if name == RESERVE else (0, 0)
@@ -108,7 +107,6 @@ class _Parent:
                 os.kill(self._child, number)
 
     def _begin(self, parent: int) -> None:
-        """Make a child an independent process that ends with its parent."""
         _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # the parent died before the request
             os._exit(1)

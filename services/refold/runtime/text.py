@@ -1,4 +1,4 @@
-"""Visible spelling of characters that a screen hides or shows as others, so that people agree to the real text."""
+"""Visible spelling of hidden and deceptive characters, so that people approve the real text."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from functools import lru_cache
 from refold.core.confusables import UNSEEN, mistaken_for, words
 
 ESCAPED = "refold.escaped"
-"""The error handler of a stream that is not in UTF-8: escapes that are JSON's own, so that JSON stays JSON."""
+"""Error handler of streams that are not UTF-8: escapes of JSON, so that JSON stays JSON."""
 
 
 codecs.register_error(ESCAPED, lambda error: (json.dumps(error.object[error.start : error.end])[1:-1], error.end))  # type: ignore[attr-defined]
 
 _BLANKS = 20
-"""Equal blanks in a row that stay as they are: more than an indentation, fewer than push text off a screen."""
+"""Equal blanks in a row that stay: more than an indentation, too few to push text off a screen."""
 
 _MARKS = 2
-"""Combining marks that one letter may carry: two are in use (Thai, Vietnamese), a pile covers the lines around it."""
+"""Combining marks per letter: two are in use (Thai, Vietnamese), a pile covers the lines around it."""
 
 _REPEATED = re.compile(rf"(<U\+[0-9A-F]{{4,6}}>)\1{{{_BLANKS},}}")
 
 
 def visible(text: str) -> str:
-    """The text with invisible characters, and those that change the look of others, spelt out."""
+    """Spell out invisible characters, and those that change the look of others."""
     if not (text.isascii() and text.isprintable()):
         text = _spelt(text)
         text = text if text.isascii() else _isolated("".join(map(_flagged, words(text))))
@@ -57,13 +57,12 @@ def _plain(char: str) -> bool:
 
 
 def _flagged(word: str) -> str:
-    """Append the scripts of a word whose letters look like letters of another script."""
     scripts = " and ".join(script.title() for script in mistaken_for(word))
     return f"{word}<{scripts} letters>" if scripts else word
 
 
 def _isolated(text: str) -> str:
-    """Put right-to-left letters into isolates: they keep their place, and reorder nothing around them."""
+    """Isolate right-to-left letters, so that they reorder nothing around them."""
     if not any(unicodedata.bidirectional(char) in ("R", "AL", "AN") for char in set(text)):
         return text
     shown: list[str] = []

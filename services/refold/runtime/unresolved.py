@@ -1,6 +1,6 @@
-"""Inputs about unknown subjects: the topics of a partition are read in any order. They wait for a position and not for
-a time: the end of the topic that would have their subject, captured after they were read. Past that the subject does
-not exist, however long the way to it was."""
+"""Inputs whose subject is unknown: the topics of a partition are read in any order. They wait for a position, not for a
+time: the end of the topic that would have the subject, captured after they were read. Past it the subject does not
+exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ W = TypeVar("W")
 
 
 class UnresolvedInputs(Generic[W]):
-    """Inputs parked by a lane, by their subject, and the memory of all. **Units**: bytes."""
+    """Parked inputs by subject; `bytes` is their memory."""
 
     def __init__(self) -> None:
         self._numbers = count()
@@ -29,13 +29,12 @@ class UnresolvedInputs(Generic[W]):
         self.bytes += size
 
     def take(self, awaited: str) -> list[W]:
-        """Remove and return the inputs that wait for this."""
         parked = self._waiting.pop(awaited, {}).values()
         self.bytes -= sum(size for _, size in parked)
         return [item for item, _ in parked]
 
     def asks(self) -> bool:
-        """True if the end is to be requested now; once for all inputs that were parked since the last time."""
+        """True if the end must be requested now, once for all inputs parked since the last request."""
         if self._asked or not self._fresh:
             return False
         self._asked, self._fresh = self._fresh, []
@@ -46,7 +45,7 @@ class UnresolvedInputs(Generic[W]):
         self._asked = []
 
     def over(self, position: int) -> list[W]:
-        """Remove and return the inputs whose end has been read without their subject."""
+        """Remove and return inputs whose end was read without their subject."""
         items: list[W] = []
         while self._ends and self._ends[0][0] <= position:
             for awaited, number in self._ends.popleft()[1]:

@@ -1,5 +1,4 @@
-"""Large values as files of an object store: `runs/<digest of the run's id>/<digest of the text>`. Names follow from the
-content, so writing again changes nothing, and repairs a file that was altered."""
+"""Large values as files of an object store: `runs/<digest of the run's id>/<digest of the text>`."""
 
 from __future__ import annotations
 
@@ -15,11 +14,11 @@ from refold.core.wire import blobs
 from refold.runtime.objects import STORE_ERRORS, ObjectStore, first_line
 
 PART_BYTES = 1 << 20
-"""Bytes of one part of a value that is read in parts. Each reader holds about three parts in memory."""
+"""Bytes of one part of a streamed value; a reader has about three in memory."""
 
 
 class ObjectBlobs:
-    """A blob store as `ports.blobs` has it, at an address that `ObjectStore` takes. **Units**: `most` in bytes."""
+    """Blob store at an address of `ObjectStore`. **Units**: `most` in bytes."""
 
     def __init__(self, url: str, *, most: int) -> None:
         self._most, self._objects = most, ObjectStore(url, "a blob store", private=True)
@@ -29,6 +28,7 @@ class ObjectBlobs:
         data = text.encode()
         pointer = blobs.pointer_of(data)
         try:
+            # Names follow from the content: writing again changes nothing, and repairs an altered file.
             self._objects.put(_path(run, pointer), data, over=True)
         except STORE_ERRORS as error:
             raise self._unreachable(error) from None
@@ -40,7 +40,7 @@ class ObjectBlobs:
         return blobs.checked(pointer, data)
 
     def stream(self, run: RunId, pointer: str) -> Iterator[bytes]:
-        """Yield a text as UTF-8, in parts. **Raises** as `get`, of one that was altered before its last part."""
+        """Yield a text as UTF-8, in parts. **Raises** as `get`; before the last part if the text was altered."""
         digest, last = sha256(), b""
         with self._translating(run, pointer):
             for part in self._open(run, pointer).stream(min_chunk_size=PART_BYTES):

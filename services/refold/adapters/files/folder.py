@@ -1,4 +1,4 @@
-"""Operations on files of a folder, within limits: every answer fits a record, every pass over it ends."""
+"""Operations on files of a folder, within limits: every answer fits a record, every pass ends."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from refold.adapters.files.patterns import fits, split_pattern
 from refold.core.errors import NotDone, TerminalError
 
 LISTED, FOUND, SEEN, LINE = 1_000, 200, 20_000, 300
-"""Entries of a list, hits of a search, entries that one pass looks at, characters of a line that is shown."""
+"""Most entries of a list, hits of a search and entries of a pass; characters of a shown line."""
 SEARCHED_BYTES = 64 << 20
-"""Bytes that one search reads: a second of a disk that is slow."""
+"""Bytes that one search reads: a second of a slow disk."""
 AFTERS = 2_000
-"""Places at which an edit is looked for. Beyond them the outcome of an edit is unknown."""
+"""Places that are tried to detect an edit; beyond them its outcome is unknown."""
 
 FileKind = Literal["file", "folder", "other"]
 
@@ -79,14 +79,14 @@ class Written(BaseModel):
 
 
 class _Seen(NamedTuple):
-    """File on a walk: its path, and the descriptor of the folder that contains it."""
+    """File on a walk, with the descriptor of its folder."""
 
     parts: Parts
     folder: int
 
 
 class Walk:
-    """A pass over all files below a folder, by name, until it has seen enough. `complete`: it came to its end."""
+    """Pass over all files below a folder, by name; `complete` if no limit ended it."""
 
     def __init__(self, jail: Jail) -> None:
         self._jail, self._left, self.complete = jail, SEEN, True
@@ -131,7 +131,6 @@ class Folder:
         return Paths(paths=found[:FOUND], complete=walk.complete and len(found) <= FOUND)
 
     def search(self, text: str, pattern: str, *, ignore_case: bool) -> Hits:
-        """Lines that contain a text literally, in files whose path matches a pattern."""
         if not text or "\n" in text:
             raise TerminalError("a search is for a text within a line")
         wanted, walk, hits, left = split_pattern(pattern), Walk(self._jail), list[Hit](), SEARCHED_BYTES
@@ -158,8 +157,7 @@ class Folder:
         return Hits(hits=hits, complete=complete and walk.complete)
 
     def write(self, path: str, content: str, expect: str) -> Written:
-        """Write a file whole or not at all, if its digest is `expect`; empty: if there is none. **Raises** NotDone if
-        there is no space or another write does not end."""
+        """Write a file if its digest is `expect` (empty: no file). **Raises** NotDone without space or lock."""
         data, parts = self._checked(content), self._file(path)
         with self._jail.locked(), self._jail.folder(parts[:-1], make=not expect) as folder:
             there, mode = _there(folder, parts[-1], self._most)
@@ -169,7 +167,7 @@ class Folder:
         return Written(path=path, digest=content_digest(data))
 
     def written(self, path: str, content: str, expect: str) -> Written | None:
-        """Return the written file; None if it did not happen. **Raises** RuntimeError if that is unknown."""
+        """Return the written file; None if the write did not happen. **Raises** RuntimeError if that is unknown."""
         data = self._checked(content)
         now = self._digest(path)
         if now == content_digest(data):
@@ -198,8 +196,7 @@ class Folder:
         return Written(path=path, digest=content_digest(data))
 
     def edited(self, path: str, before: str, after: str, expect: str) -> Written | None:
-        """Return the edited file, or None if the edit did not happen. It did if undoing it gives the file with digest
-        `expect`. **Raises** RuntimeError if the outcome is unknown."""
+        """Return the edited file; None if the edit did not happen. **Raises** RuntimeError if that is unknown."""
         data, _ = self._content(path)
         if content_digest(data) == expect:
             return None
@@ -236,6 +233,7 @@ def content_digest(data: bytes) -> str:
 
 
 def _made_from(text: str, before: str, after: str, expect: str) -> bool:
+    # The edit happened if its reversal at some place gives the expected file.
     place = text.find(after)
     for _ in range(AFTERS):
         if place < 0:
@@ -279,8 +277,7 @@ def _text(path: str, data: bytes) -> str:
 
 
 def _replace(folder: int, name: str, data: bytes, mode: int | None) -> None:
-    """Replace a file in one step, durably, with its mode. The draft has a fixed name, so the next write removes a draft
-    left by a crash, under the same lock."""
+    # A fixed name: the next write removes the draft of a crashed one, under the same lock.
     draft = f".{name}.draft"
     try:
         with suppress(FileNotFoundError):

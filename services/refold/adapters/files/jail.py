@@ -1,8 +1,5 @@
-"""Confines paths to one folder, even while other processes move files.
-
-A path is opened name by name, each relative to the folder that is already open, and no link is followed: the checked
-file is the one that is used. Names that begin with a dot are refused unless enabled: they are keys, settings and hooks
-of version control, which other programs execute."""
+"""Confines paths to one folder, even while other processes move files. Each name of a path is opened relative to the
+open folder, and no link is followed: the checked file is the used one."""
 
 from __future__ import annotations
 
@@ -18,9 +15,9 @@ from pathlib import Path
 from refold.core.errors import NotDone, TerminalError, UsageError
 
 NAME_BYTES, DEEPEST, LONGEST = 200, 32, 1_000
-"""Bytes of a name (systems take 255, and a draft's suffix must fit); depth of folders; characters of a path."""
+"""Bytes of a name (systems take 255, and a draft has a suffix), depth of folders, characters of a path."""
 LOCKED_S = 10.0
-"""The time a write waits for another one. One takes milliseconds, unless its process or its disk stands still."""
+"""Longest wait for another write, which takes milliseconds unless its process or disk hangs."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Not blocking: opening a pipe in place of a file would wait for ever.
@@ -31,7 +28,7 @@ Parts = tuple[str, ...]
 
 
 class Jail:
-    """A folder. `hidden`: names that begin with a dot are like others. **Raises** UsageError where there is none."""
+    """Folder of file tools; `hidden` permits names that begin with a dot. **Raises** UsageError on other systems."""
 
     def __init__(self, root: Path, *, hidden: bool) -> None:
         if os.open not in os.supports_dir_fd or os.scandir not in os.supports_fd:
@@ -39,7 +36,7 @@ class Jail:
         self._root, self._hidden = root, hidden
 
     def parts(self, path: str) -> Parts:
-        """The names in a path, from the folder down; none for the folder itself. **Raises** TerminalError."""
+        """Names of a path, from the folder down; empty for the folder itself. **Raises** TerminalError."""
         if path.startswith("/") or "\0" in path or len(path) > LONGEST:
             raise TerminalError(f"{path[:200]!r} is not below the folder", hint="give a path relative to it")
         names = tuple(name for name in path.split("/") if name not in ("", "."))
@@ -51,16 +48,17 @@ class Jail:
         return names
 
     def shows(self, name: str) -> bool:
-        """True if files of this name are used. An unprintable name could be taken for another one."""
+        """True if files of this name may be used; an unprintable one could be mistaken for another."""
         return (
             name.isprintable()
             and len(name.encode(errors="replace")) <= NAME_BYTES
+            # Keys, settings and hooks of version control, which other programs execute.
             and (self._hidden or not name.startswith("."))
         )
 
     @contextmanager
     def folder(self, parts: Parts, *, make: bool = False) -> Iterator[int]:
-        """Descriptor of a folder. `make`: missing folders are created. **Raises** TerminalError, NotDone."""
+        """Descriptor of a folder; `make` creates missing ones. **Raises** TerminalError, NotDone."""
         opened = self._open()
         try:
             for name in parts:
@@ -73,7 +71,7 @@ class Jail:
 
     @contextmanager
     def inner(self, folder: int, name: str) -> Iterator[int]:
-        """A descriptor of a folder in an open one. **Raises** TerminalError."""
+        """Descriptor of a folder in an open one. **Raises** TerminalError."""
         opened = self._step(folder, name, make=False)
         try:
             yield opened
@@ -100,7 +98,7 @@ class Jail:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Exclude other writes of these tools. **Raises** NotDone when a write does not come to an end."""
+        """Exclude other writes of these tools. **Raises** NotDone after `LOCKED_S`."""
         opened, begun = self._open(), time.monotonic()
         try:
             while not _lock(opened):
@@ -113,8 +111,7 @@ class Jail:
 
 
 def read_below(folder: int, name: str, most: int) -> tuple[bytes, int]:
-    """Content and mode of a file in an open folder. **Raises** TerminalError if it is missing, a link, no ordinary
-    file, or longer than the limit."""
+    """Content and mode of a file in an open folder. **Raises** TerminalError for links, long and special files."""
     try:
         # Opening a device may have an effect: the kind is checked by name first, and again when it is open.
         _check_ordinary(name, os.stat(name, dir_fd=folder, follow_symlinks=False))

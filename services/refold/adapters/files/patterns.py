@@ -1,4 +1,4 @@
-"""Patterns of paths, as shells have them, matched name by name in a time that no pattern can make long."""
+"""Shell patterns of paths, matched name by name, so that no pattern takes long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ANY = "**"
 
 
 def split_pattern(pattern: str) -> tuple[str, ...]:
-    """Names of a pattern. `**` stands for any number of folders, at the end for all below. **Raises** TerminalError."""
+    """Names of a pattern; `**` is any number of folders, at the end everything below. **Raises** TerminalError."""
     names = tuple(name for name in pattern.split("/") if name not in ("", "."))
     if pattern.startswith("/") or ".." in names or not names or len(pattern) > PATTERN:
         hint = "as **/*.py: * is any part of a name, ** any number of folders"
@@ -25,7 +25,8 @@ def split_pattern(pattern: str) -> tuple[str, ...]:
 
 
 def fits(parts: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    """True if a path fits a pattern: rows of a table, one for each name of the path."""
+    """True if a path matches a pattern."""
+    # Positions in the pattern after each name: linear, where backtracking could take exponential time.
     reached = {0} | _over(wanted, 0)
     for name in parts:
         following = set[int]()
@@ -39,7 +40,7 @@ def fits(parts: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
 
 
 def _over(wanted: tuple[str, ...], place: int) -> set[int]:
-    """Positions after skipping `**`, which may match no folder at all."""
+    """Positions after `**`, which may match no folder."""
     found = set[int]()
     while place < len(wanted) and wanted[place] == _ANY:
         place += 1

@@ -1,4 +1,4 @@
-"""File tools for an app: what each does, and what may be done when nobody knows whether it did."""
+"""File tools for an app, with their effect classes and probes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSION = "1"
 
 @dataclass(frozen=True, slots=True)
 class FileTools:
-    """The tools, for `ctx.call(files.read_file, path="a.txt")`; by their names they are known to the app, too."""
+    """File tools for `ctx.call(files.read_file, path="a.txt")`; the app registers them by name, too."""
 
     read_file: Callable[..., FileText]
     list_files: Callable[..., FolderList]
@@ -41,11 +41,11 @@ def file_tools(
     pool: str = "default",
     prefix: str = "",
 ) -> FileTools:
-    """Gives an app tools on the files below the folder `root`, wherever its executors run.
+    """Give an app tools on the files below the folder `root` of its executors.
 
-    With `write` there are write_file and edit_file, too; `approval` is theirs. `hidden` are names that begin with a
-    dot. `prefix` stands before the tools' names, where an app has several folders. Tags are `files`, and `read` or
-    `write`. **Raises** UsageError where the system cannot keep paths inside a folder.
+    `write` adds write_file and edit_file, with this `approval`. `hidden` permits names that begin with a dot. `prefix`
+    precedes the tools' names, for apps with several folders. Tags are `files`, and `read` or `write`. **Raises**
+    UsageError if the system cannot confine paths to a folder.
     """
     folder = Folder(Jail(Path(root), hidden=hidden), max_bytes)
     return _Making(app, folder, pool, prefix).make(write=write, approval=approval)

@@ -1,9 +1,6 @@
-"""Access rules of the cluster, from `infra/topics.yaml`; everything else is denied.
-
-One topic has one writer: readers trust a topic because of that, and only the broker can enforce it. Rights belong to
-roles, one per service (`ROLES`); `principals` maps a role to its principals: one by default, several if, say, every
-host has its own certificate. Executors have a role per pool, `executor.POOL`, with rights on the topics and the group
-of their own pool by full name, so a compromised executor affects no other pool."""
+"""Access rules of the cluster, from `infra/topics.yaml`; everything else is denied. Each topic has one writer, on which
+readers rely. Rights belong to roles; `principals` maps a role to its principals. Executors have a role per pool,
+`executor.POOL`, with rights on their pool only: a compromised one affects no other pool."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ PRINCIPAL_ROLES = (
 )
 EVERYWHERE = "*"
 POOL_ROLE = "executor"
-"""The role that exists once per pool."""
+"""Role that exists once per pool."""
 
 ResourceKind = Literal["topic", "group"]
 AclState = Literal["there", "missing", "surplus", "wider"]
@@ -44,8 +41,8 @@ _T = TypeVar("_T")
 B = TypeVar("B", AclBinding, AclBindingFilter)
 
 _KINDS: dict[ResourceType, ResourceKind] = {ResourceType.TOPIC: "topic", ResourceType.GROUP: "group"}
+# Untyped: the client declares these fields as texts.
 _ALL: Any = None
-"""Wildcard of a filter, untyped because the client declares these fields as texts."""
 _ANY = AclBindingFilter(
     ResourceType.ANY, _ALL, ResourcePatternType.ANY, _ALL, _ALL, AclOperation.ANY, AclPermissionType.ANY
 )
@@ -63,7 +60,7 @@ _REFUSALS = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Acl:
-    """One rule of the broker, in its own words. `name` is with our prefix; `pattern` is `literal` or `prefixed`."""
+    """Rule of the broker; `name` is with our prefix, `pattern` is `literal` or `prefixed`."""
 
     principal: str
     kind: ResourceKind
@@ -76,23 +73,23 @@ class Acl:
 
 @dataclass(frozen=True, slots=True, order=True)
 class AclRule:
-    """A rule that is wanted or present. `state`: `there`; `missing`; `surplus`, unwanted and about our resources alone;
-    `wider`, unwanted and about resources of others too (such as all topics): only people may remove it."""
+    """Rule that is wanted or present. `state`: `there`; `missing`; `surplus`, unwanted and about our resources only;
+    `wider`, unwanted and about resources of others too: only people may remove it."""
 
     acl: Acl
     state: AclState
 
 
 def roles(pools: Iterable[str]) -> tuple[str, ...]:
-    """Roles that have rights: those of the table, with `executor.POOL` for each pool."""
+    """Roles with rights, with `executor.POOL` for each pool."""
     every = [role for role in PRINCIPAL_ROLES if role != POOL_ROLE]
     return (*every, *(f"{POOL_ROLE}.{pool}" for pool in sorted(set(pools))))
 
 
 def principals(given: Iterable[str] = (), pools: Iterable[str] = ("default",)) -> dict[str, tuple[str, ...]]:
-    """Principals by role: `User:refold-ROLE`, unless `ROLE=User:NAME` replaces it, once or several times.
-    `executor.POOL=User:NAME` names a pool too; the default is `User:refold-executor-POOL`. **Raises** UsageError for an
-    unknown role and a principal without a type."""
+    """Principals by role: `User:refold-ROLE`, unless `ROLE=User:NAME` (repeatable) replaces it. A pool's role is
+    `executor.POOL`, its default `User:refold-executor-POOL`. **Raises** UsageError for an unknown role or a principal
+    without a type."""
     named: dict[str, tuple[str, ...]] = {}
     for text in given:
         role, _, principal = text.partition("=")
@@ -107,7 +104,7 @@ def principals(given: Iterable[str] = (), pools: Iterable[str] = ("default",)) -
 
 
 def wanted_acls(prefix: str, who: Principals) -> list[Acl]:
-    """Rules of the table, without duplicates: read and write imply describe."""
+    """Rules of the table, sorted."""
     content = declared()
     rights = set(_topic_rights(content)) | set(_group_rights(content))
     found = set()
@@ -119,7 +116,7 @@ def wanted_acls(prefix: str, who: Principals) -> list[Acl]:
 
 
 def _holders(role: str, pattern: str, who: Principals) -> Iterator[tuple[str, str]]:
-    """Principals that have a right of a role, each with the pattern: an executor's is narrowed to its own pool."""
+    """Principals of a right, each with its pattern: an executor's is narrowed to its own pool."""
     for name, named in who.items():
         kind, _, pool = name.partition(".")
         if kind == role:
@@ -127,7 +124,7 @@ def _holders(role: str, pattern: str, who: Principals) -> Iterator[tuple[str, st
 
 
 def quotas(who: Principals) -> Iterator[tuple[str, Mapping[str, int]]]:
-    """Quotas of principals, by their Kafka settings. For Kafka's own tool: librdkafka 2.16 cannot set them."""
+    """Kafka settings of quotas by principal, for Kafka's own tool: librdkafka 2.16 cannot set them."""
     for role, bounds in declared()["quotas"].items():
         yield from ((principal, bounds) for principal in who[role])
 
@@ -140,6 +137,7 @@ def _topic_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, ResourceKin
         yield from ((role, "topic", pattern, "read") for role in readers)
         for operation, everywhere in content["every_topic"].items():
             roles = topic.get(operation, everywhere)
+            # Read and write imply describe.
             known = writers | readers if operation == "describe" else set()
             yield from ((role, "topic", pattern, operation) for role in roles if role not in known)
 
@@ -151,7 +149,7 @@ def _group_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, ResourceKin
 
 
 def compare(wanted: Iterable[Acl], there: Iterable[Acl], prefix: str) -> list[AclRule]:
-    """Wanted rules, there or missing, and unwanted ones about our resources; others are ignored."""
+    """Wanted rules, present or missing, and unwanted ones about our resources."""
     ours, found = set(wanted), set(there)
     rules = [AclRule(acl, "there" if acl in found else "missing") for acl in ours]
     places = {(acl.kind, acl.name, acl.pattern) for acl in ours}
@@ -177,29 +175,28 @@ def _only_ours(acl: Acl, prefix: str) -> bool:
 
 
 class Acls:
-    """Rules on a cluster about our resources."""
-
     def __init__(self, settings: KafkaSettings, who: Principals | None = None) -> None:
         self._prefix = settings.prefix
         self._admin = clients.admin(settings)
         self.wanted = wanted_acls(settings.prefix, principals() if who is None else who)
 
     def rules(self) -> list[AclRule]:
-        """Rules that are wanted or present. **Raises** UsageError without an authorizer, or a right to list them."""
+        """Rules that are wanted or present. **Raises** UsageError without an authorizer or the right to list them."""
         found = _answer(self._admin.describe_acls(_ANY, request_timeout=ANSWER_S), "read the ACLs")
         if not found:
             self._knock()
         return compare(self.wanted, filter(None, map(_read, found)), self._prefix)
 
     def _knock(self) -> None:
-        """Distinguish a cluster without rules from one that hides them: the client swallows a refusal to list rules
-        (confluent-kafka 2.16), but not a refusal to delete one, here a rule that does not exist."""
+        """Distinguish a cluster without rules from one that hides them. **Raises** UsageError for the latter."""
+        # The client swallows a refusal to list rules (confluent-kafka 2.16), but not one to delete: this rule does
+        # not exist.
         nobody = Acl("User:refold-nobody", "topic", f"{self._prefix}nothing", "literal", "read")
         for future in self._admin.delete_acls([_write(nobody, AclBindingFilter)], request_timeout=ANSWER_S).values():
             _answer(future, "read the ACLs")
 
     def diff(self) -> list[AclRule]:
-        """Missing and surplus rules; empty when the broker has the table and nothing else."""
+        """Rules that differ from the table."""
         return [rule for rule in self.rules() if rule.state != "there"]
 
     def apply(self, *, prune: bool = False) -> list[AclRule]:
@@ -238,7 +235,7 @@ def has_authorizer(settings: KafkaSettings) -> bool:
 
 
 def may_write(settings: KafkaSettings, topic: str) -> bool:
-    """True if this principal may write a topic that is there. **Raises** UnreachableError."""
+    """True if this principal may write an existing topic. **Raises** UnreachableError."""
     name, admin = settings.prefix + topic, clients.admin(settings)
     futures = admin.describe_topics(
         TopicCollection([name]), include_authorized_operations=True, request_timeout=ANSWER_S

@@ -1,4 +1,4 @@
-"""Configuration of every Kafka client of Refold, and the reasons for it."""
+"""Configuration of all Kafka clients, with its reasons."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from refold.runtime.settings import KafkaSettings
 Config = dict[str, Any]
 
 REQUEST_TIMEOUT_S = 10.0
-"""For a question to the broker. Longer than a broker's restart on one machine; worst case, a stop takes so long."""
+"""Timeout of a request to the broker: longer than its restart on one machine; a stop may take as long."""
 
 MAX_MESSAGE_BYTES = 256 << 20
-"""Largest message of a producer. High on purpose: the one limit is the topic's, and the broker is the judge."""
+"""Largest message of a producer: high, so that the topic's limit is the only one."""
 
 STATISTICS = "statistics.interval.ms"
 
@@ -35,7 +35,7 @@ _FIXED = (
     "enable.partition.eof", "group.id", "group.instance.id", "group.protocol", "isolation.level",
     "partition.assignment.strategy", "partitioner", "request.required.acks", "transactional.id",
 )  # fmt: skip
-"""Settings that the product's promises rest on."""
+"""Options that correctness depends on."""
 
 _record: Callable[[tuple[Any, ...]], Record] = Record._make
 _T = TypeVar("_T", Consumer, Producer, AdminClient)
@@ -44,7 +44,7 @@ _log = structlog.get_logger()
 
 
 class Names(dict[str, str]):
-    """Logical topic names to the cluster's. Grows by lookups, to at most the number of topics."""
+    """Topic names of the cluster by logical name."""
 
     def __init__(self, prefix: str) -> None:
         super().__init__()
@@ -58,28 +58,27 @@ class Names(dict[str, str]):
 
 
 class _Log:
-    """librdkafka's log lines as events instead of text on stderr. Discarded if the program has set up no logging:
-    important problems are raised or reported as errors anyway."""
+    """Logger that turns librdkafka's lines into events."""
 
     _METHODS = ((logging.ERROR, "error"), (logging.WARNING, "warning"), (logging.INFO, "info"), (0, "debug"))
 
     def log(self, level: int, message: str, *args: object) -> None:
         line = message % args if args else message
+        # Dropped without logging: important problems are raised or reported as errors anyway.
         if structlog.is_configured():
             name = next(name for least, name in self._METHODS if level >= least)
             OUTAGES.failed("kafka.client", line.partition(" ")[0], name, line=line)
 
 
 class SentRequests:
-    """Requests that this process has sent to brokers, by kind, as librdkafka counts them: only if
-    `statistics.interval.ms` is among the options of Kafka."""
+    """Requests to brokers by kind, as librdkafka counts them, if `statistics.interval.ms` is set."""
 
     def __init__(self) -> None:
         self._of: dict[str, Counter[str]] = {}
 
     def hear(self, statistics: str) -> None:
-        """Take the statistics of a client, which are sums since it was made."""
         told = orjson.loads(statistics)
+        # Statistics are sums since the client's start.
         self._of[told["name"]] = sum((Counter(each["req"]) for each in told["brokers"].values()), Counter[str]())
 
     def counts(self) -> Counter[str]:
@@ -90,7 +89,7 @@ SENT_REQUESTS = SentRequests()
 
 
 def consumer(settings: KafkaSettings, group: str, **more: Any) -> Consumer:
-    """A consumer that joins no group until it subscribes."""
+    """Consumer that joins no group until it subscribes."""
     config: Config = {
         "group.id": settings.prefix + group,
         # librdkafka's default is `largest`: inputs that came before the first commit would be lost.
@@ -158,8 +157,7 @@ def producer(settings: KafkaSettings, client: str, **more: Any) -> Producer:
 
 
 def flush(producer: Producer, timeout_s: float = -1) -> None:
-    """Send the queue and wait. **Raises** RefoldError when the client is broken for good, as after the election of a
-    leader that lacked records."""
+    """Send the queue and wait. **Raises** RefoldError if the client is broken for good."""
     try:
         producer.flush(timeout_s)
     except KafkaException as error:
@@ -173,7 +171,7 @@ def admin(settings: KafkaSettings) -> AdminClient:
 
 
 def record(topic: str, message: Message) -> Record:
-    """Record of a message without error. Headers are read on first access."""
+    """Record of a message without error; headers are read on first access."""
     headers = partial(_headers, message)
     at_ms = message.timestamp()[1]
     return _record((topic, message.partition(), message.offset(), message.key(), message.value(), headers, at_ms))
@@ -189,12 +187,11 @@ def delivery(token: int, error: KafkaError | None, message: Message) -> Delivery
 
 
 def _headers(message: Message) -> Any:
-    """Headers, or none if a name among them is not UTF-8: confluent-kafka then returns a broken list, and iterating
-    over it ends the process."""
     try:
         # Called directly, Python 3.12 and newer would see the error of that list only when we have returned.
         return methodcaller("headers")(message)
     except SystemError:
+        # A name that is not UTF-8: confluent-kafka returns a broken list, whose iteration ends the process.
         message.set_headers([])
         _log.warning(
             "kafka.headers_unreadable", topic=message.topic(), partition=message.partition(), offset=message.offset()

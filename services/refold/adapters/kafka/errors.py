@@ -1,4 +1,4 @@
-"""Meaning of each error of Kafka: how long to wait, and the next action if it does not pass."""
+"""Meaning of each Kafka error: how long to wait, and the next action."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from confluent_kafka import KafkaError, KafkaException
 from refold.core.errors import ConflictError, RefoldError, UnreachableError, UsageError
 
 REFUSED = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD})
-"""The broker will never take this record, and has not."""
+"""Errors after which the broker has not stored a record, and never will."""
 
 
 class Meaning(NamedTuple):
-    """Time in seconds that an error may last before it ends a process that starts, and one that runs. 0: the broker has
-    refused, and waiting cannot help. `kind` and `hint` describe the error shown to the user."""
+    """Seconds that an error may last before it ends a starting process, and a running one; 0: waiting cannot help.
+    `kind` and `hint` are of the error shown to users."""
 
     start_s: float
     later_s: float
@@ -55,11 +55,11 @@ MEANINGS: Mapping[int, Meaning] = {
     )
     for name in names.split()
 }
-"""Meanings of errors by code; all other codes mean an unreachable broker."""
+"""Meanings by code; all other codes mean an unreachable broker."""
 
 UNKNOWN_TOPIC = frozenset(code for code, known in MEANINGS.items() if known is NO_TOPIC)
 UNLED = frozenset(code for code, known in MEANINGS.items() if known is _ELECTION)
-"""A partition is between two leaders: the broker is there, and the answer comes later."""
+"""Errors of a partition between two leaders."""
 
 # librdkafka 2.16 gives `_AUTHENTICATION` to a refusal, to a connection that ends in the middle of a handshake, and to
 # each request that waits for either. Taken for a refusal, the restart of a broker ends services.
@@ -72,7 +72,7 @@ def of(error: KafkaException) -> KafkaError:
 
 
 def meaning(error: KafkaError) -> Meaning:
-    """Meaning of an error, which depends on more than its code where a client is broken or a login fails."""
+    """Meaning of an error; for broken clients and logins it depends on more than the code."""
     text = error.str()
     known = MEANINGS.get(error.code(), _AWAY)
     if error.code() == KafkaError._AUTHENTICATION and any(refusal in text for refusal in _REFUSALS):
@@ -83,12 +83,12 @@ def meaning(error: KafkaError) -> Meaning:
 
 
 def is_final(error: KafkaError) -> bool:
-    """True if waiting cannot help: the process has to stop and say why."""
+    """True if waiting cannot help, so that the process must end."""
     return meaning(error).later_s == 0
 
 
 def translate(error: KafkaError | KafkaException, what: str) -> RefoldError:
-    """Convert an error to ours, with the next action. `what` is the failed action: "read the topics"."""
+    """Convert an error to ours, with the next action; `what` failed, as "read the topics"."""
     if isinstance(error, KafkaException):
         error = of(error)
     known = meaning(error)

@@ -1,4 +1,4 @@
-"""Consumer groups as brokers have them: living members, their partitions and committed offsets."""
+"""Consumer groups of the broker: living members, their partitions and committed offsets."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from refold.ports.log import Place
 from refold.runtime.settings import KafkaSettings
 
 COORDINATOR_S = 5.0
-"""Longest wait for coordinators: a move of one takes a second or two."""
+"""Longest wait for coordinators, whose move takes a second or two."""
 
 
 class GroupMember(NamedTuple):
-    """A member that the broker considers alive (session timeout). `host` is its address as seen by the broker."""
+    """Living member of a group; `host` is its address as the broker sees it."""
 
     name: str
     host: str
@@ -27,14 +27,12 @@ class GroupMember(NamedTuple):
 
 
 class GroupState(NamedTuple):
-    """Members of a group, and its committed offsets."""
-
     members: tuple[GroupMember, ...]
     committed: dict[Place, int]
 
 
 def group_states(settings: KafkaSettings, groups: Iterable[str]) -> dict[str, GroupState]:
-    """Return the state of each group; a group that has never had members is empty. **Raises** UnreachableError."""
+    """State of each group; empty if it never had members. **Raises** UnreachableError."""
     names = [settings.prefix + group for group in groups]
     try:
         return _asked(settings, names)

@@ -1,6 +1,4 @@
-"""Reading by position, without a group: a service chooses its places and offsets. A fetch names every partition of
-every topic of its consumer, so rare topics have their own consumer: its fetch waits at the broker until a record
-arrives, and fetches of the other consumer name only busy topics."""
+"""Reads partitions by position, without a group."""
 
 from __future__ import annotations
 
@@ -21,15 +19,15 @@ OUT_OF_RANGE = frozenset({
     KafkaError._LOG_TRUNCATION,
     KafkaError.OFFSET_OUT_OF_RANGE,
 })  # fmt: skip
-"""A position is not in the log, and there is no silent way on."""
+"""Errors of a position outside the log, which must not be skipped silently."""
 
 
 RARE_WAIT_MS = 250
-"""How long a fetch of rare topics waits at the broker if no record arrives. A new partition waits behind it."""
+"""Longest wait of a fetch of rare topics at the broker, which delays a new partition."""
 
 
 class Intake:
-    """The places that are read, and how far. Belongs to one thread."""
+    """Positions that are read, and progress on them; for one thread."""
 
     def __init__(self, settings: KafkaSettings, membership: Membership, *, names: Names, trouble: Trouble) -> None:
         self._names, self._trouble, self._topics = names, trouble, membership.topics
@@ -37,6 +35,7 @@ class Intake:
         # Never a silent reset: a position that is not there any more is news.
         own: dict[str, Any] = {"client.id": f"{membership.member}-reader", "auto.offset.reset": "error"}
         self._consumer = clients.consumer(settings, membership.group, error_cb=trouble.on_error, **own)
+        # A fetch names every partition of its consumer: rare topics have their own, so that busy fetches stay short.
         self._rare_topics, self._rare = membership.rare, self._consumer
         if membership.rare:
             own |= {"client.id": f"{membership.member}-rare", "fetch.wait.max.ms": RARE_WAIT_MS}
@@ -51,9 +50,8 @@ class Intake:
         self._waiting = Overdue("ask where a partition ends whose records are gone")
 
     def capture(self, numbers: set[int], absent: Collection[str] = ()) -> tuple[dict[Place, int], dict[Place, int]]:
-        """Low and high watermarks of partition numbers; `collect` reports high ones once reached. Asked by this
-        consumer, which otherwise notices only once a second that it does not know where a topic is. **Raises**
-        KafkaException if one of them has no answer."""
+        """Low and high watermarks of partition numbers; `collect` reports the high ones once reached. **Raises**
+        KafkaException if any has no answer."""
         topics = [topic for topic in self._topics if topic not in absent]
         every = [TopicPartition(self._names[topic], number) for topic in topics for number in numbers]
         if not self._positions and (
@@ -62,6 +60,7 @@ class Intake:
             offsets.asked(self._rare, rare, give_up_s=ONE_ANSWER_S)  # later its question would lie behind its fetch
         starts, ends = (
             {(self._logical[topic], number): at for (topic, number), at in found.items()}
+            # By this consumer: without a request it would notice only once a second that it lacks a topic's place.
             for found in (self._asked(every, which) for which in (offsets.EARLIEST, offsets.LATEST))
         )
         self._ends.update(ends)
@@ -70,11 +69,11 @@ class Intake:
     # What is read
 
     def read(self, place: Place, offset: int) -> None:
-        """Continue from an offset, at the next `begin`."""
+        """Continue from an offset at the next `begin`."""
         self._starting[place] = offset
 
     def begin(self) -> None:
-        """Start all places passed to `read`, in one call."""
+        """Start all positions of `read`, in one call."""
         if not self._starting:
             return
         starting, self._starting = self._starting, {}
@@ -123,13 +122,12 @@ class Intake:
     # What comes
 
     def poll(self, timeout_s: float) -> Message | None:
-        """The next message, or None when none came in time."""
         if self._rare is not self._consumer and (message := self._rare.poll(0)) is not None:
             return message
         return self._consumer.poll(timeout_s)
 
     def rest(self, limit: int) -> list[Message]:
-        """Return other records, without waiting."""
+        """Further messages, without waiting."""
         if limit <= 0:
             return []
         # Half of it: a take-over reads through a rare topic, and the work of other partitions goes on beside it.
@@ -137,7 +135,7 @@ class Intake:
         return rare + (self._consumer.consume(limit - len(rare), 0) if len(rare) < limit else [])
 
     def sort(self, message: Message, taken: Taken) -> None:
-        """A message is a record, or news of a place."""
+        """Add a message to `taken` as a record, or handle its event."""
         error, topic, number = message.error(), self._logical[message.topic() or ""], message.partition() or 0
         if error is None:
             record = clients.record(topic, message)
@@ -159,7 +157,7 @@ class Intake:
                 taken.reached.append(Reached(*place, position))
 
     def look_for_transactions(self) -> None:
-        """Note where readers have all that they may have, and the log has more. It sends no request."""
+        """Note partitions whose readable end is below the high watermark: open transactions. It sends no request."""
         now, before, self._stuck = time.monotonic(), self._stuck, {}
         for place, position in self._positions.items():
             where = TopicPartition(self._names[place[0]], place[1])
@@ -171,7 +169,7 @@ class Intake:
 
     @property
     def positions(self) -> dict[Place, int]:
-        """The next offset of each place that is read. Any thread may ask."""
+        """Next offsets; thread-safe."""
         return dict(self._positions)
 
     def close(self) -> None:
@@ -189,7 +187,7 @@ class Intake:
         return offsets.asked(self._consumer, where, which, give_up_s=ONE_ANSWER_S)
 
     def _out_of_range(self, place: Place, taken: Taken) -> None:
-        """Handle a position outside the log: either its records are deleted, which is a hole, or the log has shrunk."""
+        """Handle a position outside the log: its records are deleted (a hole), or the log has shrunk."""
         position, where = self._positions.get(place), [TopicPartition(self._names[place[0]], place[1])]
         if position is None:
             return

@@ -1,5 +1,4 @@
-"""Live parts of calls on the `run-stream` of their pool, sent without confirmation by a separate producer: neither a
-call nor a result may depend on listeners."""
+"""Live parts of calls on the `run-stream` of their pool, sent without confirmation."""
 
 from __future__ import annotations
 
@@ -16,21 +15,22 @@ from refold.core.wire import codec
 from refold.runtime.settings import KafkaSettings
 
 MOST_KBYTES, MOST_AGE_MS = 4_096, 5_000
-"""Limits of live parts that wait for a broker: a late part is of no use, and takes no memory of results."""
+"""Limits of waiting live parts: late parts are useless, and must not take memory from results."""
 
 _LAST_S = 0.2
 
 
 class KafkaLive:
-    """See `Live`. `partitions` is the count that all topics have, `pool` that of the executor."""
+    """Live output of a pool's executors. `partitions` is the count of every topic."""
 
     def __init__(self, settings: KafkaSettings, client: str, *, pool: str, partitions: int) -> None:
         self._settings, self._client, self._partitions = settings, f"{client} live", partitions
         self._name, self._lock = settings.prefix + run_stream(pool), threading.Lock()
+        # Its own producer: neither a call nor a result may wait for live parts.
         self._producer: Producer | None = None
 
     def tell(self, part: StreamPart) -> None:
-        """Sends a part, or drops it. Never waits and never raises."""
+        """Send a part or drop it, without waiting or raising."""
         with suppress(KafkaException, BufferError):
             with self._lock:  # made with the first part: most executors stream nothing
                 producer = self._producer = self._producer or self._made()
@@ -39,7 +39,6 @@ class KafkaLive:
             producer.poll(0)
 
     def close(self) -> None:
-        """Sends the last of it, if that takes no time."""
         if self._producer is not None:
             with suppress(KafkaException):
                 self._producer.flush(_LAST_S)

@@ -1,9 +1,9 @@
-"""One member of a group on Kafka, with its producer: the `EventLog` of services.
+"""`EventLog` of services: one member of a group on Kafka, with its producer.
 
-Two consumers: one is the member of the group and never fetches (`membership`), one reads by position and is in no group
-(`intake`). `take` belongs to one thread; other methods may be called from any: a confluent Consumer admits one thread
-at a time and stays locked while it polls, so `read`, `commit`, `pause` and `resume` leave a note for `take`, and `end`
-has its own consumer. (So `end` does not wait behind a fetch on the same connection: 0.3 ms against 100 ms.)"""
+One consumer is the group member and never fetches (`membership`), one reads by position (`intake`). `take` belongs to
+one thread, other methods to any: a Consumer is locked while it polls, so `read`, `commit`, `pause` and `resume` leave
+notes for `take`, and `end` has its own consumer (0.3 ms, against 100 ms behind a fetch).
+"""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from refold.ports.log import NEVER, Assigned, Delivery, Depth, Membership, Outgo
 from refold.runtime.settings import KafkaSettings
 
 _SLICE_S = 0.002
-"""The time a poll may sit out a delivery report: only while some are due, which is a millisecond or two a turn."""
+"""Longest poll while awaited delivery reports are due, which takes a millisecond or two per turn."""
 
 _DELIVERIES_S = 0.02
-"""Longest delay of delivery reports without a waiting caller: they arrive with the next record, or then."""
+"""Longest delay of delivery reports without a waiting caller."""
 
 _COMPANY = 8
-"""Records from which on the next ones are worth waiting for: a turn's writes share the requests that carry them."""
+"""Records in a turn from which on it waits for more: their writes share requests."""
 
 _COMPANY_S = 0.003
 _PUSH_S = 0.001
 
 _IDLE_SLICE_S = 0.02
-"""The time a note of another thread may lie. Costs 50 wake-ups a second, under 0.1 % of a core."""
+"""Longest delay of notes from other threads: 50 wake-ups a second, under 0.1 % of a core."""
 
 _LOOK_S = 1.0
-"""The time between two looks for topics that are unknown and for transactions: some milliseconds at most."""
+"""Interval of checks for unknown topics and transactions, which take some milliseconds."""
 
 _ASK_AGAIN_S = 1.0
-"""The time after an answer that did not come: partitions that are here already are served in between."""
+"""Pause after an unanswered request, in which the present partitions are served."""
 
 
 class KafkaEventLog:
-    """See `EventLog`. Joins the group with the first `take`."""
+    """Member of a group; joins with the first `take`."""
 
     def __init__(self, settings: KafkaSettings, membership: Membership) -> None:
         self.member = membership.member
@@ -78,8 +78,9 @@ class KafkaEventLog:
     # What comes in
 
     def take(self, limit: int, timeout_s: float) -> Taken:
-        """See `EventLog`. **Raises** UsageError (unknown topic, ACL, login), ConflictError (another process has this
-        member's name), RefoldError (the client is broken): the process ends and its supervisor starts it anew."""
+        """Read a batch, as `EventLog`. **Raises** UsageError (unknown topic, ACL, login), ConflictError (another
+        process has this member's name), RefoldError (broken client): the process ends, and its supervisor starts it
+        again."""
         taken = Taken()
         if (rest := min(self._rest_s - time.monotonic(), timeout_s)) > 0:
             time.sleep(rest)
@@ -139,8 +140,7 @@ class KafkaEventLog:
             self._open(taken)
 
     def _open(self, taken: Taken) -> None:
-        """Report the new numbers once the cluster has returned their bounds. If one partition has no leader, the
-        request fails for all, so each is then asked for separately."""
+        """Report new partition numbers once the cluster returned their bounds."""
         came = self._coming[:1] if self._apart else self._coming
         left = self._coming[len(came) :]
         try:
@@ -150,6 +150,7 @@ class KafkaEventLog:
             starts, ends = self._intake.capture(set(came), self._absent)
         except KafkaException as error:
             self._opening.late(error)
+            # One partition without a leader fails the request of all: request them one by one.
             self._coming, self._apart = left + came, True
             self._ask_s = time.monotonic() + _ASK_AGAIN_S
             return
@@ -164,13 +165,13 @@ class KafkaEventLog:
             taken.rebalances.append(Assigned(number, committed[number], first, last, assignment, self._absent))
 
     def _topics(self) -> tuple[Collection[str], frozenset[str]]:
-        """All topics by a fresh answer, and the optional ones that are missing. **Raises** KafkaException."""
+        """All topics by a fresh answer, and the missing optional ones. **Raises** KafkaException."""
         there = self._producer.list_topics(timeout=ONE_ANSWER_S).topics
         names, optional = set(map(self._names.logical, there)), self._membership.optional.items()
         return there, frozenset(own for own, beside in optional if not {own, beside} <= names)
 
     def _look_for_topics(self, now: float) -> None:
-        """Start again when an optional topic appears or disappears; end the process if a topic stays unknown."""
+        """Restart lanes if an optional topic appears or disappears; end the process if a topic stays unknown."""
         if not ((unknown := self._trouble.unknown) or self._absent):
             return
         try:
@@ -201,7 +202,7 @@ class KafkaEventLog:
     # What goes out
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
-        """See `EventLog`. **Raises** UsageError for a topic that does not exist or may not be written."""
+        """Write and wait for delivery. **Raises** UsageError for a missing or forbidden topic."""
         answers: list[Delivery] = []
         for record in records:
             self._produce(record, answers.append)
@@ -214,7 +215,6 @@ class KafkaEventLog:
         return answers
 
     def publish(self, records: Sequence[Outgoing]) -> None:
-        """See `EventLog`. **Raises** as `append`."""
         for record in records:
             self._published += 1
             self._awaited += record.awaited
@@ -223,8 +223,8 @@ class KafkaEventLog:
         self._producer.poll(0)
 
     def push(self) -> None:
-        """See `EventLog`. Many go in full batches anyway."""
         lingering, self._lingering = self._lingering, 0
+        # Many records leave in full batches anyway.
         if 0 < lingering < _COMPANY and self._settings.linger_ms:
             clients.flush(self._producer, _PUSH_S)
 
@@ -264,7 +264,6 @@ class KafkaEventLog:
                 self._trouble.hear("kafka.write_error", error, f"write to {message.topic()}", topic=message.topic())
 
     def end(self, topic: str, partition: int) -> int:
-        """See `EventLog`."""
         name = self._names[topic]
         where = [TopicPartition(name, partition)]
         try:
@@ -279,7 +278,7 @@ class KafkaEventLog:
         return end
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
-        """See `EventLog`. Nothing, with a warning, when there is no answer or this principal may not see the group."""
+        """Committed offsets by partition; empty, with a warning, without an answer or the right to see the group."""
         name = self._names[topic]
         asked = [TopicPartition(name, number) for number in range(self._settings.partitions)]
         try:
@@ -290,7 +289,7 @@ class KafkaEventLog:
         return {each.partition: each.offset for each in answers if not each.error and each.offset >= 0}
 
     def _asker(self, group: str) -> Consumer:
-        """Consumer for queries that never joins. Not an AdminClient: one keeps using a coordinator that has moved."""
+        """Consumer for queries that never joins; an AdminClient would keep to a coordinator that moved."""
         if group not in self._askers:
             self._askers[group] = clients.consumer(self._settings, group, **{"client.id": f"{self.member}-asker"})
         return self._askers[group]
@@ -298,17 +297,15 @@ class KafkaEventLog:
     # Notes that `take` carries out
 
     def read(self, topic: str, partition: int, offset: int, *, under: int | None = None) -> None:
-        """See `EventLog`."""
         self._notes.append(
             partial(self._steer, partition, under, partial(self._intake.read, (topic, partition), offset))
         )
 
     def reopen(self, partition: int) -> None:
-        """See `EventLog`."""
         self._notes.append(partial(self._group.reopen, partition))
 
     def commit(self, positions: Mapping[tuple[str, int], int]) -> None:
-        """See `EventLog`. Positions of partitions that have moved to another member are dropped."""
+        """Commit positions; those of partitions that moved to another member are dropped."""
         self._notes.append(partial(self._group.commit, dict(positions)))
 
     def pause(self, topic: str, partition: int, *, under: int | None = None) -> None:
@@ -320,16 +317,14 @@ class KafkaEventLog:
         self._notes.append(partial(self._steer, partition, under, flow))
 
     def depth(self) -> Depth:
-        """See `EventLog`."""
         return Depth(self._intake.positions, len(self._producer), self._group.placed, self._intake.unstable)
 
     def leave(self) -> None:
-        """See `EventLog`."""
         if not self._settings.keep_place:
             self._notes.append(self._group.leave)
 
     def close(self) -> None:
-        """See `EventLog`. With `keep_place` in the settings the group keeps the partitions for this name."""
+        """Flush and leave; with `keep_place` the group keeps the partitions for this name."""
         if self._closing:
             return
         self._closing = True

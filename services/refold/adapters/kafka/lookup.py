@@ -1,4 +1,4 @@
-"""One record by its place, if it is still in the topic."""
+"""Single records by position."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from refold.ports.log import Membership, Record
 from refold.runtime.settings import KafkaSettings
 
 _ANSWER_S = 10.0
-"""Timeout of a broker's answer: a restarting one is away for 3-11 s, and the caller retries."""
+"""Timeout of a broker's answer: a restart takes 3-11 s, and the caller retries."""
 
 _GONE = OUT_OF_RANGE | {KafkaError._PARTITION_EOF}
 
 
 class KafkaLookup:
-    """Reads single records with the rights of a member. For one thread at a time."""
+    """Reads single records with the rights of a member; for one thread at a time."""
 
     def __init__(self, settings: KafkaSettings, membership: Membership) -> None:
         self._settings, self._membership = settings, membership
         self._consumer: Consumer | None = None
 
     def __call__(self, topic: str, partition: int, offset: int) -> Record | None:
-        """The record at an offset, or None if it is gone. **Raises** UnreachableError without an answer, UsageError
-        without the right to read there."""
+        """Record at an offset, None if it is gone. **Raises** UnreachableError; UsageError without the right."""
         if self._consumer is None:
             # A fetch beyond the record would wait at the broker, and the next look behind it: 100 ms each.
             own: dict[str, str | int] = {"auto.offset.reset": "error", "fetch.wait.max.ms": 0}

@@ -1,8 +1,6 @@
-"""A process's membership in its group: its partition numbers, and the offsets it commits.
-
-This consumer has an empty assignment and never fetches: the group may rebalance while another consumer (`intake`) keeps
-reading the partitions that stay. A group that reads by its own positions does not need Kafka's guarantee that reading
-stops during a rebalance: the log judges concurrent writes of two members."""
+"""Membership of a process in its group: partition numbers and committed offsets. This consumer never fetches: another
+one (`intake`) reads on during a rebalance. Reading need not stop then, as the log judges concurrent writes of two
+members."""
 
 from __future__ import annotations
 
@@ -23,24 +21,24 @@ from refold.ports.log import Membership, Place
 from refold.runtime.settings import KafkaSettings
 
 _AGAIN_S = 0.2
-"""The time a commit that failed waits for its next try: about as long as a rebalance takes."""
+"""Pause after a failed commit: about as long as a rebalance."""
 
 _LEAVE_S = 1.0
-"""How long a close waits for a running rebalance, and for the group to learn that this member leaves."""
+"""Longest wait of a close for a running rebalance, and for the leave to reach the group."""
 
 _SENT_S = 0.02
-"""The time a request may need from librdkafka's queue to the wire."""
+"""Time of a request from librdkafka's queue to the wire."""
 
 
+# A rebalance takes seconds; beyond that, a client may wait silently for a lost answer.
 _NO_PLACE_S = 30.0
-"""How long a member waits for its place before it asks with a new client, doubled each time. A rebalance takes seconds;
-a longer wait may be a client that waits silently for a lost answer."""
+"""Wait for a place before a member asks with a new client, doubled each time."""
 
 _NO_PLACE_MAX_S = 600.0
 
 
 class GroupMembership:
-    """One member of a group. All but `commit` belongs to one thread."""
+    """Member of a group; all but `commit` belongs to one thread."""
 
     def __init__(self, settings: KafkaSettings, membership: Membership, *, names: Names, trouble: Trouble) -> None:
         self._names, self._trouble, self._topics = names, trouble, membership.topics
@@ -58,7 +56,7 @@ class GroupMembership:
         self._outage_s = -inf
 
     def look(self) -> tuple[set[int], set[int]]:
-        """Takes part in the group for a moment. Gives the numbers that went, and those that came."""
+        """Poll the group; return the partition numbers that went, and those that came."""
         if not (self._joined or self._left):
             self._join()
         message = self._consumer.poll(0)
@@ -79,7 +77,7 @@ class GroupMembership:
         return gone | (again - came), came | again
 
     def committed(self, numbers: set[int]) -> dict[int, dict[str, int]]:
-        """Offsets committed by the group for these partition numbers, by topic. **Raises** KafkaException."""
+        """Committed offsets of partition numbers, by topic. **Raises** KafkaException."""
         every = [TopicPartition(self._names[topic], number) for topic in self._topics for number in numbers]
         found: dict[int, dict[str, int]] = {number: {} for number in numbers}
         for answer in self._consumer.committed(every, timeout=ONE_ANSWER_S):
@@ -88,15 +86,16 @@ class GroupMembership:
         return found
 
     def reopen(self, number: int) -> None:
-        """Lets a number that is ours go and come once more."""
+        """Revoke and assign an owned partition again."""
         self._reassigned.add(number)
 
     def commit(self, positions: Mapping[Place, int]) -> None:
-        """Keeps positions in mind until the group has them, or the partition is another member's."""
+        """Commit positions, repeated until the group has them or the partition moved."""
         self._wanted.update(positions)
 
     def _join(self) -> None:
-        """Join on the first look: a member that does not read would keep partitions from others."""
+        """Subscribe to the group's topic."""
+        # At the first look: a member that does not read would keep partitions from others.
         self._joined, self._settled_s = True, time.monotonic()
         self._consumer.subscribe(
             [self._names[self._membership.shared]],
@@ -106,7 +105,7 @@ class GroupMembership:
         )
 
     def _made(self) -> Consumer:
-        """New client of this member. Errors of earlier ones are ignored."""
+        """New client of this member; errors of earlier ones are ignored."""
         self._client += 1
         return clients.member(
             self._settings,
@@ -116,7 +115,7 @@ class GroupMembership:
         )
 
     def _insist(self) -> None:
-        """Ask for a place again with a new client if the wait is too long, or after a fence."""
+        """Join with a new client after a long wait or a fence."""
         now = time.monotonic()
         if self._settled:
             self._settled_s, self._give_up_s = now, _NO_PLACE_S
@@ -128,7 +127,7 @@ class GroupMembership:
             self._join()
 
     def _fenced(self, error: KafkaError) -> bool:
-        """True if this member was fenced after an outage, without another process of its name: it joins again."""
+        """True if this member was fenced after an outage: it joins again."""
         if meaning(error).kind is not FENCED.kind or time.monotonic() - self._outage_s > FENCED.later_s:
             return False
         self._on_lost(self._consumer, [])
@@ -136,7 +135,7 @@ class GroupMembership:
         return True
 
     def close(self, *, leave: bool) -> None:
-        """Ends the membership; without `leave` the group keeps the partitions for this name until the session ends."""
+        """End the membership; without `leave` the group keeps the partitions for this name."""
         if self._joined and not self._left:
             self._settle()
             self._again_s = 0.0
@@ -146,7 +145,7 @@ class GroupMembership:
         self._consumer.close()
 
     def leave(self) -> None:
-        """Ends the membership for good, as if the group had taken everything away; `close` has the rest to do."""
+        """Leave the group for good, with all partitions lost; `close` completes it."""
         if self._joined and not self._left:
             self._settle()
             self._again_s = 0.0
@@ -157,18 +156,20 @@ class GroupMembership:
         self.owned = set()
 
     def _settle(self) -> None:
-        """Waits for an assignment that is under way: closed before it is taken note of, librdkafka 2.16 may hang."""
+        """Wait for a running assignment."""
         deadline = time.monotonic() + _LEAVE_S
         with suppress(KafkaException):
+            # Closed in the middle of an assignment, librdkafka 2.16 may hang.
             while not self._settled and time.monotonic() < deadline:
                 self._consumer.poll(0.01)
             if not self._settled:
                 self._consumer.unsubscribe()
 
     def _leave(self) -> None:
-        """Leave the group. Closing a static member does not (KIP-345), the end of its subscription does."""
+        """Leave the group."""
         deadline = time.monotonic() + _LEAVE_S
         with suppress(KafkaException):
+            # Closing a static member does not leave (KIP-345), the end of its subscription does.
             self._consumer.unsubscribe()
             while self._consumer.memberid() and time.monotonic() < deadline:
                 self._consumer.poll(0.005)
@@ -190,12 +191,10 @@ class GroupMembership:
         self._given = {each.partition for each in partitions}
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """A rebalance begins. Partitions are kept until the new assignment is known."""
         if consumer is self._consumer:
             self._settled = False
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """The session is over: other members may have all partitions."""
         if consumer is self._consumer:
             self._settled = self.placed = False
             self._lost |= self.owned
@@ -222,8 +221,9 @@ class GroupMembership:
             self._wanted, self._again_s = wanted | self._wanted, now + _AGAIN_S
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        """Queue failed commits again, unless a newer offset is queued: an idle group would never commit them."""
+        """Queue failed commits again, unless a newer offset is queued."""
         late = [each for each in partitions if error or each.error]
+        # Without this an idle group would never commit them.
         for each in late:
             self._wanted.setdefault((self._names.logical(each.topic), each.partition), each.offset)
         if late:

@@ -1,4 +1,4 @@
-"""Reads whole topics with one consumer and no group: from their ends on for clients, from positions on for views."""
+"""Reads whole topics with one consumer and no group: from their ends (clients) or from positions (views)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from refold.ports.log import Place, Record
 from refold.runtime.settings import KafkaSettings
 
 SOME = 1_000
-"""Messages that are taken at once at most: each costs a kilobyte of Python besides its bytes."""
+"""Most messages per call: each costs a kilobyte besides its bytes."""
 
 _AHEAD = {
     "queued.max.messages.kbytes": 8_192,
@@ -24,12 +24,12 @@ _AHEAD = {
     # Never a silent reset: the owner of a position has to see that it is gone.
     "auto.offset.reset": "error",
 }
-"""For readers of whole topics, which tolerate a short delay."""
+"""Options of readers of whole topics, which tolerate a short delay."""
 
 
 class KafkaNews:
-    """Records of whole topics, each with `partitions` partitions, behind their ends at construction, or from `starts`
-    on. Waits out a broker's restart. Used by one thread. **Raises** UsageError, UnreachableError."""
+    """Records of whole topics, from their ends at construction or from `starts`. Waits out a broker's restart; for one
+    thread. **Raises** UsageError, UnreachableError."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class KafkaNews:
             raise
 
     def take(self, timeout_s: float) -> list[Record]:
-        """New records, in order per partition; waits for the first. **Raises** errors that waiting cannot mend."""
+        """New records, in order per partition; waits for the first. **Raises** errors that waiting cannot cure."""
         try:
             first = self._consumer.poll(timeout_s)
             messages = [] if first is None else [first, *self._consumer.consume(SOME, 0)]

@@ -1,4 +1,4 @@
-"""Where partitions begin and end, asked of the broker."""
+"""Starts and ends of partitions, from the broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def asked(
     asker: Consumer, partitions: list[TopicPartition], which: int = LATEST, *, give_up_s: float
 ) -> dict[tuple[str, int], int]:
     """High watermarks (or first offsets) by topic and partition, in one request per broker. **Raises** KafkaException
-    without an answer in time, as during an election: the last error, which names its topic."""
+    without an answer in time: the last error, with its topic."""
     begun = time.monotonic()
     places = [TopicPartition(each.topic, each.partition, which) for each in partitions]
     while places:
@@ -40,15 +40,15 @@ def asked(
 
 
 def _look_again(asker: Consumer, topics: set[str], timeout_s: float) -> None:
-    """Refresh metadata: after an answer without a leader, a client keeps it for minutes unless it requests more."""
+    """Refresh metadata of topics."""
     with suppress(KafkaException):
+        # Without a request, a client keeps an answer without a leader for minutes.
         for topic in sorted(topics):
             asker.list_topics(topic, timeout_s)
 
 
 def latest(asker: Consumer, partitions: list[TopicPartition], which: int = LATEST) -> dict[tuple[str, int], int]:
-    """As `asked`, for callers that can only wait or give up. **Raises** UsageError for a missing topic,
-    UnreachableError without an answer."""
+    """As `asked`, with our errors. **Raises** UsageError for a missing topic, UnreachableError without an answer."""
     try:
         return asked(asker, partitions, which, give_up_s=REQUEST_TIMEOUT_S)
     except KafkaException as error:

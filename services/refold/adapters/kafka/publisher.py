@@ -1,4 +1,4 @@
-"""Sends inputs as any client does: to the home of the run, with CloudEvents headers, waiting for the ack."""
+"""Publisher of inputs: to the home of the run, with CloudEvents headers and an ack."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from refold.runtime.settings import KafkaSettings
 
 _SEND_LESS = "send less, or raise REFOLD_MAX_PAYLOAD_BYTES everywhere and run `refold topics apply`"
 _LOOK_S = 0.01
-"""How often a thread checks for its report if another thread polled it; a single thread gets it at once."""
+"""Interval at which a thread checks for its report, which another thread may have polled."""
 
 
 class KafkaPublisher:
-    """Producer of the command line and the client, for any thread. `partitions` is the count of all topics. **Units**:
+    """Producer of the command line and the client; thread-safe. `partitions` is the count of every topic. **Units**:
     `payload_bytes` is the services' limit, in bytes of JSON text."""
 
     def __init__(
@@ -46,8 +46,8 @@ class KafkaPublisher:
         timeout_s: float = 10.0,
         trace: str = "",
     ) -> tuple[int, int]:
-        """Publish an input; return its partition and offset. **Raises** UnreachableError without an ack in time: it may
-        have arrived, and sending it again is harmless. UsageError if it is too large or the topic is missing."""
+        """Publish an input; return its partition and offset. **Raises** UnreachableError without an ack (it may have
+        arrived; another send is harmless); UsageError if it is too large or the topic is missing."""
         topic = codec.SUBJECTS[type(message)]
         if isinstance(message, ApprovalVote):
             key = f"{message.approval_id}/{message.vote_id}"
@@ -73,7 +73,7 @@ class KafkaPublisher:
         headers: Headers,
         timeout_s: float = 10.0,
     ) -> tuple[int, int]:
-        """Publishes bytes as they are, for example a dead letter again. **Raises** as `send`."""
+        """Publish bytes unchanged, such as a dead letter again. **Raises** as `send`."""
         answers: list[tuple[KafkaError | None, Message]] = []
         name = self._prefix + topic
 

@@ -1,4 +1,4 @@
-"""Reads topics without a group: to the end captured at the start, even if compaction removed records before it."""
+"""Reads topics without a group, to the ends captured at the start, even if compaction removed records before them."""
 
 from __future__ import annotations
 
@@ -17,37 +17,36 @@ from refold.ports.log import Record
 from refold.runtime.settings import KafkaSettings
 
 BATCH = 5_000
-"""Records taken at once: enough that a call costs nothing per record, and at most a few MiB."""
+"""Records per call: its cost per record vanishes, and they take a few MiB at most."""
 
 _MOMENT_S = 0.2
 _STALL_S = 30.0
-"""The time a scan that has not reached its end waits for the next record. A restart of the broker takes 3-11 s."""
+"""Longest wait of a scan for the next record; a broker's restart takes 3-11 s."""
 
 
 class KafkaLogReader:
-    """See `LogReader`. librdkafka looks up the coordinator of `group`: a service may only do so for its own."""
+    """Reader of topics, with the group id `group`."""
 
     def __init__(self, settings: KafkaSettings, group: str = "reader") -> None:
+        # librdkafka looks up the group's coordinator, which a service may do only for its own.
         self._settings, self._group = settings, group
 
     def partitions(self, topic: str) -> int:
-        """See `LogReader`. **Raises** UnreachableError too."""
         with closing(self._consumer()) as consumer:
             return self._count(consumer, topic)
 
     def scan(self, topic: str, partition: int | None = None) -> Iterator[Record]:
-        """See `LogReader`. **Raises** UnreachableError when records stay away for 30 s."""
+        """Records up to the present end. **Raises** UnreachableError after 30 s without any."""
         return self._open(topic, partition).to_the_end()
 
     def tail(self, topic: str, partition: int | None = None) -> Iterator[Record | None]:
         return self._open(topic, partition).for_ever()
 
     def tail_kinds(self, kinds: Collection[str], partition: int) -> Iterator[Record | None]:
-        """See `LogReader`. **Raises** UnreachableError too."""
         return self._assigned(self.names(kinds), {partition: OFFSET_BEGINNING}).for_ever()
 
     def names(self, kinds: Collection[str]) -> list[str]:
-        """Return the names of the topics of some kinds, of each pool. **Raises** UnreachableError."""
+        """Topics of some kinds, of all pools. **Raises** UnreachableError."""
         with closing(self._consumer()) as consumer:
             try:
                 there = consumer.list_topics(timeout=REQUEST_TIMEOUT_S).topics
@@ -58,12 +57,12 @@ class KafkaLogReader:
         return [name for name in names if kind_of(name) in kinds]
 
     def since(self, topic: str, starts: Mapping[int, int]) -> OnePass:
-        """Some partitions from these offsets on. **Raises** as `scan`."""
+        """Partitions of a topic from offsets on. **Raises** as `scan`."""
         return self._open(topic, starts)
 
     def appended_ms(self, topic: str, places: Mapping[int, int], now_ms: int) -> int:
-        """Time at which the oldest of these offsets, by partition, was appended, to the second and within nine days.
-        Only needs the right to describe the topic. **Raises** UnreachableError."""
+        """Append time of the oldest of these offsets, to the second, within nine days. **Raises** UnreachableError."""
+        # Bisection by time needs only the right to describe the topic, not to read it.
         low, high, name = now_ms - 9 * 86_400_000, now_ms, self._settings.prefix + topic
         with closing(self._consumer()) as consumer:
             while high - low > 1_000:
@@ -113,7 +112,7 @@ class KafkaLogReader:
 
 
 class OnePass:
-    """One pass over topics, whose `names` are with their prefix. `ends` were captured at the start."""
+    """Pass over topics (`names` are with their prefix), with `ends` captured at the start."""
 
     def __init__(self, consumer: Consumer, names: Mapping[str, str], ends: Mapping[tuple[str, int], int]) -> None:
         self._consumer, self._names, self._ends = consumer, names, ends
@@ -123,7 +122,7 @@ class OnePass:
 
     @property
     def ends(self) -> dict[int, int]:
-        """The captured ends of a single topic, by partition."""
+        """Captured ends of a single topic, by partition."""
         return {number: end for (_, number), end in self._ends.items()}
 
     def to_the_end(self) -> Iterator[Record]:
@@ -142,7 +141,7 @@ class OnePass:
                         yield record
 
     def for_ever(self) -> Iterator[Record | None]:
-        """The records, and None when there is nothing new for a moment."""
+        """Yield records endlessly, and None whenever nothing is new."""
         with closing(self._consumer):
             while True:
                 count = 0

@@ -1,4 +1,4 @@
-"""The run log and the topics beside it as a source of views, read by position."""
+"""Run log and related topics as the source of views, read by position."""
 
 from __future__ import annotations
 
@@ -18,12 +18,10 @@ from refold.ports.log import Place
 from refold.runtime.settings import KafkaSettings
 
 TOPICS = (RUN_SNAPSHOT, RUN_LOG, APPROVAL_VOTED, BUDGET_SPENT, *DEAD_LETTERS)
-"""Markers of erased runs first: a marker is written before the tombstones that follow it."""
+"""Markers of erased runs first: they are written before the tombstones that follow them."""
 
 
 class KafkaLogSource:
-    """See `LogSource`."""
-
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self.reader = KafkaLogReader(settings)
@@ -33,7 +31,7 @@ class KafkaLogSource:
         return self.reader.partitions(RUN_LOG)
 
     def identity(self) -> str:
-        """The ids that the cluster and the topic of the run log were given when they were made."""
+        """Ids of the cluster and of the run log's topic."""
         admin, name = clients.admin(self._settings), self._settings.prefix + RUN_LOG
         try:
             cluster = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S).result()
@@ -43,7 +41,6 @@ class KafkaLogSource:
         return f"{cluster.cluster_id}/{name}/{topic.topic_id}"
 
     def bounds(self, topics: Sequence[str] = TOPICS) -> dict[Place, tuple[int, int]]:
-        """See `LogSource`. **Raises** UsageError for a topic that is not there."""
         prefix = self._settings.prefix
         places = [TopicPartition(prefix + topic, number) for topic in topics for number in range(self.partitions)]
         with closing(clients.consumer(self._settings, "reader")) as consumer:
@@ -54,13 +51,13 @@ class KafkaLogSource:
         }
 
     def end(self, place: Place) -> int:
-        """Return the high watermark of a partition. **Raises** UsageError for a topic that is not there."""
+        """High watermark of a partition. **Raises** UsageError for a missing topic."""
         at = TopicPartition(self._settings.prefix + place[0], place[1])
         with closing(clients.consumer(self._settings, "reader")) as consumer:
             return offsets.latest(consumer, [at])[at.topic, at.partition]
 
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
-        """Return the high watermarks of these; empty without an answer of a broker within a second."""
+        """High watermarks; empty without an answer within a second."""
         prefix = self._settings.prefix
         wanted = [TopicPartition(prefix + topic, number) for topic, number in places]
         if not wanted:
@@ -71,5 +68,4 @@ class KafkaLogSource:
         return {}
 
     def feed(self, positions: Mapping[Place, int]) -> KafkaNews:
-        """See `LogSource`."""
         return KafkaNews(self._settings, TOPICS, self.partitions, starts=positions)

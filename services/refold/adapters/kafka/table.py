@@ -1,4 +1,4 @@
-"""A compacted topic that is written by key: the last value of a key counts."""
+"""Compacted topic as a table: the last value of a key is valid."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _Key = TypeVar("_Key", bound=str)
 
 
 class TableTopic:
-    """Writes a topic, each key into its home. Used by one thread."""
+    """Writer of a topic, each key into its home; for one thread."""
 
     def __init__(self, settings: KafkaSettings, topic: str, partitions: int) -> None:
         self._producer = clients.producer(settings, topic)
         self._topic, self._partitions = settings.prefix + topic, partitions
 
     def write(self, values: Mapping[_Key, bytes | None]) -> None:
-        """Write values by key, None for a tombstone. **Raises** UnreachableError where Kafka has not taken all."""
+        """Write values by key, None for a tombstone. **Raises** UnreachableError unless Kafka acknowledged all."""
         failed: list[object] = []
         try:
             for key, value in values.items():

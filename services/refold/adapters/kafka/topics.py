@@ -1,5 +1,4 @@
-"""Creates topics and compares them with `infra/topics.yaml`. A service calls `check` at its start: with another
-partition count a run would have another home."""
+"""Creates topics, and compares them with `infra/topics.yaml`."""
 
 from __future__ import annotations
 
@@ -33,11 +32,11 @@ from refold.runtime.settings import KafkaSettings
 ANSWER_S = 15.0
 
 OVERHEAD_BYTES = 262_144
-"""Bytes that a record may hold besides payloads: headers (64 KiB at most), key, labels, the names of its fields."""
+"""Bytes of a record besides payloads: headers (64 KiB at most), key, labels, field names."""
 
 _NO_FLUSH = 2**63 - 1
 _VITAL = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
-"""Settings without which important records are lost or refused, or judged by a client's clock."""
+"""Settings without which records are lost, refused, or judged by a client's clock."""
 
 _RIGHTS = ("writers", "readers", "alter_configs")
 _T = TypeVar("_T")
@@ -45,7 +44,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as it should be. `name` is without the prefix."""
+    """Wanted topic; `name` is without the prefix."""
 
     name: str
     doc: str
@@ -58,7 +57,7 @@ _COUNT_HINT = "set REFOLD_KAFKA__PARTITIONS to what all topics have, or make the
 
 @dataclass(frozen=True, slots=True)
 class TopicDifference:
-    """Where a topic is not as it should be. `setting` is `topic`, `partitions`, `replication` or a topic setting."""
+    """Deviation of a topic; `setting` is `topic`, `partitions`, `replication` or a topic setting."""
 
     topic: str
     setting: str
@@ -67,7 +66,7 @@ class TopicDifference:
 
     @property
     def unfit(self) -> bool:
-        """True if a service cannot keep its promises with a topic that is so, and refuses to start."""
+        """True if services must not start with this topic."""
         if self.setting == "max.message.bytes" and self.found:
             return int(self.found) < int(self.expected)
         # What is kept for ever and would be deleted: halts, revocations and roles of the catalog.
@@ -79,13 +78,13 @@ class TopicDifference:
         return _COUNT_HINT if self.setting == "partitions" else "`refold topics apply`"
 
 
+# A tenth of the time, if PyYAML was built with it.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Takes a tenth of the time, where PyYAML was built with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """A topic of the broker that has our prefix."""
+    """Topic of the broker with our prefix."""
 
     topic: str
     partitions: int
@@ -94,7 +93,6 @@ class Present:
 
 @cache
 def declared() -> dict[str, Any]:
-    """Content of `infra/topics.yaml`, of topics (`wanted`) and of rights (`acls.wanted`). It is read once."""
     content: dict[str, Any] = yaml.load(resource("infra", "topics.yaml").read_text(), _LOADER)
     return content
 
@@ -106,7 +104,7 @@ def wanted_topics(
     replication: int = 1,
     payload_bytes: int = PAYLOAD_BYTES,
 ) -> list[Topic]:
-    """Topics of the product. `sync`: records that cannot be restored are on disk before they are acknowledged."""
+    """Wanted topics; `sync`: records that cannot be restored are on disk before they are acknowledged."""
     content = declared()
     found = []
     for pattern, own in content["topics"].items():
@@ -123,8 +121,6 @@ def wanted_topics(
 
 
 class Topics:
-    """The topics on a broker."""
-
     def __init__(
         self, settings: KafkaSettings, pools: tuple[str, ...] = ("default",), *, payload_bytes: int = PAYLOAD_BYTES
     ) -> None:
@@ -137,7 +133,7 @@ class Topics:
         )
 
     def apply(self) -> list[TopicDifference]:
-        """Create missing topics and alter settings that differ; return the changes. **Raises** ConflictError, with
+        """Create missing topics and alter differing settings; return the changes. **Raises** ConflictError, with
         nothing changed, if a topic has another partition count."""
         found = self.diff()
         if wrong := {each.topic: int(each.found) for each in found if each.setting == "partitions"}:
@@ -163,12 +159,11 @@ class Topics:
         return next((f"a partition of {name} has no leader yet" for name in unled), "")
 
     def pools(self) -> set[str]:
-        """The pools whose topics are there, served by this app or not."""
         kind = f"{self._settings.prefix}{TOOL_COMPLETED}."
         return {name.removeprefix(kind) for name in self._metadata().topics if name.startswith(kind)}
 
     def diff(self) -> list[TopicDifference]:
-        """Differences between the broker's topics and the wanted ones; empty if there are none."""
+        """Differences of the broker's topics from the wanted ones."""
         there = self._metadata().topics
         found: list[TopicDifference] = []
         present: list[Topic] = []
@@ -193,9 +188,10 @@ class Topics:
         ]
 
     def check(self, *, pools: bool = True) -> None:
-        """Check the requirements of a service at its start: all topics, equal partition counts, the `_VITAL` settings.
-        `run-stream` may be missing, as it is optional; without `pools`, so may all topics of a pool. **Raises**
-        UsageError if one is missing or set otherwise, ConflictError if counts differ."""
+        """Check a service's requirements at its start: all topics, equal partition counts, the `_VITAL` settings.
+        `run-stream` is optional; without `pools`, so are the topics of pools. **Raises** UsageError for a missing or
+        unfit topic, ConflictError for other counts."""
+        # With another partition count a run would have another home.
         needed = [topic.name for topic in self.wanted if kind_of(topic.name) != RUN_STREAM]
         there = self._await([name for name in needed if pools or not pool_of(name)])
         wanted = [topic for topic in self.wanted if topic.name in there]
@@ -212,7 +208,7 @@ class Topics:
             )
 
     def _await(self, needed: Collection[str]) -> dict[str, int]:
-        """Return the partition counts once all these topics are listed. **Raises** UsageError for one that is not."""
+        """Partition counts, once all these topics are listed. **Raises** UsageError if one is missing."""
         prefix, deadline = self._settings.prefix, time.monotonic() + NO_TOPIC.start_s
         while True:  # a broker that is just back lists none
             there = {each.topic.removeprefix(prefix): each.partitions for each in self.present()}
@@ -233,7 +229,7 @@ class Topics:
 
     @cached_property
     def hosts(self) -> set[str]:
-        """Where the brokers say that they are. **Raises** UnreachableError."""
+        """Advertised hosts of the brokers. **Raises** UnreachableError."""
         return {str(broker.host) for broker in self._metadata().brokers.values()}
 
     def _metadata(self) -> ClusterMetadata:
@@ -285,8 +281,8 @@ class Topics:
 
 
 def await_shown(unseen: Callable[[], str], command: str) -> None:
-    """Wait until brokers show a change: the controller has it seconds earlier, and services start right after this.
-    **Raises** UnreachableError with the changes that stay `unseen`."""
+    """Wait until brokers show a change. **Raises** UnreachableError with the `unseen` changes."""
+    # The controller has a change seconds earlier, and services start right after this.
     deadline = time.monotonic() + 4 * ANSWER_S  # a busy machine takes more than one
     while problem := unseen():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Errors of the Kafka clients of a process: one end for all of them, and no flood of lines."""
+"""Errors of a process's Kafka clients: a single fatal one, and few log lines."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _log = structlog.get_logger()
 
 
 ONE_ANSWER_S = 2.0
-"""Longest wait of a service for one answer of the cluster. Its other work waits too, so it retries."""
+"""Longest wait of a service for one answer; its other work waits too, so it retries."""
 
 LONG_S = 10.0
-"""The time the election of a leader takes at the most, where all is well."""
+"""Longest election of a leader in a healthy cluster."""
 
 
 class Overdue:
-    """An overdue answer of the cluster. Logged at first, as an error when it takes long, and when it arrives."""
+    """Overdue answer of the cluster, logged when first late, when long, and when it arrives."""
 
     def __init__(self, what: str) -> None:
         self._what, self._since_s, self._told = what, 0.0, 0
 
     def late(self, error: KafkaException) -> None:
-        """There is none so far. **Raises** the error, as one of ours, if waiting cannot help."""
+        """Report that there is no answer so far. **Raises** our error if waiting cannot help."""
         now, said = time.monotonic(), of(error)
         if not self._told:
             self._since_s, self._told = now, 1
@@ -47,12 +47,12 @@ class Overdue:
 
 
 class Trouble:
-    """Keeps the first error that waiting cannot mend; exceptions raised in librdkafka's callbacks are garbled."""
+    """Keeps the first fatal error: exceptions raised in librdkafka's callbacks are garbled."""
 
     def __init__(self) -> None:
         self._fatal: RefoldError | None = None
         self.unknown: dict[str, float] = {}
-        """Topics that a broker has not known, and since when (monotonic): a fresh answer clears or confirms them."""
+        """Topics that a broker did not know, with the time (monotonic); a fresh answer clears or confirms them."""
 
     def ends_with(self, error: RefoldError | KafkaError | KafkaException, what: str = "go on") -> None:
         if self._fatal is None:
@@ -66,7 +66,7 @@ class Trouble:
         self.hear("kafka.error", error, "go on")
 
     def hear(self, event: str, error: KafkaError, what: str, **fields: object) -> None:
-        """An error that ends the process, or a line in its log."""
+        """Keep a fatal error, log any other."""
         if is_final(error):
             self.ends_with(error, what)
         else:
@@ -75,5 +75,4 @@ class Trouble:
             self.warn(event, f"{event} {error.name()}", error=str(error), **fields)
 
     def warn(self, event: str, kind: str, **fields: object) -> None:
-        """A line, or one more failure of an outage of this kind."""
         OUTAGES.failed(event, kind, **fields)

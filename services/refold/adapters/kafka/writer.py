@@ -1,4 +1,4 @@
-"""Writes records in order and waits for all of them, without a group: the archivist's producer."""
+"""Producer of the archivist: writes records in order and waits for all of them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from refold.runtime.settings import KafkaSettings
 
 
 class KafkaWriter:
-    """See `archive.service.TopicWriter`."""
+    """Implementation of `archive.service.TopicWriter`."""
 
     def __init__(self, settings: KafkaSettings, name: str) -> None:
         self._prefix = settings.prefix
         self._producer = clients.producer(settings, name)
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
-        """**Raises** UsageError when a topic is missing or may not be written."""
+        """Write records and wait. **Raises** UsageError for a missing or forbidden topic."""
         answers: list[Delivery] = []
         final: list[KafkaError] = []
 

@@ -1,1 +1,1 @@
-"""The ledger in memory: no mock but a full peer, bound to the same contract suite. The test kit runs on it."""
+"""Ledger and views in memory, under the same contract suites as the durable ones."""

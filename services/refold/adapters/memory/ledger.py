@@ -1,4 +1,4 @@
-"""The ledger in memory: a full peer of the one on Redis, for the simulator and for tests."""
+"""Ledger in memory: a full peer of the one on Redis, for the simulator and tests."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _STARTED_MS = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
 
 
 class CallEntry(NamedTuple):
-    """State of a key. `order`, `owner` and `takeover` belong to STARTED, `success` and `result` to DONE. `takeover` is
-    the token of the claim that was taken over. Attempts up to `taken_back` cannot begin any more."""
+    """State of an idempotency key. `order`, `owner` and `takeover` are for STARTED, `success` and `result` for DONE.
+    `takeover`: token of the claim that was taken over. Attempts up to `taken_back` cannot begin."""
 
     state: Literal["started", "done"]
     call: CallId
@@ -37,21 +37,19 @@ class CallEntry(NamedTuple):
     taken_back: int = 0
 
     def taken_over(self, call: CallId) -> str:
-        """Token of the claim that a new claim takes over; empty if no attempt can have begun under one."""
+        """Token of the claim that a new one takes over; empty if no attempt can have begun."""
         return (self.token or self.takeover) if self.state == "started" or self.call != call else ""
 
 
 class Snapshot(NamedTuple):
-    """The whole content at one moment; entries never change, so only the dictionaries are copied."""
-
     entries: dict[_Name, CallEntry]
     leases: dict[_Place, dict[str, int]]
     outbox: dict[_Place, dict[str, bytes]]
 
 
 class MemoryLedger:
-    """A `refold.ports.ledger.Ledger` in dictionaries. `clock` returns milliseconds and never runs backwards. `filled`
-    is the fill level it reports, `aside` its quarantine, by home and pool."""
+    """Ledger in dictionaries. `clock` returns milliseconds, never backwards. `filled` is the reported fill level,
+    `aside` the quarantine by home and pool."""
 
     def __init__(
         self,
@@ -84,7 +82,6 @@ class MemoryLedger:
         }
 
     def run(self, operations: Sequence[ledger.Operation]) -> list[ledger.Reply]:
-        """See `Ledger.run`; never raises."""
         now, rules = self._clock(), self._rules
         return [rules[type(operation)](operation, now) for operation in operations]
 
@@ -92,29 +89,28 @@ class MemoryLedger:
         return []
 
     def wipe(self) -> None:
-        """Forgets everything, as a server does that lost its disk."""
+        """Forget everything, like a server that lost its disk."""
         self.rollback(Snapshot({}, {}, {}))
 
     def snapshot(self) -> Snapshot:
-        """The content now, to go back to with `rollback` any number of times."""
+        # Entries are immutable, so that only the dictionaries are copied.
         return Snapshot(self._entries.copy(), _copy(self._leases), _copy(self._outbox))
 
     def rollback(self, snapshot: Snapshot) -> None:
-        """Goes back, as a server does that lost its last writes."""
+        """Return to a snapshot, like a server that lost its last writes."""
         self._entries = snapshot.entries.copy()
         self._leases, self._outbox = _copy(snapshot.leases), _copy(snapshot.outbox)
 
     def entries(self) -> Mapping[_Name, CallEntry]:
-        """Known entries, by home, pool and idempotency key; a copy."""
         now = self._clock()
         return {key: entry for key, entry in self._entries.items() if entry.expires_ms > now}
 
     def leases(self) -> Mapping[tuple[int, str], Mapping[str, int]]:
-        """The end of each lease by key, by home and pool; to be read only, and only until the next operation."""
+        """Live dictionary of lease ends by key, by home and pool; read-only."""
         return self._leases
 
     def outbox(self) -> Mapping[tuple[int, str], Mapping[str, bytes]]:
-        """Results by field, by home and pool; to be read only, and only until the next operation."""
+        """Live dictionary of results by field, by home and pool; read-only."""
         return self._outbox
 
     def _find(self, home: int, pool: str, key: str, now: int) -> CallEntry | None:

@@ -1,4 +1,4 @@
-"""Views in memory: to fold a history of a test or of an archive without a database."""
+"""Views in memory, to fold the history of a test or an archive without a database."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from refold.ports.tables import Query, Test, ViewChanges, ViewKey, ViewReader, V
 
 
 class MemoryViewStore:
-    """See `ViewStore`. It is as durable as the object."""
-
     def __init__(self, notes: Mapping[str, str] | None = None) -> None:
         self._rows: dict[ViewTable, dict[ViewKey, ViewRow]] = {}
         self._by_run: dict[ViewTable, dict[RunId, set[ViewKey]]] = {}

@@ -1,2 +1,5 @@
-"""Redis and Valkey behind the ports: the ledger of effects and its outbox. `ledger` packs operations and reads replies,
-the `.lua` files hold the rules, `link` is the one connection, `checks` judges a live server's settings."""
+"""Ledger of effects and its outbox on Redis or Valkey.
+
+`ledger` packs operations and reads replies, the `.lua` files have the rules, `link` is a connection, `checks` judges
+the settings of a live server.
+"""

@@ -1,4 +1,4 @@
-"""Checks that a live server keeps acknowledged writes: the settings that the ledger needs, and how to mend them."""
+"""Checks that a live server keeps acknowledged writes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ _NEEDED = (
 
 
 def server_problems(link: Link, *, cluster: bool) -> list[str]:
-    """One sentence per problem, with its remedy. `cluster`: more than one is expected. **Raises** UnreachableError."""
+    """Problems of a server, each with its remedy; `cluster`: it may be a shard. **Raises** UnreachableError."""
     return [*_settings(link), *_condition(link, cluster=cluster)]
 
 
 def filled(url: str, *, timeout: timedelta) -> Filled:
-    """Fill level of a server. **Raises** UnreachableError."""
     link = Link(url, timeout=timeout)
     said = _info(link, "memory")
     link.close()
@@ -33,7 +32,7 @@ def filled(url: str, *, timeout: timedelta) -> Filled:
 
 
 def open_to_all(url: str, *, timeout: timedelta) -> bool:
-    """True if a server admits clients without a password, as any user or as the URL's. **Raises** UnreachableError."""
+    """True if a server admits clients without a password, as any user or the URL's. **Raises** UnreachableError."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     if "ssl_certfile" in options:  # the certificate is the login

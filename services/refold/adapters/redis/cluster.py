@@ -1,4 +1,4 @@
-"""A cluster: each command goes to the node of its key, through the client of redis-py, which follows the slots."""
+"""Connections to a Redis cluster: each command goes to the node of its key."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from refold.core.errors import UsageError
 from refold.core.redaction import public_url
 
 _ELSEWHERE = MovedError | AskError | TryAgainError
-"""Errors of a node for a key that has moved, or is moving."""
+"""Errors of a node for a key that moved, or is moving."""
 
 
 class ClusterLink:
-    """Connections to the masters of a cluster; slots are read at first use and after a move. A batch goes to each node
-    in one piece. For one thread at a time."""
+    """Connections to the masters of a cluster; for one thread at a time. Slots are read at first use and after a move.
+    A batch goes to each node in one piece."""
 
     def __init__(self, url: str, *, timeout: timedelta, scripts: Sequence[str] = ()) -> None:
         self.url, self._seconds, self._scripts = public_url(url), timeout.total_seconds(), scripts
@@ -43,19 +43,16 @@ class ClusterLink:
         self._moved = False
 
     def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
-        """One reply per command, in order; a refused command's reply is its ResponseError. **Raises** UnreachableError:
-        the outcome of all is unknown."""
+        """As `Link.exchange`; commands go to the nodes of their keys."""
         with self._translating_errors():
             return self._exchange(commands)
 
     def teach(self) -> None:
-        """Loads the scripts into every master. **Raises** UnreachableError."""
         with self._translating_errors():
             for node in self._there().get_primaries():
                 self._pipe(node, [("SCRIPT", "LOAD", source) for source in self._scripts])
 
     def masters(self) -> list[str]:
-        """The URLs of the masters. **Raises** UnreachableError."""
         with self._translating_errors():
             return [self._url(f"{node.host}:{node.port}") for node in self._there().get_primaries()]
 

@@ -33,9 +33,9 @@ _BROKEN = re.compile(r"^WRONGTYPE|user_script:\d+: (attempt to|bad argument)|rgu
 
 
 class RedisLedger:
-    """A `refold.ports.ledger.Ledger` on one server or a `cluster`, for one thread at a time. `url` is
-    `redis://[user:password@]host:port/db`, `rediss://` for TLS; for a cluster it names any node, or several with
-    commas. `timeout` bounds a connect, a write and a read."""
+    """Ledger on one server or a `cluster`; for one thread at a time. `url`: `redis://[user:password@]host:port/db`,
+    `rediss://` for TLS; for a cluster any nodes, separated by commas. `timeout` bounds a connect, a write and a
+    read."""
 
     def __init__(
         self,
@@ -84,7 +84,6 @@ class RedisLedger:
         ]
 
     def problems(self) -> list[str]:
-        """See `Ledger.problems`. **Raises** UnreachableError."""
         found = []
         for url in self._link.masters():
             link = Link(url, timeout=self._timeout)
@@ -95,7 +94,7 @@ class RedisLedger:
         return found
 
     def servers(self) -> list[str]:
-        """The URLs of those that hold it, with their passwords. **Raises** UnreachableError."""
+        """URLs of its servers, with passwords. **Raises** UnreachableError."""
         return self._link.masters()
 
     def open_to_all(self) -> bool:
@@ -103,7 +102,6 @@ class RedisLedger:
         return any(checks.open_to_all(url, timeout=self._timeout) for url in self.servers())
 
     def fullness(self) -> list[ledger.Filled]:
-        """Fill level of each server. **Raises** UnreachableError."""
         return [checks.filled(url, timeout=self._timeout) for url in self._link.masters()]
 
     def close(self) -> None:
@@ -197,7 +195,7 @@ class RedisLedger:
 
 
 def _is_broken(reply: object) -> bool:
-    """True if a script met a value that no script writes, such as a text in place of a number."""
+    """True if a script met a value that no script writes."""
     return isinstance(reply, ResponseError) and bool(_BROKEN.search(str(reply)))
 
 

@@ -1,4 +1,4 @@
-"""One connection to a server: a batch goes out in one piece, its replies come back in order, nothing is retried."""
+"""Connection to one server: batches go out in one piece, replies return in order, nothing is retried."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ RedisCommand = tuple[str | int | bytes, ...]
 
 
 class Link:
-    """A connection, opened on demand and dropped whenever the state of its stream is in doubt. Each new one loads
-    `scripts`. For one thread at a time."""
+    """Connection, opened on demand with its `scripts`, and dropped if the state of its stream is in doubt. For one
+    thread at a time."""
 
     def __init__(self, url: str, *, timeout: timedelta, scripts: Sequence[str] = ()) -> None:
         self.url, self._named = public_url(url), url
@@ -40,8 +40,8 @@ class Link:
             ) from error
 
     def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
-        """One reply per command, in order; a refused command's reply is its ResponseError. **Raises** UnreachableError:
-        the outcome of all is unknown."""
+        """One reply per command, in order; a refused one's is its ResponseError. **Raises** UnreachableError: the
+        outcome of all is unknown."""
         try:
             if not self._greeted:
                 self._connection.connect()
@@ -56,7 +56,7 @@ class Link:
             raise
 
     def ask(self, *command: str) -> Any:
-        """The reply to one command. **Raises** UnreachableError, also when the command is refused."""
+        """Reply to one command. **Raises** UnreachableError, also if it is refused."""
         (reply,) = self.exchange([command])
         if isinstance(reply, ResponseError):
             raise refused(self.url, reply)
@@ -91,14 +91,12 @@ def _pack(command: RedisCommand) -> bytes:
 
 
 def refused(url: str, error: RedisError) -> UnreachableError:
-    """Error of a server that is reachable but rejects a command."""
     return UnreachableError(
         f"the Redis at {url} refuses: {error}", hint="see `refold doctor`, then send again", url=url
     )
 
 
 def unreachable(url: str, error: BaseException) -> UnreachableError:
-    """The error of a server that gives no answer, or none that can be used."""
     hint = "start it, or correct the address in REFOLD_REDIS__URL"
     if isinstance(error, AuthenticationError):
         hint = "correct the user and password in REFOLD_REDIS__URL"
@@ -107,5 +105,4 @@ def unreachable(url: str, error: BaseException) -> UnreachableError:
 
 
 def first_refusal(replies: Iterable[Any]) -> ResponseError | None:
-    """The first refused command's error, if any was refused."""
     return next((reply for reply in replies if isinstance(reply, ResponseError)), None)

@@ -1,4 +1,4 @@
-"""The ledger's rules as Lua, and the names (SHA-1) under which a server knows them."""
+"""Rules of the ledger in Lua, by name."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ SOURCES = {name: files(__package__).joinpath(f"{name}.lua").read_text() for name
 
 
 def sha_of(source: str) -> str:
-    """The name that `EVALSHA` takes."""
+    """Name of a script for `EVALSHA`."""
     return sha1(source.encode(), usedforsecurity=False).hexdigest()

@@ -1,4 +1,4 @@
-"""Generations in a database: made, put in use, and dropped, each in one transaction."""
+"""Generations of views in a database: created, put in use, and dropped, in a transaction each."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _VERSION = 1
 """Version of the tables that list the generations."""
 
 Hints = Mapping[str, tuple[type[RefoldError], str]]
-"""Our error and the next action, by the prefix of the driver's error code."""
+"""Our error and the next action, by the prefix of the driver's code."""
 
 
 class SqlViews(SqlDriver):
-    """See `ViewDatabase`."""
+    """View database with the parts that SQLite and Postgres share."""
 
     text: ClassVar[TypeEngine[str]]
     stillness: ClassVar[Any]
@@ -61,15 +61,15 @@ class SqlViews(SqlDriver):
 
     @abstractmethod
     def enter(self, connection: sa.Connection) -> None:
-        """Wait for other processes that make the first tables too, and look whether the database will do."""
+        """Wait for other processes that create the first tables, and check the database."""
 
     @abstractmethod
     def code(self, error: Any) -> str:
-        """Return the driver's code of an error."""
+        """Driver's code of an error."""
 
     @abstractmethod
     def publish(self, connection: sa.Connection, name: str, query: str, *, known: bool) -> None:
-        """Make the view of this name, or replace the one that is `known`."""
+        """Create a view, or replace a `known` one."""
 
     @abstractmethod
     def lock(self, projection: str) -> bool:

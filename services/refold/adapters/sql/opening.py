@@ -1,4 +1,4 @@
-"""Opens a database of views by its URL."""
+"""Opens a view database by URL."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from refold.adapters.sql.sqlite import SqliteViews
 
 
 def open_views(url: str) -> ViewDatabase:
-    """Open `sqlite:///path/file.db` or `postgresql://user:password@host/database`. **Raises** UsageError for any other
-    URL and a database of a newer Refold; UnreachableError while it is away."""
+    """Open `sqlite:///path/file.db` or `postgresql://user:password@host/database`. **Raises** UsageError for other URLs
+    and databases of a newer Refold; UnreachableError."""
     try:
         parsed = make_url(url)
         if parsed.drivername == "sqlite" and not (parsed.database or ":").startswith((":", "file:")):

@@ -1,4 +1,4 @@
-"""Views in Postgres, which is in UTF-8. Rows go into a temporary table by COPY, and from there in one statement."""
+"""Views in Postgres with UTF-8: rows go into a temporary table by COPY, and from there in one statement."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from refold.core.errors import ConflictError, UnreachableError, UsageError
 from refold.ports.tables import ViewKey, ViewRow
 
 _CONNECT = {"connect_timeout": 10, "client_encoding": "utf8"}
-"""Of a connection, where the URL has nothing else."""
+"""Defaults of a connection, unless the URL has them."""
 _LOCK_WAIT_S = 10
-"""For another session that holds a table, such as a dump."""
+"""Longest wait for another session that holds a table, such as a dump."""
 _CHANNEL = "refold_views"
 _TYPES = {str: "text", int: "int8", bytes: "bytea"}
 _LOCKED = (UnreachableError, "another session holds its tables: wait, or end that session")
 
 
 class PostgresViews(SqlViews):
-    """See `SqlViews`. Removed rows stay in the files until Postgres's autovacuum has passed. Locks and temporary tables
-    belong to a session: a pooler in between must pool sessions, not transactions."""
+    """Views in Postgres. A pooler in between must pool sessions, which own locks and temporary tables. Removed rows
+    stay in the files until autovacuum."""
 
     mark = "%s"
     text = sa.Text(collation="C")  # in the order of code points, as SQLite and Python have it

@@ -1,4 +1,4 @@
-"""SQL for a page of rows."""
+"""SQL of pages and counts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ def page(query: Query, statements: Callable[[ViewTable], Statements]) -> Stateme
 
 
 def counts_of(query: Query, by: Iterable[str], statements: Callable[[ViewTable], Statements]) -> Statement:
-    """Return the statement that counts the rows of a query by the values of columns, and its parameters."""
     conditions, given = _where(query, statements)
     columns = ", ".join(f'"{name}"' for name in by)
     chosen, grouped = (f"{columns}, ", f" group by {columns}") if columns else ("", "")

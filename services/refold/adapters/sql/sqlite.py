@@ -1,4 +1,4 @@
-"""Views in a SQLite file, which readers may open while one process writes it."""
+"""Views in a SQLite file, with one writing process and any readers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from refold.core.errors import ConflictError, UnreachableError, UsageError
 from refold.ports.tables import ViewKey, ViewRow
 
 _WAIT_MS = 5_000
-"""For another process that writes: a batch of 5,000 records takes a tenth of it."""
+"""Longest wait for a writing process; a batch of 5,000 records takes a tenth of it."""
 _PARAMETERS = 900
-"""In one statement: builds of SQLite from before 2020 take 999 at most."""
+"""Parameters of a statement: SQLite before 2020 takes 999."""
 _SETTINGS = (
     f"busy_timeout = {_WAIT_MS}",
     "journal_mode = wal",
@@ -30,7 +30,7 @@ _SETTINGS = (
 
 
 class SqliteViews(SqlViews):
-    """See `SqlViews`. Beside the file there are `-wal` and `-shm`, and a lock for each projection that is written."""
+    """Views in SQLite. Beside the file are `-wal`, `-shm`, and a lock for each written projection."""
 
     mark = "?"
     text = sa.Text()

@@ -1,4 +1,4 @@
-"""SQL for one table of a generation, the same for SQLite and Postgres, and texts that both of them take."""
+"""SQL for one table of a generation, the same for SQLite and Postgres, and escaped texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ESCAPED = re.compile("\x1a([0-9a-f]{4})")
 
 
 def short(name: str) -> str:
-    """Return the name; where it is too long, its beginning with a digest of all of it."""
+    """Name that fits Postgres: a long one is cut and gets a digest."""
     if len(name) <= _LONGEST_NAME:
         return name
     return f"{name[: _LONGEST_NAME - 17]}_{blake2b(name.encode(), digest_size=8).hexdigest()}"
@@ -55,7 +55,7 @@ def _unescape(text: str) -> str:
 
 @dataclass(frozen=True)
 class Statements:
-    """SQL for a table. `name` is its name in the database, `mark` the driver's placeholder of a parameter."""
+    """SQL for a table; `name` is its name in the database, `mark` the placeholder of parameters."""
 
     name: str
     table: ViewTable
@@ -86,7 +86,7 @@ class Statements:
         return f'select {self.columns} from "{self.name}"'
 
     def upsert(self, source: str) -> str:
-        """Rows from `source`, in place of those with their keys; added to them if they are sums."""
+        """Insert rows of `source`, or replace those with their keys; sums are added."""
         added = 'kept."{0}" + ' if self.table.sums else ""
         changed = ", ".join(
             f'"{name}" = {added.format(name)}excluded."{name}"' for name in self.table.names[self.table.keys :]
@@ -95,7 +95,6 @@ class Statements:
         return f'insert into "{self.name}" as kept ({self.columns}) {source} on conflict ({self.keys}) do {does}'
 
     def delete(self, *columns: str) -> str:
-        """The rows with these values, by one parameter for each column."""
         return f'delete from "{self.name}" where {" and ".join(f""""{name}" = {self.mark}""" for name in columns)}'
 
 

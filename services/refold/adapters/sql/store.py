@@ -1,4 +1,4 @@
-"""Rows of one generation in a database: reads and writes of a batch, and scans."""
+"""Rows of one generation in a database: batches, queries and scans."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
 _SCANNED = 2_000
-"""Rows that a scan has in memory."""
+"""Rows of a scan in memory."""
 
 META = sa.MetaData()
 _OF: dict[str, Any] = {"projection": sa.Text, "generation": sa.BigInteger}
@@ -36,20 +36,20 @@ VERSIONS = _table("refold_views", {"version": sa.Integer})
 GENERATIONS = _table("refold_generations", _OF, state=sa.Text, notes=sa.Text)
 POSITIONS = _table("refold_positions", {**_OF, "topic": sa.Text, "partition": sa.BigInteger}, next_offset=sa.BigInteger)
 TABLES = _table("refold_tables", {**_OF, "name": sa.Text}, physical=sa.Text, public=sa.Integer)
-"""The tables of each generation: their names for projections and in the database, and whether users see them."""
+"""Tables of each generation: logical and physical name, and whether users see them."""
 
 Lend = Callable[[], AbstractContextManager[sa.Connection]]
 
 
 class SqlDriver(ABC):
-    """Operations of a store's database. **Raises** `UnreachableError` in the body of `reading` and `writing` too."""
+    """Database operations of a store. **Raises** UnreachableError, also in the body of `reading` and `writing`."""
 
     mark: ClassVar[str]
-    """A parameter in a statement."""
+    """Placeholder of a parameter."""
 
     @abstractmethod
     def reading(self, *, still: bool = False) -> AbstractContextManager[sa.Connection]:
-        """Lend a connection for reads; `still`: all of them as of one moment."""
+        """Lend a connection for reads, all as of one moment if `still`."""
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[sa.Connection]:
@@ -57,27 +57,27 @@ class SqlDriver(ABC):
 
     @abstractmethod
     def cursor(self, connection: sa.Connection, *, streaming: bool = False) -> Any:
-        """Open a cursor of the driver's own; `streaming`: rows come as they are fetched."""
+        """Open a driver's cursor; `streaming`: rows are fetched in portions."""
 
     @abstractmethod
     def find(self, cursor: Any, of: Statements, keys: Collection[ViewKey]) -> Iterator[ViewRow]:
-        """Iterate over the rows that there are of these keys."""
+        """Existing rows of these keys."""
 
     @abstractmethod
     def fill(self, cursor: Any, of: Statements, rows: Collection[ViewRow]) -> None:
-        """Write rows, or add them."""
+        """Write rows; sums are added."""
 
     @abstractmethod
     def announce(self, connection: sa.Connection) -> None:
-        """Notify listeners of a change, once the transaction is committed."""
+        """Notify listeners of the change at its commit."""
 
     @abstractmethod
     def cleanse(self, *, removed: bool) -> None:
-        """See to it, after a transaction, that rows which were removed lie nowhere any more. Raises nothing."""
+        """Remove traces of removed rows after a transaction, without raising."""
 
 
 class SqlViewReader:
-    """See `ViewReader`. `lend` gives a connection to each call."""
+    """Reads a generation; `lend` provides a connection for each call."""
 
     def __init__(
         self,
@@ -163,8 +163,6 @@ class SqlViewReader:
 
 
 class SqlViewStore(SqlViewReader):
-    """See `ViewStore`."""
-
     def __init__(self, driver: SqlDriver, projection: str, generation: int) -> None:
         super().__init__(driver, projection, generation, driver.reading)
 
@@ -226,5 +224,4 @@ def rows_about(table: sa.Table, projection: str, generation: int) -> list[Any]:
 
 
 def physical_name(projection: str, generation: int, table: str) -> str:
-    """Return the name that a table of a generation has in the database."""
     return short(f"{projection}__{generation}__{table}")

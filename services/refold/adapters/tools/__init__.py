@@ -1,1 +1,1 @@
-"""Runs the tools' code for an executor."""
+"""Execution of tools' code for an executor."""

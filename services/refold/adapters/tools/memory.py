@@ -1,6 +1,5 @@
-"""An agent in memory: its code runs on the loop of agents, driven by results of its tools and by the clock. It replaces
-a planner and its log: each turn ends with new calls and sleeps, and the end of each starts a turn. Turns run in a
-thread, since long computations would block all async tools of the process."""
+"""Runs of agents in memory: their code reacts to results of its tools and to the clock, without planner and log. Each
+turn ends with new calls and sleeps, and the end of each starts a turn."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ from refold.sdk.heartbeat import Heartbeat
 from refold.sdk.memory import MemoryAgent
 
 AT_ONCE = 16
-"""Calls of such a run that are under way at a time, each with a thread if its tool is a sync one."""
+"""Concurrent calls of such a run; sync tools take a thread each."""
 
 _KEPT_NOWHERE = Note, Checkpoint, Say, Patch
 
@@ -46,11 +45,11 @@ _log = structlog.get_logger()
 _R = TypeVar("_R")
 
 Perform = Callable[[StartTool, Heartbeat, Executor], Awaitable[ToolEnded]]
-"""Runs a tool once, sync ones in threads of this pool. Never raises."""
+"""Run a tool once, sync ones in this pool, without raising."""
 
 
 class MemoryRun:
-    """One attempt of a whole run; `run` returns the agent's result or raises its failure."""
+    """One attempt of a whole run."""
 
     def __init__(self, app: App, agent: MemoryAgent, order: StartTool, perform: Perform) -> None:
         self._app, self._agent, self._order, self._perform = app, agent, order, perform
@@ -67,7 +66,7 @@ class MemoryRun:
         self._turns, self._threads = ThreadPoolExecutor(1, "agent"), ThreadPoolExecutor(AT_ONCE, "agent-tool")
 
     async def run(self) -> Any:
-        """Run from start to end. **Raises** the agent's errors, and UsageError for features that need a planner."""
+        """Run from start to end. **Raises** the agent's errors, TerminalError for features that need a planner."""
         if self._agent.tool.reserve is not None:
             self._app.prices.load()
         try:
@@ -98,10 +97,11 @@ class MemoryRun:
         self._execution = Execution(self._agent.begin(given, context), self._moment, request.key, context=context)
 
     async def _turn(self, work: Callable[[], _R]) -> _R:
-        """Run code in its thread, under the guard. A cancelled turn still waits for it: threads cannot be stopped."""
+        """Run code in its thread, under the guard."""
         self._moment.now_ms = max(self._moment.now_ms, time.time_ns() // 1_000_000)
         turn = asyncio.get_running_loop().run_in_executor(self._turns, _watched, work)
         cancelled = False
+        # A cancelled turn still waits: threads cannot be stopped.
         while not turn.done():
             try:
                 await asyncio.wait([turn])
@@ -113,7 +113,7 @@ class MemoryRun:
         return turn.result()
 
     def _begin(self, step: int, intent: Intent) -> None:
-        """Start or cancel a step's intent. **Raises** UsageError if it needs a planner."""
+        """Start or cancel the intent of a step. **Raises** UsageError if it needs a planner."""
         if isinstance(intent, GiveUp):
             if (task := self._under_way.pop(step, None)) is not None:
                 task.cancel()
@@ -172,7 +172,7 @@ class MemoryRun:
             await asyncio.sleep((ended.retry_after_ms or backoff_ms(call.retry, attempt, salt)) / 1000)
 
     def _reserved(self, tool: str, most: Reserve) -> Failure | None:
-        """Reason why an attempt does not start; None if the run's budget has room for it, which is then reserved."""
+        """Reserve an attempt in the run's budget; return the reason if it does not fit."""
         whole = self._agent.tool.reserve
         assert whole is not None, "it was looked at"
         rules = Rules(app=AppFacts(price=self._app.prices.of))
@@ -220,7 +220,6 @@ class MemoryRun:
         return end.value
 
     async def _drop(self) -> None:
-        """Cancel pending work and unwind the code."""
         for task in self._under_way.values():
             task.cancel()
         if self._execution is not None:

@@ -1,8 +1,6 @@
-"""Runs the tools' code off the executor's loop: async tools on one event loop, sync tools in threads.
-
-A tool that blocks occupies its thread and its slot, an async one that blocks delays the other async tools; neither
-delays the executor, its leases or its place in the group. One of the three places with a broad `except`: every
-exception of a tool becomes data, with its secrets removed."""
+"""Runs tools' code off the executor's loop: async tools on one event loop, sync tools in threads. A blocking tool
+delays its thread or the other async tools, never the executor, its leases or its group membership. Every exception of a
+tool becomes data, with its secrets removed."""
 
 from __future__ import annotations
 
@@ -39,15 +37,15 @@ from refold.sdk.tool import Body, ToolDef
 _log = structlog.get_logger()
 
 _MESSAGE, _DETAIL = 2_000, 8_000
-"""Limits of an error's message and of its detail, in characters."""
+"""Limits of an error's message and detail, in characters."""
 _LATEST_S = 1e9
-"""Longest reported wait before another attempt: a record cannot contain more."""
+"""Longest reported wait for another attempt: the limit of a record."""
 
 
 class Toolbox:
-    """Tools of an app, run for attempts; any thread may call `done` when one has ended. Output of running tools goes to
-    `live`, if set. A large result goes into `blobs`, if there is a store, before it is reported. **Units**:
-    `max_result` in bytes of JSON as UTF-8, for the results of tools and probes."""
+    """Runs tools of an app for attempts, and passes their ends to `done`, from any thread. `live` gets output of
+    running tools. Large results go into `blobs` before they are reported. **Units**: `max_result` in bytes of JSON as
+    UTF-8, for tools and probes."""
 
     def __init__(
         self,
@@ -72,15 +70,14 @@ class Toolbox:
 
     @property
     def alive(self) -> bool:
-        """True if tools still run. A tool can close its loop; nothing that it raises ends it."""
+        """True if tools can run: a tool may have closed the loop."""
         return self._thread.is_alive() and not self._loop.is_closed()
 
     def start(self, orders: Sequence[StartTool]) -> None:
-        """Begins tools or probes; one `ToolEnded` each."""
         self._loop.call_soon_threadsafe(self._start, list(orders))
 
     def stop(self, order: StopTool) -> None:
-        """Stop a tool: an async one is cancelled at its next await, a sync one learns it from its heartbeat."""
+        """Stop a tool: async at its next await, sync by its heartbeat."""
         self._loop.call_soon_threadsafe(self._stop, order)
 
     def close(self) -> None:
@@ -95,7 +92,7 @@ class Toolbox:
             self._live.close()
 
     def _serve(self) -> None:
-        """Run the loop. A task made by a tool may stop it or raise SystemExit through it: the others continue."""
+        """Run the loop, again whenever a tool's task stopped it or raised SystemExit through it."""
         while not self._closing and not self._loop.is_closed():
             try:
                 self._loop.run_forever()
@@ -153,7 +150,7 @@ class Toolbox:
                 self._done(ended)
 
     def _put_away(self, blobs: Blobs, order: StartTool, ended: ToolEnded) -> None:
-        """Store a large result, then report it. Storing is retried, because the effect has happened."""
+        """Store a large result, repeatedly since its effect has happened, then report it."""
         run, call = order.request.run_id, order.request.call_id
         try:
             pointer = until_answered(
@@ -227,7 +224,7 @@ class Toolbox:
 
 
 def _enter_trace(traceparent: str) -> None:
-    """Attach spans of the tool to the span of its attempt. Without OpenTelemetry in this process there are none."""
+    """Attach spans of the tool to the span of its attempt, if OpenTelemetry is loaded."""
     trace, context = sys.modules.get("opentelemetry.trace"), sys.modules.get("opentelemetry.context")
     if trace is not None and context is not None and traceparent:
         _, number, span, flags = traceparent.split("-")
@@ -236,10 +233,11 @@ def _enter_trace(traceparent: str) -> None:
 
 
 def _outcome(body: Callable[[], object]) -> tuple[object, BaseException | None]:
-    """Call a sync tool. Its error is returned as a value: a future that gets StopIteration would never finish."""
+    """Call a sync tool; return its error as a value."""
     try:
         return body(), None
     except BaseException as error:  # noqa: BLE001 - the caller judges it
+        # A future that gets StopIteration would never finish.
         return None, error
 
 
@@ -250,29 +248,31 @@ async def _settled(value: Any) -> Any:
 
 
 class ErrorText:
-    """Text of the errors of one attempt: without the values of its secrets, and as the app redacts them."""
+    """Texts of an attempt's errors, without its secrets, redacted by the app."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self.secrets = Secrets(app.secrets)
 
     def __call__(self, error: BaseException) -> str:
-        """Message for the log, which everybody can read. Cut after redaction: half a secret would not be recognised."""
+        """Redacted message for the log."""
         text = text_of(error, 10 * _MESSAGE)
         try:
+            # Cut after redaction: half a secret would not be recognised.
             return self._redacted(text)[:_MESSAGE] or type(error).__name__
         except Exception as failed:  # noqa: BLE001 - the user's code; better nothing than an unredacted text
             return f"{type(error).__name__} (not told: redacting it raised {type(failed).__name__})"
 
     def value(self, value: object) -> str:
-        """A result that cannot be recorded, for people: its effect has happened, and nothing else has it."""
+        """Redacted text of a result that cannot be recorded."""
         try:
+            # The effect has happened, and nothing else has its result.
             return self._redacted(repr(value)[: 10 * _MESSAGE])[:_MESSAGE]
         except BaseException as failed:  # noqa: BLE001 - the user's code, as above
             return f"a {type(value).__name__} (not told: {type(failed).__name__})"
 
     def stack(self, error: BaseException) -> str:
-        """The user's frames, for the log of the executor: lines of source may hold a secret, too."""
+        """User's frames, redacted, for the executor's log."""
         try:
             return self._redacted(stack_of(error))
         except Exception:  # noqa: BLE001 - as above
@@ -282,13 +282,13 @@ class ErrorText:
         return str(self._app.redact(self.secrets.hide(text)))
 
     def unprepared(self, order: StartTool, error: BaseException) -> ToolEnded:
-        """Nothing was sent so far: the arguments do not fit, or there is no such tool."""
+        """Outcome if nothing was sent: unfit arguments, or an unknown tool."""
         if order.probe:
             return ToolEnded(order.number, "unknown", code="probe_failed", message=self(error))
         return ToolEnded(order.number, "failed", code=_code(error), message=self(error), retryable=False)
 
     def raised(self, order: StartTool, error: BaseException) -> ToolEnded:
-        """Outcome of an exception: failed for NotDone, TransientError and TerminalError, unknown for all others."""
+        """Outcome of an exception: failed for NotDone, TransientError and TerminalError, else unknown."""
         if order.probe:
             return ToolEnded(order.number, "unknown", code="probe_failed", message=self(error))
         ended = ToolEnded(order.number, "unknown", code=_code(error), message=self(error), detail=user_line(error))
@@ -317,7 +317,7 @@ class ErrorText:
 
 
 def _after_ms(retry_after: float | None) -> int:
-    """Delay in milliseconds that fits a record, for any number from an author. Planners have a bound, too."""
+    """Delay in milliseconds, bounded to fit a record."""
     return int(min(retry_after, _LATEST_S) * 1000) if retry_after and retry_after > 0 else 0
 
 
