@@ -1,5 +1,5 @@
-"""One partition's planner: from a record to accepted entries and the commands that they order. Path of an input:
-`inbox`, `decide` and the agent's code, an entry, `acceptance` by the log, commands from the `outbox`."""
+"""One partition's planner. Path of an input: `inbox`, `decide` and the agent's code, an entry, `acceptance` by the log,
+commands from the `outbox`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _TOLD = {
     events.RunPaused: "run.paused",
     events.RunUnpaused: "run.unpaused",
 }
-"""Events of accepted entries that are journaled: those that people wait for or act on, not every step."""
+"""Events of accepted entries that are journaled: those that people wait for or act on."""
 
 _HEARD = frozenset({*_TOLD, events.CallFailed})
 """Candidates for the journal; of failed calls only those with code "unauthorised" are written."""
@@ -86,7 +86,7 @@ class RunJournal:
                 self._journal.news.append((told, facts))
 
     def _resume(self, after: RunState, entry: events.Entry) -> None:
-        """Journal the position where a run resumes, if this is the first entry for which its code was opened here."""
+        """Journal where a run resumes, at the first entry for which its code was opened here."""
         asked = sum(isinstance(event, Step) for event in entry.events)
         opened = entry.actor == self._actor and not entry.held and (asked or wakes(entry.events))
         if opened and (step := len(after.steps) - asked):
@@ -152,7 +152,7 @@ class LaneSchedule:
 
     @property
     def _bare(self) -> bool:
-        """True if marks have no anchor: every run with an entry that this planner has read was erased."""
+        """True if marks have no anchor, as all entries read are of erased runs."""
         return not self._log.snapshot_writer.anchors and self._log.position > 0 and not self._start.resuming
 
     def _anchor(self, mono: int) -> None:
@@ -203,7 +203,7 @@ class Deliveries:
         self._decide_loop, self._holds = decide_loop, holds
 
     def published(self, asker: Asker, offset: int | None, now: int) -> None:
-        """Handle the delivery of a record. `offset` None: it may be in its topic or not."""
+        """Handle the delivery of a record; None: unknown."""
         if isinstance(asker, SentHold):
             if offset is None:
                 self._holds.send_again(asker.run_id)
@@ -235,7 +235,7 @@ class Deliveries:
             self._outbox.close(asker)
 
     def _never(self, asker: Ordered | Pending, now: int) -> None:
-        """Handle a record that the log certainly refuses: neither a success nor an unknown outcome."""
+        """Handle a record that the log certainly refuses."""
         if isinstance(asker, Ordered):
             topic, key = asker.record.topic, asker.record.key.decode()
             self._journal.tell("publish.refused", topic=topic, key=key, bytes=len(asker.record.value or b""))
@@ -319,7 +319,7 @@ class Lane:
         return {CATALOG: self._catalog.position, **self.start.wants()}
 
     def leave(self) -> None:
-        """Drop all executions: another planner serves the partition, and a later lane starts from its snapshot."""
+        """Drop all executions: another planner serves the partition."""
         self._agents.forget_all()
 
     # Inputs
@@ -407,7 +407,7 @@ class Lane:
         return self.log.wants_end or self.inbox.waiting.asks(WaitsFor.LOG)
 
     def work(self) -> None:
-        """Decide ready inputs, once the log is read and its time and the ownership of the partition are confirmed."""
+        """Decide ready inputs, once the log is read and its time and the partition's ownership are confirmed."""
         if not self.log.live:
             return
         self.outbox.tell(self.log.fold.states)
@@ -475,7 +475,7 @@ class Lane:
         return self.inbox.passed(RUN_REQUESTED)
 
     def low_water(self) -> Positions:
-        """Positions to commit: per input topic and, for the emission of commands, of the run log."""
+        """Positions to commit: of the input topics and, for emitted commands, of the run log."""
         settled = self.inbox.low_water()
         positions = {(topic, self.partition): position for topic, position in settled.items()}
         if RUN_REQUESTED in settled:  # other planners wait for this position, and not for runs that stand still
@@ -542,7 +542,7 @@ class Lane:
         self._decide_loop.send_too_large(before, sent.entry.events, sent.item, sent.entry.at_ms)
 
     def mended(self, state: RunState, offset: int) -> None:
-        """Resume a stalled run that has one history again: from here on it is like any other."""
+        """Resume a run that stood still and has one history again."""
         self.holds.lift(state.run_id, over=state.over)
         self.outbox.open_orders(state, offset)
         self.family.mended(state.run_id)
@@ -592,7 +592,7 @@ class Lane:
         self.inbox.settle(-1 if self.log.flying else self.log.position, self._catalog.position)
 
     def _go_live(self) -> None:
-        """Begin to decide: the fold has reached the end captured at the take-over. Runs that wait stay asleep."""
+        """Begin to decide, at the end captured by the take-over; waiting runs stay asleep."""
         for run, reason in self.log.go_live().items():
             self.holds.disorder(run, reason, self.clock.now_ms)
         self.outbox.release(self.log.fold.frozen)

@@ -1,4 +1,4 @@
-"""All lanes of a planner process: routes items to lanes, and collects the effects of the lanes."""
+"""All lanes of a planner process: routes items to them, and collects their effects."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class Fairness:
 
 
 class Planner:
-    """The planner as a `Service`. `nonce` gives 16 fresh random bytes; `mark` is read by a watchdog; `process`
-    distinguishes the entries of this process from entries of earlier ones of the same member."""
+    """The planner as a `Service`. `nonce` returns 16 random bytes, a watchdog reads `mark`, and `process` distinguishes
+    this process's entries from a predecessor's."""
 
     def __init__(
         self,
@@ -137,13 +137,12 @@ class Planner:
         return [*effects, *self.lanes.commit(now, at_once=self._draining)]
 
     def drain(self) -> bool:
-        """Stop deciding. True when all commands are in their topics, and the positions are committed. A successor sends
-        commands again beyond the committed position: every deploy would publish outcomes twice."""
+        """Stop deciding; True once all commands are in their topics."""
+        # A successor repeats the commands beyond the committed position: each deploy would publish outcomes twice.
         begins, self._draining = not self._draining, True
         return not begins and all(lane.outbox.told(lane.log.position) for lane in self.lanes if lane.log.live)
 
     def lanes_now(self) -> LanesNow:
-        """See `Service`."""
         lanes = list(self.lanes)
         waiting = Counter[str]()
         for lane in lanes:
@@ -152,7 +151,6 @@ class Planner:
         return LanesNow(len(lanes), behind, executions, waiting)
 
     def next_due_ms(self) -> int | None:
-        """When `turn` is due. **Units**: monotonic."""
         due = (self._fairness.next_due_ms(), self._unknown_runs.next_due_ms(), self._ask_due if self._late else None)
         return min((each for each in due if each is not None), default=None)
 
@@ -219,7 +217,7 @@ class Planner:
         return self.lanes.restart_lane(lane.partition)
 
     def _distrust(self, item: Item) -> list[Effect]:
-        """Restart a lane that was truncated, or whose marks belong to another log; their positions are ignored then."""
+        """Restart a lane whose log was truncated, or whose marks belong to another log."""
         lane = self.lanes.get(item.partition) if isinstance(item, (Record, Reached, End)) else None
         if lane is not None and lane.log.shrunk:
             return self._give_up(lane)
@@ -294,6 +292,6 @@ class Planner:
 
 
 def _missed(lane: Lane) -> Lost:
-    """Entries and runs that this lane, and any truncated lane before it, had read of a run log that lost its end."""
+    """Entries and runs that this lane or a truncated predecessor had read from a log that lost its end."""
     log, before = lane.log, lane.log.fold.lost
     return Lost(before.unread | log.unread, {*before.runs, *log.fold.states, *log.asleep})

@@ -1,8 +1,8 @@
 """Snapshot of a lane's runs in `run-snapshot`, so that its successor need not read the past.
 
-Every few seconds the runs that have moved are written, and when all of those are acknowledged, the marks that rely on
-them. A run that began after the marks is not written: the tail has its entries. A finished run becomes a row only when
-all its commands are acknowledged; until then it is kept like a live one.
+Every few seconds moved runs are written, and when these are acknowledged, the marks that rely on them. A run that began
+after the marks is not written: the tail has its entries. A finished run becomes a row once all its commands are
+acknowledged.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ class Anchor:
 
 
 class Anchors:
-    """Records that distinguish this log from others, oldest first; marks name one below their offset. Every other one
-    is dropped above the limit. Anchors of erased or repeated records may be compacted away."""
+    """Records that distinguish this log from others, oldest first; marks name one below their offset."""
 
     _MOST = 256
 
@@ -84,9 +83,9 @@ class Anchors:
 
 @dataclass(slots=True, eq=False)
 class Kept:
-    """Entries of a run: `blocks` full ones (`full`: those not written yet) and the `tail`. `first` and `last` are
-    run-log offsets. `main` is its record's part of the check (0: no record), `total` the part of all its records. `row`
-    is its row once it is over, `seq` the last entry's."""
+    """Entries of a run: the number of full `blocks` (`full`: unwritten ones) and the `tail`; `first` and `last` are
+    run-log offsets. `main` and `total` are the check parts of its main record and of all; `row` is set once it is
+    over."""
 
     first: int
     last: int = 0
@@ -127,8 +126,8 @@ class SnapshotRound(NamedTuple):
 
 
 class SnapshotWriter:
-    """Snapshot of one lane, round by round. `orders` are records to be published, whose deliveries `delivered` needs;
-    `state` returns the accepted state of a live run. `opened`: this lane's marks are in the log."""
+    """Writer of one lane's snapshot, round by round. `orders` are records to publish; `opened`: this lane's marks are
+    in the log."""
 
     def __init__(
         self,
@@ -159,7 +158,7 @@ class SnapshotWriter:
     # Changes
 
     def woken(self, run: RunId, taken: KeptEntries) -> None:
-        """Track the entries of a run again that was asleep."""
+        """Track the entries of a woken run again."""
         kept = self._kept[run] = Kept(0, blocks=taken.blocks, main=taken.main, total=taken.total)
         for key, value in taken.pairs[len(taken.pairs) - taken.tail :]:
             self._full += kept.add(int(key.split(b"/")[1]), value)
@@ -192,14 +191,14 @@ class SnapshotWriter:
             self._over[run] = row
 
     def follow(self, key: bytes, value: bytes | None) -> None:
-        """Read a record of the snapshot while the lane is live: a late one of a finished run is marked for deletion."""
+        """Read a record while the lane is live: a late one of a finished run is marked for deletion."""
         if value and key[:4] == b"run/":
             run = RunId(key.split(b"/")[1].decode(errors="replace"))
             if run not in self._kept and run in self._finished:
                 self._stale.setdefault(key, 0)
 
     def reopen(self, run: RunId, entries: Iterable[tuple[int, int, bytes]]) -> None:
-        """Replace all entries (offset, seq, bytes) of a repaired or finished run; its retry is not among them."""
+        """Replace all entries (offset, seq, bytes) of a repaired or finished run."""
         self.apart.pop(run, None)
         self._over.pop(run, None)
         if (kept := self._kept.get(run)) is not None:
@@ -208,8 +207,8 @@ class SnapshotWriter:
             self.keep(run, value, seq=seq, offset=offset)
 
     def leave_out(self, run: RunId, offset: int, *, was_kept: bool) -> None:
-        """Write nothing more of a run: a successor reads its records from this offset of the log on. If it `was_kept`
-        and seemed to be over, its snapshot records go, and all of the log is read."""
+        """Write nothing more of a run: a successor reads its records from this log offset on, or from 0 if its snapshot
+        records are gone."""
         self.apart[run] = 0 if was_kept and run not in self._kept else offset
         self._over.pop(run, None)
         self._moved.pop(run, None)
@@ -221,7 +220,7 @@ class SnapshotWriter:
             self._moved[run] = kept
 
     def erase(self, run: RunId) -> None:
-        """Remove all of an erased run but its row."""
+        """Remove all records of an erased run but its row."""
         self.anchors.leave(run)
         self.apart.pop(run, None)
         if (kept := self._kept.get(run)) is not None:
@@ -230,8 +229,8 @@ class SnapshotWriter:
             self._drop(run, kept)
 
     def end(self, run: RunId, row: bytes, below: int = 0) -> None:
-        """Write a row for a run that was over before the lane began; its entries lie `below` this offset. A row is
-        enough: nothing is written before all commands of the run are out."""
+        """Write a row for a run that was over before the lane began; its entries lie `below` this offset."""
+        # A row is enough: nothing is written before all commands of the run are out.
         self._over[run], self.ended_at = row, max(self.ended_at, below)
         self.apart.pop(run, None)
         if (kept := self._kept.get(run)) is not None:
@@ -242,9 +241,8 @@ class SnapshotWriter:
     def begin(
         self, snapshot: PartitionSnapshot, live: Iterable[RunId], inputs: dict[str, int], *, distrust: bool
     ) -> None:
-        """Start a live lane: publish marks that claim the partition, with the content of the last ones. An inconsistent
-        snapshot is written again as a whole before new marks. With `distrust` empty marks come first: once the log has
-        grown beyond its loss, the loss can no longer be detected."""
+        """Start a live lane: publish marks that claim the partition; an inconsistent snapshot is first written
+        again."""
         self._check ^= snapshot.check
         # Marks that came after rows may be lost: new records must not take their keys.
         rounds = [int(number) for number in (key.split(b"/")[1] for key in snapshot.ended) if number.isdigit()]
@@ -255,6 +253,7 @@ class SnapshotWriter:
         marks = snapshot.marks or self.marks
         self.marks = replace(marks, round=max([marks.round, *rounds]))
         if distrust:
+            # Empty marks come first: once the log has grown beyond its loss, the loss can no longer be detected.
             self._next = Marks(self.marks.round + 1, 0, bytes(16), {}, self._member)
             self._finish_round()
         elif snapshot.whole or snapshot.marks is None:
@@ -265,7 +264,7 @@ class SnapshotWriter:
 
     @property
     def heavy(self) -> bool:
-        """True if the next round should begin early: histories may come by the megabyte."""
+        """True if so much is unwritten that the next round should begin early."""
         return self._full > TURN_BYTES and not (self._round or self._next or self._refused)
 
     @property
@@ -278,9 +277,8 @@ class SnapshotWriter:
         return self._round is not None
 
     def round(self, emitted: int, inputs: dict[str, int], *, log: int) -> None:
-        """Begin a round, unless one is under way; `write` continues it. All commands below `emitted` are acknowledged.
-        A successor reads from `log`: earlier while a record is held aside, for which finished runs in between do not
-        wait."""
+        """Begin a round, unless one is under way; commands below `emitted` are acknowledged, and a successor reads from
+        `log`."""
         self.send_refused()
         if self._round or self._next or not self.opened:
             return

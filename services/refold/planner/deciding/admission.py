@@ -25,7 +25,7 @@ SMALL_BYTES = 8_192
 """Size up to which an input counts as nothing: the run itself takes as much."""
 
 ASKED_BYTES = 64
-"""Share of the user allowance that one match against a signal takes: 5 to 30 microseconds, as much as these bytes."""
+"""Bytes of the user allowance that one match against a signal takes: 5 to 30 microseconds."""
 
 IDLE_BYTES = 2_048
 """Memory of a run that cannot begin: a sender may request any number."""
@@ -45,11 +45,11 @@ Needed = tuple[str, str]
 
 
 class Admission:
-    """Unfinished runs of one lane, by the resources that they use. `agents` are those whose code is here.
+    """Unfinished runs of one lane, by the resources that they use. `agents` have their code here.
 
-    A run is active while executors have a call of it, not while it waits for time or people. Each pool and each tool
-    has room for a limited number of active runs: if one is down or halted, only the runs wait that need it. The needs
-    of a new run are unknown, so the needs of its agent's active runs are assumed.
+    A run is active while executors have a call of it. Each pool and each tool has room for a limited number of active
+    runs: if one is down or halted, only runs that need it wait. A new run is assumed to have the needs of its agent's
+    active runs.
     """
 
     def __init__(self, limits: Limits, agents: Container[str], inbox: Inbox, *, log: Acceptance) -> None:
@@ -63,7 +63,7 @@ class Admission:
         self._bytes = {True: 0, False: 0}
 
     def count(self, state: RunState) -> None:
-        """Count a run that has changed or was taken over; unfinished offers to its waits go on."""
+        """Count a run that has changed or was taken over."""
         active = state.status == "running" and bool(state.open)
         self._place(state.run_id, state.request.agent if state.request else "", _places(state) if active else None)
         if state.mail.behind and not state.over:
@@ -80,7 +80,7 @@ class Admission:
         self._weigh(state.run_id, Weight(weight if begun else size + IDLE_BYTES, waits=not active))
 
     def count_asleep(self, run: RunId, kept: Asleep) -> None:
-        """Count a sleeping run at a take-over by its snapshot record alone."""
+        """Count a sleeping run by its snapshot record alone."""
         active = kept.status == "running"
         if active:
             self._place(run, "", frozenset())  # its places are known once it is folded
@@ -136,7 +136,7 @@ class Admission:
         self._crowd = None  # computed again on demand: a turn accepts hundreds of entries, and needs it a few times
 
     def refuses(self, request: RunRequest, now: int) -> str:
-        """Reason to refuse another run, if it is unknown when there will be room; empty if there is room."""
+        """Reason to refuse a run for which room may never come; empty if there is room."""
         size = input_bytes(request)
         later, known = request.not_before_ms > now, request.agent in self._agents
         if not later and known and size <= SMALL_BYTES:
@@ -189,5 +189,5 @@ def _places(state: RunState) -> frozenset[Needed]:
 
 
 def input_bytes(request: RunRequest | RunRequested) -> int:
-    """Bytes whose number the sender of a request has chosen. **Units**: bytes."""
+    """Bytes of a request whose number its sender has chosen."""
     return utf8_bytes(request.input) + sum(utf8_bytes(text) for each in request.labels.items() for text in each)

@@ -1,6 +1,7 @@
-"""Answers of a lane to inputs: an entry for the log, or the destination of an unusable input. `decide` gives the events
-of the input, the agent's code those that follow; both become one entry, so that an input is applied whole or not at
-all."""
+"""Answers of a lane to inputs: an entry for the log, or the destination of an unusable input.
+
+The events of `decide` and of the agent's code become one entry, so an input is applied whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -78,8 +79,7 @@ class LaneParts:
 
 
 TEXTS: dict[type, str] = {events.RunCompleted: "result", events.NoteRecorded: "data", events.ChildStarted: "input"}
-"""Texts of events that go to the blob store if large. A child's input is stored with the child, which may outlive its
-parent and needs it throughout."""
+"""Texts of events that go to the blob store if large."""
 
 
 LOADING_BYTES = 32 << 20
@@ -91,7 +91,8 @@ _PASSED = {WaitsFor.EXECUTORS: 1}
 
 
 class BlobOrders:
-    """Loads and saves of a planner's lanes in the blob store: up to `LOADING_BYTES`, or one value, at a time."""
+    """Loads and saves of a planner's lanes in the blob store, with up to `LOADING_BYTES`, or one value, loading at a
+    time."""
 
     def __init__(self) -> None:
         self.orders: list[LoadBlob | SaveBlob] = []
@@ -129,7 +130,7 @@ class BlobOrders:
 
 class LargeValues:
     """Large values of one lane: loaded before an input is answered, saved before its entry is sent. **Units**: `most`
-    in bytes of one value; 0 without a blob store."""
+    is bytes of one value; 0 without a blob store."""
 
     def __init__(
         self, asks: BlobOrders, inbox: Inbox, log: Acceptance, outbox: Outbox, *, agents: Agents, most: int
@@ -143,8 +144,8 @@ class LargeValues:
     # Input
 
     def awaits(self, item: Pending, *, loads: bool) -> bool:
-        """True if an input waits for large values, or behind an entry of its run; it is queued again by itself. With
-        `loads` false its answer needs no values."""
+        """True if an input waits for large values, or behind an entry of its run; without `loads` it needs no
+        values."""
         given = item.input
         if self._keeping:
             run = given.parent if isinstance(given, ParentEnded) else item.run_id
@@ -207,6 +208,7 @@ class LargeValues:
         if self._most:
             for place, event in enumerate(added):
                 if (name := TEXTS.get(type(event))) and blobs.is_large(text := getattr(event, name)):
+                    # A child's input is stored with the child, which may outlive its parent.
                     owner = child_id(run, event.step) if isinstance(event, events.ChildStarted) else run
                     added[place] = dataclasses.replace(event, **{name: self._point(owner, text)})  # type: ignore[arg-type]
         return added
@@ -222,7 +224,7 @@ class LargeValues:
         return blobs.pointer_of(data)
 
     def send(self, sent: SentEntry) -> None:
-        """Send an entry once its large values are saved. Later inputs of its run wait until then."""
+        """Send an entry once its large values are saved; later inputs of its run wait."""
         away, self._away = self._away, []
         if not away:
             self._send(sent)
@@ -253,7 +255,7 @@ class LargeValues:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Objects that all lanes of a planner share. `nonce` gives 16 random bytes, `actor` is the writer of entries."""
+    """Objects that all lanes of a planner share."""
 
     app: App
     settings: PlannerSettings
@@ -280,7 +282,8 @@ class DecideLoop:
         self._large = LargeValues(*served, agents=parts.agents, most=limits.blob_bytes)
 
     def reads(self, item: Pending, now: int) -> bool:
-        """Decode an input; True if it can be answered now. Not before its turn: decoded, it takes much more memory."""
+        """Decode an input; True if it can be answered now."""
+        # Not before its turn: decoded, an input takes much more memory.
         if item.input is not None or item.answer or (record := item.record) is None:
             return item.answer is not None or not self._large.awaits(item, loads=self._begins(item, now))
         try:
@@ -330,7 +333,7 @@ class DecideLoop:
             self._leave(state, item, verdict, now)
 
     def _is_settled(self, item: Pending, now: int) -> bool:
-        """True if there is nothing to decide: then the rest of the answer is sent."""
+        """True if there is nothing to decide; the rest of the answer is then sent."""
         if isinstance(item.answer, Closed):
             self._outbox.close(item)
         elif item.answer:
@@ -454,7 +457,7 @@ class DecideLoop:
             self._outbox.close(item)
 
     def _react(self, after: RunState, events: list[Event], item: Pending, now: int) -> tuple[list[Event], bool]:
-        """Events of the agent's code, and whether it is held: then its wake-ups stay unseen in the log."""
+        """Events of the agent's code, and whether it is held, so that its wake-ups stay unseen."""
         run = after.run_id
         if after.over:
             return [], False
@@ -571,7 +574,7 @@ class DecideLoop:
         return True
 
     def bury(self, item: Pending, code: str, reason: str, now: int) -> None:
-        """Make an unusable input a dead letter; it is done when that is in the log."""
+        """Make an unusable input a dead letter."""
         record = item.record
         assert record is not None, "only records become dead letters"
         place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
@@ -581,7 +584,7 @@ class DecideLoop:
         self._outbox.bury(item, now, self._limits.payload_bytes)
 
     def _give_up(self, item: Pending, now: int) -> None:
-        """Give up an input of a run whose entries the log refuses at any size: an operator has to check its topic."""
+        """Give up an input of a run whose entries the log refuses at any size."""
         self._journal.tell("publish.refused", topic=RUN_LOG, partition=self._partition, run_id=item.run_id)
         if item.record is None:
             item.finish()
@@ -606,7 +609,7 @@ class DecideLoop:
             self._inbox.waiting.put(item, WaitsFor.CATALOG)
 
     def _keep(self, item: Pending, now: int) -> None:
-        """Keep an input for a run that stands still: all of services, a limited amount of users."""
+        """Keep an input for a run that stands still: any of services, limited ones of users."""
         if item.cause is None:
             item.finish()
         elif not self._inbox.keeps(item):
@@ -615,7 +618,7 @@ class DecideLoop:
 
 
 def _begins(event: Event, most: int) -> bool:
-    """True if an event creates a run with a small input, or reopens one: the failure follows behind it."""
+    """True if an event creates a run with a small input, or reopens one."""
     return isinstance(event, RunRetried) or (
         isinstance(event, RunRequested) and not event.forked and canonical.utf8_bytes(event.input) <= most
     )
@@ -628,8 +631,8 @@ class Redispatch:
         self._outbox, self._timers, self._rules, self._journal = outbox, timers, rules, journal
 
     def ask_again(self, state: RunState, again: Again, item: Pending, now: int) -> None:
-        """Send the request of an unanswered call again once executors have passed it and its time is over. Or at once,
-        if an executor lacks its base and needs it `whole`."""
+        """Send an unanswered request again: once executors have passed it and its time is over, or at once if one needs
+        it `whole`."""
         step = again.step
         if again.whole:
             self._journal.counts["request.whole"] += 1

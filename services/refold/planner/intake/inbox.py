@@ -29,14 +29,14 @@ class Emitted:
         self._open: OrderedDict[int, int] = OrderedDict()
 
     def add(self, offset: int, count: int) -> None:
-        """Add an entry at `offset` (not lower than any before) with `count` commands."""
+        """Add `count` commands of the entry at `offset`; offsets only grow."""
         self._open[offset] = self._open.get(offset, 0) + count
 
     def acknowledge(self, offset: int) -> None:
         self._open[offset] -= 1
 
     def low_water(self, position: int) -> int:
-        """Run-log offset from which a successor has to send again; `position` if nothing is open."""
+        """Run-log offset from which a successor has to send again, or `position`."""
         while self._open and self._open[offset := next(iter(self._open))] <= 0:
             del self._open[offset]
         return next(iter(self._open), position)
@@ -62,7 +62,7 @@ class WaitsFor(StrEnum):
 
 
 class InputSize(NamedTuple):
-    """The size of an input, and the counter that includes it. **Units**: bytes."""
+    """Size of an input in bytes, and the counter that includes it."""
 
     among: Counter[str]
     topic: str
@@ -94,8 +94,7 @@ class Pending(Owed):
     """A task of a lane: an input with the record of its `origin`, a timer, a message of another run's entry, or (no
     input) a run to be driven.
 
-    `waited`: the conditions it has waited for, with offsets; for the log, a high watermark captured after it was taken.
-    `answer` is under way for a decided input. `values` are the large values loaded for it.
+    `waited`: conditions that it has waited for, with offsets; `answer` is under way for a decided input.
     """
 
     run_id: RunId
@@ -107,8 +106,9 @@ class Pending(Owed):
     values: Values = NO_VALUES
 
     def finish(self) -> None:
-        """Mark it as answered and drop its content: its position may have to wait for others for months."""
+        """Mark it as answered, and drop its content."""
         origin, counted = self.origin, self.counted
+        # Its position may have to wait for others for months.
         self.done, self.input, self.origin, self.counted, self.values = True, None, None, None, NO_VALUES
         if counted is not None:
             counted.among[counted.topic] -= counted.bytes
@@ -116,7 +116,7 @@ class Pending(Owed):
             origin.among.acknowledge(origin.cause.offset)
 
     def means(self, run: RunId, told: ChildEnded) -> None:
-        """Replace the message by one with more content, or for another run."""
+        """Replace the message by a fuller one, or by one for another run."""
         self.run_id, self.input = run, told
 
     def rest(self) -> None:
@@ -149,7 +149,6 @@ class Pending(Owed):
 
     @property
     def record(self) -> Record | None:
-        """The record of an input."""
         origin = self.origin
         return None if isinstance(origin, Owing) else origin
 
@@ -160,17 +159,16 @@ class Pending(Owed):
 
     @property
     def from_user(self) -> bool:
-        """True for an input of a user: any content, in any amount."""
         return self.record is not None and self.record.topic in inputs.FROM_USERS
 
     @property
     def from_people(self) -> bool:
-        """True for an input of a user or an operator, false for one of a service about a call."""
+        """True for an input of a user or operator, not of a service."""
         return self.record is not None and self.record.topic in inputs.FROM_PEOPLE
 
     @property
     def cause(self) -> Cause | None:
-        """Position of the input, as the entry that it causes records it."""
+        """Position of the input, as its entry records it."""
         origin = self.origin
         if origin is None or isinstance(origin, Owing):
             return origin.cause if origin else None
@@ -206,7 +204,6 @@ class WaitingInputs:
         return items[:most]
 
     def at(self, why: WaitsFor) -> Mapping[Any, list[Pending]]:
-        """Inputs that wait for one condition, by subject."""
         return self._items[why]
 
     def counts(self) -> dict[WaitsFor, int]:
@@ -233,9 +230,8 @@ class WaitingInputs:
 
 
 class Inbox:
-    """Inputs of one lane from `topics`; `ends` of these were captured at its take-over. **Units**: bytes. Order: inputs
-    of operators, then of users, then of services. Inputs of users, unlimited in size and number, are taken up to an
-    allowance in a turn, so that other runs go on."""
+    """Inputs of one lane from `topics`, whose `ends` were captured at its take-over. Order: inputs of operators, of
+    users up to an allowance per turn, of services. **Units**: bytes."""
 
     def __init__(self, topics: tuple[str, ...], limits: Limits, ends: Mapping[str, int] | None = None) -> None:
         self.topics, self._limits, self._ends = topics, limits, ends or {}
@@ -269,7 +265,7 @@ class Inbox:
         return self._bytes.total() + self._elsewhere[WaitsFor.RUN].total() + self.held_bytes
 
     def begin(self, allowance: int, rests_until: int) -> None:
-        """Begin a turn. Inputs of services call for another at once, inputs of users not before `rests_until`."""
+        """Begin a turn with this allowance for user inputs; left ones call for the next turn at `rests_until`."""
         self.turn += 1
         self.allowance, self._rests_until = allowance, rests_until
         if self._for_turn:
@@ -281,7 +277,7 @@ class Inbox:
         return bool(self._operated or self._ready or (self.allowance > 0 and self._said))
 
     def next_due_ms(self) -> int | None:
-        """Time of the next answerable input: 0, now. **Units**: monotonic."""
+        """Monotonic time of the next answerable input; 0: now."""
         if self._operated or self._ready or self._for_turn:
             return 0
         return self._rests_until if self._said else None
@@ -294,7 +290,7 @@ class Inbox:
         return self._requests
 
     def take(self, record: Record) -> Pending:
-        """Add a record of an input topic. A tombstone counts as answered."""
+        """Add a record of an input topic; a tombstone counts as answered."""
         item, topic = Pending(RunId(""), None, record), record.topic
         self._outstanding[topic].add(record.offset, item)
         if record.value is None:  # its input was answered long before it was erased
@@ -346,10 +342,10 @@ class Inbox:
     # Waiting inputs
 
     def confirms(self, item: Pending, position: int, *, speculated: bool) -> bool:
-        """True if an answer without an entry is final; if not, the input waits. Final means: the fold has reached a
-        high watermark captured after the input was taken, and the answer rests on no speculated state. Otherwise an
-        unread entry of another planner might contradict it."""
+        """True if an answer without an entry is final; if not, the input waits for the log."""
         end = item.until(WaitsFor.LOG)
+        # Final: the fold has reached an end captured after the input was taken, and nothing is speculated. Otherwise an
+        # unread entry of another planner might contradict the answer.
         if item.cause is None or (end is not None and position >= end and not speculated):
             return True
         self.waiting.put(item, WaitsFor.LOG, end)
@@ -386,7 +382,7 @@ class Inbox:
             self._leave(item)
 
     def parkable(self, item: Pending) -> bool:
-        """True if an input may be parked: no topic waits for parked ones. Large ones leave room for small ones."""
+        """True if an input may be parked; large ones leave room for small ones."""
         assert item.record is not None, "only records are parked"
         most = self._limits.parked_bytes // (1 if item.bytes <= LARGE_BYTES else 2)
         return self._elsewhere[WaitsFor.RUN][item.record.topic] + item.bytes <= most
@@ -399,10 +395,10 @@ class Inbox:
         return run in self._for_runs
 
     def keeps(self, item: Pending) -> bool:
-        """Keep an input of a run that stands still, perhaps for months; no topic waits for it. False: no room. Inputs
-        of users and of operators are limited; inputs of services are all needed."""
+        """Keep an input of a run that stands still; False: no room for more of people."""
         counts = self._elsewhere[WaitsFor.STALLED]
         kept = sum(counts[topic] for topic in inputs.FROM_USERS) if item.from_user else counts[RUN_OPERATED]
+        # No topic waits for these inputs. Those from services are all needed.
         if item.from_people and kept + item.bytes > self._limits.topic_bytes:
             return False
         item.begins_again()
@@ -441,7 +437,7 @@ class Inbox:
 
     @property
     def heard(self) -> bool:
-        """True if all earlier inputs about runs are answered, or as many wait as may wait at once."""
+        """True if all inputs about runs from before the take-over are answered."""
         return not self._hears or all(self._has_heard(topic) for topic in list(self._hears))
 
     @property
@@ -450,7 +446,7 @@ class Inbox:
         return bool(self._hears and (self._unheard or self.waiting.at(WaitsFor.ROOM)))
 
     def ready(self, timers: Iterable[Due], hears: Callable[[Due], bool]) -> list[Due]:
-        """Timers that may fire. Those that depend on earlier inputs (`hears`) wait until these are answered."""
+        """Timers that may fire; those for which `hears` is true wait for earlier inputs."""
         if self.heard:
             due, self._unheard = [*self._unheard, *timers], []
             return due
@@ -498,7 +494,7 @@ _SAYS = frozenset({RUN_OPERATED, RUN_SIGNALLED, APPROVAL_DECIDED})
 
 
 ASK_MS = 1_000
-"""Interval of queries for positions of others: they commit twice a second, and no one waits for a dead letter."""
+"""Interval of queries for other members' positions, which are committed twice a second."""
 
 
 @dataclass(slots=True)
@@ -545,11 +541,10 @@ class UnknownRuns:
         return effects + [AskEnd(RUN_REQUESTED, number) for number in sorted(last)]
 
     def next_due_ms(self) -> int | None:
-        """When `asks` is due."""
         return self._due_ms if self._fresh or self._rounds else None
 
     def take(self, answer: End | CommittedAt, now_ms: int) -> None:
-        """Take the answer to a query; it may have taken long, and all else has waited for it."""
+        # The answer may have taken long, and all else has waited for it.
         self._due_ms = now_ms + ASK_MS
         if isinstance(answer, CommittedAt):
             self._committed = answer.positions

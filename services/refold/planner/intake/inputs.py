@@ -34,8 +34,7 @@ FROM_PEOPLE = FROM_USERS | {RUN_OPERATED}
 
 def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
     """The run of a record, and the input. **Raises** MalformedError for a record that belongs to the dead letters.
-    `max_bytes` limits an input, an argument or a result as JSON text in UTF-8. It is checked where they enter the
-    system; in envelopes of our own they pass here."""
+    **Units**: `max_bytes` of an input's JSON text in UTF-8."""
     value, answers = record.value, kind_of(record.topic) == TOOL_COMPLETED
     assert value is not None, "a tombstone is no input"
     # Plain JSON may have spaces and escapes, and a decision has its payload in base64, and the votes.
@@ -104,7 +103,7 @@ def unreadable_result(record: Record, error: MalformedError) -> UnreadableResult
 
 
 def of_other_pool(record: Record, state: RunState, given: Input | None) -> str:
-    """Reason why a result is not of its call's pool; empty: it is. Executors answer only for calls of their pool."""
+    """Reason why a result is not of its call's pool; empty: it is."""
     if not isinstance(given, (ToolResult, UnreadableResult)):
         return ""
     step = state.step_of(given.seq if isinstance(given, UnreadableResult) else parse_call_id(given.call_id)[1])

@@ -32,7 +32,7 @@ class Timers:
         return len(self._heap)
 
     def follow(self, after: RunState, entry: Entry) -> None:
-        """Set the timers of an accepted entry and remove those that it settles, from the state after it."""
+        """Set the timers of an accepted entry, and remove settled ones."""
         steps = {step for event in entry.events if (step := getattr(event, "step", 0))}
         if after.over or type(entry.events[0]) in _MOVES:
             steps.update(after.open)
@@ -73,7 +73,6 @@ class Timers:
             yield Due(run, step, due_ms)
 
     def next_ms(self) -> int | None:
-        """The next due time."""
         while self._heap:
             due_ms, run, step = self._heap[0]
             if self._due.get((run, step)) == due_ms:
