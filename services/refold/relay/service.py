@@ -21,8 +21,8 @@ from refold.runtime.lanes import Tokens
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A result on its way. `field` is its place in the outbox; "" for a late one, which is not there. `refused`: it
-    replaces a result that the log did not take. `base` names the earlier calls that its executor holds."""
+    """A result on its way. `field` is its place in the outbox, "" if it is not there; `refused`: it replaces one that
+    the log did not take; `base` names the earlier calls that its executor holds."""
 
     home: int
     field: str
@@ -50,7 +50,6 @@ class Relay:
         self._now = Now(0, 0)
 
     def offer(self, home: int, *, field: str, result: ToolResult, base: str = "") -> None:
-        """Publish a result that is in the outbox under this field, then drop it there."""
         if (home, field) not in self._known:
             self._known.add((home, field))
             self._offers.append(Offer(home, field, result, base=base))
@@ -84,11 +83,10 @@ class Relay:
         return self._now.mono_ms + ahead if self._homes or not self.idle else None
 
     def lanes_now(self) -> LanesNow:
-        """See `Service`. It has no lanes: the executor beside it has."""
         return LanesNow()
 
     def drain(self) -> bool:
-        """True if all offers are published and dropped; later offers are published too."""
+        """True if all offers are published and dropped; later ones are published too."""
         self._draining = True
         return self.idle
 
@@ -148,7 +146,7 @@ class Relay:
             self.offer(home, field=field, result=result)
 
     def _set_aside(self, aside: SetAside, reason: str) -> None:
-        """Remove an unreadable entry from the outbox, or every sweep would find it again."""
+        """Remove an unreadable entry from the outbox, or every sweep would find it."""
         self.counts["ledger.unreadable"] += 1
         fields = {"partition": aside.home, "pool": aside.pool, "names": ", ".join(aside.fields), "reason": reason}
         self.news.append(("ledger.unreadable", fields))
