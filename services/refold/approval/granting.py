@@ -25,8 +25,6 @@ _Call = tuple[str, ...]
 
 @dataclass(slots=True)
 class Standing:
-    """A grant, with the signed decision that gave it."""
-
     given: Decision
     grant: Grant
     token: str
@@ -48,8 +46,6 @@ class Standing:
 
 
 class Grants:
-    """Grants of one partition, and the number of their uses."""
-
     def __init__(self) -> None:
         self._standing: dict[str, Standing] = {}
         self._by_call: dict[_Call, set[str]] = defaultdict(set)
@@ -87,7 +83,7 @@ class Grants:
         return None
 
     def afterwards(self, vote: Vote, roles: Roles) -> Objection | None:
-        """Apply a vote on a decided approval, which may only end a grant; return the reason if it does not count."""
+        """Apply a vote on a decided approval: it may end a grant. Return the reason if it does not count."""
         if vote.action == "revoke-grant":
             return self._revoke(vote, roles)
         return None if vote.action in ("comment", "remind") else Objection("late", "the approval is decided")

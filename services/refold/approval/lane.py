@@ -1,8 +1,8 @@
 """One partition of the approval service: its questions, votes and decisions.
 
 Everything is read from the start, up to the ends captured at the take-over: first catalog and requests, then decisions,
-then votes. So the keys for each vote are known, and whether its question is open; votes on others are dropped at once.
-A predecessor has answered unusable records below those ends, which must not become dead letters again at every start.
+then votes, so that the keys for each vote are known, and whether its question is open. A predecessor has answered
+unusable records below those ends: they do not become dead letters again.
 """
 
 from __future__ import annotations
@@ -88,7 +88,6 @@ class ApprovalLane:
 
     @property
     def now(self) -> int:
-        """Time by the log, for judging votes and signing decisions."""
         return self.clock.now_ms
 
     def delivered(self, delivery: Delivery) -> bool:
@@ -133,7 +132,7 @@ class ApprovalLane:
         return self._hearing.unresolved.bytes + sum(question.waiting_bytes() for question in unjudged if question)
 
     def next_due_ms(self) -> int | None:
-        """Time of the next judgement: of a question left for the next turn, or for a key that may not sign yet."""
+        """Time of the next judgement: in the next turn, or when the service's key may sign."""
         if not (self.live and self.clock.fresh):
             return None
         if self._due:
@@ -234,7 +233,6 @@ class ApprovalLane:
         self._answer(record, vote if isinstance(vote, Objection) else self._afterwards(vote))
 
     def _decided(self, record: Record) -> None:
-        """Read a decision, from any owner of the lane."""
         if record.value is None:
             return
         try:

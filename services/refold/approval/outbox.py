@@ -46,7 +46,7 @@ class ApprovalOutbox:
         self.send(Outgoing(APPROVAL_DECIDED, self._partition, key.encode(), value, headers, 0))
 
     def delivered(self, token: int, offset: int | None) -> bool:
-        """Handle the delivery of a record; None: unknown, so it is sent again. False: another lane's."""
+        """Handle the delivery of a record; None: unknown, so it is sent again. False: not of this lane."""
         record = self._flying.take(token)
         if record is None:
             return False
@@ -64,7 +64,7 @@ class ApprovalOutbox:
             self.send(short)
 
     def answerable(self, record: Record) -> Record:
-        """Record reduced to the parts that its answer needs: none if a predecessor has answered it."""
+        """Record with the parts that its answer needs: only its place if a predecessor has answered it."""
         return record if record.offset >= self._ends[record.topic] else record._replace(value=None)
 
     def dead_letter(self, record: Record, void: Objection, *, now: int) -> None:
@@ -101,7 +101,6 @@ def decision_record(decision: Decision, token: str, *, partition: int, actor: st
 
 
 def clock_probe(partition: int) -> Outgoing:
-    """Record without content, whose delivery gives the time."""
     return Outgoing(APPROVAL_DECIDED, partition, b"beat", None, (), 0)
 
 

@@ -40,11 +40,9 @@ class OpenQuestion:
     _read: dict[str, Vote | Objection] = field(default_factory=dict)
 
     def decide(self, token: str) -> None:
-        """Note a decision; the first known one stays."""
         self.decided, self.token = True, self.token or token
 
     def forget(self) -> None:
-        """Drop all verified votes, as keys or policies have changed."""
         self._read.clear()
 
     def read(self, token: str, catalog: Catalog, tools: ToolDefs) -> Vote | Objection:
@@ -64,12 +62,11 @@ class OpenQuestion:
         return ballot.count(self.request, (vote for vote in votes if isinstance(vote, Vote)), catalog.roles, now)
 
     def tokens_of(self, votes: Iterable[Vote]) -> tuple[str, ...]:
-        """Signed form of votes, in this order."""
         known = {vote: token for token, vote in self._read.items()}
         return tuple(known[vote] for vote in votes)
 
     def make_room(self, count: Count, roles: Roles, limits: ApprovalLimits) -> bool:
-        """Drop votes over the limits: those that do not count first, then the latest. True if there were any."""
+        """Drop votes over the limits, uncounted ones first, then the latest; True if there were any."""
         over, over_bytes = len(self.tokens) - limits.votes, sum(map(len, self.tokens)) - limits.votes_bytes
         if over <= 0 and over_bytes <= 0:
             return False
@@ -194,7 +191,7 @@ def unfit(request: ApprovalRequest, vote: Vote, catalog: Catalog, tools: ToolDef
 def as_judged(
     request: ApprovalRequest, settled: BallotResult, catalog: Catalog, tools: Mapping[str, ToolFacts]
 ) -> BallotResult:
-    """The settled result; an edit that the policy lets other people decide becomes one without effect."""
+    """The settled result; an edit that other people would have to decide becomes one without effect."""
     policy, tool = catalog.policies.get(request.policy), tools.get(request.tool)
     if settled.verdict != "edit" or policy is None or tool is None:
         return settled

@@ -111,7 +111,7 @@ def kept_rows(reader: LogReader, partition: int, runs: Collection[ArchivableRun]
 
 
 def oldest_ends(reader: LogReader, partition: int, runs: Collection[RunId]) -> list[int]:
-    """Earliest end of some runs, in each record of planners' rows."""
+    """Earliest end of these runs, in each record of planners' rows."""
     wanted = {run_digest(run) for run in runs}
     found = [[times[run] for run in times.keys() & wanted] for times in _rows(reader, partition, times_of)]
     return [min(ends) for ends in found if ends]
@@ -125,7 +125,7 @@ def _rows(reader: LogReader, partition: int, read: Callable[[bytes], _Read]) -> 
 
 
 def whole_runs(reader: LogReader, partition: int, wanted: Mapping[RunId, ArchivableRun]) -> list[ArchivedRun]:
-    """All records of some runs, void ones too, as archived runs."""
+    """All records of these runs, void ones too."""
     taken: dict[RunId, list[ArchivedRecord]] = {run: [] for run in wanted}
     for record in reader.scan(RUN_LOG, partition):
         parts = parse_log_key(record.key)

@@ -60,7 +60,7 @@ _LENGTHS = struct.Struct(">qqII")
 
 
 class ArchivedRecord(NamedTuple):
-    """A record of the run log, appended by the broker at `at_ms`."""
+    """A record of the run log."""
 
     offset: int
     at_ms: int

@@ -29,7 +29,7 @@ from refold.core.wire.headers import cloud_event
 from refold.ports.log import NEVER, Delivery, LogReader, Outgoing, Record
 
 BATCH_BYTES = 64 << 20
-"""Bytes of records in memory at once, which become one file; a single run has up to 64 MiB."""
+"""Bytes of records in memory at once, which become one file."""
 
 WRITES = 10_000
 """Records written before their acknowledgements are awaited."""
@@ -118,7 +118,7 @@ class Archivist:
         return [each for each in range(self._partitions) if now_ms >= quiet.get(each, 0) or each in homes]
 
     def _next_due_ms(self, ended: list[ArchivableRun], now_ms: int) -> int:
-        """Time before which no run of a partition is due, neither a finished one nor one that ends from now on."""
+        """Time before which no run of a partition is due."""
         soonest = min([self._settings.retention_ms, *self._settings.by_agent.values()])
         due = (run.ended_ms + self._settings.retention_of(run.agent) for run in ended)
         # A horizon moves with every pass.
@@ -220,7 +220,7 @@ class Archivist:
     def _take_back(
         self, partition: int, batch: list[ArchivableRun], markers: dict[RunId, RunErased], swept: Swept
     ) -> None:
-        """Remove the markers of families that changed since they were archived, for example by a retry."""
+        """Remove the markers of families that changed while they were archived."""
         # Reading a log takes minutes. Writers after this look read the run's marker, but for some milliseconds.
         whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch}) if markers else ()
         there = {run.run_id: run.digest for run in whole}
@@ -257,7 +257,7 @@ class Archivist:
         return [run for run in whole if run.run_id not in swept.left]
 
     def _kept_back(self, run: ArchivedRun, *, dry_run: bool) -> str:
-        """Reason why a run cannot leave; empty if it can, with its large values copied. **Raises** UnreachableError."""
+        """Reason why a run cannot leave, or ""; its large values are then copied. **Raises** UnreachableError."""
         if problems := inspection.flaws(run):
             return "; ".join(problems)
         if self._archived_values is None:
@@ -327,7 +327,6 @@ class Archivist:
         return Markers((record.key, record.value) for record in self._reader.scan(RUN_SNAPSHOT)).runs
 
     def _now(self) -> int:
-        """The broker's time, by a probe record."""
         probe = Outgoing(RUN_SNAPSHOT, 0, b"archivist", None, (), 0)
         return self._write([probe])[0].at_ms
 
@@ -352,7 +351,7 @@ class Archivist:
 
 
 def _parents_first(due: Iterable[ArchivableRun], gone: Container[RunId] = ()) -> list[ArchivableRun]:
-    """Runs without a remaining parent, which could start them again when the log is read again."""
+    """Runs without a remaining parent, which could start them again."""
     leaving: dict[RunId, ArchivableRun] = {}
     for run in sorted(due, key=lambda each: depth_of(each.run_id)):
         if all(name in leaving or name in gone for name in run.above):

@@ -96,7 +96,7 @@ class ArchiveStore:
                 (unread if unread is not None else []).append(error)
 
     def find(self, run: str) -> IndexedRun:
-        """Index line of a run's newest copy. **Raises** NotFoundError."""
+        """Newest copy of a run. **Raises** NotFoundError."""
         return self._copies(run)[0]
 
     def _copies(self, run: str) -> list[IndexedRun]:
@@ -108,7 +108,7 @@ class ArchiveStore:
         return sorted(copies, key=lambda line: (line.records, line.file), reverse=True)
 
     def get(self, run: str) -> ArchivedRun:
-        """A run's newest readable copy. **Raises** as `find`, and MalformedError when no copy can be read."""
+        """Newest readable copy of a run. **Raises** as `find`, and MalformedError when none can be read."""
         failed: list[MalformedError] = []
         for line in self._copies(run):
             try:
@@ -200,7 +200,6 @@ def _line(run: ArchivedRun, file: str) -> IndexedRun:
 
 
 def _indexed(row: Any, file: str) -> IndexedRun:
-    """A parsed line of an index. **Raises** ValueError or TypeError."""
     line = IndexedRun(**row, file=file)
     if list(map(type, astuple(line))) != _KINDS or not 0 < line.ended_ms <= LAST_MS:
         raise ValueError(f"a line of the index of {file} is none")

@@ -1,13 +1,13 @@
 """One try of one call, from its claim to its outcome, as a machine without I/O.
 
-The phases in order; `probed` and `once` calls pass those in brackets (`chained`), the others skip them:
+Phases in order; only `probed` and `once` calls (`chained`) pass those in brackets:
 
-    claiming -> [waiting -> chaining -> reading -> probing] -> running -> [undoing] -> completing -> over
+claiming -> [waiting -> chaining -> reading -> probing] -> running -> [undoing] -> completing -> over
 
 and `-> leaving -> over`, when another process is to go on with the call.
 
 An attempt sends requests through the `outbox` and gets the answers by method. Every answer that another process owns
-the call ends it: letting go is always safe, because the planner dispatches unanswered calls again.
+the call ends it: that is always safe, because the planner dispatches unanswered calls again.
 """
 
 from __future__ import annotations
@@ -150,7 +150,6 @@ class Attempt:
                 assert isinstance(reply, ledger.Busy | ledger.Broken), f"not an answer to a claim: {reply}"
 
     def _granted(self) -> None:
-        """Go on with the call: no other owner is known."""
         self._run()
 
     def look(self) -> None:
@@ -169,7 +168,7 @@ class Attempt:
             self._hold(ledger.Renew)
 
     def take_back(self) -> None:
-        """Begin nothing more: a ruling has withdrawn the order. A running tool goes on, and its outcome counts."""
+        """Begin nothing more: a ruling has withdrawn the order. A running tool goes on."""
         self.taken_back = True
         if self.phase in get_args(_Before):
             self.leave()
@@ -236,7 +235,6 @@ class Attempt:
         self._not_done(replace(result, retryable=refused.stale))
 
     def _not_sent(self) -> str:
-        """Status of a call that was not sent here."""
         return "unknown" if self.takeover and self.effect == "keyed" else "unauthorised"
 
     def ended(self, ended: ToolEnded) -> None:
@@ -271,7 +269,7 @@ class Attempt:
     # The lease and the record
 
     def tend(self) -> None:
-        """Act on time: check the chain, end a tool at its timeout, extend the lease."""
+        """Act on time: check the chain, a tool's timeout, and the lease."""
         self.look()
         if self.phase in ("running", "probing") and self.now - self.started_ms >= self.request.timeout_ms:
             self._stop("timeout")

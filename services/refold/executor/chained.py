@@ -19,8 +19,8 @@ from refold.ports.log import NEVER
 
 @dataclass(eq=False)
 class ChainedAttempt(Attempt):
-    """An attempt of a `probed` or `once` call. `known` is the state of its chains before its claim, `link` its last
-    record in a chain."""
+    """An attempt with a claim chain. `known` is the state of its chains before its claim, `link` its last record
+    there."""
 
     claims: Claims = field(kw_only=True)
     known: Lineage = field(default_factory=Lineage)
@@ -39,7 +39,6 @@ class ChainedAttempt(Attempt):
         self.look()
 
     def look(self) -> None:
-        """Check the chain: act on it, wait for it, or let go."""
         if self.phase in ("reading", "undoing"):
             self._read_back()
         if self.phase != "waiting" or not self.claims.ready:
@@ -92,7 +91,7 @@ class ChainedAttempt(Attempt):
 
     @property
     def _unheard(self) -> bool:
-        """True if an earlier owner may lack a claim in the chain: lost, never written, or erased."""
+        """True if an earlier owner's claim may be missing in the chain."""
         # Older claims of the call prove nothing about that one, nor does what follows the erasure of a chain.
         return self.known.erased or (self.takeover and not self.claims.has(self.request.key, self.after))
 
@@ -103,7 +102,7 @@ class ChainedAttempt(Attempt):
 
     @property
     def _repeated(self) -> bool:
-        """True if an earlier order of the call is known, or its run is over and erased."""
+        """True if an earlier order of the call is known or possible."""
         return self.request.attempt > 1 or self.request.again or self.takeover or self.known.erased
 
     def _append(self, link: ToolClaim) -> None:
@@ -111,7 +110,6 @@ class ChainedAttempt(Attempt):
         self.outbox.claim(link, self, home=self.home, trace=self.request.traceparent)
 
     def appended(self, offset: int | None) -> None:
-        """Handle the delivery of a link; None: unknown."""
         # A link that may be in the log, or was refused, is not acted upon: the planner sends its request again.
         unknown = offset is None or offset == NEVER
         if self.phase == "chaining" and self.left:

@@ -102,10 +102,10 @@ class Lineage:
 
     **Shape**: the next claim extends `head`, empty before the first; `others` are heads of chains with the same call
     under another key, as arguments may be edited. **Units**: `seen_ms` is when this process first read each head that
-    may still act. `claimed`: this very attempt was claimed, and not handed over. `shared`: another call with the same
-    effect was claimed, in another life of the run. `open`: an earlier owner may have acted; `begun` is the highest such
-    attempt of this call, `begun_ms` the log time of the last such claim. `passed`: a higher attempt of the call is
-    claimed. `erased`: claims of its run were erased.
+    may still act. `claimed`: this very attempt was claimed, and not handed over; `shared`: so was another call with the
+    same effect, in another life of the run. `open`: an earlier owner may have acted; `begun` is the highest such
+    attempt of this call, `begun_ms` the last such log time. `passed`: a higher attempt is claimed. `erased`: claims of
+    the run were erased.
     """
 
     head: str = ""
@@ -132,7 +132,6 @@ class Claims:
 
     @property
     def ready(self) -> bool:
-        """True if everything before the take-over has been read."""
         return self.position >= self.fold_to
 
     def follow(self, record: Record, mono_ms: int) -> None:
@@ -153,7 +152,6 @@ class Claims:
             self._by_call[claim.call_id] = (*names, claim.chain)
 
     def reached(self, offset: int) -> None:
-        """Note that reading has reached this offset; records before it may be compacted."""
         self.position = max(self.position, offset)
 
     def has(self, key: str, claim: str) -> bool:
@@ -190,14 +188,14 @@ class Claims:
 
 
 def _begun(chains: list[ClaimChain], call: str) -> tuple[bool, int, int]:
-    """If an owner may have acted, the highest such attempt of the call, and the log time of the last such claim."""
+    """If an owner may have acted, the highest such attempt of the call, and the last such log time."""
     acted = [each for chain in chains for each in chain.acted()]
     highest = max((claim.attempt for claim, _ in acted if claim.call_id == call), default=0)
     return bool(acted), highest, max((at_ms for _, at_ms in acted), default=0)
 
 
 def record_key(claim: ToolClaim) -> bytes:
-    """Record key of a claim: unique, so that compaction keeps the whole chain."""
+    """Unique record key of a claim: compaction keeps the whole chain."""
     return f"{claim.chain}/{claim.claim_id}".encode()
 
 

@@ -45,7 +45,7 @@ class SeenCalls:
         self._bytes = 0
 
     def whole(self, request: ToolRequest) -> tuple[ToolRequest, Base | None] | None:
-        """An order with all earlier calls, and the base held now; None: the base of a short order is not here."""
+        """An order with all earlier calls, and their base; None: the base of a short order is not here."""
         run, calls = request.run_id, request.earlier
         if isinstance(request, ShortRequest):
             if (found := self._found.get(request.base)) is None or found[0] != run:
@@ -72,8 +72,8 @@ class SeenCalls:
 
 
 class CallQueue:
-    """Calls of a partition that wait for a slot, each once and in order, and those put aside. **Units**: `bytes` of all
-    of them; milliseconds, monotonic."""
+    """Calls of a partition that wait for a slot, in order, and those put aside. **Units**: bytes; milliseconds,
+    monotonic."""
 
     def __init__(self) -> None:
         self._queue: OrderedDict[str, Requested] = OrderedDict()
@@ -113,20 +113,18 @@ class CallQueue:
         self.bytes += requested.bytes
 
     def bring_back(self) -> None:
-        """Queue all calls again that were put aside."""
         while self._aside:
             _, requested = self._aside.popitem(last=False)[1]
             self.bytes -= requested.bytes
             self.add(requested)
 
     def give_up(self, now_ms: int) -> None:
-        """Drop calls that were aside for long enough: the planner sends them again."""
+        """Drop calls aside for long enough: the planner sends them again."""
         while self._aside and (first := next(iter(self._aside.values())))[0] <= now_ms:
             self._drop(first[1])
             self._aside.popitem(last=False)
 
     def withdraw(self, call: str, upto: int) -> None:
-        """Drop the attempts of a call up to one."""
         # A claim would come after the `Close` and find nothing.
         if (requested := self._queue.get(call)) and requested.request.attempt <= upto:
             self._drop(self._queue.pop(call))

@@ -61,12 +61,11 @@ class ExecutorLane:
 
     @property
     def caught_up(self) -> bool:
-        """True if the catalog is read up to its end at the assignment."""
         return self._catch_up.done
 
     @property
     def ready(self) -> bool:
-        """True if a call waits and may be claimed: time and catalog, which may revoke a key, are known."""
+        """True if a waiting call may be claimed: time and catalog, which may revoke a key, are known."""
         return self.waiting.ready and not self.full and self._catch_up.done and self.clock.fresh
 
     def feed(self, item: Record | Reached | End) -> None:

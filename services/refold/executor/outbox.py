@@ -92,7 +92,7 @@ class ExecutorOutbox(Generic[Claimant]):
 
     @property
     def owner(self) -> str:
-        """Name of this process in the ledger: owner of its leases, heir of earlier ones."""
+        """Name of this process in the ledger, as an owner and as an heir."""
         if not self._owner:
             self._owner = owner_of(self.fresh(), f"{self.settings.lock_id}{self.settings.member}")
         return self._owner
@@ -109,12 +109,11 @@ class ExecutorOutbox(Generic[Claimant]):
         self._closed.add(key)
 
     def settle(self, key: str) -> None:
-        """Have the ledger forget a settled call before one of the same key is claimed."""
+        """Have the ledger forget a settled call before its key is claimed again."""
         if key in self._closed:
             self.send_closes(at_once=True)
 
     def send_closes(self, *, at_once: bool = False) -> None:
-        """Send collected closes to the ledger, if due."""
         if self.now.mono_ms < self._close_due and len(self._closed) < self.settings.close_most and not at_once:
             return
         for home, closing in self._closing.items():
@@ -178,7 +177,7 @@ class ExecutorOutbox(Generic[Claimant]):
         return result
 
     def overtaken(self, home: int, request: ToolRequest, reply: Superseded) -> bool:
-        """True if this pool has begun a higher attempt of the call; an entry without a valid seal is put away."""
+        """True if this pool has begun a higher attempt of the call; put an invalid entry away."""
         found: ToolResult | OrderPlace | None
         if reply.done:
             found = self._opened(home, request, reply.sealed)
@@ -217,7 +216,6 @@ class ExecutorOutbox(Generic[Claimant]):
         self._appends.append(Outgoing(topic, home, key, codec.encode(claim), headers, token))
 
     def probe_clock(self, home: int) -> None:
-        """Write a record whose append time gives the log's time."""
         topic, member, at_ms = self.settings.chains, self.settings.member, self.now.wall_ms
         nothing = ToolClaim.of_none(member)
         headers = cloud_event(topic, member, id=f"{member}/{at_ms}", source=member, at_ms=at_ms)
@@ -246,7 +244,6 @@ class ExecutorOutbox(Generic[Claimant]):
         return None
 
     def collect(self) -> list[Effect]:
-        """Remove and return the effects of this turn."""
         # Tools first: nothing that waits may come after the last look at the clock.
         effects, self.orders = [*self.orders, *self.ledger.send(self.now)], []
         if self._publishes:
@@ -258,5 +255,4 @@ class ExecutorOutbox(Generic[Claimant]):
         return effects
 
     def _put(self, burial: Burial) -> None:
-        """Publish a dead letter, again until the log has it."""
         self._publishes.append(burial.letter._replace(token=self._sent.give(burial)))

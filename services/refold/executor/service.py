@@ -88,8 +88,8 @@ class Executor:
         return self._outbox.now.mono_ms + ahead if soon or len(self.lanes) else None
 
     def drain(self) -> bool:
-        """Hand over all partitions and calls that have not begun; True once no attempt is left whose outcome could be
-        recorded. Running tools are cut, by class, after the grace."""
+        """Hand over all partitions and calls that have not begun; True once no attempt is left that could record an
+        outcome. Running tools are cut, by class, after the grace."""
         if not self.draining:
             self.draining = self._leaving = True
             self._cut_ms = self._outbox.now.mono_ms + self._settings.grace_ms
@@ -288,7 +288,7 @@ class Executor:
         return self.lanes.throttle(lambda lane: waiting, limit=limit, topics=topics)
 
     def _admit(self, lanes: list[ExecutorLane]) -> None:
-        """Begin waiting calls, as far as there are slots."""
+        # Only with a free slot: a claim that waits behind others would only use up its lease.
         ready = deque(lane for lane in lanes if lane.ready and not self.draining)
         ready.rotate(self._turns)  # no lane is first for ever
         while ready and len(self.attempts) < self._settings.slots and self._acting < self._settings.acting_bytes:

@@ -29,7 +29,6 @@ class Times:
     by_tool: Mapping[str, int] = field(default_factory=dict)
 
     def lease(self, tool: str, effect: str) -> int:
-        """Lease of a call: its tool's, else its class's."""
         return self.by_tool.get(tool) or (self.chained_lease_ms if effect in CHAINED else self.lease_ms)
 
 
@@ -38,8 +37,8 @@ class ExecutorSettings:
     """Settings of an executor. **Units**: milliseconds; bytes.
 
     `slots` limits the calls at once, `acting_bytes` the large requests among them (with its result a call may take ten
-    times that), `backlog_bytes` the requests waiting here. Earlier calls in orders are kept for the next of their
-    conversations, from `conversation_least` on and `conversation_bytes` in all.
+    times that), `backlog_bytes` the requests waiting here. Earlier calls of conversations are kept from
+    `conversation_least` on, and `conversation_bytes` in all.
 
     `remember` calls can be closed by a tombstone without a key. Intervals: `clock_probe_ms` of clock probes, `fill_ms`
     of queries of the ledger's memory, `look_ms` of the catalog's end; behind that end for `blind_ms`, nothing that

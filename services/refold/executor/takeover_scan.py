@@ -1,4 +1,4 @@
-"""Open requests of a partition at its take-over: read to its end once, before any of them is acted upon."""
+"""Open requests of a partition, read to their end before any of them is acted upon."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _COUNTED = (events.CallReserved, events.CallBilled, *_OF_RUNS, *_OF_TOOLS)
 
 
 class Insights(Projection):
-    """Rates and spend by minute and agent, outcomes by minute and tool, and the equal calls of runs."""
+    """Rates and spend by minute and agent, outcomes by minute and tool, equal calls of runs."""
 
     name = "insights"
     runs = table("insight_runs", key(run_id=str), agent=str, minute=int, tool=str, equal_calls=int)
@@ -109,7 +109,6 @@ def recent(store: ViewStore, since_minute: int) -> Iterator[dict[str, bytes | No
 
 
 def _records(of: ViewTable, row: ViewRow) -> list[tuple[str, bytes | None]]:
-    """Records of a row; tombstones if only a key is left."""
     if of is Insights.runs:
         run, minute, tool, times = str(row[0]), *(row[2:] or (0, "", 0))
         loop = {"equal_calls": int(times)} if int(times) >= LOOP_CALLS else {}

@@ -32,7 +32,7 @@ GROUP = "refold-insights"
 MOST_TAKEN = 500
 """Most records of a batch: a projection has a second for one."""
 KEPT_MS = 86_400_000
-"""Age of the records that a start writes again, as a crash may have left them unwritten."""
+"""Age of the records that a start writes again, as they may be unwritten."""
 
 ReadSince = Callable[[int, int], Iterable[Record]]
 """Reads a partition of the run log from an offset to its end."""
@@ -76,7 +76,7 @@ class Counting:
             self._fill(partition, end)
 
     def take(self, records: Iterable[Record]) -> None:
-        """Apply records from the position on; missing ones are read from the log."""
+        """Apply records from the position on; read missing ones from the log."""
         for partition, those in groupby(records, key=lambda record: record.partition):
             batch = [record for record in those if record.offset >= self.position[partition]]
             if batch:
@@ -91,7 +91,6 @@ class Counting:
                 self._apply(partition, some)
 
     def _apply(self, partition: int, batch: list[Record]) -> None:
-        """Commit a batch that begins at the position, then write the changed rows."""
         end, before = batch[-1].offset + 1, self._projector.counts["repaired"]
         changes = self._projector.apply(batch, {(RUN_LOG, partition): (self.position[partition], end)})
         self.position[partition] = end

@@ -92,7 +92,7 @@ class TakeOver:
             self._read_log()
 
     def admits(self, item: Record | Reached) -> bool:
-        """True if an item of the run log may be read: the anchor has to lie at the offset in the marks."""
+        """True if an item of the run log may be read: the anchor lies at its offset."""
         marks = self._log.snapshot.marks
         if self.foreign or self._anchored or marks is None:
             return not self.foreign
@@ -176,7 +176,7 @@ class TakeOver:
         return resumed(replace(self._assigned, committed={}) if disowned else self._assigned, (RUN_LOG,))[RUN_LOG]
 
     def _has_all(self, marks: Marks, asleep: Mapping[RunId, Asleep]) -> bool:
-        """True if all topics reach the positions of the marks and of the sleeping runs."""
+        """True if all topics reach the positions of marks and sleeping runs."""
         positions = {topic: int(position) for topic, position in marks.inputs.items()}
         logs = [marks.log, positions.get(RUN_LOG, 0), *(kept.log for kept in asleep.values())]
         ends = self._assigned.ends
@@ -218,7 +218,7 @@ PASS_RUNS = 500
 
 @dataclass(slots=True)
 class Collected:
-    """Records of a run, by the id in their keys; `copied`: one of them was there twice."""
+    """Records of a run, by entry id; `copied`: one was there twice."""
 
     records: dict[EntryId, Record] = field(default_factory=dict)
     copied: bool = False
@@ -268,7 +268,7 @@ class Histories:
         return wanted
 
     def takes(self, item: Pending) -> bool:
-        """True if an input has to wait for a history, or for room. **Raises** ConflictError if it names no history."""
+        """True if an input has to wait for a history or for room. **Raises** ConflictError if it names no history."""
         said = item.input
         if isinstance(said, ChildEnded) and said.result == UNREAD:
             return self._waits(child_id(said.run_id, said.step), item)
@@ -305,7 +305,6 @@ class Histories:
         return True
 
     def _waits(self, run: RunId, item: Pending) -> bool:
-        """True if an input has to wait for a history."""
         there = run in self._log.redriven_runs.reread
         if there:
             self._brought[run].append(item)
@@ -314,7 +313,7 @@ class Histories:
         return not there
 
     def begin(self) -> None:
-        """Request a reading of the log for waiting inputs, unless one is under way, and drop used histories."""
+        """Request a reading of the log for waiting inputs, and drop used histories."""
         for run in [run for run, items in self._brought.items() if all(item.done for item in items)]:
             del self._brought[run]
             self._log.redriven_runs.reread.pop(run, None)
@@ -469,7 +468,7 @@ def heads(entries: Mapping[EntryId, LogRecord]) -> list[EntryId]:
 
 
 def _reread(run: RunId, collected: Collected, head: Head | None, *, goes_on: bool) -> RedrivenRun:
-    """A history up to this head, or with `goes_on` to its end. **Raises** ConflictError if the log lacks a part."""
+    """A history up to this head, or to its end. **Raises** ConflictError if the log lacks a part."""
     entries = read_entries(collected.records)
     history = path(entries, head.id) if head else []
     known = len(history)

@@ -34,13 +34,13 @@ from refold.runtime.lanes import Awake, Journal, Lanes, Tokens
 from refold.sdk.app import App
 
 USERS_BYTES = 262_144
-"""Bytes of user inputs that a turn begins to answer, or one larger input: some 20 ms of work."""
+"""Bytes of user inputs that a turn begins to answer: some 20 ms of work."""
 
 REST = 3
-"""Pause for user inputs after a turn that used up `USERS_BYTES`, as a multiple of that turn's duration."""
+"""Pause for user inputs after a turn that used up `USERS_BYTES`, as a multiple of its duration."""
 
 LONGEST_REST_MS = 200
-"""Limit of that pause: a turn may have been long for other reasons."""
+"""Longest such pause of user inputs: a turn may have been long for other reasons."""
 
 
 class Fairness:
@@ -62,7 +62,7 @@ class Fairness:
         return sorted(self._awake, key=lambda lane: lane.partition <= self._first)
 
     def work(self) -> None:
-        """Have lanes work, with the share of user inputs of this turn."""
+        """Have lanes work, with this turn's share of user inputs."""
         now_ms, lanes = self._mono, self.awake
         if self._left <= 0 and any(lane.admission.busy for lane in self._lanes):
             self._rests_until = now_ms + min(LONGEST_REST_MS, REST * (now_ms - self._begun))
@@ -83,7 +83,7 @@ class Fairness:
 
 class Planner:
     """The planner as a `Service`. `nonce` returns 16 random bytes, a watchdog reads `mark`, and `process` distinguishes
-    this process's entries from a predecessor's."""
+    entries of this process from a predecessor's."""
 
     def __init__(
         self,
@@ -177,7 +177,6 @@ class Planner:
         return []
 
     def _route(self, item: Item) -> list[Effect]:
-        """Feed an item to the lane of its partition, which works in this turn."""
         if isinstance(item, (Record, Reached, End)):
             self._fairness.touch(item.partition)
         effects = self.lanes.route(item)
@@ -211,7 +210,7 @@ class Planner:
         return self._give_up(lane) if lane.log.shrunk else []
 
     def _give_up(self, lane: Lane) -> list[Effect]:
-        """Restart a lane whose state differs from the log: the log has lost records."""
+        """Restart a lane whose log has lost records."""
         self.journal.tell("log.shrunk", topic=RUN_LOG, partition=lane.partition, position=lane.log.position)
         self._distrusted[lane.partition] = _missed(lane)
         return self.lanes.restart_lane(lane.partition)
@@ -268,7 +267,7 @@ class Planner:
         return effects + asks
 
     def _ask(self, lanes: list[Lane]) -> list[Effect]:
-        """Query the positions of other planners for waiting inputs, and of executors for unanswered calls."""
+        """Query positions for waiting inputs and unanswered calls."""
         effects = self._unknown_runs.asks(self._mono)
         for lane in lanes:
             (self._late.add if lane.outbox.unanswered.topics else self._late.discard)(lane.partition)

@@ -1,8 +1,7 @@
-"""Snapshot of a lane's runs in `run-snapshot`, so that its successor need not read the past.
+"""Snapshot of a lane's runs in `run-snapshot`, which saves its successor reading the past.
 
-Every few seconds moved runs are written, and when these are acknowledged, the marks that rely on them. A run that began
-after the marks is not written: the tail has its entries. A finished run becomes a row once all its commands are
-acknowledged.
+Every few seconds moved runs are written, and when these are acknowledged, the marks that rely on them. Entries after
+the marks are read from the log. A finished run becomes a row once all its commands are acknowledged.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from refold.core.wire import codec
 from refold.ports.log import NEVER
 
 TURN_RUNS = 1_000
-"""Runs written in one turn, which takes 20 ms. The first snapshot of a large partition has many."""
+"""Runs written in one turn, which takes 20 ms."""
 
 APART_RUNS = 2_000
-"""Most runs that marks name for a partial reading, 600 KiB. Above that a successor reads all runs."""
+"""Most runs that marks name for a partial reading, 600 KiB; above that all are read."""
 
 TURN_BYTES = 4 << 20
 """Bytes of full blocks written in one turn; more start the next round early."""
@@ -42,7 +41,7 @@ class SentKept:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """An entry that counts, or a record of no run, with its offset and time in the log."""
+    """An entry that counts, or a record of no run, by its place in the log."""
 
     run: RunId
     name: EntryId
@@ -99,7 +98,7 @@ class Kept:
     row: bytes = b""
 
     def add(self, seq: int, value: bytes) -> int:
-        """Add an entry; return the bytes of the block that it fills, or 0."""
+        """Add an entry; return the bytes of a block that it fills."""
         self.seq = seq
         self.tail.append(snapshot.pack_entry(seq, value))
         self.size += len(value)
@@ -116,7 +115,7 @@ class Kept:
 
 
 class SnapshotRound(NamedTuple):
-    """Rest of a round, and the content of its marks. `over` has the rows of finished runs."""
+    """Rest of a round, and the content of its marks; `over` are rows."""
 
     emitted: int
     log: int
@@ -158,13 +157,12 @@ class SnapshotWriter:
     # Changes
 
     def woken(self, run: RunId, taken: KeptEntries) -> None:
-        """Track the entries of a woken run again."""
         kept = self._kept[run] = Kept(0, blocks=taken.blocks, main=taken.main, total=taken.total)
         for key, value in taken.pairs[len(taken.pairs) - taken.tail :]:
             self._full += kept.add(int(key.split(b"/")[1]), value)
 
     def keep(self, run: RunId, entry: bytes, *, seq: int, offset: int) -> None:
-        """Add an entry that counts, or may count for a version that can read it."""
+        """Add an entry that counts, or may count for a newer version."""
         kept = self._kept.get(run)
         if kept is None:
             kept = self._kept[run] = Kept(offset)
@@ -184,7 +182,7 @@ class SnapshotWriter:
         del self._kept[run]
 
     def over(self, run: RunId, row: bytes) -> None:
-        """Note that a run's last entry has ended it, or that a finished run has another row."""
+        """Note the row of a run that has ended, or a new row."""
         if (kept := self._kept.get(run)) is not None:
             kept.row = row
         else:
@@ -297,7 +295,7 @@ class SnapshotWriter:
         self._over, self._unkept = {}, False
 
     def write(self, log: int) -> None:
-        """Write some runs of a round, and after the last its marks. `log`: position of the accepted states."""
+        """Write some runs of a round, after the last its marks; states are accepted up to `log`."""
         if self._round is None:
             return
         emitted, below, inputs, runs, over = self._round
@@ -397,7 +395,7 @@ class SnapshotWriter:
             self._stale[snapshot.run_key(run)] = kept.total
 
     def _add_rows(self, rows: list[bytes]) -> None:
-        """Write the rows of finished runs under new keys. Small records are merged now and then."""
+        """Write rows of finished runs under new keys, and merge small records."""
         fresh = b"".join(rows)
         if not fresh:
             return

@@ -86,7 +86,7 @@ class Relay:
         return LanesNow()
 
     def drain(self) -> bool:
-        """True if all offers are published and dropped; later ones are published too."""
+        """True if all offers are published and dropped."""
         self._draining = True
         return self.idle
 
@@ -106,7 +106,7 @@ class Relay:
             self._dropping += 1
 
     def _refused(self, offer: Offer) -> None:
-        """Replace a result that is too large for the log by a small one that settles the call."""
+        """Replace a result too large for the log by a small one that settles the call."""
         result = offer.result
         call, size, topic = result.call_id, len(codec.encode(result)), self._settings.topic
         self.counts["publish.refused"] += 1

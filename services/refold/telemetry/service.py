@@ -27,9 +27,9 @@ except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
 KEPT_AS = "telemetry"
-"""Name of the positions in the database, beside those of projections."""
+"""Name of the positions in the database."""
 MOST_RUNS = 500
-"""Live runs whose fold is in memory; others are folded again from their entries."""
+"""Runs whose fold is in memory."""
 MOST_SPANS = 500
 """Spans of one request to the collector: some 200 KiB."""
 
@@ -40,7 +40,6 @@ _log = structlog.get_logger()
 
 
 def exporting(exporter: SpanExporter) -> Export:
-    """Exporter of the SDK as an `Export`; it tries again for some seconds."""
 
     def export(spans: Sequence[ReadableSpan]) -> None:
         for first in range(0, len(spans), MOST_SPANS):
@@ -79,7 +78,7 @@ class Telemetry:
         return count
 
     def _generation(self, view: ViewReader) -> int:
-        """Generation of the positions; a new one if they are of another log."""
+        """Generation of the positions; a new one for another log."""
         known, log = max(self._database.generations(KEPT_AS), default=0), view.notes()["log"]
         if known and self._database.store(KEPT_AS, known).notes().get("log") == log:
             return known
@@ -105,7 +104,6 @@ class Telemetry:
             self._export(spans)
 
     def _find(self, view: ViewReader, run: RunId, seq: int = 0, prev: bytes = b"") -> RunSpans:
-        """Spans of a run before an entry, or as far as the view has it."""
         known = self._runs.get(run)
         # Where its spans were not taken they are sent again.
         if known is None or (seq and known.state.head.id != prev and not known.broken):

@@ -33,7 +33,7 @@ except ModuleNotFoundError as missing:
 
 PLAN_AGENT = "plan"
 MOST_EVENTS = 128
-"""Events of a span, as in the SDK's own limits; later ones are left out."""
+"""Events of a span, as in the SDK's own limits."""
 MOST_CONTENT = 8_192
 """Characters of arguments and results in a span."""
 
@@ -59,7 +59,7 @@ _REASONS: Mapping[type, str] = {
     events.RunMigrated: "version",
     events.RunSuspended: "reason",
 }
-"""Events shown beside the work, with the field of their reason. None has content."""
+"""Events shown beside the work, with the field of their reason."""
 _EVENT_NAMES = {kind: "refold" + re.sub("([A-Z])", r".\1", kind.__name__).lower() for kind in _REASONS}
 _OUTCOMES: Mapping[type, str] = {
     events.CallCompleted: "completed",
@@ -105,9 +105,9 @@ class RunSpans:
         self._beside: list[Event] = []
 
     def feed(self, name: EntryId, entry: events.Entry) -> list[ReadableSpan]:
-        """Apply the next entry; return the spans that end with it. An entry that contradicts its history breaks the
-        run."""
+        """Apply the next entry; return the spans that end with it."""
         if self.broken:
+            # An entry that contradicts its history breaks the run.
             return []
         try:
             return self._feed(name, entry)
@@ -197,7 +197,6 @@ class RunSpans:
         return self._span(title, context, said, (times, entry.at_ms), failure, links=more, events=self._beside)
 
     def _starter(self) -> list[SpanContext]:
-        """Span of the parent's work that started this run."""
         parent, _, last = self.state.run_id.rpartition(".")
         above = self._find(RunId(parent)) if parent else None
         if above is None or (activation := above.started.get(int(last.partition("_")[0]))) is None:

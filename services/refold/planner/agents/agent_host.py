@@ -58,7 +58,7 @@ MIGRATE = "migrate"
 
 
 def migrated(app: App, state: RunState, said: RunOperation, values: Values = NO_VALUES) -> Ruling:
-    """Judge an operator's order to continue a run with another version of its code."""
+    """Judge an operator's order to continue a run with another version."""
     try:
         data = canonical.parse(said.data)
     except MalformedError as error:
@@ -104,7 +104,7 @@ MOST_DENIED = 1_000
 """Most denied calls in one entry: code that repeats them for ever would never yield."""
 
 MOST_UNHEARD = 20
-"""Most failed tasks of a run, not awaited by its code, that are recorded."""
+"""Most failed tasks, not awaited by a run's code, that are recorded."""
 
 PASSING = (MemoryError, OSError, ImportError, RecursionError, BlobError)
 """Errors that may be the machine's and not the code's: the run is tried again later."""
@@ -345,7 +345,7 @@ class Agents:
     def _wake(
         self, execution: Execution, state: RunState, fresh: list[events.Event], values: Values
     ) -> list[Wanted] | Lacks:
-        """Settle steps with fresh outcomes, unless one is a large value that is not loaded."""
+        """Settle steps with fresh outcomes, unless a large value is not loaded."""
         driver = Handing(execution, state.run_id, values) if values else execution
         turns: list[Wanted] = []
         for event in fresh:
@@ -372,7 +372,6 @@ class Agents:
         return self._failed(run, error)
 
     def _failed(self, run: RunId, error: BaseException) -> events.RunFailed:
-        """Failure of a run by its own code, with its stack in the journal."""
         failure = failure_of(error)
         try:
             text = self._app.redact(f"{failure.code}: {failure.message}\n{stack_of(error)}")
@@ -425,7 +424,7 @@ class Agents:
         return added + self._rest(agent, state, frontier)
 
     def _rest(self, agent: AgentDef, state: RunState, frontier: _Frontier) -> list[events.Event]:
-        """Last events of an entry: the end of the code, or waits that were not offered signals."""
+        """Last events of an entry: the code's end, or waits without an offer."""
         execution = frontier.execution
         if waits := execution.waits_for_nothing:
             raise WaitsForNothingError(waits)
@@ -519,7 +518,7 @@ def _let_through(error: BaseException) -> None:
 
 
 def failure_of(error: BaseException) -> events.Failure:
-    """An error as data: its code, or its class if it has none."""
+    """An error as data."""
     text = text_of(error)
     if isinstance(error, NonDeterminismError):
         return events.Failure(error.code, text, f"step {error.fields.get('step')}")
@@ -570,7 +569,6 @@ def delegated(
 
 
 def signal_sent(intent: SendSignal, step: int, most: int) -> events.SignalSent:
-    """Event of a step that signals another run. **Raises** RefoldError if its data is too large."""
     if (size := utf8_bytes(intent.data)) > most:
         message = f"the data of signal {intent.name} has {size:,} bytes, more than {most:,}"
         raise RefoldError(message, code="too_large", hint="pass a reference to where the data lies")
@@ -591,7 +589,7 @@ def spent(code: str, message: str) -> RefoldError:
 
 @dataclass(slots=True)
 class Metered:
-    """A proposed call, its reservation by its author, and the verdict of a policy."""
+    """A proposed call, its author's reservation, and its policy verdict."""
 
     call: events.CallProposed
     reserve: Reserve | None
@@ -646,10 +644,10 @@ def _most(state: RunState, new: Metered, now: int, rules: Rules) -> Amount | Non
 
 
 ASKED_AT_ONCE = 2_000
-"""Matches evaluated in one entry: 7 microseconds each, or 30 if the process lacks room for them all."""
+"""Matches evaluated in one entry, at 7 to 30 microseconds each."""
 
 MOST_MATCHING = 1_000
-"""Most open waits of one name when one with a match begins: a signal is offered to all of them at once."""
+"""Most open waits of one name, some with a match: a signal is offered to all at once."""
 
 
 class Offers:
@@ -701,6 +699,6 @@ class Offers:
         return told, None
 
     def left(self) -> list[events.Event]:
-        """Last events of an entry: waits that were not offered signals."""
+        """Event about waits that were not offered signals, if any."""
         behind = self._waits[0].step if self._waits else 0
         return [events.WaitsPostponed(behind)] if behind != self._state.mail.behind else []

@@ -1,4 +1,4 @@
-"""Executions in memory, holds of runs whose code contradicts their history, and the watchdog for code that hangs."""
+"""Executions in memory, holds of stalled runs, and the watchdog for code that hangs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,6 @@ class LiveCode:
         return kept[0] if kept else None
 
     def keep(self, run: str, execution: Execution, history_bytes: int) -> None:
-        """Store a used execution as the newest."""
         # The memory of an execution cannot be measured: it is estimated.
         size = EXECUTION_BYTES + TASK_BYTES * execution.tasks + history_bytes
         before = self._executions.pop(run, None)
@@ -161,11 +160,9 @@ class Holds:
         return run in self._holds and run not in self._tried
 
     def tries(self, run: RunId) -> bool:
-        """True if the code of a held run is to be tried."""
         return run in self._tried
 
     def stall(self, run: RunId, stall: Stall, now: int) -> None:
-        """Hold a run whose code contradicts its history."""
         before = self._holds.get(run)
         tries = before.tries + 1 if before and before.reason == stall.reason else 0
         wait = min(RETRY_MS << min(tries, 20), LONGEST_RETRY_MS)
@@ -204,7 +201,6 @@ class Holds:
             self._publish(run, hold)
 
     def lift(self, run: RunId, *, over: bool = False) -> None:
-        """Remove the hold of a run, if any."""
         self._tried.discard(run)
         if self._forget(run) is not None:
             if not over:
@@ -304,7 +300,7 @@ GIVE_S = 1.0
 """Time for interrupted code to tidy up and end."""
 
 MUTE_S = 60.0
-"""Longest time without this thread running (C code that keeps the interpreter) before the process ends."""
+"""Longest time without this thread running (C code may keep the interpreter) before the process ends."""
 
 HELD_UP = "its code held the planner without giving it back (REFOLD_PLANNER__HANG_MS)"
 
@@ -332,7 +328,7 @@ class HeldUp(BaseException):
 
 
 class Mark:
-    """Current work of a process's loop, for its watchdog. `doomed`: to be interrupted, at `stack`."""
+    """Current work of a planner's loop, for its watchdog; `doomed` code is to be interrupted."""
 
     def __init__(self) -> None:
         self.driven: Driven | None = None

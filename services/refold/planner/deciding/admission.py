@@ -32,7 +32,7 @@ IDLE_BYTES = 2_048
 
 
 class Weight(NamedTuple):
-    """Memory of an unfinished run's input, and whether the run waits for time, people or code."""
+    """Memory of an unfinished run's input, and whether the run is inactive."""
 
     bytes: int
     waits: bool
@@ -92,13 +92,12 @@ class Admission:
         return bool(self._active)
 
     def room(self, agent: str = "") -> int:
-        """Runs (of this agent) that may still become active; 0 until all earlier inputs are answered."""
+        """Runs of this agent that may still become active; 0 until earlier inputs are answered."""
         if not self._inbox.heard or self._bytes[False] > self._limits.input_bytes or self._waits(agent):
             return 0
         return self._limits.active - self._crowds()[1] - self._log.flying
 
     def admit(self) -> None:
-        """Release waiting requests as far as there is room for their agents."""
         for agent in self._inbox.holders:
             if (room := self.room(agent)) > 0:
                 self._inbox.admit(agent, room)
@@ -117,7 +116,7 @@ class Admission:
         return self._crowd
 
     def _place(self, run: RunId, agent: str, places: frozenset[Needed] | None) -> None:
-        """Set the places of an active run; None: it is not active."""
+        # None: the run is not active.
         before = self._active.get(run)
         if before == places:
             return
@@ -136,7 +135,7 @@ class Admission:
         self._crowd = None  # computed again on demand: a turn accepts hundreds of entries, and needs it a few times
 
     def refuses(self, request: RunRequest, now: int) -> str:
-        """Reason to refuse a run for which room may never come; empty if there is room."""
+        """Reason to refuse a run for which room may never come, or ""."""
         size = input_bytes(request)
         later, known = request.not_before_ms > now, request.agent in self._agents
         if not later and known and size <= SMALL_BYTES:
@@ -147,7 +146,7 @@ class Admission:
         return f"too many {kind} wait in this partition; send it again later, or raise REFOLD_PLANNER__INPUT_BYTES"
 
     def takes(self, ruling: Ruling, state: RunState | None, given: Input | None) -> Ruling:
-        """The ruling about an input, or a refusal if there is no room for the signal that it keeps."""
+        """The ruling, or a refusal if there is no room for the signal that it keeps."""
         if not isinstance(given, RunSignal):
             return ruling
         if state is not None:
@@ -164,7 +163,7 @@ class Admission:
         return Refuse("no_room", f"{why}, or raise REFOLD_PLANNER__INPUT_BYTES")
 
     def paused(self, before: frozenset[str]) -> frozenset[str]:
-        """Topics to pause. `before`: topics that are paused now."""
+        """Topics to pause; `before` are paused now."""
         inbox = self._inbox
         topics = {topic for topic in inbox.topics if inbox.full(topic)} if inbox.crowded else set[str]()
         least = self._limits.active // 10 if RUN_REQUESTED in before else 0

@@ -91,8 +91,7 @@ _PASSED = {WaitsFor.EXECUTORS: 1}
 
 
 class BlobOrders:
-    """Loads and saves of a planner's lanes in the blob store, with up to `LOADING_BYTES`, or one value, loading at a
-    time."""
+    """Loads and saves of a planner's lanes in the blob store; up to `LOADING_BYTES`, or one value, load at a time."""
 
     def __init__(self) -> None:
         self.orders: list[LoadBlob | SaveBlob] = []
@@ -161,7 +160,7 @@ class LargeValues:
         return bool(wanted)
 
     def drive(self, run: RunId, places: Iterable[Pointed], values: Values) -> None:
-        """Load these values, then drive the run's code with them and the given ones."""
+        """Load these values, then drive the run's code with all values."""
         if run not in self._driven:
             self._driven.add(run)
             self._load(Pending(run, None, values=values), places)
@@ -203,7 +202,7 @@ class LargeValues:
     # Output
 
     def put_away(self, run: RunId, added: list[events.Event]) -> list[events.Event]:
-        """Replace large values in added events by pointers; `send` saves the values before the entry."""
+        """Replace large values in added events by pointers; `send` saves them."""
         self._away = []
         if self._most:
             for place, event in enumerate(added):
@@ -297,7 +296,7 @@ class DecideLoop:
         return not (item.answer or self._large.awaits(item, loads=self._begins(item, now)))
 
     def _begins(self, item: Pending, now: int) -> bool:
-        """True if an input is for a known run, or starts one now: only then are its large values loaded."""
+        """True if an input is for a known run, or starts one now: others need no values."""
         given = item.input
         if not isinstance(given, Start) or not is_pointer(given.request.input):
             return True
@@ -307,7 +306,7 @@ class DecideLoop:
         return not (known or stray or waits)
 
     def answer(self, item: Pending, now: int) -> None:
-        """Decide an input on the run's latest state, and send the result."""
+        """Decide an input on the run's latest state."""
         if type(item.input) is ChildEnded:
             self._family.addressed(item)
         run = item.run_id
@@ -392,7 +391,7 @@ class DecideLoop:
         return given
 
     def _admits(self, item: Pending, now: int) -> bool:
-        """True if there is room for another run; if not, its request waits, or is refused if that could be for ever."""
+        """True if there is room for another run; if not, its request waits or is refused."""
         given = item.input
         if not isinstance(given, Start):
             return True
@@ -425,7 +424,6 @@ class DecideLoop:
             self._outbox.close(item)
 
     def _refuse_erased(self, item: Pending, now: int) -> None:
-        """Refuse an input of people for an erased run; ignore one of a service."""
         if item.from_people:
             self.bury(item, "erased", f"run {item.run_id} was erased: its id cannot be used again yet", now)
             return
@@ -433,7 +431,6 @@ class DecideLoop:
         self._journal.counts["input.ignored"] += 1
 
     def _append(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:
-        """Send one entry with the events of the input and of the agent's code."""
         run = item.run_id
         after = before.copy() if before else RunState(run)
         # Time stands still for a run whose history is ahead of the log's clock, which may have been corrected.
@@ -565,7 +562,7 @@ class DecideLoop:
     # Inputs that do not belong into the log
 
     def _forward(self, item: Pending) -> bool:
-        """Send a stray to its home partition; True if it was one."""
+        """Send a stray to its home; True if it was one."""
         target = home(item.run_id, self._shared.settings.partitions)
         if target == self._partition or not item.from_people:
             return False
@@ -574,7 +571,6 @@ class DecideLoop:
         return True
 
     def bury(self, item: Pending, code: str, reason: str, now: int) -> None:
-        """Make an unusable input a dead letter."""
         record = item.record
         assert record is not None, "only records become dead letters"
         place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
@@ -592,7 +588,7 @@ class DecideLoop:
             self.bury(item, "too_large", "the run log takes no entry for it", now)
 
     def _park(self, item: Pending, verdict: Park, now: int) -> None:
-        """Park an input whose subject is unknown and may be under way in another topic."""
+        """Park an input whose subject is unknown and may be under way."""
         if item.record is None or isinstance(item.input, UnreadableResult):
             item.finish()
         elif item.would_know:
@@ -657,7 +653,7 @@ class Redispatch:
         unanswered.watch(call, now + answer_ms(proposed, sent.times + 1, self._rules))
 
     def go_on(self, state: RunState, step: int, now: int) -> None:
-        """Send the request of a call that was held back; its time until now does not count."""
+        """Send the request of a call that was held back; its time to answer begins now."""
         self._outbox.go_on(state, step, now)
         self._timers.set(state.run_id, step, 0)
         call = call_id(state.run_id, state.open[step].seq)

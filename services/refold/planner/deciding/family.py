@@ -24,7 +24,7 @@ from refold.planner.log.windows import BudgetAccounts
 
 
 class Family:
-    """Messages that the runs of one lane owe each other. `payload_bytes`: the largest result that a parent gets."""
+    """Messages that the runs of one lane owe each other. `payload_bytes` limits a result."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Family:
         return family.ended_before(child, told.origin) if child and child.over else told
 
     def allows(self, given: Start | ParentEnded) -> bool:
-        """True if a message still applies, by the current state of the run's parent."""
+        """True if a message still applies, by the parent's current state."""
         if isinstance(given, Start):
             return given.origin is None or self._goes_on(given.origin)
         state = self._log.accepted(given.run_id)
@@ -77,7 +77,7 @@ class Family:
         return origin is None or not self._goes_on(origin)
 
     def pause(self, given: Start | PauseAbove) -> events.RunPaused | None:
-        """The pause that a run inherits from its parent's current state."""
+        """Pause that a run inherits from its parent."""
         child = self._log.accepted(given.run_id) if isinstance(given, PauseAbove) else None
         origin = given.origin if isinstance(given, Start) else family.origin_of(child) if child else None
         return family.pause_above(self._log.accepted(origin.parent), origin) if origin else None
@@ -109,7 +109,7 @@ class Family:
     # A take-over
 
     def settled(self, after: RunState, entry: events.Entry, offset: int) -> None:
-        """Collect the messages of an entry that a predecessor has processed; later entries may answer them."""
+        """Collect the messages of an entry of a predecessor; later entries may answer them."""
         run = after.run_id
         for told in family.family_messages(after, entry):
             about = told.request.run_id if isinstance(told, Start) else told.run_id
@@ -172,7 +172,7 @@ class Family:
         return child is not None and self.allows(told)
 
     def reread(self, state: RunState, news: list[events.Entry], offset: int) -> None:
-        """Send the family messages of a run that another planner resumed; they may be unsent."""
+        """Send the family messages of a run that another planner resumed."""
         for entry in news:
             items = self._told(state, entry, offset)
             self._outbox.owed_before += items  # with its history kept, a successor would not read the entry as news

@@ -43,12 +43,10 @@ class Emitted:
 
 
 LARGE_BYTES = 65_536
-"""Size above which an input is decoded again at its turn: decoded, it takes up to four times as much."""
+"""Size above which an input is decoded again at its turn: decoded, it takes four times as much."""
 
 
 class WaitsFor(StrEnum):
-    """Conditions that inputs of a lane wait for."""
-
     LOG = "the log to be read"
     CATALOG = "the catalog to be read"
     RUN = "a run that is not known"
@@ -70,7 +68,7 @@ class InputSize(NamedTuple):
 
 
 class Owing(NamedTuple):
-    """An entry of one run that affects another, counted in `among` until that run's entry answers it."""
+    """An entry of one run that affects another, counted in `among` until it is answered."""
 
     cause: Cause
     among: Emitted
@@ -86,7 +84,7 @@ class Buried(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Answer to an input that was refused or ignored for good: a tombstone in its topic."""
+    """Answer to a refused or ignored input: a tombstone in its topic."""
 
 
 @dataclass(slots=True, eq=False)
@@ -106,7 +104,6 @@ class Pending(Owed):
     values: Values = NO_VALUES
 
     def finish(self) -> None:
-        """Mark it as answered, and drop its content."""
         origin, counted = self.origin, self.counted
         # Its position may have to wait for others for months.
         self.done, self.input, self.origin, self.counted, self.values = True, None, None, None, NO_VALUES
@@ -125,7 +122,7 @@ class Pending(Owed):
         self.values = NO_VALUES
 
     def until(self, why: WaitsFor) -> int | None:
-        """The offset until which it has waited for this, if it has."""
+        """Offset until which it has waited for this."""
         return self.waited.get(why) if self.waited else None
 
     def has_waited(self, why: WaitsFor, until: int = 1) -> None:
@@ -154,7 +151,6 @@ class Pending(Owed):
 
     @property
     def bytes(self) -> int:
-        """Size of an input; 0 once it is finished."""
         return self.counted.bytes if self.counted else 0
 
     @property
@@ -163,7 +159,6 @@ class Pending(Owed):
 
     @property
     def from_people(self) -> bool:
-        """True for an input of a user or operator, not of a service."""
         return self.record is not None and self.record.topic in inputs.FROM_PEOPLE
 
     @property
@@ -177,7 +172,7 @@ class Pending(Owed):
 
 @dataclass(slots=True, eq=False)
 class SentEntry:
-    """An entry on its way into the log, the input that it answers, the state after it, and its log time `at_ms`."""
+    """An entry on its way into the log, its input, the state after it, and its log time."""
 
     id: EntryId
     entry: Entry
@@ -188,7 +183,7 @@ class SentEntry:
 
 
 class WaitingInputs:
-    """Inputs of a lane that wait for a condition other than their turn, by condition and subject."""
+    """Inputs of a lane that wait for a condition, by condition and subject."""
 
     def __init__(self) -> None:
         self._items: dict[WaitsFor, dict[Any, list[Pending]]] = {why: {} for why in WaitsFor}
@@ -197,7 +192,7 @@ class WaitingInputs:
         self._items[why].setdefault(which, []).append(item)
 
     def take(self, why: WaitsFor, which: Any = None, most: int | None = None) -> list[Pending]:
-        """Remove and return the first `most` inputs that wait for this, in order of arrival."""
+        """Remove and return the first `most` inputs that wait for this."""
         items = self._items[why].pop(which, [])
         if most is not None and most < len(items):
             self._items[why][which] = items[most:]
@@ -273,7 +268,6 @@ class Inbox:
 
     @property
     def answerable(self) -> bool:
-        """True if an input may be answered in this turn."""
         return bool(self._operated or self._ready or (self.allowance > 0 and self._said))
 
     def next_due_ms(self) -> int | None:
@@ -311,7 +305,7 @@ class Inbox:
         self._ready.extend(items)
 
     def postpone(self, run: RunId) -> None:
-        """Have a run driven in a turn of its own: it takes long."""
+        """Have a run driven in a turn of its own, as it takes long."""
         item = Pending(run, None)
         self.waiting.put(item, WaitsFor.TURN, item)
 
@@ -333,7 +327,7 @@ class Inbox:
         self._ready.appendleft(item)
 
     def settle(self, position: int, catalog: int) -> None:
-        """Queue the inputs that waited for these positions of the fold and of the catalog."""
+        """Queue the inputs that waited for these positions."""
         if self._for_log:
             self._ready.extendleft(reversed(self.waiting.reached(WaitsFor.LOG, position)))
         if self._for_catalog:
@@ -358,14 +352,13 @@ class Inbox:
         return bool(self._full) or max(self._bytes.values()) >= self._limits.topic_bytes // 2
 
     def full(self, topic: str) -> bool:
-        """True if too much of a topic waits to read more; until half of that is answered."""
+        """True while too much of a topic waits to read more; until half is answered."""
         limit = self._limits.topic_bytes // (2 if topic in self._full else 1)
         full = self._bytes[topic] >= limit
         (self._full.add if full else self._full.discard)(topic)
         return full
 
     def hold(self, item: Pending, agent: str) -> None:
-        """Keep a request until there is room for another run of this agent."""
         self._wait(item, WaitsFor.ROOM, agent)
 
     @property
@@ -395,7 +388,7 @@ class Inbox:
         return run in self._for_runs
 
     def keeps(self, item: Pending) -> bool:
-        """Keep an input of a run that stands still; False: no room for more of people."""
+        """Keep an input of a run that stands still; False if people's inputs have no more room."""
         counts = self._elsewhere[WaitsFor.STALLED]
         kept = sum(counts[topic] for topic in inputs.FROM_USERS) if item.from_user else counts[RUN_OPERATED]
         # No topic waits for these inputs. Those from services are all needed.
@@ -407,7 +400,6 @@ class Inbox:
         return True
 
     def unpark(self, run: RunId) -> None:
-        """Queue the inputs that wait for this run."""
         if run in self._for_stalled or run in self._for_runs:
             for item in (*self.waiting.take(WaitsFor.STALLED, run), *self.waiting.take(WaitsFor.RUN, run)):
                 self._leave(item)
@@ -472,15 +464,14 @@ class Inbox:
         self._starts = {**positions}
 
     def reached(self, topic: str, offset: int) -> None:
-        """Note that reading has come to this offset, though no record lies before it any more."""
         self._outstanding[topic].add(offset - 1, Pending(RunId(""), None, done=True))
 
     def read(self, topic: str) -> int:
-        """The offset to which a topic was read; 0 before the first record."""
+        """Offset to which a topic was read; 0: none."""
         return self._outstanding[topic].end
 
     def passed(self, topic: str) -> int:
-        """Offset below which every input of a topic is settled, or kept for a known run; 0: none."""
+        """Offset below which every input of a topic is settled, or kept for a known run."""
         return max(self._starts.get(topic, 0), self._outstanding[topic].passed() or 0)
 
     def low_water(self) -> dict[str, int]:
@@ -499,7 +490,7 @@ ASK_MS = 1_000
 
 @dataclass(slots=True)
 class Round:
-    """Inputs of one partition that began to wait together; `home_end` is the end that is captured last."""
+    """Inputs of one partition that began to wait together; `home_end` is captured last."""
 
     partition: int
     items: list[Pending]
@@ -526,7 +517,6 @@ class UnknownRuns:
         self._rounds = [each for each in self._rounds if each.partition != partition]
 
     def asks(self, now_ms: int) -> list[Effect]:
-        """Queries that are due."""
         if now_ms < self._due_ms or not (self._fresh or self._rounds):
             return []
         self._due_ms = now_ms + ASK_MS
@@ -556,7 +546,7 @@ class UnknownRuns:
                 each.home_end = answer.offset
 
     def over(self, decided: Callable[[int], int]) -> Iterator[tuple[int, Pending]]:
-        """Inputs that have waited long enough, with their partition. `decided`: the position of an own lane."""
+        """Inputs that have waited long enough, with their partition; `decided` returns an own lane's position."""
         if not self._rounds:
             return
         waiting: list[Round] = []
@@ -568,7 +558,7 @@ class UnknownRuns:
         self._rounds = waiting
 
     def _passed(self, each: Round) -> bool:
-        """True if other planners have decided all that lay in the other partitions."""
+        """True if other planners have decided all requests in their partitions."""
         return len(each.ends) == self._partitions and all(
             self._committed.get(number, 0) >= end for number, end in each.ends.items() if number != each.partition
         )

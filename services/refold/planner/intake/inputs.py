@@ -29,7 +29,7 @@ FROM_USERS = frozenset({RUN_REQUESTED, RUN_SIGNALLED})
 """Topics that any client may write."""
 
 FROM_PEOPLE = FROM_USERS | {RUN_OPERATED}
-"""Topics that people write, into any partition. Services write to a run's home partition only."""
+"""Topics that people write, into any partition; services write to a run's home only."""
 
 
 def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
@@ -72,7 +72,7 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
 
 
 def _said(signal: RunSignal) -> RunSignal:
-    """Add the run of a callback's token, and check names. **Raises** MalformedError."""
+    """Add the run of a callback's token, and check names."""
     check_token(signal)
     if signal.kind == "callback":
         run = parse_callback_token(signal.callback)

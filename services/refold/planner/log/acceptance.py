@@ -59,7 +59,7 @@ class RedrivenRuns:
         self.unknown: dict[RunId, Head] = {}
 
     def state(self, run: RunId) -> RunState | None:
-        """State of a finished run, with its history if that was read again."""
+        """State of a finished run, with its history if that is here."""
         reread = self.reread.get(run)
         return reread.state if reread else self._finished.state(run)
 
@@ -85,7 +85,7 @@ class RedrivenRuns:
         return True
 
     def reopen(self, entry: Entry) -> bool:
-        """Make a failed run live again if this entry retries it and its history is here; True if so."""
+        """Make a failed run live again if this entry retries it; True if so."""
         reread = self.reread.get(entry.run_id)
         if reread is None or not reopens(reread.state.head, reread.state.status, entry):
             return False
@@ -191,7 +191,7 @@ class Acceptance:
         return self.fold.states.get(run)
 
     def known(self, run: RunId) -> RunState | None:
-        """As `latest`, but also for a run that stands still with a part of its history."""
+        """As `latest`, also for a run that stands still."""
         return self.latest(run) or self.fold.ended(run)
 
     def forkable(self, run: RunId) -> bool:
@@ -199,7 +199,6 @@ class Acceptance:
         return run not in self.erased.runs and run not in self.fold.frozen
 
     def send(self, sent: SentEntry) -> None:
-        """Make the state of an entry on its way the run's latest."""
         self.speculated[sent.entry.run_id] = sent.after
         self.unread.add(sent.id)
         self.flying += 1
@@ -256,7 +255,6 @@ class Acceptance:
         return self.lost or self.seen < self._missed
 
     def reached_end(self, end: int) -> None:
-        """Take the requested high watermark."""
         # An entry without an answer lies below this end, or will be void.
         if self.lost:
             self._read_back = max(self._read_back, end)
@@ -291,7 +289,7 @@ class Acceptance:
         self.snapshot_writer.round(emitted, inputs, log=emitted if aside is None else min(emitted, aside))
 
     def linked_from(self, emitted: int) -> int:
-        """Position from which a successor has to read the log to send all commands that are not out."""
+        """Position from which a successor has to read to send all remaining commands."""
         # Records that a later record links lie before it: their commands are repeated only if they are read again.
         return min([emitted, *(first for offset, first in self._linked.items() if offset >= emitted)])
 
@@ -398,7 +396,6 @@ class Acceptance:
         return happened
 
     def begin(self, position: int, apart: dict[RunId, int]) -> None:
-        """Read the log from `position` on, and for runs that are `apart` from an earlier offset."""
         self.began = self.position = position
         self.apart = apart
 
@@ -423,7 +420,7 @@ class Acceptance:
         return run in self.erased.runs or (run in self.finished and not self.fold.remembers(run))
 
     def _passed(self, record: Record, run: RunId) -> list[Happened] | None:
-        """Consequences of a record whose run is over, or known beyond it; None: the record is new."""
+        """Consequences of a record whose run is over or known beyond it; None: it is new."""
         if self._is_over(run):
             self.journal.counts["record.void"] += self.live and record.value is not None
             return []

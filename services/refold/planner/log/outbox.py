@@ -172,7 +172,7 @@ class Halting:
         return call in self._never_sent
 
     def keep(self, call: CallId) -> None:
-        """Hold a call of a paused run until the run goes on."""
+        """Hold a call until its paused run goes on."""
         self._paused.add(call)
 
     def resume(self, run: RunId) -> None:
@@ -180,7 +180,7 @@ class Halting:
 
     @property
     def looking(self) -> bool:
-        """True while sleeping runs are left to be checked after a lifted halt."""
+        """True while sleeping runs remain to be checked after a lifted halt."""
         return bool(self._unseen)
 
     def lifted(
@@ -255,22 +255,21 @@ Asker = SentEntry | Ordered | Pending | ClockProbe | SentHold | SentKept | SentS
 """Receivers of a delivery; None for records that may be lost."""
 
 AskerAt = tuple[int, Asker]
-"""A receiver with the partition of its lane."""
 
 
 ENDS_BYTES = 16 << 20
-"""Limit of held-back ends at a take-over: some 10,000, more than end between two snapshots."""
+"""Limit of held-back ends at a take-over: some 10,000."""
 
 END_BYTES = 1_024
 """Memory of an end besides its record."""
 
 _ENDS = ApprovalDecided | ApprovalEscalated | CallCompleted | CallFailed | SignalSent | StepGivenUp | Terminal
-"""Events that close an open command, or end a run."""
+"""Events that close a command, or end a run."""
 
 
 class Bases:
-    """Earlier calls that executors have confirmed, and that commands therefore leave out. An executor that has lost
-    them requests the whole command."""
+    """Earlier calls that executors have confirmed, and commands leave out. An executor that has lost them requests the
+    whole."""
 
     def __init__(self) -> None:
         self._sent: Recent[CallId, tuple[_Place, Base]] = Recent(BASES)
@@ -371,7 +370,7 @@ class Outbox:
         return bool(self.owed_before) or self.emitted.low_water(self._begun + 1) <= self._begun
 
     def low_water(self, position: int) -> int:
-        """Run-log offset below which all commands are acknowledged and all family messages answered."""
+        """Run-log offset below which all commands are acknowledged and family messages answered."""
         return min(self.emitted.low_water(position), self.owed.low_water(position))
 
     def told(self, position: int) -> bool:
@@ -489,7 +488,7 @@ class Outbox:
         self.ask_again(state, step, issued=sent.issued if sent else 0, now=now, asked=asked)
 
     def refused(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Pending | None:
-        """Shorten or drop a command that the log refuses for good; return the input about that, if needed."""
+        """Shorten or drop a command that the log refuses; return the input about that, if any."""
         record = ordered.record
         if record.topic == RUN_COMPLETED and not ordered.short:
             said = codec.decode(RunOutcome, record.value or b"")
@@ -536,7 +535,6 @@ class Outbox:
         self._publish(Outgoing(RUN_LOG, self._partition, record.key or b"", record.value, headers, 0), asker)
 
     def clock_probe(self) -> None:
-        """Write an empty record, whose delivery gives the broker's time."""
         self._publish(Outgoing(RUN_LOG, self._partition, CLOCK_PROBE_KEY, None, (), 0, awaited=True), ClockProbe())
 
     def anchor(self, position: int, now: int) -> None:
@@ -605,7 +603,6 @@ class Outbox:
         return record._replace(value=codec.encode(message))
 
     def _record(self, state: RunState, order: Command, offset: int, at_ms: int) -> Outgoing:
-        """Record of a command from the entry at `offset`."""
         if order.message is None:
             named = [(CALL_KEY, order.call_key.encode())] if order.call_key else []
             if order.attempt:
@@ -653,7 +650,7 @@ def _wanted(order: Command, states: Mapping[RunId, RunState]) -> bool:
 
 
 def _open(call: CallId, states: Mapping[RunId, RunState]) -> OpenStep | None:
-    """The open step of a call, if it is still with the executors."""
+    """Open step of a call that is with the executors."""
     run, seq = parse_call_id(call)
     state = states.get(run)
     step = state.step_of(seq) if state and not state.over else None

@@ -40,7 +40,7 @@ from refold.ports.log import NEVER, Outgoing, Record
 from refold.runtime.lanes import Journal
 
 TELL_MS = 1_000
-"""Interval of publishing, and so the delay until others count it."""
+"""Interval of publishing, and so the delay in other lanes."""
 
 KEEP_MS = 2 * DAY_MS
 """Retention of a window after its end, for late bills and for readers."""
@@ -49,7 +49,7 @@ MOST_VALUES = 10_000
 """Values of a label counted one by one, by limit and window; each takes 1 KB in every reading process."""
 
 OTHERS = "rest"
-"""Shared value of all further ones: they have one limit, so invented values gain nothing."""
+"""Shared value of labels beyond `MOST_VALUES`: invented values gain nothing."""
 
 _LATER = 1 << 62
 """Offset of an owed sum that holds back no mark."""
@@ -163,7 +163,7 @@ class Windows:
         now: int,
     ) -> Iterator[Scope]:
         """Limits that bind a run now, with the usage of all other runs; `stands` returns a state in the log,
-        `speculated` has states with entries on their way."""
+        `speculated` has newer ones."""
         if not self.limits or state.request is None:
             return
         asked = state.request
@@ -243,7 +243,6 @@ class Windows:
         return min([position, *self._owed.values(), *(sent.since for sent in self._sent)])
 
     def orders(self) -> list[tuple[Outgoing, SentSpent | None]]:
-        """Remove and return the records to be sent."""
         orders, self._orders = self._orders, []
         return orders
 
@@ -252,7 +251,6 @@ class Windows:
         return self._due if self._owed else None
 
     def follow(self, record: Record) -> None:
-        """Read a record of `budget-spent`."""
         name = record.key or b""
         if record.value is None:
             if (known := self._names.pop(name, None)) is not None:
@@ -291,7 +289,7 @@ class Windows:
 
 
 def _own(state: RunState | None) -> Amount:
-    """Usage of a run itself; of a copied history, the part that stays with the fork."""
+    """Usage of a run itself; of a copied history, the fork's part."""
     if state is None or state.account is None:
         return NOTHING
     return state.account.own.minus(state.account.open) if state.copying else state.account.own
