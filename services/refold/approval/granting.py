@@ -25,6 +25,8 @@ _Call = tuple[str, ...]
 
 @dataclass(slots=True)
 class Standing:
+    """A grant, and the signed decision that gave it."""
+
     given: Decision
     grant: Grant
     token: str

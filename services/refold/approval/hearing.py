@@ -17,6 +17,8 @@ from refold.runtime.unresolved import UnresolvedInputs
 
 @dataclass(frozen=True, slots=True)
 class Parked:
+    """A vote that waits for its request."""
+
     record: Record
     token: str
 

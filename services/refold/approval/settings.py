@@ -38,8 +38,6 @@ class ApprovalLimits:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalSettings:
-    """Settings of an approval service."""
-
     partitions: int
     member: str = "approval-1"
     environment: str = "dev"

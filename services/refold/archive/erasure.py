@@ -5,8 +5,7 @@ record, and each topic is cleaned on its own, at any time and in part. The remai
 beginning of one:
 
 - Inputs of a run go first, the run log last: while the log is whole, a repeated pass finds all of the run. - Of the run
-log the first entry goes first: the rest has no beginning, and extends nothing. (A cleaner never keeps a tombstone
-without those before it.)
+log the first entry goes first: the rest has no beginning, and extends nothing.
 """
 
 from __future__ import annotations
@@ -77,7 +76,6 @@ def run_of(record: Record) -> str:
 
 
 def _called_back(token: bytes) -> str:
-    """Run of an answered callback, by its token."""
     try:
         return parse_callback_token(token.decode())
     except (MalformedError, UnicodeDecodeError):
@@ -134,6 +132,7 @@ def _claimant(record: Record) -> str:
 
 
 def _rank(each: Lying) -> int:
+    # A cleaner never keeps a tombstone without those before it: from last to first, a beginning would remain, a live run.
     topic = kind_of(each.topic)
     parts = parse_log_key(each.key) if topic == RUN_LOG else None
     return ORDER.index(topic) + (parts is not None and parts[1] > 1)

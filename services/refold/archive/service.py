@@ -46,7 +46,7 @@ Steps = Callable[[str, int, int], None]
 
 
 class TopicWriter(Protocol):
-    """Writer of records in order, which returns when each is acknowledged or its outcome unknown."""
+    """Writer of records in order; returns once each is acknowledged or unknown."""
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
         """**Shape**: one delivery per record, any order."""

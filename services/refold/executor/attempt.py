@@ -2,7 +2,7 @@
 
 Phases in order; only `probed` and `once` calls (`chained`) pass those in brackets:
 
-claiming -> [waiting -> chaining -> reading -> probing] -> running -> [undoing] -> completing -> over
+    claiming -> [waiting -> chaining -> reading -> probing] -> running -> [undoing] -> completing -> over
 
 and `-> leaving -> over`, when another process is to go on with the call.
 

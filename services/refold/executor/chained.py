@@ -230,7 +230,6 @@ class ChainedAttempt(Attempt):
             self._over_with()
             self._hand_over()
             return
-        # Without the link, another process may stand by the claim: the outcome is unknown.
         if not heard and self.result.status == "failed":
             self.result = replace(self.result, status="unknown")
         if self.timed_out:  # the ledger already has a result

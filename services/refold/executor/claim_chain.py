@@ -104,8 +104,8 @@ class Lineage:
     under another key, as arguments may be edited. **Units**: `seen_ms` is when this process first read each head that
     may still act. `claimed`: this very attempt was claimed, and not handed over; `shared`: so was another call with the
     same effect, in another life of the run. `open`: an earlier owner may have acted; `begun` is the highest such
-    attempt of this call, `begun_ms` the last such log time. `passed`: a higher attempt is claimed. `erased`: claims of
-    the run were erased.
+    attempt of this call, `begun_ms` the log time of the last such claim. `passed`: a higher attempt is claimed.
+    `erased`: claims of the run were erased.
     """
 
     head: str = ""

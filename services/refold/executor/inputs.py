@@ -36,8 +36,8 @@ class Requested(Owed):
 
 
 class SeenCalls:
-    """Earlier calls from the orders of this process, by its own digest and for the same run alone; short orders build
-    on them. **Units**: bytes, at most `limit`."""
+    """Earlier calls from the orders of this process, named by its own digest, and found for the same run alone; short
+    orders build on them. **Units**: bytes, at most `limit`."""
 
     def __init__(self, limit: int, least: int) -> None:
         self._limit, self._least = limit, least

@@ -46,7 +46,7 @@ class ExecutorLane:
         }
 
     def wake(self, assigned: Assigned) -> None:
-        """Start to serve the partition; of an earlier time only accepted records hold."""
+        """Start to serve the partition, perhaps again: accepted records still hold."""
         topic, chains = self._outbox.settings.topic, self._outbox.settings.chains
         self.claims.fold_to = assigned.ends[chains]
         self._requests_from = resumed(assigned, (topic,))
@@ -196,7 +196,7 @@ class CatalogFreshness:
         self.begin(0)
 
     def begin(self, now_ms: int) -> None:
-        """Start as fresh: nothing is claimed before the ends captured now are reached."""
+        """Start with a partition: nothing is claimed before the ends captured now are reached."""
         self._known_ms = self._asked_ms = now_ms
         self._asking = False
         self._end: int | None = None

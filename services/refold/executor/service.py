@@ -22,6 +22,7 @@ from refold.ports.ledger import Broken, Claim, Complete, Fill, Filled, HandOver,
 from refold.ports.log import Assigned, Delivery, End, Reached, Record
 from refold.runtime.lanes import Awake, Lanes
 
+# Planners may read the end of a halt a moment before the executor.
 HALTED_MS = 5_000
 """Time that a halted call is kept aside; after the halt planners send it again."""
 

@@ -105,9 +105,8 @@ class RunSpans:
         self._beside: list[Event] = []
 
     def feed(self, name: EntryId, entry: events.Entry) -> list[ReadableSpan]:
-        """Apply the next entry; return the spans that end with it."""
+        """Apply the next entry; return the spans that end with it. A contradictory entry breaks the run."""
         if self.broken:
-            # An entry that contradicts its history breaks the run.
             return []
         try:
             return self._feed(name, entry)

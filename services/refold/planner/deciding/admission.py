@@ -116,7 +116,7 @@ class Admission:
         return self._crowd
 
     def _place(self, run: RunId, agent: str, places: frozenset[Needed] | None) -> None:
-        # None: the run is not active.
+        # `places` is None if the run is not active.
         before = self._active.get(run)
         if before == places:
             return

@@ -512,7 +512,6 @@ class UnknownRuns:
         self._fresh.setdefault(partition, []).append(item)
 
     def forget(self, partition: int) -> None:
-        """Drop a partition: its next owner reads its inputs again."""
         self._fresh.pop(partition, None)
         self._rounds = [each for each in self._rounds if each.partition != partition]
 

@@ -76,8 +76,8 @@ class LaneSpent(NamedTuple):
 
 class Windows:
     """Sums of one lane under `limits`, without which it reads and writes nothing. `teller` names this process; in a
-    `mirrored` log, published positions belong to another log. **Units**: log times in milliseconds since 1970,
-    `mono_ms` on the local clock."""
+    `mirrored` log, published positions belong to another log. **Units**: milliseconds, by the log or (`mono_ms`) the
+    local clock."""
 
     def __init__(
         self,
