@@ -24,8 +24,8 @@ class Parked:
 
 
 class Hearing:
-    """Votes of a lane on their way to its `questions`. `asked_to` is the read position of requests. **Units**:
-    `most_void` in bytes."""
+    """Votes of a lane on their way to its `questions`, which are read up to `asked_to`. **Units**: `most_void` in
+    bytes."""
 
     def __init__(self, questions: Mapping[str, OpenQuestion], outbox: ApprovalOutbox, *, most_void: int) -> None:
         self._questions, self._outbox, self._most_void = questions, outbox, most_void

@@ -19,8 +19,7 @@ from refold.runtime.lanes import Journal, Tokens
 
 
 class ApprovalOutbox:
-    """Outgoing records of a lane: a repeated one is harmless, a missing one is not. Records below `ends` were answered
-    by a predecessor."""
+    """Outgoing records of a lane, which may be repeated. A predecessor has answered records below `ends`."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from refold.sdk.app import App
 
 
 class ApprovalService:
-    """The approval service as a `Service`. `key` signs decisions, and has to be in the catalog; `nonce` returns random
+    """The approval service as a `Service`. `key`, which the catalog has, signs decisions; `nonce` returns random
     text."""
 
     def __init__(self, app: App, settings: ApprovalSettings, *, key: SigningKey, nonce: Callable[[], str]) -> None:

@@ -132,7 +132,7 @@ def _claimant(record: Record) -> str:
 
 
 def _rank(each: Lying) -> int:
-    # A cleaner never keeps a tombstone without those before it: from last to first, a beginning would remain, a live run.
+    # A cleaner never keeps a tombstone without those before it: from last to first, the beginning of a live run stays.
     topic = kind_of(each.topic)
     parts = parse_log_key(each.key) if topic == RUN_LOG else None
     return ORDER.index(topic) + (parts is not None and parts[1] > 1)

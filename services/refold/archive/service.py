@@ -67,8 +67,7 @@ class Swept:
 
 
 class Archivist:
-    """Archivist of all partitions. Without an `archive_store` runs are erased uncopied; `archived_values` are large
-    values."""
+    """Archivist of all partitions. Without an `archive_store`, runs are erased uncopied."""
 
     def __init__(
         self,
@@ -169,8 +168,8 @@ class Archivist:
             self._write([_marker(partition, HORIZON_KEY, RunErased(RunId(""), at_ms=horizon))])
 
     def _believe(self, marked: dict[RunId, RunErased], log: RunsOfLog, swept: Swept) -> set[RunId]:
-        """Drop markers that no archivist has written; return runs whose marker fits their end, but whose copy is in
-        another archive."""
+        """Drop markers that no archivist has written; return runs with a fitting marker whose copy is in another
+        archive."""
         # Planners can write the topic. A genuine marker has a copy in the archive, if there is one. (A mirror may bring
         # back the beginning of an erased run.) Runs that are returned met the other conditions then, and the records
         # that prove it may be gone.
@@ -234,7 +233,7 @@ class Archivist:
             self._write(self._before(partition, [*reversed(back.values())]))
 
     def _before(self, partition: int, markers: list[Outgoing]) -> list[Outgoing]:
-        """Records that undo markers: tombstones, or the marker of another archivist, who may have erased the run
+        """Records that undo markers: tombstones, or the marker of another archivist, which has erased the run
         meanwhile."""
         mine, others = {each.key: each.value for each in markers}, dict[bytes | None, bytes | None]()
         for record in self._reader.scan(RUN_SNAPSHOT, partition):

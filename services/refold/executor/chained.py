@@ -19,8 +19,7 @@ from refold.ports.log import NEVER
 
 @dataclass(eq=False)
 class ChainedAttempt(Attempt):
-    """An attempt with a claim chain. `known` is the state of its chains before its claim, `link` its last record
-    there."""
+    """An attempt with a claim chain. `known` is the state of its chains before its claim, `link` its last record."""
 
     claims: Claims = field(kw_only=True)
     known: Lineage = field(default_factory=Lineage)

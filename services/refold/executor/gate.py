@@ -24,8 +24,7 @@ _STRICTER = ("pure", "keyed", "probed", "once")
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Checks of an executor before it acts. `required` are patterns of tool names, besides the tools' own
-    declarations."""
+    """Checks of an executor before it acts; `required` are patterns of tool names, besides the tools' declarations."""
 
     tools: Mapping[str, ToolFacts] = field(default_factory=dict)
     environment: str = "dev"

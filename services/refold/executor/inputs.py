@@ -72,8 +72,7 @@ class SeenCalls:
 
 
 class CallQueue:
-    """Calls of a partition that wait for a slot, in order, and those put aside. **Units**: bytes; milliseconds,
-    monotonic."""
+    """Calls of a partition that wait for a slot, in order, and those put aside. **Units**: bytes; monotonic ms."""
 
     def __init__(self) -> None:
         self._queue: OrderedDict[str, Requested] = OrderedDict()

@@ -20,8 +20,8 @@ UNKNOWN = frozenset({"run.session", "run.labels"})
 
 @dataclass(frozen=True, slots=True)
 class NestedPolicy:
-    """Policy for the nested calls of an agent in memory. `halted` is temporary, `denied` goes to the agent,
-    `needs_decision` ends it."""
+    """Policy for an agent's calls in memory: `halted` is temporary, `denied` goes to the agent, `needs_decision` ends
+    it."""
 
     gate: Gate
     request: ToolRequest

@@ -32,8 +32,7 @@ class Outlet(Protocol):
     """Destination of results: the relay."""
 
     def offer(self, home: int, *, field: str, result: ToolResult, base: str = "") -> None:
-        """Publish a result that is in the outbox under this field, then have it dropped there. `base`: see
-        `SeenCalls`."""
+        """Publish a result that is in the outbox under this field, then have it dropped. `base`: see `SeenCalls`."""
         ...
 
     def late(self, home: int, result: ToolResult) -> None:

@@ -65,8 +65,7 @@ class Counting:
         self.position = {number: known.get((RUN_LOG, number), 0) for number in range(runs.partitions)}
 
     def begin(self, now_ms: int, log: str, bounds: Mapping[Place, tuple[int, int]]) -> None:
-        """Write rows that may be unwritten, and read to the log's end. **Raises** UsageError if the positions are
-        invalid in this log."""
+        """Write rows that may be unwritten, and read to the log's end. **Raises** UsageError for invalid positions."""
         if reason := misplaced(self._store.notes(), self._store.positions(), log, bounds):
             raise UsageError(f"insights stand still: {reason}", hint="remove their database: they begin anew")
         for records in recent(self._store, (now_ms - KEPT_MS) // MINUTE_MS):

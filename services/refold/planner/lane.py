@@ -1,5 +1,5 @@
-"""One partition's planner. Path of an input: `inbox`, `decide` and the agent's code, an entry, `acceptance` by the log,
-commands from the `outbox`."""
+"""One partition's planner: `inbox`, `decide` and agent code, an entry, `acceptance` by the log, commands by the
+`outbox`."""
 
 from __future__ import annotations
 

@@ -125,8 +125,8 @@ class SnapshotRound(NamedTuple):
 
 
 class SnapshotWriter:
-    """Writer of one lane's snapshot, round by round. `orders` are records to publish; `opened`: this lane's marks are
-    in the log."""
+    """Writer of one lane's snapshot, in rounds. `orders` are records to publish; `opened`: this lane's marks are in the
+    log."""
 
     def __init__(
         self,
@@ -205,8 +205,8 @@ class SnapshotWriter:
             self.keep(run, value, seq=seq, offset=offset)
 
     def leave_out(self, run: RunId, offset: int, *, was_kept: bool) -> None:
-        """Write nothing more of a run: a successor reads its records from this log offset on, or from 0 if its snapshot
-        records are gone."""
+        """Write nothing more of a run: a successor reads its records from this log offset on, from 0 if it has no
+        snapshot."""
         self.apart[run] = 0 if was_kept and run not in self._kept else offset
         self._over.pop(run, None)
         self._moved.pop(run, None)
@@ -239,8 +239,7 @@ class SnapshotWriter:
     def begin(
         self, snapshot: PartitionSnapshot, live: Iterable[RunId], inputs: dict[str, int], *, distrust: bool
     ) -> None:
-        """Start a live lane: publish marks that claim the partition; an inconsistent snapshot is first written
-        again."""
+        """Start a live lane: publish marks that claim the partition; rewrite an inconsistent snapshot before."""
         self._check ^= snapshot.check
         # Marks that came after rows may be lost: new records must not take their keys.
         rounds = [int(number) for number in (key.split(b"/")[1] for key in snapshot.ended) if number.isdigit()]
@@ -275,7 +274,7 @@ class SnapshotWriter:
         return self._round is not None
 
     def round(self, emitted: int, inputs: dict[str, int], *, log: int) -> None:
-        """Begin a round, unless one is under way; commands below `emitted` are acknowledged, and a successor reads from
+        """Begin a round, unless one is under way; commands below `emitted` are acknowledged; a successor reads from
         `log`."""
         self.send_refused()
         if self._round or self._next or not self.opened:

@@ -205,8 +205,7 @@ class Agents:
     def react(
         self, state: RunState, fresh: list[events.Event], now: int, *, values: Values = NO_VALUES, verify: bool = False
     ) -> list[events.Event] | Stall | Lacks:
-        """Events that the agent's code adds after the `fresh` ones in `state`; `verify` runs it even if nothing wakes
-        it."""
+        """Events that the agent's code adds after the `fresh` ones; `verify` runs it even if nothing wakes it."""
         if state.status == "pending" or state.over or state.request is None:
             return []
         unseen = state.unseen + wakes(fresh)
@@ -531,8 +530,8 @@ def failure_of(error: BaseException) -> events.Failure:
 
 
 def edited_by_operator(state: RunState, intent: Intent, step: int) -> tuple[Intent, str]:
-    """The intent of a step, with an operator's arguments if any, and the code's own ones. **Raises** RefoldError if the
-    code makes another call."""
+    """Intent of a step, perhaps edited by an operator, and the code's own arguments. **Raises** RefoldError if the code
+    makes another call."""
     edited, args, tool, _ = state.retried.edit
     if not args or step != edited:
         return intent, ""
@@ -548,8 +547,7 @@ def edited_by_operator(state: RunState, intent: Intent, step: int) -> tuple[Inte
 def delegated(
     state: RunState, intent: StartRun | PublishEvent, step: int, *, ahead: int, app: App, budget: Bounds
 ) -> events.ChildStarted | events.EventPublished:
-    """Event of a step that starts runs; `ahead`: runs started before in this entry. **Raises** RefoldError at a limit
-    of size, depth or number."""
+    """Event of a step that starts runs, after `ahead` others in this entry. **Raises** RefoldError at a limit."""
     if isinstance(intent, StartRun):
         given, count, most = intent.input, 1, max(budget.payload_bytes, budget.blob_bytes)
         event: events.ChildStarted | events.EventPublished = intent.recorded(step)

@@ -143,8 +143,7 @@ class LargeValues:
     # Input
 
     def awaits(self, item: Pending, *, loads: bool) -> bool:
-        """True if an input waits for large values, or behind an entry of its run; without `loads` it needs no
-        values."""
+        """True if an input waits for large values (only with `loads`), or behind an entry of its run."""
         given = item.input
         if self._keeping:
             run = given.parent if isinstance(given, ParentEnded) else item.run_id
@@ -627,8 +626,8 @@ class Redispatch:
         self._outbox, self._timers, self._rules, self._journal = outbox, timers, rules, journal
 
     def ask_again(self, state: RunState, again: Again, item: Pending, now: int) -> None:
-        """Send an unanswered request again: once executors have passed it and its time is over, or at once if one needs
-        it `whole`."""
+        """Send a request again: once executors have passed it and its time is over, or at once if one needs it
+        `whole`."""
         step = again.step
         if again.whole:
             self._journal.counts["request.whole"] += 1

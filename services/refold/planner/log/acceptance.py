@@ -34,8 +34,8 @@ from refold.runtime.lanes import Journal
 
 @dataclass(frozen=True, slots=True)
 class RedrivenRun:
-    """A finished run with its history: offset, seq and bytes of each entry. `news` are entries of another planner that
-    this lane has not processed."""
+    """A finished run with its history (offset, seq and bytes of each entry); `news` are entries unprocessed by this
+    lane."""
 
     state: RunState
     entries: list[tuple[int, int, bytes]]
@@ -43,8 +43,7 @@ class RedrivenRun:
 
 
 class RedrivenRuns:
-    """Finished runs of one lane that go on: `reread` with their history, `unknown` by the head in their row, with later
-    entries unread."""
+    """Finished runs of one lane that go on: `reread` with their history, `unknown` by the head in their row."""
 
     def __init__(
         self,

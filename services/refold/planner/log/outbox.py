@@ -268,7 +268,7 @@ _ENDS = ApprovalDecided | ApprovalEscalated | CallCompleted | CallFailed | Signa
 
 
 class Bases:
-    """Earlier calls that executors have confirmed, and commands leave out. An executor that has lost them requests the
+    """Earlier calls that executors have confirmed, and commands leave out; an executor without them requests the
     whole."""
 
     def __init__(self) -> None:
@@ -469,8 +469,8 @@ class Outbox:
                 self.unanswered.sent(call, sent)
 
     def ask_again(self, state: RunState, step: int, *, issued: int, now: int, asked: Pending | None = None) -> None:
-        """Send the request of an unanswered call again, as the same attempt; the input `asked` is finished once the log
-        has it."""
+        """Send the request of an unanswered call again, as the same attempt; `asked` is finished once the log has
+        it."""
         opened = state.open[step]
         before = not self.halting.never_sent(call_id(state.run_id, opened.seq))
         again = before or asked is not None
@@ -567,8 +567,7 @@ class Outbox:
         self._publish(Outgoing(record.topic, record.partition, record.key or b"", None, (), 0), item)
 
     def bury(self, item: Pending, now: int, limit: int) -> None:
-        """Send an unusable input to the dead letters: up to `limit` bytes, or only its beginning if the log refused
-        that."""
+        """Send an unusable input to the dead letters: up to `limit` bytes, or its beginning if the log refused that."""
         assert item.record is not None, "only records become dead letters"
         dead = item.answer
         assert isinstance(dead, Buried), "a dead letter has a reason"
