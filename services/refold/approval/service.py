@@ -34,6 +34,7 @@ class ApprovalService:
         effects: list[Effect] = []
         for item in inbox:
             if isinstance(item, Delivery):
+                # The search ends at the lane that has sent the record.
                 any(lane.delivered(item) for lane in self.lanes)
             else:
                 effects += self.lanes.route(item)

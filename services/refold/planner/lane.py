@@ -1,4 +1,4 @@
-"""One partition's planner: `inbox`, `decide` and agent code, an entry, `acceptance` by the log, commands by the
+"""One partition's planner. An input passes `inbox`, `decide` and agent code, `acceptance` by the log, and the
 `outbox`."""
 
 from __future__ import annotations

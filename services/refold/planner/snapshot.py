@@ -125,8 +125,7 @@ class SnapshotRound(NamedTuple):
 
 
 class SnapshotWriter:
-    """Writer of one lane's snapshot, in rounds. `orders` are records to publish; `opened`: this lane's marks are in the
-    log."""
+    """Writer of a lane's snapshot, in rounds. `orders` are records to publish; `opened`: its marks are in the log."""
 
     def __init__(
         self,
@@ -205,8 +204,8 @@ class SnapshotWriter:
             self.keep(run, value, seq=seq, offset=offset)
 
     def leave_out(self, run: RunId, offset: int, *, was_kept: bool) -> None:
-        """Write nothing more of a run: a successor reads its records from this log offset on, from 0 if it has no
-        snapshot."""
+        """Write nothing more of a run: a successor reads it from this log offset, or from 0 if its records were
+        dropped."""
         self.apart[run] = 0 if was_kept and run not in self._kept else offset
         self._over.pop(run, None)
         self._moved.pop(run, None)
@@ -274,7 +273,7 @@ class SnapshotWriter:
         return self._round is not None
 
     def round(self, emitted: int, inputs: dict[str, int], *, log: int) -> None:
-        """Begin a round, unless one is under way; commands below `emitted` are acknowledged; a successor reads from
+        """Begin a round, unless one is under way: commands below `emitted` are out, and a successor reads from
         `log`."""
         self.send_refused()
         if self._round or self._next or not self.opened:

@@ -69,6 +69,7 @@ class Relay:
             elif isinstance(item, Answers):
                 self._answered(item)
             elif isinstance(item, Assigned):
+                # Results of the home's last owner may wait: search at once.
                 self._homes.add(item.partition)
                 self._sweep_due = 0
             elif isinstance(item, Revoked):
@@ -153,6 +154,7 @@ class Relay:
         self._batches.ask(aside)
 
     def _sweep(self) -> None:
+        # Forgotten, a refused result is found and offered again.
         while self._barred and self._barred[0][0] <= self._now.mono_ms:
             self._known.discard(self._barred.popleft()[1])
         if self._now.mono_ms < self._sweep_due:

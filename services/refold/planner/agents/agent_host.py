@@ -645,7 +645,7 @@ ASKED_AT_ONCE = 2_000
 """Matches evaluated in one entry, at 7 to 30 microseconds each."""
 
 MOST_MATCHING = 1_000
-"""Most open waits of one name, some with a match: a signal is offered to all at once."""
+"""Most open waits of one name if one has a match: a signal is offered to all at once."""
 
 
 class Offers:

@@ -311,8 +311,8 @@ _log = structlog.get_logger()
 
 
 class Driven(NamedTuple):
-    """Running code of a run; `needs` is its version, `code` the one here. `ends`: its caller handles a HeldUp at any
-    point."""
+    """Running code of a run; `needs` is its version, `code` the one here. `ends`: the caller handles HeldUp
+    anywhere."""
 
     run_id: RunId
     needs: str

@@ -260,7 +260,7 @@ class Inbox:
         return self._bytes.total() + self._elsewhere[WaitsFor.RUN].total() + self.held_bytes
 
     def begin(self, allowance: int, rests_until: int) -> None:
-        """Begin a turn with this allowance for user inputs; left ones call for the next turn at `rests_until`."""
+        """Begin a turn with this allowance for user inputs; further ones request no turn before `rests_until`."""
         self.turn += 1
         self.allowance, self._rests_until = allowance, rests_until
         if self._for_turn:
@@ -352,7 +352,7 @@ class Inbox:
         return bool(self._full) or max(self._bytes.values()) >= self._limits.topic_bytes // 2
 
     def full(self, topic: str) -> bool:
-        """True while too much of a topic waits to read more; until half is answered."""
+        """True while so much of a topic waits that it pauses, until half of that is answered."""
         limit = self._limits.topic_bytes // (2 if topic in self._full else 1)
         full = self._bytes[topic] >= limit
         (self._full.add if full else self._full.discard)(topic)

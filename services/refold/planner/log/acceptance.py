@@ -34,8 +34,8 @@ from refold.runtime.lanes import Journal
 
 @dataclass(frozen=True, slots=True)
 class RedrivenRun:
-    """A finished run with its history (offset, seq and bytes of each entry); `news` are entries unprocessed by this
-    lane."""
+    """A finished run with its history (offset, seq, bytes per entry); `news` are entries that this lane has not
+    processed."""
 
     state: RunState
     entries: list[tuple[int, int, bytes]]
@@ -320,7 +320,7 @@ class Acceptance:
         if run is None:
             return
         state = self.accepted(run)
-        # It was retried after the archivist's check, which cancels the marker.
+        # A live run was retried after the archivist's check, which cancels the marker.
         if self.live and state is not None and not state.over:
             return
         self.erased.follow(record.key, record.value)

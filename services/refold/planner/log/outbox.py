@@ -258,7 +258,7 @@ AskerAt = tuple[int, Asker]
 
 
 ENDS_BYTES = 16 << 20
-"""Limit of held-back ends at a take-over: some 10,000."""
+"""Most bytes of held-back ends at a take-over: some 10,000 ends."""
 
 END_BYTES = 1_024
 """Memory of an end besides its record."""
@@ -268,8 +268,7 @@ _ENDS = ApprovalDecided | ApprovalEscalated | CallCompleted | CallFailed | Signa
 
 
 class Bases:
-    """Earlier calls that executors have confirmed, and commands leave out; an executor without them requests the
-    whole."""
+    """Earlier calls that executors have confirmed and commands leave out; an executor without them requests all."""
 
     def __init__(self) -> None:
         self._sent: Recent[CallId, tuple[_Place, Base]] = Recent(BASES)
@@ -469,8 +468,7 @@ class Outbox:
                 self.unanswered.sent(call, sent)
 
     def ask_again(self, state: RunState, step: int, *, issued: int, now: int, asked: Pending | None = None) -> None:
-        """Send the request of an unanswered call again, as the same attempt; `asked` is finished once the log has
-        it."""
+        """Repeat the request of an unanswered call, as the same attempt; `asked` is finished once the log has it."""
         opened = state.open[step]
         before = not self.halting.never_sent(call_id(state.run_id, opened.seq))
         again = before or asked is not None

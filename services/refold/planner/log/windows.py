@@ -162,8 +162,8 @@ class Windows:
         state: RunState,
         now: int,
     ) -> Iterator[Scope]:
-        """Limits that bind a run now, with the usage of all other runs: `stands` returns logged states, `speculated`
-        has newer ones."""
+        """Limits that bind a run now, with the usage of other runs; `stands` returns logged states, `speculated` has
+        newer ones."""
         if not self.limits or state.request is None:
             return
         asked = state.request
