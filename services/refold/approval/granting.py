@@ -1,5 +1,7 @@
-"""Grants: decisions that also hold, for a while, for the same call in the same run. Nothing here is a cache: every
-grant is a signed decision in the log, every use of it another one, and its end is a signed vote."""
+"""Grants: decisions that also hold, for a while, for the same call in the same run.
+
+Nothing here is a cache: each grant and each use of it is a signed decision in the log, and its end is a signed vote.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _Call = tuple[str, ...]
 
 @dataclass(slots=True)
 class Standing:
-    """A grant, with the signed decision that gave it."""
+    """A grant, and the signed decision that gave it."""
 
     given: Decision
     grant: Grant
@@ -46,8 +48,6 @@ class Standing:
 
 
 class Grants:
-    """The grants of one partition, and the number of uses of each."""
-
     def __init__(self) -> None:
         self._standing: dict[str, Standing] = {}
         self._by_call: dict[_Call, set[str]] = defaultdict(set)
@@ -72,8 +72,8 @@ class Grants:
         return True
 
     def use(self, request: ApprovalRequest, catalog: Catalog, now: int) -> BallotResult | None:
-        """The next use of the oldest grant that covers a request, as its decision; None: no grant covers it. A repeated
-        question is for people: the grant has let the call out before, without success."""
+        """The next use of the oldest grant that covers a request, as its decision."""
+        # A repeated question is for people: the grant has let the call out before, without success.
         if request.attempt != 1:
             return None
         for grant_id in sorted(self._by_call.get(_call_asked(request), ())):
@@ -85,13 +85,12 @@ class Grants:
         return None
 
     def afterwards(self, vote: Vote, roles: Roles) -> Objection | None:
-        """Apply a vote on a decided approval: it may only end a grant. Return the reason if it does not count."""
+        """Apply a vote on a decided approval: it may end a grant. Return the reason if it does not count."""
         if vote.action == "revoke-grant":
             return self._revoke(vote, roles)
         return None if vote.action in ("comment", "remind") else Objection("late", "the approval is decided")
 
     def _revoke(self, vote: Vote, roles: Roles) -> Objection | None:
-        """End a grant by the vote of an actor entitled to give it; return the reason if it does not count."""
         standing = self._standing.get(vote.approval)
         if standing is None:
             return Objection("no_grant", "there is no such grant")
@@ -106,7 +105,7 @@ class Grants:
 
 
 def may_grant(token: str) -> bool:
-    """True if a token may hold a grant: a cheap check that saves verifying the decisions of closed approvals."""
+    """True if a token may contain a grant: a check much cheaper than verifying it."""
     payload = token.split(".")[1] if token.count(".") == 2 else ""
     try:
         # In canonical JSON no text can contain these bytes: its quotes are escaped.

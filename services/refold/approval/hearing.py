@@ -1,4 +1,4 @@
-"""Votes of one partition that are not counted: those before their request, and those that are not usable so far."""
+"""Votes of one partition that are not counted: without a request, or not usable so far."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ class Parked:
 
 
 class Hearing:
-    """Votes of a lane on their way to its `questions`. An unusable vote is answered at once, and kept as far as there
-    is room: the key that signed it may come a moment later. `asked_to` is the read position of requests. **Units**:
-    `most_void` in bytes."""
+    """Votes of a lane on their way to its `questions`, which are read up to `asked_to`. **Units**: `most_void` in
+    bytes."""
 
     def __init__(self, questions: Mapping[str, OpenQuestion], outbox: ApprovalOutbox, *, most_void: int) -> None:
         self._questions, self._outbox, self._most_void = questions, outbox, most_void
@@ -45,7 +44,7 @@ class Hearing:
         self._heard.append((question, record, token))
 
     def sift(self, catalog: Catalog, tools: ToolDefs, answer: Callable[[Record, Objection], None]) -> None:
-        """Pass votes on to their questions, and answer unusable ones and those without a question."""
+        """Pass votes on to their questions; answer unusable ones, and those without a question."""
         heard, self._heard = self._heard, []
         for question, record, token in heard:
             vote = question.read(token, catalog, tools)
@@ -53,6 +52,7 @@ class Hearing:
                 question.fresh.append((self._outbox.answerable(record), token))
                 continue
             answer(record, vote)
+            # An answered vote is kept as far as there is room: the key that signed it may come later.
             self._void.append((question.request.approval_id, token))
             self._void_bytes += INPUT_OVERHEAD + len(token)
         for parked in self.unresolved.over(self.asked_to):

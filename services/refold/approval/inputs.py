@@ -12,11 +12,11 @@ from refold.core.wire import codec
 from refold.ports.log import Record
 
 ASKED_AGAIN = "again/"
-"""Key prefix of the record about a repeated question; otherwise the key is the approval's id."""
+"""Key prefix of the record about a repeated question; other decisions have the approval's id as key."""
 
 
 def read_vote(record: Record, *, partitions: int) -> ApprovalVote:
-    """The vote in a record, its token unopened. **Raises** MalformedError."""
+    """Vote in a record, its token unopened. **Raises** MalformedError."""
     message = codec.decode_message(ApprovalVote, record.value or b"")
     run, _, _ = parse_approval_id(message.approval_id)
     if record.key != f"{message.approval_id}/{message.vote_id}".encode():
@@ -27,7 +27,7 @@ def read_vote(record: Record, *, partitions: int) -> ApprovalVote:
 
 
 def read_decision(record: Record) -> ApprovalDecision:
-    """The decision in a record, its token unopened. **Raises** MalformedError."""
+    """Decision in a record, its token unopened. **Raises** MalformedError."""
     message = codec.decode_message(ApprovalDecision, record.value or b"")
     prefix = ASKED_AGAIN if message.kind == "again" else ""
     if record.key != f"{prefix}{message.approval_id}".encode():
@@ -36,7 +36,7 @@ def read_decision(record: Record) -> ApprovalDecision:
 
 
 def opened(message: ApprovalDecision, catalog: Catalog) -> Decision:
-    """The decision in its token. **Raises** MalformedError, UnauthorisedError."""
+    """Decision in its token. **Raises** MalformedError, UnauthorisedError."""
     decided = Decision.parse(signature.verified(message.token, catalog.keys, use="decision"))
     if (decided.approval, decided.run) != (message.approval_id, message.run_id):
         raise MalformedError("the decision is another one than its record says")

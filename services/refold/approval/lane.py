@@ -1,9 +1,8 @@
 """One partition of the approval service: its questions, votes and decisions.
 
 Everything is read from the start, up to the ends captured at the take-over: first catalog and requests, then decisions,
-then votes. So the keys for each vote are known, and whether its question is open; votes on others are dropped at once.
-An unusable record becomes a dead letter only at or above those ends: a predecessor has answered older ones, or they
-fell into its death, and must not become dead letters again at every start.
+then votes, so that the keys for each vote are known, and whether its question is open. A predecessor has answered
+unusable records below those ends: they do not become dead letters again.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from refold.sdk.sources import FactsTable
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """Parts that the lanes of a process share. `number` gives tokens for their records."""
+    """Parts that the lanes of a process share; `number` returns tokens for their records."""
 
     settings: ApprovalSettings
     signer: Signer
@@ -46,7 +45,7 @@ class Equipment:
 
 
 class ApprovalLane:
-    """Lane of a partition. `work` is called once a turn, after the items were fed; then `orders` has its effects."""
+    """Lane of one partition. `work` is called once a turn, after the items were fed; then `orders` has its effects."""
 
     def __init__(self, assigned: Assigned, equipment: Equipment, mono_ms: int) -> None:
         self.partition, self.clock = assigned.partition, LogClock()
@@ -76,7 +75,6 @@ class ApprovalLane:
     # Input
 
     def feed(self, item: Record | Reached | End) -> None:
-        """Read an item, in order of offset per topic."""
         if isinstance(item, Reached):
             if item.topic == CATALOG:
                 catalog_reached(self.catalog, item, self._journal)
@@ -90,11 +88,9 @@ class ApprovalLane:
 
     @property
     def now(self) -> int:
-        """The time by the log, for judging votes and signing decisions."""
         return self.clock.now_ms
 
     def delivered(self, delivery: Delivery) -> bool:
-        """Take the delivery of a record. False: it is of another lane."""
         known = self.outbox.delivered(delivery.token, delivery.offset)
         if known and delivery.offset is not None and delivery.offset != NEVER:
             self.clock.delivered(delivery.at_ms)
@@ -131,12 +127,12 @@ class ApprovalLane:
         return counted
 
     def waiting_bytes(self) -> int:
-        """Bytes of votes without a request, and, once the lane judges, of votes that are not judged."""
+        """Bytes of votes without a request, and, once the lane judges, of unjudged votes."""
         unjudged = (self.questions.get(approval) for approval in self._due if self.live and self.clock.fresh)
         return self._hearing.unresolved.bytes + sum(question.waiting_bytes() for question in unjudged if question)
 
     def next_due_ms(self) -> int | None:
-        """Time of the next judgement: of a question left for the next turn, or for a key that may not sign yet."""
+        """Time of the next judgement: in the next turn, or when the service's key may sign."""
         if not (self.live and self.clock.fresh):
             return None
         if self._due:
@@ -237,7 +233,6 @@ class ApprovalLane:
         self._answer(record, vote if isinstance(vote, Objection) else self._afterwards(vote))
 
     def _decided(self, record: Record) -> None:
-        """Take a decision in the log, from any owner of the lane."""
         if record.value is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""Outgoing records of a lane, published again and again until the log has them."""
+"""Outgoing records of a lane, published again until the log has them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from refold.runtime.lanes import Journal, Tokens
 
 
 class ApprovalOutbox:
-    """The outgoing records of a lane. All of them stay true, so each may be repeated after any other: a second one is
-    harmless, a missing one is not. `ends` were captured at the start: records below were answered by a predecessor."""
+    """Outgoing records of a lane, which may be repeated. A predecessor has answered records below `ends`."""
 
     def __init__(
         self,
@@ -39,14 +38,14 @@ class ApprovalOutbox:
         self.publishes.append(record._replace(token=self._flying.give(record)))
 
     def ask_again(self, approval: str, run: RunId, *, now: int) -> None:
-        """Tell the planner that a closed question was asked again, so that it closes it again."""
+        """Notify the planner of a repeated question that is closed, so that it closes it again."""
         key, actor = f"{ASKED_AGAIN}{approval}", self._settings.member
         headers = cloud_event(APPROVAL_DECIDED, key, id=f"{key}/{now}", source=actor, at_ms=now)
         value = codec.encode(ApprovalDecision(approval, run, "", kind="again"))
         self.send(Outgoing(APPROVAL_DECIDED, self._partition, key.encode(), value, headers, 0))
 
     def delivered(self, token: int, offset: int | None) -> bool:
-        """Take the delivery of a record. None: it may be in the log or not; it is sent again. False: another lane's."""
+        """Handle the delivery of a record; None: unknown, so it is sent again. False: not of this lane."""
         record = self._flying.take(token)
         if record is None:
             return False
@@ -58,13 +57,13 @@ class ApprovalOutbox:
         return True
 
     def _refused(self, record: Outgoing) -> None:
-        """Report a record that the log never takes; of a dead letter at least a short form is sent."""
+        """Report a record that the log never takes; send a short form of a dead letter."""
         self._journal.tell("publish.refused", topic=record.topic, key=record.key.decode(errors="replace"))
         if record.topic == DEAD_LETTER_APPROVAL and (short := letters.shortened(record)) != record:
             self.send(short)
 
     def answerable(self, record: Record) -> Record:
-        """A record with the parts that its answer needs."""
+        """Record with the parts that its answer needs: only its place if a predecessor has answered it."""
         return record if record.offset >= self._ends[record.topic] else record._replace(value=None)
 
     def dead_letter(self, record: Record, void: Objection, *, now: int) -> None:
@@ -86,7 +85,7 @@ class ApprovalOutbox:
             self._journal.tell("unauthorised", **_place(record), reason=reason)
 
     def second(self, record: Record, others: list[str]) -> None:
-        """Report two open questions about one call, which no honest planner asks."""
+        """Report a second open question about one call, which no honest planner asks."""
         if record.offset >= self._ends[record.topic]:
             asked = (record.key or b"").decode(errors="replace")
             self._journal.tell("question.second", approval_id=asked, others=others)
@@ -101,7 +100,6 @@ def decision_record(decision: Decision, token: str, *, partition: int, actor: st
 
 
 def clock_probe(partition: int) -> Outgoing:
-    """A record without content, whose delivery gives the time."""
     return Outgoing(APPROVAL_DECIDED, partition, b"beat", None, (), 0)
 
 

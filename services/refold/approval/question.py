@@ -22,14 +22,13 @@ from refold.sdk.tool import ToolDef
 
 ToolDefs = Mapping[str, ToolDef]
 KEPT = (*ballot.STANCES, "reassign")
-"""Actions of votes that form a verdict. All others are answered once."""
+"""Actions of votes that form a verdict; all others are answered once."""
 
 
 @dataclass(slots=True)
 class OpenQuestion:
-    """An approval until the planner closes it. `tokens` are the signed votes, with their log times, `fresh` those whose
-    senders have no answer yet; `said_bytes` limits the content of a vote. `token` is the decision's, if it was kept;
-    `held` is the last reported reason, besides votes, why it waits."""
+    """An approval until the planner closes it. `tokens` are the signed votes with their log times, `fresh` those
+    without an answer; `token` is the decision's, `held` the last reported reason why it waits."""
 
     request: ApprovalRequest
     said_bytes: int
@@ -41,15 +40,13 @@ class OpenQuestion:
     _read: dict[str, Vote | Objection] = field(default_factory=dict)
 
     def decide(self, token: str) -> None:
-        """Note a decision; the first known one stays."""
         self.decided, self.token = True, self.token or token
 
     def forget(self) -> None:
-        """Drop all verified votes, as keys or policies have changed."""
         self._read.clear()
 
     def read(self, token: str, catalog: Catalog, tools: ToolDefs) -> Vote | Objection:
-        """The vote in a token, or the reason why it does not count."""
+        """Vote in a token, or the reason why it does not count."""
         vote = self._read.get(token)
         if vote is None:
             vote = vote_in(token, catalog)
@@ -65,12 +62,11 @@ class OpenQuestion:
         return ballot.count(self.request, (vote for vote in votes if isinstance(vote, Vote)), catalog.roles, now)
 
     def tokens_of(self, votes: Iterable[Vote]) -> tuple[str, ...]:
-        """The signed form of votes, in this order."""
         known = {vote: token for token, vote in self._read.items()}
         return tuple(known[vote] for vote in votes)
 
     def make_room(self, count: Count, roles: Roles, limits: ApprovalLimits) -> bool:
-        """Drop votes over the limits, if any: those that do not count first, then the latest."""
+        """Drop votes over the limits, uncounted ones first, then the latest; True if there were any."""
         over, over_bytes = len(self.tokens) - limits.votes, sum(map(len, self.tokens)) - limits.votes_bytes
         if over <= 0 and over_bytes <= 0:
             return False
@@ -98,16 +94,14 @@ class OpenQuestion:
         return True
 
     def give_up(self, token: str, catalog: Catalog, tools: ToolDefs) -> None:
-        """Drop a vote that is still unusable."""
         if token in self.tokens and isinstance(self.read(token, catalog, tools), Objection):
             del self.tokens[token], self._read[token]
 
     def waiting_bytes(self) -> int:
-        """Bytes of votes whose senders have no answer yet."""
+        """Bytes of unanswered votes."""
         return sum(record_bytes(record) for record, _ in self.fresh)
 
     def tidy(self) -> None:
-        """Drop answered votes that are not needed again."""
         for token, vote in self._read.items():
             if self.decided or (isinstance(vote, Vote) and vote.action not in KEPT):
                 self.tokens.pop(token, None)
@@ -115,7 +109,7 @@ class OpenQuestion:
 
 
 class QuestionsOfCall:
-    """Open questions by their call. An honest planner has one at a time."""
+    """Open questions by their call; an honest planner has one at a time."""
 
     def __init__(self) -> None:
         self._by_call: dict[str, set[str]] = {}
@@ -136,7 +130,7 @@ class QuestionsOfCall:
 
 
 class Over:
-    """The latest `limit` approvals that are over."""
+    """The latest `limit` approvals that are decided or closed."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -146,7 +140,6 @@ class Over:
         return approval in self._closed
 
     def closed(self, approval: str) -> bool:
-        """True if the planner has closed it."""
         return self._closed.get(approval, False)
 
     def close(self, approval: str) -> None:
@@ -154,14 +147,14 @@ class Over:
         self.decide(approval, closed=True)
 
     def decide(self, approval: str, *, closed: bool = False) -> None:
-        """Note a decision, even before its request is read: topics come in any order."""
+        """Note a decision, even before its request is read."""
         self._closed.setdefault(approval, closed)
         if len(self._closed) > self._limit:
             del self._closed[next(iter(self._closed))]
 
 
 def vote_in(token: str, catalog: Catalog) -> Vote | Objection:
-    """The vote in a token with a valid signature, by the keys of the catalog."""
+    """Vote in a token, if its signature is valid by the catalog."""
     try:
         return ballot.open_vote(token, catalog.keys)
     except (UnauthorisedError, MalformedError) as error:
@@ -169,7 +162,7 @@ def vote_in(token: str, catalog: Catalog) -> Vote | Objection:
 
 
 def unfit(request: ApprovalRequest, vote: Vote, catalog: Catalog, tools: ToolDefs) -> Objection | None:
-    """Reason why the tool of this process, or the policy, refuses new arguments or a result in a vote."""
+    """Reason why the tool of this process, or the policy, refuses an edit or a result in a vote."""
     if vote.action not in ("edit", "answer"):
         return None
     tool = tools.get(request.tool)
@@ -198,7 +191,7 @@ def unfit(request: ApprovalRequest, vote: Vote, catalog: Catalog, tools: ToolDef
 def as_judged(
     request: ApprovalRequest, settled: BallotResult, catalog: Catalog, tools: Mapping[str, ToolFacts]
 ) -> BallotResult:
-    """The settled result; an edit that the policy lets other people decide becomes one that lets nothing out."""
+    """The settled result; an edit that other people would have to decide becomes one without effect."""
     policy, tool = catalog.policies.get(request.policy), tools.get(request.tool)
     if settled.verdict != "edit" or policy is None or tool is None:
         return settled

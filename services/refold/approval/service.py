@@ -1,4 +1,4 @@
-"""All lanes of an approval service: routes items to lanes, and publishes their records."""
+"""All lanes of an approval service: routes items to them, and publishes their records."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from refold.sdk.app import App
 
 
 class ApprovalService:
-    """The approval service as a `Service`. `key` signs decisions and has to be in the catalog before anything is
-    decided; `nonce` gives fresh random text. The tools of the app define possible edits and answers."""
+    """The approval service as a `Service`. `key`, which the catalog has, signs decisions; `nonce` returns random
+    text."""
 
     def __init__(self, app: App, settings: ApprovalSettings, *, key: SigningKey, nonce: Callable[[], str]) -> None:
         journal, numbers = Journal(), count(1)
@@ -34,6 +34,7 @@ class ApprovalService:
         effects: list[Effect] = []
         for item in inbox:
             if isinstance(item, Delivery):
+                # The search ends at the lane that has sent the record.
                 any(lane.delivered(item) for lane in self.lanes)
             else:
                 effects += self.lanes.route(item)
@@ -50,13 +51,11 @@ class ApprovalService:
         return effects + self.lanes.throttle(ApprovalLane.waiting_bytes, limit=limit, topics=(APPROVAL_VOTED,))
 
     def drain(self) -> bool:
-        """True at once: the next owner of the partitions reads everything again, and decides the same."""
+        """True at once: a successor reads everything again, and decides the same."""
         return True
 
     def lanes_now(self) -> LanesNow:
-        """See `Service`."""
         return LanesNow(len(self.lanes), sum(not lane.live for lane in self.lanes))
 
     def next_due_ms(self) -> int | None:
-        """Time of the next `turn`. **Units**: monotonic."""
         return min((due for lane in self.lanes if (due := lane.next_due_ms()) is not None), default=None)

@@ -17,11 +17,10 @@ REPLAYED = (APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, CATALOG)
 class ApprovalLimits:
     """Limits of a lane. **Units**: bytes.
 
-    Votes are not read while more than `waiting_bytes` wait for an unknown approval, or to be judged. An approval keeps
-    up to `votes` votes of `votes_bytes` in all; of unusable ones a lane keeps `void_bytes`, because the key that signed
-    them may come a moment later. `remember` is the number of known approvals that are over, so that a repeated request
-    is not asked again. A turn counts about `turn_votes` and leaves the rest to the next: half a second if every
-    signature has to be verified, as after a new key in the catalog.
+    Votes are not read while more than `waiting_bytes` wait to be judged, or for an unknown approval. An approval keeps
+    up to `votes` votes of `votes_bytes` in all; a lane keeps `void_bytes` of unusable ones, whose key may come later,
+    and `remember` closed approvals, so that a repeated request is not asked again. A turn counts about `turn_votes`:
+    half a second if every signature has to be verified.
     """
 
     waiting_bytes: int = 4 << 20
@@ -39,8 +38,6 @@ class ApprovalLimits:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalSettings:
-    """Settings of an approval service."""
-
     partitions: int
     member: str = "approval-1"
     environment: str = "dev"

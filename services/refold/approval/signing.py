@@ -18,7 +18,7 @@ from refold.ports.log import Outgoing
 
 
 class Signer:
-    """Signs in the name of this service. `nonce` gives random texts. **Units**: `now` in ms, by the log."""
+    """Signer of this service's decisions. `nonce` returns random text. **Units**: `now` in ms, by the log."""
 
     def __init__(self, key: SigningKey, settings: ApprovalSettings, nonce: Callable[[], str]) -> None:
         self._key, self._settings, self._nonce = key, settings, nonce
@@ -32,7 +32,7 @@ class Signer:
         self, question: OpenQuestion, settled: BallotResult, catalog: Catalog, *, partition: int, now: int
     ) -> tuple[Decision, str, Outgoing]:
         """The decision, its token, and its record. **Raises** UsageError or MalformedError if it cannot be signed, or
-        every reader would refuse it."""
+        readers would refuse it."""
         request, content = question.request, settled._asdict()
         tokens = question.tokens_of(content.pop("said"))
         decided = decision.build(request, **content, tokens=tokens, issued_ms=now, nonce=self._nonce())

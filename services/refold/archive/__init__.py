@@ -4,8 +4,8 @@
 store), a marker per erased run in `run-snapshot`, and tombstones.
 
 **Guarantees** A run is erased only when it is over, its outcome was published, and its copy was read back and verified.
-Its marker exists from before the first tombstone until no topic has records of it: remains that a crash or cleaning
-leaves are neither a run nor the beginning of one. A file of the archive is complete or absent, and never changes.
+Its marker exists from before the first tombstone until no topic has records of it: remains are neither a run nor the
+beginning of one. A file of the archive is complete or absent, and never changes.
 
-**When it dies** the next pass does the rest: it reads the topics and has no state. Two at once do the same work twice.
+**When it dies** the next pass does the rest. Two at once do the same work twice.
 """

@@ -15,11 +15,11 @@ if TYPE_CHECKING:  # services that open a blob store do without the packages of 
     from refold.archive.container import ArchivedRun
 
 COPIES = "/blobs"
-"""Folder of copies below the address of an archive, with the paths of their store."""
+"""Folder of copies below the address of an archive."""
 
 
 MISSING = "blob_missing"
-"""Error code of a value that is not in its store: lost, or never requested."""
+"""Error code of a value that is not in its store."""
 
 
 def values_behind(run: ArchivedRun) -> list[str]:
@@ -30,15 +30,14 @@ def values_behind(run: ArchivedRun) -> list[str]:
 
 
 class ArchivedBlobs:
-    """The blob store, and where copies of its values go; without `copies` they are erased without one."""
+    """The blob store, and the store of copies; without `copies` values are erased uncopied."""
 
     def __init__(self, blobs: Blobs, copies: Blobs | None) -> None:
         self._blobs, self._copies = blobs, copies
 
     def copy(self, run: ArchivedRun, *, dry_run: bool = False) -> int:
-        """Copies the values of a run's pointers and returns their number; values that are lost already are skipped.
-        `dry_run`: values are only read. **Raises** UnreachableError; BlobError for an existing value that cannot be
-        copied."""
+        """Copy the values of a run and return their number; lost ones are skipped, and `dry_run` only reads. **Raises**
+        UnreachableError; BlobError for an existing value that cannot be copied."""
         if self._copies is None:
             return 0
         count = 0

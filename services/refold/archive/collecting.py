@@ -23,8 +23,8 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True, slots=True)
 class ArchivableRun:
-    """A finished run. `size` are the bytes of its records, `pools` those of its calls, `seq` that of its last event.
-    `above` are its ancestors in the log, `below` its unfinished children."""
+    """A finished run: `size` in bytes of records, `pools` of its calls, `seq` of its last event; `above` are its
+    ancestors in the log, `below` its unfinished children."""
 
     run_id: RunId
     agent: str
@@ -40,11 +40,11 @@ class ArchivableRun:
 
 
 class RunsOfLog(NamedTuple):
-    """Runs of a partition: `ended`, those that ended first before others, and entry ids of others.
+    """Runs of a partition.
 
-    `ended` has no run with unreadable entries, without a beginning or with two histories: its state is unknown. `begun`
-    are wanted runs with a beginning and without a tombstone of an entry. `there` are wanted runs with any record but
-    tombstones, `every` all runs with any record.
+    `ended` are finished runs, earliest end first, without those whose state is unknown (unreadable, ambiguous, or
+    without a beginning). `begun` has the entry ids of wanted runs with a whole history that are not in `ended`; `there`
+    are wanted runs with any record but tombstones, `every` all runs with any record.
     """
 
     ended: dict[RunId, ArchivableRun]
@@ -111,7 +111,7 @@ def kept_rows(reader: LogReader, partition: int, runs: Collection[ArchivableRun]
 
 
 def oldest_ends(reader: LogReader, partition: int, runs: Collection[RunId]) -> list[int]:
-    """Earliest end of some runs, in each record of rows that planners keep."""
+    """Earliest end of these runs, in each record of planners' rows."""
     wanted = {run_digest(run) for run in runs}
     found = [[times[run] for run in times.keys() & wanted] for times in _rows(reader, partition, times_of)]
     return [min(ends) for ends in found if ends]
@@ -125,7 +125,7 @@ def _rows(reader: LogReader, partition: int, read: Callable[[bytes], _Read]) -> 
 
 
 def whole_runs(reader: LogReader, partition: int, wanted: Mapping[RunId, ArchivableRun]) -> list[ArchivedRun]:
-    """All records of some runs, void ones too, as archived runs."""
+    """All records of these runs, void ones too."""
     taken: dict[RunId, list[ArchivedRecord]] = {run: [] for run in wanted}
     for record in reader.scan(RUN_LOG, partition):
         parts = parse_log_key(record.key)
@@ -140,7 +140,7 @@ def whole_runs(reader: LogReader, partition: int, wanted: Mapping[RunId, Archiva
 
 
 def batches(runs: Collection[ArchivableRun], most_bytes: int) -> list[list[ArchivableRun]]:
-    """Runs in groups of at most so many bytes; a family is never split, and may be larger."""
+    """Runs in groups of at most `most_bytes`; a family is never split, and may be larger."""
     families: dict[str, list[ArchivableRun]] = {}
     for run in runs:
         families.setdefault(root_of(run.run_id), []).append(run)

@@ -1,5 +1,7 @@
-"""Archive format: Avro object container files with the raw records of whole runs, readable by any Avro library. Equal
-runs make equal bytes, so a repeated pass writes nothing new."""
+"""Archive format: Avro object container files with the raw records of whole runs.
+
+Equal runs make equal bytes, so a repeated pass writes nothing new.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ _LENGTHS = struct.Struct(">qqII")
 
 
 class ArchivedRecord(NamedTuple):
-    """A record of the run log. **Units**: `at_ms` is when the broker appended it."""
+    """A record of the run log."""
 
     offset: int
     at_ms: int
@@ -68,7 +70,7 @@ class ArchivedRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRun:
-    """A finished run. `head` is the id of its last entry, `digest` that of all its records, both in hex."""
+    """A finished run; `head` is the id of its last entry, `digest` covers all its records, both in hex."""
 
     run_id: RunId
     agent: str
@@ -85,7 +87,6 @@ class ArchivedRun:
 
 
 def digest_of(records: Sequence[ArchivedRecord]) -> str:
-    """Digest of records, with the bytes, place and time of each."""
     found = blake2b(digest_size=32)
     for record in records:
         found.update(_LENGTHS.pack(record.offset, record.at_ms, len(record.key), len(record.value)))

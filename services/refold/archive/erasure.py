@@ -1,13 +1,11 @@
 """Order in which a run's records are erased, and which records belong to it. Pure.
 
-The marker is written first, and removed once no topic has records of the run. In between, a crash may stop the writing
-after any record, and each topic is cleaned on its own, at any time and in part. The remains must be neither a run nor
-the beginning of one:
+The marker is written first, and removed once no topic has records of the run. A crash may stop the writing after any
+record, and each topic is cleaned on its own, at any time and in part. The remains must be neither a run nor the
+beginning of one:
 
-- Inputs of a run go first, then requests to people and executors, the run log last: while the log is whole, the run is
-  known, and a repeated pass finds all of it.
-- Of the run log the first entry goes first: the rest of a history then has no beginning, and extends nothing. (A
-  cleaner never keeps a tombstone without those before it. From last to first, a beginning would remain: a live run.)
+- Inputs of a run go first, the run log last: while the log is whole, a repeated pass finds all of the run. - Of the run
+log the first entry goes first: the rest has no beginning, and extends nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ ORDER = (
 
 
 class Lying(NamedTuple):
-    """A key of a run in a partition of a topic. `valued`: its last record is no tombstone."""
+    """A key of a run in a partition of a topic; `valued`: its last record is no tombstone."""
 
     run_id: RunId
     topic: str
@@ -58,7 +56,7 @@ class Lying(NamedTuple):
 
 
 def run_of(record: Record) -> str:
-    """The run of a record by its topic's key; empty if there is none."""
+    """Run of a record by its topic's key, or ""."""
     key = record.key or b""
     if record.topic == RUN_LOG:
         parts = parse_log_key(key)
@@ -78,7 +76,6 @@ def run_of(record: Record) -> str:
 
 
 def _called_back(token: bytes) -> str:
-    """The run of an answered callback: the record's key is the callback's token."""
     try:
         return parse_callback_token(token.decode())
     except (MalformedError, UnicodeDecodeError):
@@ -86,7 +83,7 @@ def _called_back(token: bytes) -> str:
 
 
 def stages(lying: Iterable[Lying]) -> list[list[Lying]]:
-    """Tombstones to write, in stages: each stage after the one before it is acknowledged, in order."""
+    """Tombstones to write, in stages: each follows the acknowledgement of the one before."""
     ranks: dict[int, list[Lying]] = {}
     for each in lying:
         if each.valued:
@@ -95,8 +92,8 @@ def stages(lying: Iterable[Lying]) -> list[list[Lying]]:
 
 
 def lying_of(records: Iterable[Record], wanted: frozenset[RunId]) -> list[Lying]:
-    """Keys of some runs in the records of one topic. Tombstones without a value left to erase are included: until they
-    are gone, a reader may be behind them."""
+    """Keys of some runs in the records of one topic, also those whose value is already erased."""
+    # Until tombstones are gone, a reader may be behind them.
     found: dict[tuple[int, bytes], Lying] = {}
     for record in records:
         if record.key is None:
@@ -112,7 +109,7 @@ def lying_of(records: Iterable[Record], wanted: frozenset[RunId]) -> list[Lying]
 
 
 def _told_of(letter: Record) -> str:
-    """The run named in the content of a refused input, whose key may name something else."""
+    """Run named in the content of a refused input, whose key may name something else."""
     try:
         told = codec.decode(DeadLetter, letter.value or b"")
         if told.topic == RUN_REQUESTED:
@@ -125,7 +122,7 @@ def _told_of(letter: Record) -> str:
 
 
 def _claimant(record: Record) -> str:
-    """The run of a claim, from its value: the key is the call's idempotency key."""
+    """Run of a claim, by its value: the key is the call's idempotency key."""
     if record.value is None:
         return _text((record.key or b"").split(b"/")[0])
     try:
@@ -135,6 +132,7 @@ def _claimant(record: Record) -> str:
 
 
 def _rank(each: Lying) -> int:
+    # A cleaner never keeps a tombstone without those before it: from last to first, the beginning of a live run stays.
     topic = kind_of(each.topic)
     parts = parse_log_key(each.key) if topic == RUN_LOG else None
     return ORDER.index(topic) + (parts is not None and parts[1] > 1)

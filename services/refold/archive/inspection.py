@@ -11,7 +11,7 @@ from refold.core.run.state import RunState
 
 
 def fold_of(run: RunId, records: Sequence[ArchivedRecord]) -> tuple[RunState | None, list[str]]:
-    """The state that records fold to, and problems of the records."""
+    """State that records fold to, and problems of the records."""
     fold, problems = LogFold(), []
     for record in records:
         judged = fold.feed(record.key, record.value)

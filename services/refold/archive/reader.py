@@ -17,7 +17,7 @@ class ArchiveReader:
         self._run = run
 
     def partitions(self, topic: str) -> int:
-        """One partition, so that a run's home is always found."""
+        """One: any run has its home there."""
         if topic != RUN_LOG:
             raise NotFoundError(f"an archive holds records of {RUN_LOG} alone, not of {topic}")
         return 1

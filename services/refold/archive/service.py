@@ -1,5 +1,8 @@
-"""The archivist's passes over the topics: due runs are archived, marked and erased. Progress is read from topics and
-archive. The only state between passes is the next due time of each partition, which saves reading it in vain."""
+"""The archivist's passes over the topics: due runs are archived, marked and erased.
+
+Progress is read from topics and archive; the only state is the next due time of each partition, which saves reading it
+in vain.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,13 @@ from refold.core.wire.headers import cloud_event
 from refold.ports.log import NEVER, Delivery, LogReader, Outgoing, Record
 
 BATCH_BYTES = 64 << 20
-"""Bytes of records in memory at once, which become one file; a single run has up to 64 MiB."""
+"""Bytes of records in memory at once, which become one file."""
 
 WRITES = 10_000
-"""Records that are written before their acknowledgements are waited for."""
+"""Records written before their acknowledgements are awaited."""
 
 LONGEST_MS = 86_400_000
-"""A partition is read once a day, whatever was seen: a mirror may bring runs that ended long ago."""
+"""Longest pause of a partition: a mirror may bring runs that ended long ago."""
 
 _LIVES = "it has a marker, which no archivist has written, and is not over"
 _NO_SUCH_END = (
@@ -43,7 +46,7 @@ Steps = Callable[[str, int, int], None]
 
 
 class TopicWriter(Protocol):
-    """Writes records in order; returns when every one is acknowledged or its outcome unknown."""
+    """Writer of records in order; returns once each is acknowledged or unknown."""
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
         """**Shape**: one delivery per record, any order."""
@@ -52,7 +55,7 @@ class TopicWriter(Protocol):
 
 @dataclass(slots=True)
 class Swept:
-    """Result of a pass. `left`: runs that were due and are left alone, with the reason."""
+    """Result of a pass; `left`: due runs that are left alone, with the reason."""
 
     now_ms: int
     due: list[str] = field(default_factory=list)
@@ -64,7 +67,7 @@ class Swept:
 
 
 class Archivist:
-    """Archives and erases. Without an `archive_store` runs are erased uncopied; `archived_values` are large values."""
+    """Archivist of all partitions. Without an `archive_store`, runs are erased uncopied."""
 
     def __init__(
         self,
@@ -82,9 +85,9 @@ class Archivist:
         self._partitions = reader.partitions(RUN_LOG)
 
     def sweep(self, quiet: dict[int, int] | None = None, *, dry_run: bool = False) -> Swept:
-        """One pass: archive and erase due runs, and continue an interrupted pass. `dry_run`: read everything, copy and
-        erase nothing. `quiet` is passed from pass to pass: by partition, the time before which no run is due.
-        **Raises** UnreachableError when the outcome of a write is unknown; another pass does the rest."""
+        """One pass: archive and erase due runs, and continue an interrupted pass. `dry_run` only reads. `quiet` is kept
+        from pass to pass: by partition, the time before which no run is due. **Raises** UnreachableError when the
+        outcome of a write is unknown; another pass does the rest."""
         swept = Swept(self._now())
         marked = self._markers()
         quiet = {} if quiet is None else quiet
@@ -114,15 +117,15 @@ class Archivist:
         return [each for each in range(self._partitions) if now_ms >= quiet.get(each, 0) or each in homes]
 
     def _next_due_ms(self, ended: list[ArchivableRun], now_ms: int) -> int:
-        """Time before which no run of a partition is due, neither a finished one nor one that ends from now on."""
+        """Time before which no run of a partition is due."""
         soonest = min([self._settings.retention_ms, *self._settings.by_agent.values()])
         due = (run.ended_ms + self._settings.retention_of(run.agent) for run in ended)
         # A horizon moves with every pass.
         return 0 if self._settings.horizon_ms else min([now_ms + soonest, now_ms + LONGEST_MS, *due])
 
     def erase(self, run: str, *, dry_run: bool = False) -> Swept:
-        """Erases one finished run, whenever it ended, and its descendants. **Raises** NotFoundError, ConflictError when
-        the run is not over or its outcome is unpublished, and as `sweep`."""
+        """Erase one finished run, whenever it ended, and its descendants. **Raises** NotFoundError, ConflictError when
+        a run is not over or cannot leave yet, and as `sweep`."""
         wanted = run_id(run)
         swept, partition = Swept(self._now()), home(wanted, self._partitions)
         marked = {name: marker for name, marker in self._markers().items() if is_below(name, wanted)}
@@ -157,20 +160,19 @@ class Archivist:
         return swept
 
     def _move_horizon(self, partition: int, log: RunsOfLog, left: set[RunId], swept: Swept) -> None:
-        """Publish the time before which no run with remaining records of a partition ended: planners may drop older
-        rows. A row may be written after its run ended, and may exist for a run whose end is unreadable here."""
+        """Publish the time before which no run with remaining records ended: planners may drop older rows."""
+        # A row may be written after its run ended, and may exist for a run whose end is unreadable here.
         ends = [run.ended_ms for run in log.ended.values()] + oldest_ends(self._reader, partition, left)
         horizon = min([swept.now_ms - self._settings.horizon_ms, *ends])
         if horizon > 0:
             self._write([_marker(partition, HORIZON_KEY, RunErased(RunId(""), at_ms=horizon))])
 
     def _believe(self, marked: dict[RunId, RunErased], log: RunsOfLog, swept: Swept) -> set[RunId]:
-        """Drop markers that no archivist has written: planners can write the topic, but erase nothing.
-
-        A genuine marker has a copy in the archive, if there is one. (A mirror may bring back the beginning of an erased
-        run.) Finished runs with a dropped marker leave in their own time. Returns runs whose marker fits their end but
-        whose copy is in another archive: they met the other conditions then, and the records that prove it may be gone.
-        """
+        """Drop markers that no archivist has written; return runs with a fitting marker whose copy is in another
+        archive."""
+        # Planners can write the topic. A genuine marker has a copy in the archive, if there is one. (A mirror may bring
+        # back the beginning of an erased run.) Runs that are returned met the other conditions then, and the records
+        # that prove it may be gone.
         again, files = set[RunId](), dict[str, set[tuple[str, str]]]()
         for run in [name for name in marked if name in log.there]:
             marker, ended = marked[run], log.ended.get(run)
@@ -217,8 +219,8 @@ class Archivist:
     def _take_back(
         self, partition: int, batch: list[ArchivableRun], markers: dict[RunId, RunErased], swept: Swept
     ) -> None:
-        """Remove the markers of families that changed since they were archived, for example by a retry. Reading a log
-        takes minutes. Writers after this look see the run's marker, but for some milliseconds."""
+        """Remove the markers of families that changed while they were archived."""
+        # Reading a log takes minutes. Writers after this look read the run's marker, but for some milliseconds.
         whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch}) if markers else ()
         there = {run.run_id: run.digest for run in whole}
         moved = {root_of(run) for run, marker in markers.items() if there[run] != marker.digest}
@@ -231,8 +233,8 @@ class Archivist:
             self._write(self._before(partition, [*reversed(back.values())]))
 
     def _before(self, partition: int, markers: list[Outgoing]) -> list[Outgoing]:
-        """Return the records that undo markers: tombstones, or the marker that was there before. Another archivist may
-        have erased the run meanwhile: its marker stays."""
+        """Records that undo markers: tombstones, or the marker of another archivist, which has erased the run
+        meanwhile."""
         mine, others = {each.key: each.value for each in markers}, dict[bytes | None, bytes | None]()
         for record in self._reader.scan(RUN_SNAPSHOT, partition):
             if record.key in mine and record.value != mine[record.key]:
@@ -243,7 +245,7 @@ class Archivist:
     def _sound(
         self, partition: int, batch: list[ArchivableRun], swept: Swept, *, dry_run: bool = False
     ) -> list[ArchivedRun]:
-        """Runs of a batch that can leave, with their large values copied; the others are `left`, with the reason."""
+        """Runs of a batch that can leave, with their large values copied; the others are `left`."""
         whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch})
         for run in whole:
             if problem := self._kept_back(run, dry_run=dry_run):
@@ -254,7 +256,7 @@ class Archivist:
         return [run for run in whole if run.run_id not in swept.left]
 
     def _kept_back(self, run: ArchivedRun, *, dry_run: bool) -> str:
-        """Reason why a run cannot leave; empty if it can, with its large values copied. **Raises** UnreachableError."""
+        """Reason why a run cannot leave, or ""; its large values are then copied. **Raises** UnreachableError."""
         if problems := inspection.flaws(run):
             return "; ".join(problems)
         if self._archived_values is None:
@@ -304,10 +306,10 @@ class Archivist:
     def _settled(
         self, runs: list[ArchivableRun], partition: int, swept: Swept, again: Container[RunId]
     ) -> list[ArchivableRun]:
-        """Runs whose outcome is published and whose row is written, or that are `again` to leave. Without an outcome,
-        waiters would get none; without a row, the same id could be requested again."""
+        """Runs whose outcome is published and whose row is written, or that are `again` to leave."""
         if not runs:
             return []
+        # Without an outcome, waiters would get none; without a row, the same id could be requested again.
         kept = kept_rows(self._reader, partition, runs)
         ends = {run.run_id.encode(): run.seq for run in runs}
         records = (record for record in self._reader.scan(RUN_COMPLETED, partition) if record.key in ends)
@@ -324,7 +326,6 @@ class Archivist:
         return Markers((record.key, record.value) for record in self._reader.scan(RUN_SNAPSHOT)).runs
 
     def _now(self) -> int:
-        """The broker's time: that of a probe record without meaning."""
         probe = Outgoing(RUN_SNAPSHOT, 0, b"archivist", None, (), 0)
         return self._write([probe])[0].at_ms
 
@@ -349,7 +350,7 @@ class Archivist:
 
 
 def _parents_first(due: Iterable[ArchivableRun], gone: Container[RunId] = ()) -> list[ArchivableRun]:
-    """Runs without a remaining parent: a parent could start its children again when the log is read again."""
+    """Runs without a remaining parent, which could start them again."""
     leaving: dict[RunId, ArchivableRun] = {}
     for run in sorted(due, key=lambda each: depth_of(each.run_id)):
         if all(name in leaving or name in gone for name in run.above):
@@ -358,7 +359,7 @@ def _parents_first(due: Iterable[ArchivableRun], gone: Container[RunId] = ()) ->
 
 
 def _tells(outcome: Record, seq: int) -> bool:
-    """True if an outcome is of the end of a run at this seq; an unreadable one counts as such."""
+    """True if an outcome is of the run's end at this seq, or unreadable."""
     try:
         return outcome.value is None or codec.decode(RunOutcome, outcome.value).seq >= seq
     except (MalformedError, FoldError):
@@ -366,7 +367,7 @@ def _tells(outcome: Record, seq: int) -> bool:
 
 
 def _check_family(run: ArchivableRun) -> None:
-    """**Raises** ConflictError for a run that cannot leave alone."""
+    """Refuse a run that cannot leave alone. **Raises** ConflictError."""
     if run.above:
         hint = f"erase that one, and all that it has started: {run.above[0]}"
         raise ConflictError(f"run {run.run_id} was started by {run.above[-1]}", hint=hint)

@@ -10,11 +10,10 @@ from refold.runtime import defaults
 
 @dataclass(frozen=True, slots=True)
 class ArchivistSettings:
-    """Settings of an archivist. `pools` are those of the app. **Units**: milliseconds since the end of a run, by agent
-    if set.
+    """Settings of an archivist. **Units**: milliseconds since the end of a run.
 
-    `most_runs` limits the runs of a partition in one pass, the oldest first, and so its memory. `give_up_s` is how long
-    an erasure on demand waits for planners. Data about erased runs goes `horizon_ms` after their end; 0 means never.
+    `most_runs` limits the runs of a partition in one pass, and so its memory. An erasure on demand waits `give_up_s`
+    seconds for planners. Data about erased runs goes `horizon_ms` after their end; 0 means never.
     """
 
     retention_ms: int = defaults.RETENTION_MS

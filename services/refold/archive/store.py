@@ -1,6 +1,8 @@
-"""Files of an archive, and the lookup of runs in them. `YYYY/MM/DD/<partition>-<n>.avro` holds runs that ended on that
-day (UTC); `index/` has a small file beside each, with a line per run. A data file is written once and never changed; a
-missing index is made from it."""
+"""Files of an archive, and the lookup of runs in them.
+
+`YYYY/MM/DD/<partition>-<n>.avro` has runs that ended on that day (UTC), and never changes; `index/` has a small file
+beside each, with a line per run, which is made again if missing.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _INDEX = "index/"
 
 @dataclass(frozen=True, slots=True)
 class IndexedRun:
-    """A line of an index. `file` has the run."""
+    """A line of an index; `file` has the run."""
 
     run_id: RunId
     agent: str
@@ -52,8 +54,8 @@ class ArchiveStore:
         self._store = self._objects.store
 
     def keep(self, runs: Sequence[ArchivedRun]) -> dict[RunId, str]:
-        """Writes runs that are missing, by day; returns the file of each run, read back and verified. **Raises**
-        ConflictError when a file differs after it was written."""
+        """Write missing runs, by day; return the file of each run, read back and verified. **Raises** ConflictError
+        when a file differs after it was written."""
         kept: dict[RunId, str] = {}
         days: dict[str, list[ArchivedRun]] = {}
         for run in runs:
@@ -67,7 +69,7 @@ class ArchiveStore:
         return kept
 
     def _verified(self, place: str, group: Sequence[ArchivedRun]) -> dict[RunId, str]:
-        """Files with copies of these runs from an earlier pass, each read again: an index does not prove the bytes."""
+        """Files with copies of these runs from an earlier pass, each read again and verified."""
         wanted, found = {(run.run_id, run.digest) for run in group}, dict[RunId, str]()
         for file in self._files_of(place):
             if wanted.isdisjoint((line.run_id, line.digest) for line in self._lines(file)):
@@ -79,14 +81,14 @@ class ArchiveStore:
         return found
 
     def _lines(self, file: str) -> list[IndexedRun]:
-        """Index of a file; empty if the index is damaged."""
+        """Index of a file, made if missing; empty if it is damaged."""
         try:
             return self.index(file, mend=True)
         except MalformedError:
             return []
 
     def lines(self, unread: list[MalformedError] | None = None) -> Iterator[IndexedRun]:
-        """Every archived run, the days from the newest to the oldest; `unread` gets the files that cannot be read."""
+        """Every archived run, newest days first; `unread` gets the files that cannot be read."""
         for file in reversed(self.files()):
             try:
                 yield from self.index(file)
@@ -94,7 +96,7 @@ class ArchiveStore:
                 (unread if unread is not None else []).append(error)
 
     def find(self, run: str) -> IndexedRun:
-        """Index line of a run's newest copy. **Raises** NotFoundError."""
+        """Newest copy of a run. **Raises** NotFoundError."""
         return self._copies(run)[0]
 
     def _copies(self, run: str) -> list[IndexedRun]:
@@ -106,7 +108,7 @@ class ArchiveStore:
         return sorted(copies, key=lambda line: (line.records, line.file), reverse=True)
 
     def get(self, run: str) -> ArchivedRun:
-        """A run, its newest copy that can be read. **Raises** as `find`, and MalformedError when no copy can be."""
+        """Newest readable copy of a run. **Raises** as `find`, and MalformedError when none can be read."""
         failed: list[MalformedError] = []
         for line in self._copies(run):
             try:
@@ -120,15 +122,13 @@ class ArchiveStore:
         raise failed[0]
 
     def files(self) -> list[str]:
-        """The data files, in order of their days."""
         return sorted(path for path in self._paths("") if path.endswith(".avro"))
 
     def runs(self, file: str) -> Iterator[ArchivedRun]:
-        """The runs in a file. **Raises** MalformedError when it cannot be read."""
         yield from unpack_runs(self._get(file), file)
 
     def index(self, file: str, *, mend: bool = False) -> list[IndexedRun]:
-        """Index lines of a file. `mend`: a missing index is written."""
+        """Index lines of a file; `mend` writes a missing index."""
         path = f"{_INDEX}{file.removesuffix('.avro')}.json"
         try:
             return [_indexed(row, file) for row in json.loads(self._get(path))]
@@ -200,7 +200,6 @@ def _line(run: ArchivedRun, file: str) -> IndexedRun:
 
 
 def _indexed(row: Any, file: str) -> IndexedRun:
-    """A parsed line of an index. **Raises** ValueError or TypeError."""
     line = IndexedRun(**row, file=file)
     if list(map(type, astuple(line))) != _KINDS or not 0 < line.ended_ms <= LAST_MS:
         raise ValueError(f"a line of the index of {file} is none")

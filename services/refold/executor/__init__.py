@@ -5,13 +5,13 @@
 empties. It does not touch other pools.
 
 **Guarantees** No effect happens twice, by the declared class of its tool. A stored result reaches the planner. Unknown
-outcomes are declared as doubt, never guessed. A tool that hangs, blocks or dies holds up only its own slot.
+outcomes are declared as doubt. A tool that hangs, blocks or dies holds up only its own slot.
 
 **When it dies** its commands are read again up to the last claim, and its leases run out: the next owner of the
-partitions takes the calls over, by class. **When it is a zombie** its claims are void, its tokens fenced, and it may
-not begin an effect later than a margin before its lease ends; a result that it still has is published as late.
+partitions takes the calls over, by class. **When it is a zombie** its claims are void, its tokens fenced, and it begins
+no effect later than a margin before its lease ends; a result is then published as late.
 
-`service` has the attempts of a process, `lane` one partition: waiting calls (`inputs`), the claim chain
-(`claim_chain`), the catalog. `attempt` is one try of one call from claim to `outcome`, `chained` one with a claim
-chain, `gate` its permission to run; the `outbox` sends for all of them. `adapters.tools` runs the code.
+`service` has the attempts of a process, `lane` one partition with waiting calls (`inputs`), claim chain and catalog.
+`attempt` is one try of one call from claim to `outcome`, `chained` one with a claim chain, `gate` its permission to
+run; the `outbox` sends for all of them. `adapters.tools` runs the code.
 """

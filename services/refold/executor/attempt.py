@@ -1,13 +1,13 @@
 """One try of one call, from its claim to its outcome, as a machine without I/O.
 
-The phases in order; `probed` and `once` calls pass those in brackets (`chained`), the others skip them:
+Phases in order; only `probed` and `once` calls (`chained`) pass those in brackets:
 
     claiming -> [waiting -> chaining -> reading -> probing] -> running -> [undoing] -> completing -> over
 
 and `-> leaving -> over`, when another process is to go on with the call.
 
 An attempt sends requests through the `outbox` and gets the answers by method. Every answer that another process owns
-the call ends it: letting go is always safe, because the planner dispatches unanswered calls again.
+the call ends it: that is always safe, because the planner dispatches unanswered calls again.
 """
 
 from __future__ import annotations
@@ -37,11 +37,10 @@ Phase = _Before | Literal["running", "undoing", "completing", "leaving", "over"]
 class Attempt:
     """A claim under way, and the try that follows from it. `number` identifies it to the host.
 
-    **Units**: milliseconds on the monotonic clock. `right_ms` is the time before the claim was sent from which the
-    right to act counts: the ledger's, or for chained classes the chain's. `asked_ms` is the last request for a lease,
-    `began_ms` the wall time of `started_ms`. `after` is the token of the claim that was taken over. `busy`: the tool's
-    code runs here, even if the call is settled. `left`: this process no longer reads the partition; `taken_back`: a
-    later ruling has withdrawn the order.
+    **Units**: milliseconds, monotonic. The right to act counts from `right_ms`, before the claim was sent; `asked_ms`
+    is the last request for a lease, `began_ms` the wall time of `started_ms`. `after` is the token of the claim that
+    was taken over. `busy`: the tool's code runs here, even if the call is settled. `left`: this process no longer reads
+    the partition; `taken_back`: a ruling has withdrawn the order.
     """
 
     number: int
@@ -76,13 +75,12 @@ class Attempt:
 
     @property
     def log_ms(self) -> int:
-        """The current time by the log's clock, which all processes share."""
+        """Current time by the log's clock, which all processes share."""
         self.clock.tick(self.now)  # its lane may be asleep, so its clock may not have ticked
         return self.clock.now_ms
 
     @property
     def effect(self) -> str:
-        """Effect class of the call: the stricter one of order and tool."""
         return self.outbox.settings.gate.effect(self.request)
 
     @property
@@ -99,13 +97,14 @@ class Attempt:
     # The ledger's claim
 
     def begin(self) -> None:
-        """Claim the call under a fresh token; its right to act counts from before the request, not the answer."""
+        """Claim the call under a fresh token; its right to act counts from before the request."""
         self.token, self.right_ms, self.asked_ms = self.outbox.fresh(), self.now, self.now
         self._hold(ledger.Claim)
 
     @property
     def _owner(self) -> str:
-        """Name under which the next incarnation may end the lease: the call is repeatable, this process dead then."""
+        """Name under which the next incarnation may end the lease; "": none may."""
+        # The call is repeatable, and this process dead by then.
         return "" if self.left else self.outbox.owner
 
     def _hold(self, operation: type[ledger.Claim | ledger.Renew]) -> None:
@@ -151,33 +150,32 @@ class Attempt:
                 assert isinstance(reply, ledger.Busy | ledger.Broken), f"not an answer to a claim: {reply}"
 
     def _granted(self) -> None:
-        """Go on with the call after the ledger's claim: no other owner is known."""
         self._run()
 
     def look(self) -> None:
         """Check the chain as read so far; only `chained` attempts have one."""
 
     def appended(self, offset: int | None) -> None:
-        """Handle the log's answer for a link of the chain."""
+        """Handle the delivery of a link of the chain."""
 
     def leave(self) -> None:
-        """Stop following a partition that another member has: its chain and its catalog are no longer read here. A call
-        that has not begun is handed over: its permission may be out of date. A running tool is not ended."""
+        """Stop following a partition that another member has; a running tool goes on."""
         self.left = True
         if self.phase == "claiming":
+            # Its permission may be out of date: chain and catalog are no longer read here.
             self._hand_over()
         elif self.phase == "running":
             self._hold(ledger.Renew)
 
     def take_back(self) -> None:
-        """Begin nothing more: a ruling has withdrawn the order. A running tool goes on, and its outcome counts."""
+        """Begin nothing more: a ruling has withdrawn the order. A running tool goes on."""
         self.taken_back = True
         if self.phase in get_args(_Before):
             self.leave()
 
     def cut(self) -> None:
-        """End before the tool does. A repeatable call is handed over, so that it begins at once elsewhere; the outcome
-        of any other is unknown: its lease runs out, as if the process had died."""
+        """End before the tool does: hand over a repeatable call, so that it begins at once elsewhere."""
+        # The lease of any other runs out, as if the process had died: its outcome is unknown.
         if self.phase == "running" and self.effect not in CHAINED:
             self._stop("handed_over")
             self._hand_over(begun=True)
@@ -193,7 +191,7 @@ class Attempt:
     # The effect
 
     def _run(self) -> None:
-        """Run the tool, unless the lease is past its margin: then another process may soon act, so this one lets go."""
+        """Run the tool, unless the lease is past its margin and another process may soon act."""
         # From here on it is one turn, and its host starts tools before it does anything that may wait. Later stalls (of
         # this process, or of the tool's way to the receiver) have the rest of the lease, before which no other process
         # acts.
@@ -229,8 +227,7 @@ class Attempt:
         return gate.refusal(self.request, self.catalog, partition=self.home, now_ms=self.log_ms)
 
     def _refuse(self, refused: Refusal) -> None:
-        """Report that nothing was sent, unless an earlier owner may have acted. The head of a chain excludes other
-        owners, so chained attempts refuse after their claim."""
+        """Report that nothing was sent, unless an earlier owner may have acted."""
         place = {"call_id": self.request.call_id, "tool": self.request.tool, "partition": self.home}
         event = "call.refused" if refused.stale else "call.unauthorised"
         self.outbox.journal.tell(event, **place, code=refused.code, reason=refused.message)
@@ -238,7 +235,6 @@ class Attempt:
         self._not_done(replace(result, retryable=refused.stale))
 
     def _not_sent(self) -> str:
-        """Status of a call that was not sent here."""
         return "unknown" if self.takeover and self.effect == "keyed" else "unauthorised"
 
     def ended(self, ended: ToolEnded) -> None:
@@ -273,7 +269,7 @@ class Attempt:
     # The lease and the record
 
     def tend(self) -> None:
-        """Act on time: check the chain, end a tool at its timeout, extend the lease."""
+        """Act on time: check the chain, a tool's timeout, and the lease."""
         self.look()
         if self.phase in ("running", "probing") and self.now - self.started_ms >= self.request.timeout_ms:
             self._stop("timeout")
@@ -285,7 +281,7 @@ class Attempt:
             self._hold(ledger.Renew)
 
     def close(self) -> None:
-        """Settle or cancel the call: it does not begin any more; a running tool is notified."""
+        """Settle or cancel the call: it does not begin; a running tool is notified."""
         if self.phase == "running" and not self.settled:
             self._stop("cancelled")
         self.closed = self.settled = True

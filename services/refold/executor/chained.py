@@ -1,6 +1,8 @@
-"""An attempt of a `probed` or `once` call, with its links in the claim chain. Before it acts it has a claim at the head
-of the chain, in the log, and has read it back. A `once` call with an earlier claim in its chain is not acted on, unless
-that was taken back, or people have confirmed that it had no effect."""
+"""Attempts of `probed` and `once` calls, with links in the claim chain.
+
+Such an attempt acts only under a claim at the head of the chain that it has read back from the log. A `once` call with
+an earlier claim is not acted on, unless that was taken back, or people have confirmed that it had no effect.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from refold.ports.log import NEVER
 
 @dataclass(eq=False)
 class ChainedAttempt(Attempt):
-    """See `Attempt`. `known` is the state of the chains at its claim, `link` its last record there, and when."""
+    """An attempt with a claim chain. `known` is the state of its chains before its claim, `link` its last record."""
 
     claims: Claims = field(kw_only=True)
     known: Lineage = field(default_factory=Lineage)
@@ -36,7 +38,6 @@ class ChainedAttempt(Attempt):
         self.look()
 
     def look(self) -> None:
-        """Check the chain: act on it, wait for it, or let go. Called whenever it or the time has advanced."""
         if self.phase in ("reading", "undoing"):
             self._read_back()
         if self.phase != "waiting" or not self.claims.ready:
@@ -79,7 +80,7 @@ class ChainedAttempt(Attempt):
         self._append(self.claim)
 
     def _unsettled(self) -> Refusal | None:
-        """Reason why a `once` call may not go out, by earlier attempts with a claim; None if it may."""
+        """Reason why a `once` call may not go out, by earlier attempts with a claim."""
         if self.effect != "once" or self.known.claimed:
             return None
         begun = self.known.begun, self.known.begun_ms
@@ -89,18 +90,18 @@ class ChainedAttempt(Attempt):
 
     @property
     def _unheard(self) -> bool:
-        """True if an earlier owner may lack a claim in the chain: lost, never written, or erased."""
+        """True if an earlier owner's claim may be missing in the chain."""
         # Older claims of the call prove nothing about that one, nor does what follows the erasure of a chain.
         return self.known.erased or (self.takeover and not self.claims.has(self.request.key, self.after))
 
     @property
     def _unclaimed(self) -> bool:
-        """True if it may have gone out without a claim, under an earlier class of its tool that has none."""
+        """True if it may have gone out without a claim, under an earlier class of its tool."""
         return self._repeated and self.request.effect in ("pure", "keyed")
 
     @property
     def _repeated(self) -> bool:
-        """True if the order or the ledger shows an earlier one, or if its run is over and erased."""
+        """True if an earlier order of the call is known or possible."""
         return self.request.attempt > 1 or self.request.again or self.takeover or self.known.erased
 
     def _append(self, link: ToolClaim) -> None:
@@ -108,8 +109,7 @@ class ChainedAttempt(Attempt):
         self.outbox.claim(link, self, home=self.home, trace=self.request.traceparent)
 
     def appended(self, offset: int | None) -> None:
-        """Handle the log's answer for a link. None: it may be in the log, so it may not be acted upon. A refused link
-        is not acted upon either; the planner sends its request again."""
+        # A link that may be in the log, or was refused, is not acted upon: the planner sends its request again.
         unknown = offset is None or offset == NEVER
         if self.phase == "chaining" and self.left:
             self._depart(claimed=not unknown)
@@ -145,7 +145,8 @@ class ChainedAttempt(Attempt):
             self._run()
 
     def leave(self) -> None:
-        """See `Attempt`. A claim without an effect is taken back; otherwise people would have to decide about it."""
+        """Leave as `Attempt` does, but first take back a claim without an effect."""
+        # Otherwise people would have to decide about the claim.
         self.left = True
         if self.phase in ("waiting", "reading", "probing"):
             self._depart(claimed=self.phase == "reading")
@@ -180,7 +181,6 @@ class ChainedAttempt(Attempt):
         return super()._not_sent()
 
     def ended(self, ended: ToolEnded) -> None:
-        """See `Attempt`."""
         late = self.timed_out and self.phase == "over" and ended.status == "failed"
         super().ended(ended)
         if not self.busy:
@@ -189,24 +189,24 @@ class ChainedAttempt(Attempt):
             self._not_done(outcome.outcome_of(self.request, ended, self._tool_run(takeover=self.takeover)))
 
     def _over_with(self) -> None:
-        """Mark the claim as ended: nothing is sent under it any more, so later attempts need not wait."""
+        """Mark the claim as ended: later attempts need not wait for it."""
         if self.claim:
             self.outbox.ended.add(self.claim.claim_id, None)
 
     # Claims that are taken back
 
     def _not_done(self, result: ToolResult) -> None:
-        """Take the claim back in the chain before any process that may send the call again gets the result. If the
-        process dies in between, the same attempt is claimed a second time, and in doubt."""
+        """Take the claim back before any process that may send the call again gets the result."""
         if self.effect != "once" or self.claim is None:
             super()._not_done(result)
             return
+        # If this process dies first, the same attempt is claimed a second time, and in doubt.
         self.result = result
         self._take_back()
 
     @property
     def _untouched(self) -> bool:
-        """True if the call had no effect so far, before the claim of this attempt and under it."""
+        """True if the call had no effect so far."""
         assert self.claim is not None, "reading follows an append"
         if self.claim.doubt or self._unsettled():
             return False
@@ -214,8 +214,8 @@ class ChainedAttempt(Attempt):
 
     @property
     def _maybe_sent(self) -> bool:
-        """True if a `probed` call may have been sent before: by its chain, or by the order or the ledger alone. These
-        two may have a claim that the chain has lost, or one whose owner died before writing it."""
+        """True if a `probed` call may have been sent before."""
+        # Order and ledger may have a claim that the chain has lost, or one whose owner died before writing it.
         return bool(self.known.seen_ms) or self._repeated
 
     def _take_back(self, *, handed_over: bool = False) -> None:

@@ -1,9 +1,8 @@
 """The claim chain of `probed` and `once` calls: Redis may lie, the log may not.
 
-A claim is valid if and only if it names the last valid claim of its chain; first to extend wins, the same rule as the
-run log's, and linked by that name wherever the records lie. A chain belongs to an idempotency key, so an effect meets
-its claims in any history that requests it again. It is kept as long as its run is: a command repeated by a zombie must
-find it.
+A claim is valid if and only if it names the last valid claim of its chain: first to extend wins, wherever the records
+lie. A chain belongs to an idempotency key, so an effect meets its claims in any history that requests it again. It is
+kept as long as its run: a command repeated by a zombie must find it.
 """
 
 from __future__ import annotations
@@ -19,22 +18,16 @@ from refold.core.wire import codec
 from refold.ports.log import Record
 
 CLOCK_PROBE = b"beat/"
-"""Prefix of keys of clock probes, which belong to no chain."""
+"""Prefix of the keys of clock probes."""
 
 
 @dataclass(slots=True)
 class ClaimChain:
-    """The valid claims under a key: the last one, the time when this process first saw it, the highest attempt of each
-    call.
+    """The valid claims under a key (`links`), and those whose predecessor is not read yet (`aside`).
 
-    `open` is the last claim to act that was not taken back, and `open_ms` its time in the log. A claim to act implies
-    that the claims before had no effect, so it stands for all of them. A doubt without a predecessor stands for a claim
-    that the log has lost, and that the ledger or the order had.
-
-    A tool that copies records may put a link behind its successors. So a claim whose predecessor is not read yet stays
-    `aside`, in order, with the times of this process and of the log, until that comes. Meanwhile a process may have
-    acted under it. Once the order was `disturbed` so, it no longer shows which of two claims of the same predecessor
-    was first: the second stays aside for good. `links` are the ids of all valid claims.
+    `highest` is the highest attempt of each call. `open` is the last claim to act that was not taken back, and
+    `open_ms` its log time: it stands for the claims before, which had no effect. `disturbed`: claims were out of order,
+    so the order no longer shows which of two claims of one predecessor was first.
     """
 
     head: ToolClaim | None = None
@@ -48,28 +41,29 @@ class ClaimChain:
 
     @property
     def last(self) -> str:
-        """The claim id that the next link names."""
+        """Claim id that the next link names."""
         return self.head.claim_id if self.head else ""
 
     def claimed(self, call: str, attempt: int) -> bool:
-        """True if an owner may have acted on this attempt, or may yet, by the claims of this chain."""
+        """True if an owner may have acted on this attempt, or may yet."""
         if any((each.call_id, each.attempt) == (call, attempt) for each, _, _ in self.aside.values()):
             return True
         free = self.head is not None and self.head.undone and self.head.handed_over
         return self.highest.get(call) == attempt and not (free and self.head and self.head.call_id == call)
 
     def reaches(self, call: str) -> int:
-        """The highest attempt of a call with a claim."""
+        """Highest attempt of a call with a claim."""
         asides = (each.attempt for each, _, _ in self.aside.values() if each.call_id == call)
         return max(self.highest.get(call, 0), *asides, 0)
 
     def acted(self) -> list[tuple[ToolClaim, int]]:
-        """Claims whose owners may have acted, with their log times; or doubts that follow a lost one."""
+        """Claims whose owners may have acted, with their log times."""
+        # A doubt without a predecessor stands for a claim that the log has lost.
         found = [(each, at_ms) for each, _, at_ms in self.aside.values() if not each.undone]
         return [(self.open, self.open_ms), *found] if self.open else found
 
     def heads(self) -> dict[str, int]:
-        """Claims whose owners may still act, and when this process first saw each."""
+        """Claims whose owners may still act, and the time when this process first read each."""
         found = {each.claim_id: seen_ms for each, seen_ms, _ in self.aside.values() if not each.undone}
         return {self.head.claim_id: self.seen_ms, **found} if self.head and not self.head.undone else found
 
@@ -80,6 +74,8 @@ class ClaimChain:
         if claim.claim_id in self.links or (passed_by and not self.disturbed):
             return
         if claim.prev != self.last:
+            # A copying tool may put a link behind its successors: those wait aside. Their owners may have acted
+            # meanwhile. Of two claims of the same predecessor, the second then stays aside for good.
             self.disturbed = True
             self.aside.setdefault(claim.claim_id, (claim, mono_ms, at_ms))
             return
@@ -104,13 +100,12 @@ class ClaimChain:
 class Lineage:
     """State of all chains of a request.
 
-    **Shape**: `head` is the claim id that the next claim under the request's key extends, empty before the first;
-    `others` are the heads of chains with the same call under another key: arguments may be edited, and claims once had
-    no key. **Units**: `seen_ms` is when this process first saw each head that may still act. `claimed`: this very
-    attempt was claimed before, and not handed over. `shared`: so was another call's with the same effect, in another
-    life of the run. `open`: an earlier owner may have acted, and has not taken its claim back; `begun` is the highest
-    such attempt of this call, and `begun_ms` the log time of the last such claim, of any call. `passed`: a higher
-    attempt of the call is claimed. `erased`: claims of its run were erased, so any of its calls may have been claimed.
+    **Shape**: the next claim extends `head`, empty before the first; `others` are heads of chains with the same call
+    under another key, as arguments may be edited. **Units**: `seen_ms` is when this process first read each head that
+    may still act. `claimed`: this very attempt was claimed, and not handed over; `shared`: so was another call with the
+    same effect, in another life of the run. `open`: an earlier owner may have acted; `begun` is the highest such
+    attempt of this call, `begun_ms` the log time of the last such claim. `passed`: a higher attempt is claimed.
+    `erased`: claims of the run were erased.
     """
 
     head: str = ""
@@ -126,7 +121,7 @@ class Lineage:
 
 
 class Claims:
-    """The chains of one partition, up to `position`; `fold_to` is the end that was captured at the last take-over."""
+    """The chains of one partition, up to `position`; `fold_to` is the end captured at the take-over."""
 
     def __init__(self) -> None:
         self._chains: dict[str, ClaimChain] = {}
@@ -137,11 +132,10 @@ class Claims:
 
     @property
     def ready(self) -> bool:
-        """True if everything that was there at the take-over has been read."""
         return self.position >= self.fold_to
 
     def follow(self, record: Record, mono_ms: int) -> None:
-        """Read a record of the topic, in order of offset. A record that extends no chain is void."""
+        """Read a record in order of offset; one that extends no chain is void."""
         self.position = max(self.position, record.offset + 1)
         if is_erased_claims_key(record.key):
             (self._erased.add if record.value else self._erased.discard)(record.key)
@@ -158,11 +152,10 @@ class Claims:
             self._by_call[claim.call_id] = (*names, claim.chain)
 
     def reached(self, offset: int) -> None:
-        """Note that reading has come to this offset, though the records before it may be gone by compaction."""
         self.position = max(self.position, offset)
 
     def has(self, key: str, claim: str) -> bool:
-        """True if the chain of a key has a claim, even one whose predecessor is not read yet."""
+        """True if the chain of a key has a claim, even one aside."""
         chain = self._chains.get(key)
         return chain is not None and (claim in chain.links or claim in chain.aside)
 
@@ -195,14 +188,14 @@ class Claims:
 
 
 def _begun(chains: list[ClaimChain], call: str) -> tuple[bool, int, int]:
-    """If an owner may have acted, the highest such attempt of the call, and the log time of the last such claim."""
+    """If an owner may have acted, the highest such attempt of the call, and the last such log time."""
     acted = [each for chain in chains for each in chain.acted()]
     highest = max((claim.attempt for claim, _ in acted if claim.call_id == call), default=0)
     return bool(acted), highest, max((at_ms for _, at_ms in acted), default=0)
 
 
 def record_key(claim: ToolClaim) -> bytes:
-    """The record key of a claim: unique, so that compaction keeps the whole chain."""
+    """Unique record key of a claim: compaction keeps the whole chain."""
     return f"{claim.chain}/{claim.claim_id}".encode()
 
 

@@ -1,6 +1,8 @@
-"""The executor's own gate: calls that need a decision, and checks of the decision that came with one. It relies on
-nothing from a planner: the tools are the app's in this process, the keys are the operator's, and the call is the bytes
-that are about to be sent."""
+"""The executor's own gate: calls that need a decision, and checks of decisions.
+
+It relies on nothing from a planner: the tools are the app's in this process, the keys are the operator's, and the call
+is the bytes that are about to be sent.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _STRICTER = ("pure", "keyed", "probed", "once")
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The executor's own checks. `required` are patterns of tool names, besides the tools' own declarations."""
+    """Checks of an executor before it acts; `required` are patterns of tool names, besides the tools' declarations."""
 
     tools: Mapping[str, ToolFacts] = field(default_factory=dict)
     environment: str = "dev"
@@ -31,25 +33,25 @@ class Gate:
     required: Sequence[str] = ()
 
     def needs_decision(self, request: ToolRequest) -> bool:
-        """True if a call needs a decision here, or comes with one that then has to hold."""
+        """True if a call needs a decision here, or has one, which then has to hold."""
         tool = self.tools.get(request.tool)
         declared = tool is not None and tool.asks(request.args)
         return declared or bool(request.decision) or any(fnmatchcase(request.tool, name) for name in self.required)
 
     def effect(self, request: ToolRequest) -> str:
-        """Effect class of a call: the stricter one of the order's and of the tool's here."""
+        """Effect class of a call: the stricter of the order's and of the tool's here."""
         tool = self.tools.get(request.tool)
         known = [name for name in (request.effect, tool.effect if tool else "pure") if name in _STRICTER]
         # A class of a later version is treated as the strictest.
         return max(known, key=_STRICTER.index) if request.effect in known else "once"
 
     def refusal(self, request: ToolRequest, catalog: Catalog, *, partition: int, now_ms: int) -> Refusal | None:
-        """Reason why a call may not be acted upon now; None if it may. **Units**: `now_ms` is by the log. A call that
-        is halted after its claim is refused as not begun: the claim alone would put a `once` call in doubt."""
+        """Reason why a call may not be acted upon now. **Units**: `now_ms` is by the log."""
         if (known := self.tools.get(request.tool)) is not None and known.pool != self.pool:
             # A pool's permissions do not extend to another pool, whatever an order names.
             message = f"{request.tool} is a tool of pool {known.pool}, not of {self.pool}"
             return Refusal("wrong_pool", message, stale=False)
+        # Refused as not begun: after a halt the claim alone would put a `once` call in doubt.
         if halted := self.halted(request, catalog):
             return Refusal("halted", halted, stale=True)
         # Its claims are in its home partition, and nowhere else.
@@ -78,8 +80,8 @@ class Gate:
     def unsettled(self, request: ToolRequest, catalog: Catalog, *, begun: tuple[int, int]) -> Refusal | None:
         """Reason why earlier attempts may have had an effect; None if people have confirmed that they had none.
 
-        `begun` is the highest attempt with a possible effect, and its log time. `stale`: no confirmation, one too
-        early, or one by an actor without the right any more, so people are asked; any other failure means a forged one.
+        `begun` is the highest attempt with a possible effect, and its log time. `stale`: there is no valid
+        confirmation, so people are asked; any other refusal means a forged one.
         """
         authority, tool = Authority(self.tools, self.environment, catalog), self.tools.get(request.tool)
         if not request.settled or tool is None:
@@ -96,13 +98,12 @@ class Gate:
         )
 
     def halted(self, request: ToolRequest, catalog: Catalog) -> str:
-        """Reason of a halt that covers a call, or ""."""
         return catalog.halts.why(
             tool=request.tool, pool=self.pool, agent=request.agent, requester=request.requester, above=request.above
         )
 
     def key_forgotten(self, request: ToolRequest, catalog: Catalog, now_ms: int) -> bool:
-        """True if a try may reach a receiver that has forgotten the key, by the order's expiry or the tool's window."""
+        """True if a try may reach a receiver that has forgotten the key."""
         tool, arrives_ms = self.tools.get(request.tool), now_ms + request.timeout_ms
         if tool is not None and tool.key_window_ms and self.needs_decision(request):
             decided = self._open(request.decision, Authority(self.tools, self.environment, catalog))

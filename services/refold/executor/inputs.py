@@ -12,14 +12,13 @@ from refold.core.wire.seal import OrderPlace
 from refold.runtime.lanes import Owed
 
 HEAVY_BYTES = 65_536
-"""Requests up to this size do not count once they have a slot."""
+"""Requests up to this size have no weight in a slot."""
 
 
 @dataclass(slots=True, eq=False)
 class Requested(Owed):
-    """A call to be made, with its place in the log. Finished when its claim is answered, or none will come. `base`
-    identifies the held calls on which it builds. **Units**: `bytes` is its memory here; `at_ms` its log time, 0 for a
-    call found through the ledger."""
+    """A call to be made, finished when its claim is answered, or none will come. `base` identifies the held calls on
+    which it builds. **Units**: `bytes` in memory; `at_ms` by the log, 0 for a call found through the ledger."""
 
     request: ToolRequest
     offset: int
@@ -29,7 +28,6 @@ class Requested(Owed):
 
     @property
     def weight(self) -> int:
-        """Its part of `acting_bytes`."""
         return self.bytes if self.bytes > HEAVY_BYTES else 0
 
     @property
@@ -38,8 +36,8 @@ class Requested(Owed):
 
 
 class SeenCalls:
-    """Earlier calls from the orders of this process: short orders go on from them. They are named by this process's own
-    digest, and found for the same run alone. **Units**: bytes; at most `limit`."""
+    """Earlier calls from the orders of this process, named by its own digest, and found for the same run alone; short
+    orders build on them. **Units**: bytes, at most `limit`."""
 
     def __init__(self, limit: int, least: int) -> None:
         self._limit, self._least = limit, least
@@ -47,7 +45,7 @@ class SeenCalls:
         self._bytes = 0
 
     def whole(self, request: ToolRequest) -> tuple[ToolRequest, Base | None] | None:
-        """An order with all earlier calls, and those held now; None: the base of a short order is not here."""
+        """An order with all earlier calls, and their base; None: the base of a short order is not here."""
         run, calls = request.run_id, request.earlier
         if isinstance(request, ShortRequest):
             if (found := self._found.get(request.base)) is None or found[0] != run:
@@ -74,8 +72,7 @@ class SeenCalls:
 
 
 class CallQueue:
-    """Calls of a partition that wait for a slot, each once and in order, and those without a tool here. **Units**:
-    `bytes` of all of them; milliseconds, monotonic."""
+    """Calls of a partition that wait for a slot, in order, and those put aside. **Units**: bytes; monotonic ms."""
 
     def __init__(self) -> None:
         self._queue: OrderedDict[str, Requested] = OrderedDict()
@@ -90,11 +87,10 @@ class CallQueue:
 
     @property
     def ready(self) -> bool:
-        """True if one may be taken."""
         return bool(self._queue)
 
     def add(self, requested: Requested) -> None:
-        """Add a call. Of two requests the one for the higher attempt stays, and of one attempt the later."""
+        """Add a call; of two requests, the one for the higher attempt stays, else the later."""
         call = requested.request.call_id
         before = self._queue.get(call)
         if before is not None and before.request.attempt > requested.request.attempt:
@@ -111,32 +107,30 @@ class CallQueue:
         return requested
 
     def put_aside(self, requested: Requested, until_ms: int) -> None:
-        """Keep a call without a tool here until this time: another owner of the partition may have the tool."""
+        """Keep a call, which cannot begin now, aside until this time."""
         self._aside[requested.request.call_id] = until_ms, requested
         self.bytes += requested.bytes
 
     def bring_back(self) -> None:
-        """Queue all calls again that were put aside."""
         while self._aside:
             _, requested = self._aside.popitem(last=False)[1]
             self.bytes -= requested.bytes
             self.add(requested)
 
     def give_up(self, now_ms: int) -> None:
-        """Drop calls that were aside for long enough. The planner sends unanswered ones again."""
+        """Drop calls aside for long enough: the planner sends them again."""
         while self._aside and (first := next(iter(self._aside.values())))[0] <= now_ms:
             self._drop(first[1])
             self._aside.popitem(last=False)
 
     def withdraw(self, call: str, upto: int) -> None:
-        """Drop the attempts of a call up to one: a claim would come after the `Close` and find nothing."""
+        # A claim would come after the `Close` and find nothing.
         if (requested := self._queue.get(call)) and requested.request.attempt <= upto:
             self._drop(self._queue.pop(call))
         if call in self._aside and self._aside[call][1].request.attempt <= upto:
             self._drop(self._aside.pop(call)[1])
 
     def clear(self) -> None:
-        """Drop waiting calls: another member takes them from the last committed offset."""
         self._queue.clear()
         self._aside.clear()
         self.bytes = 0

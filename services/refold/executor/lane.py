@@ -22,13 +22,12 @@ from refold.runtime.lanes import CatchUp, Outstanding, Owed, Positions, resumed
 from refold.runtime.ruling import catalog_reached, follow
 
 MOST_KEY = 256
-"""The longest idempotency key of an order, in characters; planners make 64."""
+"""Longest idempotency key of an order, in characters; planners make 64."""
 
 
 class ExecutorLane:
-    """Lane of a partition. The service feeds it, and takes attempts from it while there are free slots. **Units**:
-    milliseconds, monotonic. `clock_probe_due` is when it next writes a record to learn the log's time, `fill_due` when
-    it next queries the ledger's memory use, which may be `full`."""
+    """Lane of one partition. `clock_probe_due` is the time of its next clock probe, `fill_due` of its next query of the
+    ledger's memory; `full`: nothing new is claimed. **Units**: milliseconds, monotonic."""
 
     def __init__(self, assigned: Assigned, outbox: ExecutorOutbox[Attempt]) -> None:
         self.partition, self._outbox = assigned.partition, outbox
@@ -47,7 +46,7 @@ class ExecutorLane:
         }
 
     def wake(self, assigned: Assigned) -> None:
-        """Start to serve the partition, for the first time or again: accepted records hold, all else begins again."""
+        """Start to serve the partition, perhaps again: accepted records still hold."""
         topic, chains = self._outbox.settings.topic, self._outbox.settings.chains
         self.claims.fold_to = assigned.ends[chains]
         self._requests_from = resumed(assigned, (topic,))
@@ -62,12 +61,11 @@ class ExecutorLane:
 
     @property
     def caught_up(self) -> bool:
-        """True if the catalog is read up to its end at the assignment."""
         return self._catch_up.done
 
     @property
     def ready(self) -> bool:
-        """True if a call may be claimed: one waits, and time and catalog, which may revoke a key, are known."""
+        """True if a waiting call may be claimed: time and catalog, which may revoke a key, are known."""
         return self.waiting.ready and not self.full and self._catch_up.done and self.clock.fresh
 
     def feed(self, item: Record | Reached | End) -> None:
@@ -115,7 +113,6 @@ class ExecutorLane:
         return ""
 
     def beaten(self, delivery: Delivery, sent_ms: int) -> None:
-        """Take the delivery of a clock probe."""
         mono_ms = self._outbox.now.mono_ms
         if delivery.offset is None or delivery.offset == NEVER:
             self.clock_probe_due = mono_ms + self._outbox.settings.clock_probe_again_ms
@@ -124,24 +121,22 @@ class ExecutorLane:
             self.clock.delivered(delivery.at_ms + mono_ms - sent_ms)
 
     def late(self, requested: Requested) -> bool:
-        """True if a request is so old that the ledger may have forgotten its outcome."""
+        """True if the ledger may have forgotten the outcome of a request this old."""
         return bool(requested.at_ms) and self.clock.now_ms - requested.at_ms > self._outbox.settings.stale_ms
 
     def enqueue(self, requested: Requested) -> None:
         self.waiting.add(requested)
 
     def withdraw(self, call: str, upto: int = sys.maxsize) -> None:
-        """Drop a closed call, or its attempts up to one."""
         self.waiting.withdraw(call, upto)
 
     @property
     def heir(self) -> str:
-        """Name of the earlier process whose leases the ledger is to end, until it has; "": none. A process that stands
-        still for a lease may have an heir itself by then."""
+        """Name of this process as heir, until the ledger has ended the leases of its earlier incarnations; then ""."""
+        # After a lease this process may have an heir itself.
         return self._outbox.owner if self._outbox.now.mono_ms < self._heir_until else ""
 
     def inherited(self) -> None:
-        """Note that the ledger has ended those leases."""
         self._heir_until = 0
 
     def low_water(self) -> Positions:
@@ -184,7 +179,7 @@ class ExecutorLane:
 
 
 def request_of(record: Record) -> ToolRequest | MalformedError | FoldError | None:
-    """The request of a record, the reason why it is unreadable, or None for a tombstone."""
+    """Request of a record, the reason why it is unreadable, or None for a tombstone."""
     try:
         request = None if record.value is None else codec.decode(ToolRequest, record.value)
         if request is not None and len(request.key) > MOST_KEY:
@@ -195,7 +190,7 @@ def request_of(record: Record) -> ToolRequest | MalformedError | FoldError | Non
 
 
 class CatalogFreshness:
-    """Age of the lane's view of the catalog: it requests the end, and reads up to there. **Units**: ms, monotonic."""
+    """Age of a lane's view of the catalog, by the ends that it requests and reaches. **Units**: ms, monotonic."""
 
     def __init__(self) -> None:
         self.begin(0)
@@ -207,14 +202,13 @@ class CatalogFreshness:
         self._end: int | None = None
 
     def asks(self, now_ms: int, every_ms: int) -> bool:
-        """True if the end is to be requested now. One request at a time: its answer may take long."""
+        """True if the end is to be requested now; one request at a time."""
         if self._asking or now_ms - self._asked_ms < every_ms:
             return False
         self._asking, self._asked_ms = True, now_ms
         return True
 
     def told(self, end: int, position: int) -> None:
-        """Take the end, as of the request."""
         self._end = end
         self.reached(position)
 
@@ -223,5 +217,4 @@ class CatalogFreshness:
             self._known_ms, self._asking, self._end = self._asked_ms, False, None
 
     def blind_ms(self, now_ms: int) -> int:
-        """Time since the view was complete."""
         return now_ms - self._known_ms

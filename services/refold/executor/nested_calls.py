@@ -1,5 +1,5 @@
-"""Calls that an agent makes in memory, as an executor judges them; they are not in any log. Denials and halts apply in
-memory too; calls that need people fail, as no approval can be requested there."""
+"""Policy for calls that an agent makes in memory, which are in no log. Denials and halts apply; calls that need people
+fail, as no approval can be requested there."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from refold.core.wire import canonical
 from refold.executor.gate import Gate
 
 UNKNOWN = frozenset({"run.session", "run.labels"})
-"""Facts of a run that an order lacks. A rule that reads them fails, and then the stricter outcome holds."""
+"""Facts of a run that an order lacks: rules that read them take the stricter outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class NestedPolicy:
-    """Policy for the nested calls of an agent in memory. Called from another thread, it reads values that are replaced
-    as a whole. A stale refusal (`halted`) is temporary; `denied` goes to the agent, `needs_decision` ends it."""
+    """Policy for an agent's calls in memory: `halted` is temporary, `denied` goes to the agent, `needs_decision` ends
+    it."""
 
     gate: Gate
     request: ToolRequest
@@ -29,6 +29,7 @@ class NestedPolicy:
 
     def __call__(self, tool: str, args: str, calls: int) -> Refusal | None:
         inner = replace(self.request, tool=tool, args=args, decision="")
+        # Called from another thread: it reads values that are replaced as a whole.
         if halted := self.gate.halted(inner, self.catalog):
             return Refusal("halted", halted, stale=True)
         authority = Authority(self.gate.tools, self.gate.environment, self.catalog)

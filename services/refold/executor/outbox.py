@@ -32,17 +32,17 @@ class Outlet(Protocol):
     """Destination of results: the relay."""
 
     def offer(self, home: int, *, field: str, result: ToolResult, base: str = "") -> None:
-        """Publish a result that is in the outbox under this field, then have it dropped there. `base`: `SeenCalls`."""
+        """Publish a result that is in the outbox under this field, then have it dropped. `base`: see `SeenCalls`."""
         ...
 
     def late(self, home: int, result: ToolResult) -> None:
-        """Publish a result that lies in no outbox: the ledger refused it, or has had it for long."""
+        """Publish a result that is not in the outbox: the ledger refused it, or has had it for long."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Burial:
-    """A dead letter on its way, and the request that is finished once the log has it."""
+    """A dead letter on its way, and the request to finish once the log has it."""
 
     letter: Outgoing
     owed: Owed
@@ -50,7 +50,7 @@ class Burial:
 
 @dataclass(frozen=True, slots=True)
 class TimeAsked:
-    """A clock probe of a lane. `sent_ms` is by the monotonic clock."""
+    """A clock probe of a lane, sent at this monotonic time."""
 
     home: int
     sent_ms: int
@@ -58,17 +58,17 @@ class TimeAsked:
 
 @dataclass(slots=True, eq=False)
 class Closing(Owed):
-    """Calls whose tombstones were read, each as in `Close`. Finished when the ledger has closed them."""
+    """Calls to be closed in the ledger, each as in `Close`; finished when it has closed them."""
 
     calls: list[tuple[str, CallId, int]] = field(default_factory=list)
 
 
 class ExecutorOutbox(Generic[Claimant]):
-    """Outgoing records and requests of a process, and the receivers of their answers. `now` is the time of the turn.
+    """Outgoing records and requests of a process, and the receivers of their answers.
 
-    `ledger` batches its operations, `orders` start and stop tools, `outlet` takes results. `ended` are claims under
-    which this process acts no more, `keys` the idempotency keys of recent calls, `gone` the calls whose tombstone came
-    without one, `taken_back` their last withdrawn attempts. `fresh` gives random ids.
+    `now` is the time of the turn, `orders` start and stop tools. `ended` are claims under which this process acts no
+    more, `keys` the idempotency keys of recent calls, `gone` calls whose tombstone had no key, `taken_back` the last
+    withdrawn attempt of calls.
     """
 
     def __init__(
@@ -91,29 +91,28 @@ class ExecutorOutbox(Generic[Claimant]):
 
     @property
     def owner(self) -> str:
-        """The name of this process in the ledger: owner of its leases, and heir of those before it."""
+        """Name of this process in the ledger, as an owner and as an heir."""
         if not self._owner:
             self._owner = owner_of(self.fresh(), f"{self.settings.lock_id}{self.settings.member}")
         return self._owner
 
     def closing(self, home: int) -> Closing:
-        """Calls to be closed next, with the others of this moment."""
+        """Calls of a partition to be closed next."""
         if not self._closing:
             self._close_due = self.now.mono_ms + self.settings.close_ms
         return self._closing.setdefault(home, Closing())
 
     def close(self, home: int, key: str, call: CallId, attempt: int = 0) -> None:
-        """Have the ledger forget a settled or cancelled call, or refuse its attempts up to one."""
+        """Have the ledger forget a call, or (with `attempt`) refuse its attempts up to that one."""
         self.closing(home).calls.append((key, call, attempt))
         self._closed.add(key)
 
     def settle(self, key: str) -> None:
-        """Have the ledger forget a settled call before one of the same key is claimed."""
+        """Have the ledger forget a settled call before its key is claimed again."""
         if key in self._closed:
             self.send_closes(at_once=True)
 
     def send_closes(self, *, at_once: bool = False) -> None:
-        """Send collected closes to the ledger, if it is time or there are enough."""
         if self.now.mono_ms < self._close_due and len(self._closed) < self.settings.close_most and not at_once:
             return
         for home, closing in self._closing.items():
@@ -125,7 +124,7 @@ class ExecutorOutbox(Generic[Claimant]):
         self._closed.clear()
 
     def requested(self, home: int, request: ToolRequest, record: Record) -> Requested | None:
-        """A call with all earlier ones on which it builds. None: a part is not here, and its planner is notified."""
+        """A call with all earlier ones on which it builds. None: a part is missing, and its planner is notified."""
         if (found := self.seen.whole(request)) is None:
             names = request.call_id, request.run_id, request.step, request.attempt
             self.journal.tell("request.incomplete", call_id=request.call_id, attempt=request.attempt)
@@ -137,7 +136,7 @@ class ExecutorOutbox(Generic[Claimant]):
         return Requested(whole, record.offset, size, record.at_ms, base.digest if base else "")
 
     def refuse(self, home: int, request: ToolRequest) -> None:
-        """Answer an order that was taken back: the outcome of its attempt is unknown here."""
+        """Answer an order that was taken back: its outcome is unknown here."""
         run = outcome.ToolRun(self.settings.member)
         self.outlet.late(home, outcome.result_of(request, "unknown", run, failure=outcome.PASSED))
 
@@ -148,7 +147,7 @@ class ExecutorOutbox(Generic[Claimant]):
         return self.settings.seal.close("result", home, request.key, codec.encode(result))
 
     def stored(self, home: int, request: ToolRequest, stored: Stored) -> None:
-        """Publish an earlier result again, if it can be read; a newer version's cannot, and stays for that."""
+        """Publish an earlier result again, if it can be read."""
         if (result := self._opened(home, request, stored.result)) is None:
             return
         own = (result.call_id, result.attempt) == (request.call_id, request.attempt)
@@ -160,11 +159,12 @@ class ExecutorOutbox(Generic[Claimant]):
         self.outlet.late(home, replace(result, how="stored"))
 
     def _opened(self, home: int, request: ToolRequest, sealed: bytes) -> ToolResult | None:
-        """The result under the key of a request, if it can be read and this pool has written it."""
+        """Result under the key of a request, if it can be read and this pool has written it."""
         try:
             key, body = self.settings.seal.open("result", home, sealed)
             result = codec.decode(ToolResult, body)
         except FoldError as error:
+            # A newer version has written it, and can read it: it stays.
             self._unreadable(home, request.key, error.message)
             return None
         except MalformedError as error:
@@ -176,7 +176,7 @@ class ExecutorOutbox(Generic[Claimant]):
         return result
 
     def overtaken(self, home: int, request: ToolRequest, reply: Superseded) -> bool:
-        """True if this pool has begun a higher attempt of the call. An entry without a valid seal is put away."""
+        """True if this pool has begun a higher attempt of the call; put an invalid entry away."""
         found: ToolResult | OrderPlace | None
         if reply.done:
             found = self._opened(home, request, reply.sealed)
@@ -195,7 +195,7 @@ class ExecutorOutbox(Generic[Claimant]):
         return True
 
     def lapsed_unread(self, home: int, keys: tuple[str, ...], reason: str) -> None:
-        """Have the ledger put away unreadable leases, which would otherwise be found again and again."""
+        """Have the ledger put away unreadable leases, which would be found again and again."""
         self._unreadable(home, ", ".join(keys), reason)
         self.ledger.ask(SetAside(home, self.settings.pool, leases=keys))
 
@@ -215,7 +215,6 @@ class ExecutorOutbox(Generic[Claimant]):
         self._appends.append(Outgoing(topic, home, key, codec.encode(claim), headers, token))
 
     def probe_clock(self, home: int) -> None:
-        """Write a record whose append time gives the log's time."""
         topic, member, at_ms = self.settings.chains, self.settings.member, self.now.wall_ms
         nothing = ToolClaim.of_none(member)
         headers = cloud_event(topic, member, id=f"{member}/{at_ms}", source=member, at_ms=at_ms)
@@ -231,7 +230,7 @@ class ExecutorOutbox(Generic[Claimant]):
         self._put(Burial(letter, owed))
 
     def delivered(self, delivery: Delivery) -> Claimant | TimeAsked | None:
-        """The claimant or clock probe of a delivery; None for others."""
+        """Claimant or clock probe of a delivery, if any."""
         sent = self._sent.take(delivery.token)
         if sent is not None and delivery.offset == NEVER:
             self.journal.tell("publish.refused", what=type(sent).__name__, topic=self.settings.chains)
@@ -244,7 +243,7 @@ class ExecutorOutbox(Generic[Claimant]):
         return None
 
     def collect(self) -> list[Effect]:
-        """The effects of this turn. Tools first: nothing that waits may come after the last look at the clock."""
+        # Tools first: nothing that waits may come after the last look at the clock.
         effects, self.orders = [*self.orders, *self.ledger.send(self.now)], []
         if self._publishes:
             effects.append(Publish(self._publishes))
@@ -255,5 +254,4 @@ class ExecutorOutbox(Generic[Claimant]):
         return effects
 
     def _put(self, burial: Burial) -> None:
-        """Publish a dead letter, again and again until the log has it."""
         self._publishes.append(burial.letter._replace(token=self._sent.give(burial)))

@@ -19,8 +19,8 @@ SETTLED = Failure("superseded", "the call is settled")
 
 
 class ToolRun(NamedTuple):
-    """The executor that ran the tool or its status hook, the start (0: nothing ran) and the duration. After a
-    `takeover` another executor may have run it before. **Units**: `began_ms` since 1970, by the wall clock."""
+    """Executor that ran the tool or its status hook, and when; after a `takeover` another may have run it before.
+    **Units**: `began_ms` since 1970, by the wall clock; 0: nothing ran."""
 
     by: str
     takeover: bool = False

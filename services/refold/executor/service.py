@@ -22,16 +22,16 @@ from refold.ports.ledger import Broken, Claim, Complete, Fill, Filled, HandOver,
 from refold.ports.log import Assigned, Delivery, End, Reached, Record
 from refold.runtime.lanes import Awake, Lanes
 
+# Planners may read the end of a halt a moment before the executor.
 HALTED_MS = 5_000
-"""Time that a halted call is kept: calls behind it must not wait, and after the halt planners send it again. They may
-read the end of the halt a moment before the executor."""
+"""Time that a halted call is kept aside; after the halt planners send it again."""
 
 FULL, _ROOM = 0.8, 0.75
-"""Shares of the ledger's memory: above the first nothing new is claimed until it is below the second."""
+"""Shares of the ledger's memory: above the first nothing is claimed, until below the second."""
 
 
 class Executor:
-    """The executor as a `Service`. `token` numbers attempts and outgoing records, `fresh` gives random ids."""
+    """The executor as a `Service`. `token` numbers attempts and outgoing records, `fresh` returns random ids."""
 
     def __init__(
         self, settings: ExecutorSettings, outlet: Outlet, *, token: Callable[[], int], fresh: Callable[[], str]
@@ -89,8 +89,8 @@ class Executor:
         return self._outbox.now.mono_ms + ahead if soon or len(self.lanes) else None
 
     def drain(self) -> bool:
-        """Hand over all partitions and calls that have not begun; running tools go on until the grace is over. True
-        when no attempt is left whose outcome could be recorded. Tools that still run then are cut, by class."""
+        """Hand over all partitions and calls that have not begun; True once no attempt is left that could record an
+        outcome. Running tools are cut, by class, after the grace."""
         if not self.draining:
             self.draining = self._leaving = True
             self._cut_ms = self._outbox.now.mono_ms + self._settings.grace_ms
@@ -107,7 +107,6 @@ class Executor:
         return all(over and phase == "running" for phase in left)
 
     def lanes_now(self) -> LanesNow:
-        """See `Service`."""
         return LanesNow(len(self.lanes), sum(not lane.caught_up for lane in self.lanes))
 
     # Input
@@ -161,7 +160,7 @@ class Executor:
                 self._retire(attempt)
 
     def _take_back(self, lane: ExecutorLane, call: CallId, key: str, upto: int) -> None:
-        """Withdraw an attempt that is judged again, or in doubt: it must not begin; a running one goes on."""
+        """Withdraw an attempt that is judged again, or in doubt; a running one goes on."""
         self._outbox.taken_back.add(call, max(upto, self._outbox.taken_back.get(call, 0)))
         lane.withdraw(call, upto)
         if (attempt := self._by_call.get(call)) and attempt.request.attempt <= upto:
@@ -213,7 +212,7 @@ class Executor:
                 self._outbox.orders.append(Look(self._settings.topic, home, place.offset))
 
     def _fetched(self, fetched: Looked) -> None:
-        """Queue the call of a request that was looked up at the ledger's offset, for a take-over."""
+        """Queue the call of a request that was looked up at the ledger's offset."""
         home = fetched.partition
         asked, lane = self._fetching.pop((home, fetched.offset), None), self._awake.touch(home)
         if asked is None or lane is None or not fetched.known or not self._takes(home, asked[1].call):
@@ -238,7 +237,7 @@ class Executor:
         return lane is not None and call not in self._by_call and call not in lane.waiting
 
     def _filled(self, lane: ExecutorLane, filled: Filled) -> None:
-        """Stop or resume claims by the ledger's memory: calls under way need some of it, and must get it."""
+        """Stop or resume claims by the ledger's memory, which calls under way need."""
         share = filled.used / filled.limit if filled.limit else 0.0
         full = share >= (_ROOM if lane.full else FULL)
         if full != lane.full:
@@ -263,7 +262,7 @@ class Executor:
         self._outbox.send_closes(at_once=self.draining)
 
     def _go_round(self) -> None:
-        """Visit all lanes, those at rest too: no other process looks for leases that lapse there."""
+        """Visit all lanes, also those at rest: no other process looks for leases that lapse there."""
         settings, mono = self._settings, self._outbox.now.mono_ms
         free = max(1, settings.slots - len(self.attempts) - sum(len(lane.waiting) for lane in self.lanes))
         for lane in self.lanes:
@@ -290,7 +289,7 @@ class Executor:
         return self.lanes.throttle(lambda lane: waiting, limit=limit, topics=topics)
 
     def _admit(self, lanes: list[ExecutorLane]) -> None:
-        """Claim only with a free slot: a claim that waits behind others would only use up its lease."""
+        # Only with a free slot: a claim that waits behind others would only use up its lease.
         ready = deque(lane for lane in lanes if lane.ready and not self.draining)
         ready.rotate(self._turns)  # no lane is first for ever
         while ready and len(self.attempts) < self._settings.slots and self._acting < self._settings.acting_bytes:

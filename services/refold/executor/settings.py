@@ -18,13 +18,10 @@ from refold.runtime import defaults
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Lease times.
+    """Lease times. **Units**: milliseconds. `margin` is the part of a lease in which an effect may begin: the rest
+    covers a stall between the last look at the clock and the receiver."""
 
-    **Units**: milliseconds. A lease of a chained class is long, because a take-over of such a call costs a human or a
-    status query; the other one is short, because a take-over costs only a repeated call. `margin` is the part of the
-    lease in which an effect may begin: the rest covers a stall between the last look at the clock and the receiver.
-    """
-
+    # A take-over costs only a repeated call here, but a human or a status query for a chained class.
     lease_ms: int = defaults.LEASE_MS
     chained_lease_ms: int = defaults.CHAINED_LEASE_MS
     margin: float = 0.5
@@ -32,7 +29,6 @@ class Times:
     by_tool: Mapping[str, int] = field(default_factory=dict)
 
     def lease(self, tool: str, effect: str) -> int:
-        """The lease of a call: its tool's, else its class's."""
         return self.by_tool.get(tool) or (self.chained_lease_ms if effect in CHAINED else self.lease_ms)
 
 
@@ -40,17 +36,16 @@ class Times:
 class ExecutorSettings:
     """Settings of an executor. **Units**: milliseconds; bytes.
 
-    `slots` is the number of calls at once, as long as the large requests among them stay below `acting_bytes` (with its
-    result a call may take ten times that); requests beyond `backlog_bytes` stay in Kafka. Earlier calls in orders are
-    kept for the next of their conversations, from `conversation_least` on and `conversation_bytes` in all.
+    `slots` limits the calls at once, `acting_bytes` the large requests among them (with its result a call may take ten
+    times that), `backlog_bytes` the requests waiting here. Earlier calls of conversations are kept from
+    `conversation_least` on, and `conversation_bytes` in all.
 
-    `remember` is the number of calls that can be closed by a tombstone without a key. `clock_probe_ms` is the interval
-    of a lane's clock probes, `fill_ms` of its queries of the ledger's memory, `look_ms` of its queries of the catalog's
-    end; behind that end for `blind_ms`, it acts on nothing that needs a decision. Requests older than `stale_ms` are
-    not acted upon: half of the ledger's retention. `tools` are the app's (None: all); a call of another waits
-    `aside_ms` for another owner. Ledger entries of this pool are under its `seal`. A process that ends lets running
-    tools go on for `grace_ms`. Settled calls are closed in the ledger within `close_ms`, or at once if there are
-    `close_most`. Leases are inherited from processes with the same `lock_id`.
+    `remember` calls can be closed by a tombstone without a key. Intervals: `clock_probe_ms` of clock probes, `fill_ms`
+    of queries of the ledger's memory, `look_ms` of the catalog's end; behind that end for `blind_ms`, nothing that
+    needs a decision begins. Requests older than `stale_ms`, half of the ledger's retention, are not acted upon. `tools`
+    are the app's (None: all); a call of another waits `aside_ms` for another owner. At the end running tools have
+    `grace_ms`. Settled calls are closed in the ledger within `close_ms`, or at once if there are `close_most`. Leases
+    are inherited from processes with the same `lock_id`.
     """
 
     pool: str = "default"

@@ -18,7 +18,7 @@ MINUTE_MS = 60_000
 LOOP_CALLS = 5
 """Equal calls of a run that are a loop."""
 FAILING_CALLS = 5
-"""Failures of a tool in a minute that are an alert, where they are half of all outcomes or more."""
+"""Failures of a tool in a minute that are an alert, if they are at least half of all outcomes."""
 _OF_RUNS: Mapping[type, str] = {
     events.RunRequested: "requested",
     events.CallProposed: "calls",
@@ -36,7 +36,7 @@ _COUNTED = (events.CallReserved, events.CallBilled, *_OF_RUNS, *_OF_TOOLS)
 
 
 class Insights(Projection):
-    """Rates and spend by minute and agent, outcomes by minute and tool, and the equal calls of runs."""
+    """Rates and spend by minute and agent, outcomes by minute and tool, equal calls of runs."""
 
     name = "insights"
     runs = table("insight_runs", key(run_id=str), agent=str, minute=int, tool=str, equal_calls=int)
@@ -71,7 +71,7 @@ class Insights(Projection):
             view.add(self.agents, minute=minute, agent=run["agent"], tokens=tokens, nano_usd=nano_usd, **amounts)
 
     def _spent(self, view: View, recorded: Recorded) -> tuple[int, int]:
-        """Tokens and cost, from a bill or, for a call without one, from its result."""
+        """Tokens and cost, from a bill or, without one, from the result."""
         event = recorded.event
         if isinstance(event, events.CallBilled):
             return event.tokens, event.nano_usd
@@ -89,7 +89,7 @@ class Insights(Projection):
 
 
 def changed_records(store: ViewStore, changes: ViewChanges) -> dict[str, bytes | None]:
-    """Return the records of the rows that a batch has changed, by key."""
+    """Records, by key, of the rows that a batch has changed."""
     found: dict[str, bytes | None] = {f"loop/{run}": None for run in changes.runs}
     for of in (Insights.agents, Insights.tools, Insights.runs):
         keys = {*changes.rows.get(of, ()), *changes.sums.get(of, ())}
@@ -100,7 +100,7 @@ def changed_records(store: ViewStore, changes: ViewChanges) -> dict[str, bytes |
 
 
 def recent(store: ViewStore, since_minute: int) -> Iterator[dict[str, bytes | None]]:
-    """Yield the records of all rows since a minute, some at a time."""
+    """Records of all rows since a minute, some at a time."""
     for of in (Insights.agents, Insights.tools, Insights.runs):
         query = Query(of, (Where("minute", ">=", since_minute),))
         while page := store.query(query):
@@ -109,7 +109,6 @@ def recent(store: ViewStore, since_minute: int) -> Iterator[dict[str, bytes | No
 
 
 def _records(of: ViewTable, row: ViewRow) -> list[tuple[str, bytes | None]]:
-    """Records of a row; tombstones if only a key is left."""
     if of is Insights.runs:
         run, minute, tool, times = str(row[0]), *(row[2:] or (0, "", 0))
         loop = {"equal_calls": int(times)} if int(times) >= LOOP_CALLS else {}

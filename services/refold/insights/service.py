@@ -30,9 +30,9 @@ except ModuleNotFoundError as missing:
 
 GROUP = "refold-insights"
 MOST_TAKEN = 500
-"""Records of a batch at most: a projection has a second for one."""
+"""Most records of a batch: a projection has a second for one."""
 KEPT_MS = 86_400_000
-"""Age of the records that a start writes again: those that a crash has left unwritten are among them."""
+"""Age of the records that a start writes again, as they may be unwritten."""
 
 ReadSince = Callable[[int, int], Iterable[Record]]
 """Reads a partition of the run log from an offset to its end."""
@@ -41,7 +41,7 @@ _log = structlog.get_logger()
 
 
 def figures_store(database: ViewDatabase, insights: Insights, log: str) -> ViewStore:
-    """Open the tables of this version, or make them. **Raises** UsageError while another process writes them."""
+    """Open or create the tables of this version. **Raises** UsageError while another process writes them."""
     name = insights.name
     if not database.lock(name):
         raise UsageError("another process keeps these insights", hint="one is enough; or name another database")
@@ -55,7 +55,7 @@ def figures_store(database: ViewDatabase, insights: Insights, log: str) -> ViewS
 
 
 class Counting:
-    """Applies batches to the tables. `position` is the next offset by partition. Not thread-safe."""
+    """Figures of batches, in the tables. `position` is the next offset by partition. Not thread-safe."""
 
     def __init__(
         self, insights: Insights, store: ViewStore, runs: LoggedRuns, read: ReadSince, send: Callable[..., None]
@@ -65,17 +65,17 @@ class Counting:
         self.position = {number: known.get((RUN_LOG, number), 0) for number in range(runs.partitions)}
 
     def begin(self, now_ms: int, log: str, bounds: Mapping[Place, tuple[int, int]]) -> None:
-        """Write rows that may be unwritten, and read to the log's end: the group may be past it. **Raises** UsageError
-        if the positions are invalid in this log."""
+        """Write rows that may be unwritten, and read to the log's end. **Raises** UsageError for invalid positions."""
         if reason := misplaced(self._store.notes(), self._store.positions(), log, bounds):
             raise UsageError(f"insights stand still: {reason}", hint="remove their database: they begin anew")
         for records in recent(self._store, (now_ms - KEPT_MS) // MINUTE_MS):
             self._send(records)
+        # The group may be past the position.
         for (_, partition), (_, end) in bounds.items():
             self._fill(partition, end)
 
     def take(self, records: Iterable[Record]) -> None:
-        """Apply records in order, but for those before the position. Those that are missing are read from the log."""
+        """Apply records from the position on; read missing ones from the log."""
         for partition, those in groupby(records, key=lambda record: record.partition):
             batch = [record for record in those if record.offset >= self.position[partition]]
             if batch:
@@ -90,7 +90,6 @@ class Counting:
                 self._apply(partition, some)
 
     def _apply(self, partition: int, batch: list[Record]) -> None:
-        """Commit a batch that begins at the position, then write the changed rows."""
         end, before = batch[-1].offset + 1, self._projector.counts["repaired"]
         changes = self._projector.apply(batch, {(RUN_LOG, partition): (self.position[partition], end)})
         self.position[partition] = end
@@ -100,7 +99,7 @@ class Counting:
 
 
 def work(settings: KafkaSettings, counting: Counting) -> None:
-    """Count the records that Faust delivers, until a signal ends the process. Nothing else of Faust is used."""
+    """Count the records that Faust delivers, until a signal ends the process."""
     app = faust.App(
         settings.prefix + GROUP,
         broker=[f"kafka://{server}" for server in settings.bootstrap.split(",")],
@@ -135,7 +134,7 @@ def work(settings: KafkaSettings, counting: Counting) -> None:
 
 
 def credentials(options: Mapping[str, str]) -> Any:
-    """Return Faust's credentials from the options of librdkafka. **Raises** UsageError for unsupported mechanisms."""
+    """Faust's credentials from options of librdkafka. **Raises** UsageError for unsupported mechanisms."""
     protocol, context = options.get("security.protocol", "").lower(), None
     if protocol.endswith("ssl"):
         context = ssl.create_default_context(cafile=options.get("ssl.ca.location"))

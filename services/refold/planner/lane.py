@@ -1,5 +1,5 @@
-"""One partition's planner: from a record to accepted entries and the commands that they order. Path of an input:
-`inbox`, `decide` and the agent's code, an entry, `acceptance` by the log, commands from the `outbox`."""
+"""One partition's planner. An input passes `inbox`, `decide` and agent code, `acceptance` by the log, and the
+`outbox`."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ _TOLD = {
     events.RunPaused: "run.paused",
     events.RunUnpaused: "run.unpaused",
 }
-"""Events of accepted entries that are journaled: those that people wait for or act on, not every step."""
+"""Events of accepted entries that are journaled: those that people wait for or act on."""
 
 _HEARD = frozenset({*_TOLD, events.CallFailed})
-"""Candidates for the journal; of failed calls only those with code "unauthorised" are written."""
+"""Candidates for the journal; failed calls only if "unauthorised"."""
 
 
 class RunJournal:
@@ -86,7 +86,7 @@ class RunJournal:
                 self._journal.news.append((told, facts))
 
     def _resume(self, after: RunState, entry: events.Entry) -> None:
-        """Journal the position where a run resumes, if this is the first entry for which its code was opened here."""
+        """Journal where a run resumes, at the first entry for which its code was opened here."""
         asked = sum(isinstance(event, Step) for event in entry.events)
         opened = entry.actor == self._actor and not entry.held and (asked or wakes(entry.events))
         if opened and (step := len(after.steps) - asked):
@@ -100,7 +100,7 @@ CLOCK_PROBE_MS = 1_000
 """Longest wait for an answer to a clock probe."""
 
 QUIET_MS = 60_000
-"""Time by the own clock, which stands still while a machine sleeps, before the log is probed again."""
+"""Local time, which stands still in a suspended machine, before the log is probed again."""
 
 
 class LaneSchedule:
@@ -113,18 +113,17 @@ class LaneSchedule:
         self._moves = True
 
     def moved(self) -> None:
-        """Mark the snapshot as possibly out of date."""
         self._moves = True
 
     def begin(self) -> None:
-        """Start a live lane: it probes the log's time before it decides anything."""
+        """Start with a probe of the log's time, before any decision."""
         self._probe_due = self._clock.mono_ms
 
     def heard(self) -> None:
         self._probe_due = self._clock.mono_ms + QUIET_MS
 
     def knows(self) -> bool:
-        """True if the log's time is fresh and the lane's marks are in the log; send missing records when due."""
+        """True if the log's time is fresh and the lane's marks are written; send missing records when due."""
         mono, snapshot_writer = self._clock.mono_ms, self._log.snapshot_writer
         if mono >= self._probe_due and (not self._clock.fresh or self._next_ms() is not None):
             self._probe_due = mono + CLOCK_PROBE_MS
@@ -135,7 +134,7 @@ class LaneSchedule:
         return self._clock.fresh and snapshot_writer.opened
 
     def keep(self) -> None:
-        """Publish sums of shared limits and write moved runs, every few seconds, a part in every turn."""
+        """Publish sums of shared limits and write moved runs, a part in every turn."""
         log, mono = self._log, self._clock.mono_ms
         log.windows.tell(log.position, mono_ms=mono, now=self._clock.now_ms)
         told = log.windows.low_water(log.position)
@@ -152,7 +151,7 @@ class LaneSchedule:
 
     @property
     def _bare(self) -> bool:
-        """True if marks have no anchor: every run with an entry that this planner has read was erased."""
+        """True if marks have no anchor, as all entries read are of erased runs."""
         return not self._log.snapshot_writer.anchors and self._log.position > 0 and not self._start.resuming
 
     def _anchor(self, mono: int) -> None:
@@ -196,14 +195,13 @@ class LaneSchedule:
 
 
 class Deliveries:
-    """Delivery results of the records that one lane has published, except entries. **Units**: `now` since 1970, ms."""
+    """Delivery results of one lane's records, except entries. **Units**: `now` since 1970, ms."""
 
     def __init__(self, log: Acceptance, outbox: Outbox, inbox: Inbox, *, decide_loop: DecideLoop, holds: Holds) -> None:
         self._log, self._outbox, self._inbox, self._journal = log, outbox, inbox, log.journal
         self._decide_loop, self._holds = decide_loop, holds
 
     def published(self, asker: Asker, offset: int | None, now: int) -> None:
-        """Handle the delivery of a record. `offset` None: it may be in its topic or not."""
         if isinstance(asker, SentHold):
             if offset is None:
                 self._holds.send_again(asker.run_id)
@@ -235,7 +233,6 @@ class Deliveries:
             self._outbox.close(asker)
 
     def _never(self, asker: Ordered | Pending, now: int) -> None:
-        """Handle a record that the log certainly refuses: neither a success nor an unknown outcome."""
         if isinstance(asker, Ordered):
             topic, key = asker.record.topic, asker.record.key.decode()
             self._journal.tell("publish.refused", topic=topic, key=key, bytes=len(asker.record.value or b""))
@@ -257,7 +254,7 @@ class Deliveries:
 
 
 class Lane:
-    """State and parts of one partition. The service feeds it, calls `work` once a turn, and collects its records."""
+    """State and parts of one partition. The service feeds it, and calls `work` once a turn."""
 
     def __init__(
         self, assigned: Assigned, shared: Shared, *, mono_ms: int, lost: Lost | None = None, mirrored: bool = False
@@ -319,7 +316,7 @@ class Lane:
         return {CATALOG: self._catalog.position, **self.start.wants()}
 
     def leave(self) -> None:
-        """Drop all executions: another planner serves the partition, and a later lane starts from its snapshot."""
+        """Drop all executions: another planner serves the partition."""
         self._agents.forget_all()
 
     # Inputs
@@ -403,11 +400,10 @@ class Lane:
 
     @property
     def wants_end(self) -> bool:
-        """True if the high watermark of the run log is needed."""
         return self.log.wants_end or self.inbox.waiting.asks(WaitsFor.LOG)
 
     def work(self) -> None:
-        """Decide ready inputs, once the log is read and its time and the ownership of the partition are confirmed."""
+        """Decide ready inputs, once the log is read and its time and the partition's ownership are confirmed."""
         if not self.log.live:
             return
         self.outbox.tell(self.log.fold.states)
@@ -439,7 +435,7 @@ class Lane:
                 self._kept.popleft()
 
     def _take_up(self, now: int) -> None:
-        """Queue the inputs that became ready: from the take-over, from lifted halts, from timers."""
+        """Queue the inputs that became ready by take-over, lifted halts and timers."""
         log = self.log
         if self.start.resuming:
             self.start.resume(self._limits.turn_resumed)
@@ -457,7 +453,7 @@ class Lane:
         self.inbox.push(Pending(run, None) for run in self.holds.due(now))
 
     def _hears(self, timer: Due) -> bool:
-        """True if earlier inputs can change the effect of a timer: a start, a wait, a question."""
+        """True if earlier inputs can change the effect of a timer."""
         state = self.log.accepted(timer.run_id) if timer.step > 0 else None
         opened = state.open.get(timer.step) if state else None
         return timer.step == 0 or bool(opened and (opened.phase in ("wait", "callback") or opened.question))
@@ -471,11 +467,11 @@ class Lane:
         return self._agents.executions
 
     def decided(self) -> int:
-        """Offset below which all requests of this partition are decided, or kept for known runs."""
+        """Offset below which all requests are decided, or kept for known runs."""
         return self.inbox.passed(RUN_REQUESTED)
 
     def low_water(self) -> Positions:
-        """Positions to commit: per input topic and, for the emission of commands, of the run log."""
+        """Positions to commit: of the input topics and, for emitted commands, of the run log."""
         settled = self.inbox.low_water()
         positions = {(topic, self.partition): position for topic, position in settled.items()}
         if RUN_REQUESTED in settled:  # other planners wait for this position, and not for runs that stand still
@@ -542,7 +538,7 @@ class Lane:
         self._decide_loop.send_too_large(before, sent.entry.events, sent.item, sent.entry.at_ms)
 
     def mended(self, state: RunState, offset: int) -> None:
-        """Resume a stalled run that has one history again: from here on it is like any other."""
+        """Resume a run that stood still and has one history again."""
         self.holds.lift(state.run_id, over=state.over)
         self.outbox.open_orders(state, offset)
         self.family.mended(state.run_id)
@@ -552,7 +548,7 @@ class Lane:
         self.inbox.unpark(state.run_id)
 
     def _awaits_history(self, item: Pending) -> bool:
-        """True if an input waits for a history, or was refused because it names none."""
+        """True if an input waits for a history, or was refused."""
         try:
             return self.histories.takes(item)
         except ConflictError as error:
@@ -592,7 +588,7 @@ class Lane:
         self.inbox.settle(-1 if self.log.flying else self.log.position, self._catalog.position)
 
     def _go_live(self) -> None:
-        """Begin to decide: the fold has reached the end captured at the take-over. Runs that wait stay asleep."""
+        """Begin to decide, at the end captured by the take-over; waiting runs stay asleep."""
         for run, reason in self.log.go_live().items():
             self.holds.disorder(run, reason, self.clock.now_ms)
         self.outbox.release(self.log.fold.frozen)

@@ -1,8 +1,8 @@
 """Take-over of a partition, and repeated reading of histories.
 
-A take-over reads the snapshot first; its marks name the offsets from which the log and the inputs are read. Positions
-hold only in the log in which they were written, not in a mirror. So the log is read from the anchor entry that the
-marks name; if that entry does not lie at its offset, everything is read from the start.
+A take-over reads the snapshot first; its marks name the offsets from which the log and the inputs are read. Offsets do
+not hold in a mirror of the log, so marks name an anchor entry too: if it does not lie at its offset, everything is read
+from the start.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from refold.runtime.lanes import CatchUp, resumed
 
 
 class TakeOver:
-    """Topics to be read before a lane is live, and the runs that it resumes then. With `distrust` all committed
-    positions are ignored. `foreign`: the marks belong to another log; all that was read so far is useless."""
+    """Take-over of one lane: the topics to read before it is live, and the runs to resume then. `distrust` ignores
+    committed positions; `foreign`: the marks belong to another log."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class TakeOver:
         return wants
 
     def follow(self, record: Record) -> None:
-        """Read a record of the snapshot. Records after the log is read are the lane's own, or too late."""
+        """Read a record of the snapshot below its end at the take-over."""
         if not self._catch_up.has(RUN_SNAPSHOT):
             self._log.snapshot.feed(record.key or b"", record.value)
             self.reached(RUN_SNAPSHOT, record.offset + 1)
@@ -92,7 +92,7 @@ class TakeOver:
             self._read_log()
 
     def admits(self, item: Record | Reached) -> bool:
-        """True if an item of the run log may be read: the anchor has to lie at the offset in the marks."""
+        """True if an item of the run log may be read: the anchor lies at its offset."""
         marks = self._log.snapshot.marks
         if self.foreign or self._anchored or marks is None:
             return not self.foreign
@@ -107,7 +107,7 @@ class TakeOver:
         return not self.foreign
 
     def begin(self, states: Iterable[RunId]) -> None:
-        """Start a live lane with these states; of sleeping runs only those are folded that cannot wait."""
+        """Start a live lane: queue these runs, and sleeping ones that cannot wait, to be resumed."""
         asleep = self._log.asleep
         inputs = self._inbox.low_water() | {RUN_LOG: self._log.position}
         live = [*self._log.fold.states, *asleep]
@@ -122,7 +122,7 @@ class TakeOver:
         return bool(self._waiting)
 
     def resume(self, count: int) -> None:
-        """Resume up to `count` runs: send open commands that were not sent, and drive code that can go on."""
+        """Resume up to `count` runs: send open commands, and drive code that can go on."""
         for _ in range(min(len(self._waiting), count)):
             run = self._waiting.popleft()
             state = self._log.accepted(run)
@@ -170,13 +170,13 @@ class TakeOver:
             self._begin(start, start, emit_from, {})
 
     def _emit_from(self, marks: Marks | None) -> int:
-        """Run-log offset below which all commands are acknowledged, by the group's positions. Empty marks are the sign
-        that the log has lost its end: committed positions do not count then."""
+        """Run-log offset below which all commands are acknowledged, by the group's positions."""
+        # Empty marks are the sign that the log has lost its end: committed positions do not count then.
         disowned = marks is not None and not (_anchor_name(marks) or marks.inputs)
         return resumed(replace(self._assigned, committed={}) if disowned else self._assigned, (RUN_LOG,))[RUN_LOG]
 
     def _has_all(self, marks: Marks, asleep: Mapping[RunId, Asleep]) -> bool:
-        """True if all topics reach the positions of the marks and of the sleeping runs."""
+        """True if all topics reach the positions of marks and sleeping runs."""
         positions = {topic: int(position) for topic, position in marks.inputs.items()}
         logs = [marks.log, positions.get(RUN_LOG, 0), *(kept.log for kept in asleep.values())]
         ends = self._assigned.ends
@@ -202,7 +202,7 @@ def _apart(marks: Marks) -> dict[RunId, int]:
 
 
 def _anchor(marks: Marks, record: Record) -> Anchor | None:
-    """Return the anchor of the marks if this record is it. A mirror appends at another time."""
+    """The anchor of the marks, if this record is it; a mirror's copy has another time."""
     parts, own = parse_log_key(record.key), anchor_name(record.key)
     run, name = (parts[0], parts[2]) if parts else (RunId(""), own)
     if name is None or not record.value or name.hex() != _anchor_name(marks) or record.at_ms != marks.anchor_ms:
@@ -213,26 +213,26 @@ def _anchor(marks: Marks, record: Record) -> Anchor | None:
 REPAIR = "repair"
 
 PASS_RUNS = 500
-"""Runs whose histories one reading of the log collects. At 20 KiB each they take 10 MB until it is over."""
+"""Runs whose histories one reading of the log collects: 10 MB at 20 KiB each."""
 
 
 @dataclass(slots=True)
 class Collected:
-    """Records of a run, by the id in their keys; `copied`: one of them was there twice."""
+    """Records of a run, by entry id; `copied`: one was there twice."""
 
     records: dict[EntryId, Record] = field(default_factory=dict)
     copied: bool = False
 
 
 class Unmended(NamedTuple):
-    """An input that cannot be carried out with the history that was read for it, and the reason."""
+    """An input that fails on the history read for it, and the reason."""
 
     item: Pending
     why: str
 
 
 class GoesOn(NamedTuple):
-    """A failed run whose history was read again because another planner resumed it; `news` are the new entries."""
+    """A failed run that another planner resumed, with its history read again; `news` are the new entries."""
 
     state: RunState
     news: list[Entry]
@@ -251,9 +251,8 @@ Brings = Unmended | GoesOn | KeptHistory
 
 
 class Histories:
-    """Histories of one lane that are read again: for repairs, retries, forks, and results that a parent lacks. A
-    finished run has a row in memory and no history. The log has its history until the run is erased, so each of these
-    costs a reading of the partition, shared by all inputs that wait when it begins."""
+    """Histories of one lane read again from the log, for repairs, retries, forks, and results that a parent lacks. One
+    reading of the partition serves all inputs that wait when it begins."""
 
     def __init__(self, log: Acceptance, outbox: Outbox, inbox: Inbox, admission: Admission) -> None:
         self._log, self._outbox, self._inbox, self._admission = log, outbox, inbox, admission
@@ -264,12 +263,12 @@ class Histories:
         self.wants_log = self._begun = False
 
     def asks(self) -> bool:
-        """True if the log has to be read once more from its start; reading this resets it."""
+        """True, once, if the log has to be read again from its start."""
         wanted, self.wants_log = self.wants_log, False
         return wanted
 
     def takes(self, item: Pending) -> bool:
-        """True if an input has to wait for a history, or for room. **Raises** ConflictError if it names no history."""
+        """True if an input has to wait for a history or for room. **Raises** ConflictError if it names no history."""
         said = item.input
         if isinstance(said, ChildEnded) and said.result == UNREAD:
             return self._waits(child_id(said.run_id, said.step), item)
@@ -290,7 +289,6 @@ class Histories:
         return self._waits(run, item)
 
     def _waits_for_source(self, item: Pending, said: RunOperation) -> bool:
-        """True if a fork has to wait for the history of its source, or for room."""
         try:
             asked = fork_asked(said)
         except MalformedError as error:
@@ -307,7 +305,6 @@ class Histories:
         return True
 
     def _waits(self, run: RunId, item: Pending) -> bool:
-        """True if an input has to wait for a history. A history that was read stays until all its inputs are done."""
         there = run in self._log.redriven_runs.reread
         if there:
             self._brought[run].append(item)
@@ -316,7 +313,7 @@ class Histories:
         return not there
 
     def begin(self) -> None:
-        """Request a reading of the log for waiting inputs, unless one is under way, and drop used histories."""
+        """Request a reading of the log for waiting inputs, and drop used histories."""
         for run in [run for run, items in self._brought.items() if all(item.done for item in items)]:
             del self._brought[run]
             self._log.redriven_runs.reread.pop(run, None)
@@ -327,7 +324,7 @@ class Histories:
         self._goal, self.wants_log, self._begun = self._log.position, True, self._last < 0
 
     def follow(self, record: Record) -> list[Brings]:
-        """Read a record of the run log, also an old one; return the consequences of histories that it completes."""
+        """Read a run-log record, also an old one; return the consequences of histories now complete."""
         # Records that were on their way when the reading was requested are not part of it.
         self._begun |= record.offset <= self._last and not self.wants_log
         self._last = record.offset
@@ -341,7 +338,6 @@ class Histories:
         return self.reached(record.offset + 1)
 
     def reached(self, offset: int) -> list[Brings]:
-        """Note that reading has come to this offset; see `follow`."""
         if not self._open or not self._begun or offset < self._goal:
             return []
         opened, self._open = self._open, {}
@@ -400,7 +396,7 @@ class Histories:
         self._outbox.repeat(records[history[-1]], item)
 
     def _kept(self, item: Pending, asked: ForkAsked, records: Mapping[EntryId, Record]) -> KeptHistory:
-        """The part of a history that a fork keeps. **Raises** ConflictError, also if the head does not count."""
+        """Part of a history that a fork keeps. **Raises** ConflictError, also if the head does not count."""
         entries, source = read_entries(records), RunId(asked.source.run_id)
         history, state = path(entries, EntryId(asked.source.head)), self._log.accepted(source)
         stands = state is not None and source not in self._log.fold.frozen
@@ -472,7 +468,7 @@ def heads(entries: Mapping[EntryId, LogRecord]) -> list[EntryId]:
 
 
 def _reread(run: RunId, collected: Collected, head: Head | None, *, goes_on: bool) -> RedrivenRun:
-    """A history up to this head, or with `goes_on` to its end. **Raises** ConflictError if the log lacks a part."""
+    """A history up to this head, or to its end. **Raises** ConflictError if the log lacks a part."""
     entries = read_entries(collected.records)
     history = path(entries, head.id) if head else []
     known = len(history)

@@ -1,4 +1,4 @@
-"""All lanes of a planner process: routes items to lanes, and collects the effects of the lanes."""
+"""All lanes of a planner process: routes items to them, and collects their effects."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from refold.runtime.lanes import Awake, Journal, Lanes, Tokens
 from refold.sdk.app import App
 
 USERS_BYTES = 262_144
-"""Bytes of user inputs that a turn begins to answer, or one larger input: some 20 ms of work."""
+"""Bytes of user inputs that a turn begins to answer: some 20 ms of work."""
 
 REST = 3
-"""Pause for user inputs after a turn that used up `USERS_BYTES`, as a multiple of that turn's duration."""
+"""Pause for user inputs after a turn that used up `USERS_BYTES`, as a multiple of its duration."""
 
 LONGEST_REST_MS = 200
-"""Limit of that pause: a turn may have been long for other reasons."""
+"""Longest such pause of user inputs: a turn may have been long for other reasons."""
 
 
 class Fairness:
@@ -62,7 +62,7 @@ class Fairness:
         return sorted(self._awake, key=lambda lane: lane.partition <= self._first)
 
     def work(self) -> None:
-        """Have lanes work, with the share of user inputs of this turn."""
+        """Have lanes work, with this turn's share of user inputs."""
         now_ms, lanes = self._mono, self.awake
         if self._left <= 0 and any(lane.admission.busy for lane in self._lanes):
             self._rests_until = now_ms + min(LONGEST_REST_MS, REST * (now_ms - self._begun))
@@ -82,8 +82,8 @@ class Fairness:
 
 
 class Planner:
-    """The planner as a `Service`. `nonce` gives 16 fresh random bytes; `mark` is read by a watchdog; `process`
-    distinguishes the entries of this process from entries of earlier ones of the same member."""
+    """The planner as a `Service`. `nonce` returns 16 random bytes, a watchdog reads `mark`, and `process` distinguishes
+    entries of this process from a predecessor's."""
 
     def __init__(
         self,
@@ -137,13 +137,12 @@ class Planner:
         return [*effects, *self.lanes.commit(now, at_once=self._draining)]
 
     def drain(self) -> bool:
-        """Stop deciding. True when all commands are in their topics, and the positions are committed. A successor sends
-        commands again beyond the committed position: every deploy would publish outcomes twice."""
+        """Stop deciding; True once all commands are in their topics."""
+        # A successor repeats the commands beyond the committed position: each deploy would publish outcomes twice.
         begins, self._draining = not self._draining, True
         return not begins and all(lane.outbox.told(lane.log.position) for lane in self.lanes if lane.log.live)
 
     def lanes_now(self) -> LanesNow:
-        """See `Service`."""
         lanes = list(self.lanes)
         waiting = Counter[str]()
         for lane in lanes:
@@ -152,7 +151,6 @@ class Planner:
         return LanesNow(len(lanes), behind, executions, waiting)
 
     def next_due_ms(self) -> int | None:
-        """When `turn` is due. **Units**: monotonic."""
         due = (self._fairness.next_due_ms(), self._unknown_runs.next_due_ms(), self._ask_due if self._late else None)
         return min((each for each in due if each is not None), default=None)
 
@@ -179,7 +177,6 @@ class Planner:
         return []
 
     def _route(self, item: Item) -> list[Effect]:
-        """Feed an item to the lane of its partition, which works in this turn."""
         if isinstance(item, (Record, Reached, End)):
             self._fairness.touch(item.partition)
         effects = self.lanes.route(item)
@@ -213,13 +210,13 @@ class Planner:
         return self._give_up(lane) if lane.log.shrunk else []
 
     def _give_up(self, lane: Lane) -> list[Effect]:
-        """Restart a lane whose state differs from the log: the log has lost records."""
+        """Restart a lane whose log has lost records."""
         self.journal.tell("log.shrunk", topic=RUN_LOG, partition=lane.partition, position=lane.log.position)
         self._distrusted[lane.partition] = _missed(lane)
         return self.lanes.restart_lane(lane.partition)
 
     def _distrust(self, item: Item) -> list[Effect]:
-        """Restart a lane that was truncated, or whose marks belong to another log; their positions are ignored then."""
+        """Restart a lane whose log was truncated, or whose marks belong to another log."""
         lane = self.lanes.get(item.partition) if isinstance(item, (Record, Reached, End)) else None
         if lane is not None and lane.log.shrunk:
             return self._give_up(lane)
@@ -270,7 +267,7 @@ class Planner:
         return effects + asks
 
     def _ask(self, lanes: list[Lane]) -> list[Effect]:
-        """Query the positions of other planners for waiting inputs, and of executors for unanswered calls."""
+        """Query positions for waiting inputs and unanswered calls."""
         effects = self._unknown_runs.asks(self._mono)
         for lane in lanes:
             (self._late.add if lane.outbox.unanswered.topics else self._late.discard)(lane.partition)
@@ -294,6 +291,6 @@ class Planner:
 
 
 def _missed(lane: Lane) -> Lost:
-    """Entries and runs that this lane, and any truncated lane before it, had read of a run log that lost its end."""
+    """Entries and runs that this lane or a truncated predecessor had read from a log that lost its end."""
     log, before = lane.log, lane.log.fold.lost
     return Lost(before.unread | log.unread, {*before.runs, *log.fold.states, *log.asleep})

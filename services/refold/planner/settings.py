@@ -28,13 +28,11 @@ from refold.sdk.execution import MOST_ASKED
 class Limits:
     """Limits of a lane.
 
-    **Units**: `payload_bytes` is of one input, argument or result; a turn decides `turn_entries` and resumes
-    `turn_resumed` runs after a take-over. A topic pauses while `topic_bytes` of it wait in the lane (20 MiB for all
-    five), requests also while the number of `active` runs (not waiting for time or people) is reached. Of each topic
-    `parked_bytes` may be about unknown runs; more is refused. Inputs of more than a few KiB have `input_bytes` for
-    active runs (others wait in their topic), and as much for waiting runs (others are refused: it is unknown when there
-    will be room). A run that waits for executors takes 7 kB with its agent, so the default is some 35 MB for a lane.
-    `blob_bytes` is of one value in the blob store; 0 without a store.
+    **Units**: `payload_bytes` of one input, argument or result; a turn decides `turn_entries` and resumes
+    `turn_resumed` runs. A topic pauses while `topic_bytes` of it wait, requests also at `active` runs. Of each topic
+    `parked_bytes` may be about unknown runs; more is refused. Large inputs have `input_bytes` for active runs (others
+    wait in their topic), and as much for waiting runs (others are refused). `blob_bytes` is of one value in the blob
+    store; 0 without a store.
     """
 
     payload_bytes: int = defaults.PAYLOAD_BYTES
@@ -42,6 +40,7 @@ class Limits:
     turn_resumed: int = 100
     topic_bytes: int = 4 << 20
     parked_bytes: int = 4 << 20
+    # A run that waits for executors takes 7 kB with its agent: by default some 35 MB for a lane.
     active: int = defaults.ACTIVE_RUNS
     input_bytes: int = defaults.INPUT_BYTES
     blob_bytes: int = 0
@@ -56,9 +55,9 @@ class Limits:
 class Bounds:
     """Limits of one run in its planner; a run beyond them fails, and its failure names the limit.
 
-    **Units**: steps; bytes of history, and of the arguments of one call (JSON text in UTF-8; of a run's input
-    `blob_bytes`, if there is a blob store); `turn`: requests of its code in one turn, see `sdk.execution`; runs that it
-    starts, and depth of runs above one that starts others. `live_bytes` is for the executions of all runs of a process.
+    **Units**: steps; bytes of history, of the arguments of one call (JSON text in UTF-8), and, with a blob store,
+    `blob_bytes` of a run's input; `turn`: requests of its code in one turn; runs that it starts, and their depth.
+    `live_bytes` is for the executions of all runs of a process.
     """
 
     steps: int = defaults.RUN_STEPS
@@ -73,9 +72,9 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class PlannerSettings:
-    """Settings of a planner. **Units**: milliseconds. Moved runs are written to the snapshot every `snapshot_ms`, more
-    often than the log is compacted (`min.compaction.lag.ms`): a take-over reads the entries after it. `windows`: the
-    app has limits per day or month, whose sums the lanes publish."""
+    """Settings of a planner. **Units**: milliseconds. `snapshot_ms` has to be shorter than the log's
+    `min.compaction.lag.ms`, as a take-over reads the entries after a snapshot; `windows`: the app has limits per day or
+    month."""
 
     partitions: int
     member: str = "planner-1"
@@ -91,12 +90,11 @@ class PlannerSettings:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Input topics: of people, of the executors of each pool, of approvals."""
         return (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, *map(tool_completed, self.pools), APPROVAL_DECIDED)
 
     @property
     def membership(self) -> Membership:
-        """Topics of a planner. The group distributes `run-requested`, whose committed offsets others query too."""
+        """Topics of a planner; the group distributes `run-requested`."""
         spent = (BUDGET_SPENT,) if self.windows else ()
         rare = frozenset({RUN_OPERATED, APPROVAL_DECIDED, CATALOG, RUN_SNAPSHOT, BUDGET_SPENT})
         topics = (*self.inputs, CATALOG, RUN_SNAPSHOT, *spent, RUN_LOG)

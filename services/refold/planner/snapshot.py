@@ -1,8 +1,7 @@
-"""Snapshot of a lane's runs in `run-snapshot`, so that its successor need not read the past.
+"""Snapshot of a lane's runs in `run-snapshot`, which saves its successor reading the past.
 
-Every few seconds the runs that have moved are written, and when all of those are acknowledged, the marks that rely on
-them. A run that began after the marks is not written: the tail has its entries. A finished run becomes a row only when
-all its commands are acknowledged; until then it is kept like a live one.
+Every few seconds moved runs are written, and when these are acknowledged, the marks that rely on them. Entries after
+the marks are read from the log. A finished run becomes a row once all its commands are acknowledged.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from refold.core.wire import codec
 from refold.ports.log import NEVER
 
 TURN_RUNS = 1_000
-"""Runs written in one turn, which takes 20 ms. The first snapshot of a large partition has many."""
+"""Runs written in one turn, which takes 20 ms."""
 
 APART_RUNS = 2_000
-"""Most runs that marks name for a partial reading, 600 KiB. Above that a successor reads all runs."""
+"""Most runs that marks name for a partial reading, 600 KiB; above that all are read."""
 
 TURN_BYTES = 4 << 20
 """Bytes of full blocks written in one turn; more start the next round early."""
@@ -42,7 +41,7 @@ class SentKept:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """An entry that counts, or a record of no run, with its offset and time in the log."""
+    """An entry that counts, or a record of no run, by its place in the log."""
 
     run: RunId
     name: EntryId
@@ -51,8 +50,7 @@ class Anchor:
 
 
 class Anchors:
-    """Records that distinguish this log from others, oldest first; marks name one below their offset. Every other one
-    is dropped above the limit. Anchors of erased or repeated records may be compacted away."""
+    """Records that distinguish this log from others, oldest first; marks name one below their offset."""
 
     _MOST = 256
 
@@ -84,9 +82,9 @@ class Anchors:
 
 @dataclass(slots=True, eq=False)
 class Kept:
-    """Entries of a run: `blocks` full ones (`full`: those not written yet) and the `tail`. `first` and `last` are
-    run-log offsets. `main` is its record's part of the check (0: no record), `total` the part of all its records. `row`
-    is its row once it is over, `seq` the last entry's."""
+    """Entries of a run: the number of full `blocks` (`full`: unwritten ones) and the `tail`; `first` and `last` are
+    run-log offsets. `main` and `total` are the check parts of its main record and of all; `row` is set once it is
+    over."""
 
     first: int
     last: int = 0
@@ -100,7 +98,7 @@ class Kept:
     row: bytes = b""
 
     def add(self, seq: int, value: bytes) -> int:
-        """Add an entry; return the bytes of the block that it fills, or 0."""
+        """Add an entry; return the bytes of a block that it fills."""
         self.seq = seq
         self.tail.append(snapshot.pack_entry(seq, value))
         self.size += len(value)
@@ -117,7 +115,7 @@ class Kept:
 
 
 class SnapshotRound(NamedTuple):
-    """Rest of a round, and the content of its marks. `over` has the rows of finished runs."""
+    """Rest of a round, and the content of its marks; `over` are rows."""
 
     emitted: int
     log: int
@@ -127,8 +125,7 @@ class SnapshotRound(NamedTuple):
 
 
 class SnapshotWriter:
-    """Snapshot of one lane, round by round. `orders` are records to be published, whose deliveries `delivered` needs;
-    `state` returns the accepted state of a live run. `opened`: this lane's marks are in the log."""
+    """Writer of a lane's snapshot, in rounds. `orders` are records to publish; `opened`: its marks are in the log."""
 
     def __init__(
         self,
@@ -159,13 +156,12 @@ class SnapshotWriter:
     # Changes
 
     def woken(self, run: RunId, taken: KeptEntries) -> None:
-        """Track the entries of a run again that was asleep."""
         kept = self._kept[run] = Kept(0, blocks=taken.blocks, main=taken.main, total=taken.total)
         for key, value in taken.pairs[len(taken.pairs) - taken.tail :]:
             self._full += kept.add(int(key.split(b"/")[1]), value)
 
     def keep(self, run: RunId, entry: bytes, *, seq: int, offset: int) -> None:
-        """Add an entry that counts, or may count for a version that can read it."""
+        """Add an entry that counts, or may count for a newer version."""
         kept = self._kept.get(run)
         if kept is None:
             kept = self._kept[run] = Kept(offset)
@@ -185,21 +181,21 @@ class SnapshotWriter:
         del self._kept[run]
 
     def over(self, run: RunId, row: bytes) -> None:
-        """Note that a run's last entry has ended it, or that a finished run has another row."""
+        """Note the row of a run that has ended, or a new row."""
         if (kept := self._kept.get(run)) is not None:
             kept.row = row
         else:
             self._over[run] = row
 
     def follow(self, key: bytes, value: bytes | None) -> None:
-        """Read a record of the snapshot while the lane is live: a late one of a finished run is marked for deletion."""
+        """Read a record while the lane is live: a late one of a finished run is marked for deletion."""
         if value and key[:4] == b"run/":
             run = RunId(key.split(b"/")[1].decode(errors="replace"))
             if run not in self._kept and run in self._finished:
                 self._stale.setdefault(key, 0)
 
     def reopen(self, run: RunId, entries: Iterable[tuple[int, int, bytes]]) -> None:
-        """Replace all entries (offset, seq, bytes) of a repaired or finished run; its retry is not among them."""
+        """Replace all entries (offset, seq, bytes) of a repaired or finished run."""
         self.apart.pop(run, None)
         self._over.pop(run, None)
         if (kept := self._kept.get(run)) is not None:
@@ -208,8 +204,8 @@ class SnapshotWriter:
             self.keep(run, value, seq=seq, offset=offset)
 
     def leave_out(self, run: RunId, offset: int, *, was_kept: bool) -> None:
-        """Write nothing more of a run: a successor reads its records from this offset of the log on. If it `was_kept`
-        and seemed to be over, its snapshot records go, and all of the log is read."""
+        """Write nothing more of a run: a successor reads it from this log offset, or from 0 if its records were
+        dropped."""
         self.apart[run] = 0 if was_kept and run not in self._kept else offset
         self._over.pop(run, None)
         self._moved.pop(run, None)
@@ -221,7 +217,7 @@ class SnapshotWriter:
             self._moved[run] = kept
 
     def erase(self, run: RunId) -> None:
-        """Remove all of an erased run but its row."""
+        """Remove all records of an erased run but its row."""
         self.anchors.leave(run)
         self.apart.pop(run, None)
         if (kept := self._kept.get(run)) is not None:
@@ -230,8 +226,8 @@ class SnapshotWriter:
             self._drop(run, kept)
 
     def end(self, run: RunId, row: bytes, below: int = 0) -> None:
-        """Write a row for a run that was over before the lane began; its entries lie `below` this offset. A row is
-        enough: nothing is written before all commands of the run are out."""
+        """Write a row for a run that was over before the lane began; its entries lie `below` this offset."""
+        # A row is enough: nothing is written before all commands of the run are out.
         self._over[run], self.ended_at = row, max(self.ended_at, below)
         self.apart.pop(run, None)
         if (kept := self._kept.get(run)) is not None:
@@ -242,9 +238,7 @@ class SnapshotWriter:
     def begin(
         self, snapshot: PartitionSnapshot, live: Iterable[RunId], inputs: dict[str, int], *, distrust: bool
     ) -> None:
-        """Start a live lane: publish marks that claim the partition, with the content of the last ones. An inconsistent
-        snapshot is written again as a whole before new marks. With `distrust` empty marks come first: once the log has
-        grown beyond its loss, the loss can no longer be detected."""
+        """Start a live lane: publish marks that claim the partition; rewrite an inconsistent snapshot before."""
         self._check ^= snapshot.check
         # Marks that came after rows may be lost: new records must not take their keys.
         rounds = [int(number) for number in (key.split(b"/")[1] for key in snapshot.ended) if number.isdigit()]
@@ -255,6 +249,7 @@ class SnapshotWriter:
         marks = snapshot.marks or self.marks
         self.marks = replace(marks, round=max([marks.round, *rounds]))
         if distrust:
+            # Empty marks come first: once the log has grown beyond its loss, the loss can no longer be detected.
             self._next = Marks(self.marks.round + 1, 0, bytes(16), {}, self._member)
             self._finish_round()
         elif snapshot.whole or snapshot.marks is None:
@@ -265,7 +260,7 @@ class SnapshotWriter:
 
     @property
     def heavy(self) -> bool:
-        """True if the next round should begin early: histories may come by the megabyte."""
+        """True if so much is unwritten that the next round should begin early."""
         return self._full > TURN_BYTES and not (self._round or self._next or self._refused)
 
     @property
@@ -278,9 +273,8 @@ class SnapshotWriter:
         return self._round is not None
 
     def round(self, emitted: int, inputs: dict[str, int], *, log: int) -> None:
-        """Begin a round, unless one is under way; `write` continues it. All commands below `emitted` are acknowledged.
-        A successor reads from `log`: earlier while a record is held aside, for which finished runs in between do not
-        wait."""
+        """Begin a round, unless one is under way: commands below `emitted` are out, and a successor reads from
+        `log`."""
         self.send_refused()
         if self._round or self._next or not self.opened:
             return
@@ -299,7 +293,7 @@ class SnapshotWriter:
         self._over, self._unkept = {}, False
 
     def write(self, log: int) -> None:
-        """Write some runs of a round, and after the last its marks. `log`: position of the accepted states."""
+        """Write some runs of a round, after the last its marks; states are accepted up to `log`."""
         if self._round is None:
             return
         emitted, below, inputs, runs, over = self._round
@@ -399,7 +393,7 @@ class SnapshotWriter:
             self._stale[snapshot.run_key(run)] = kept.total
 
     def _add_rows(self, rows: list[bytes]) -> None:
-        """Write the rows of finished runs under new keys. Small records are merged now and then."""
+        """Write rows of finished runs under new keys, and merge small records."""
         fresh = b"".join(rows)
         if not fresh:
             return

@@ -21,8 +21,8 @@ from refold.runtime.lanes import Tokens
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A result on its way. `field` is its place in the outbox; "" for a late one, which is not there. `refused`: it
-    replaces a result that the log did not take. `base` names the earlier calls that its executor holds."""
+    """A result on its way. `field` is its place in the outbox, "" if it is not there; `refused`: it replaces one that
+    the log did not take; `base` names the earlier calls that its executor holds."""
 
     home: int
     field: str
@@ -50,7 +50,6 @@ class Relay:
         self._now = Now(0, 0)
 
     def offer(self, home: int, *, field: str, result: ToolResult, base: str = "") -> None:
-        """Publish a result that is in the outbox under this field, then drop it there."""
         if (home, field) not in self._known:
             self._known.add((home, field))
             self._offers.append(Offer(home, field, result, base=base))
@@ -70,6 +69,7 @@ class Relay:
             elif isinstance(item, Answers):
                 self._answered(item)
             elif isinstance(item, Assigned):
+                # Results of the home's last owner may wait: search at once.
                 self._homes.add(item.partition)
                 self._sweep_due = 0
             elif isinstance(item, Revoked):
@@ -84,11 +84,10 @@ class Relay:
         return self._now.mono_ms + ahead if self._homes or not self.idle else None
 
     def lanes_now(self) -> LanesNow:
-        """See `Service`. It has no lanes: the executor beside it has."""
         return LanesNow()
 
     def drain(self) -> bool:
-        """True if all offers are published and dropped; later offers are published too."""
+        """True if all offers are published and dropped."""
         self._draining = True
         return self.idle
 
@@ -108,7 +107,7 @@ class Relay:
             self._dropping += 1
 
     def _refused(self, offer: Offer) -> None:
-        """Replace a result that is too large for the log by a small one that settles the call."""
+        """Replace a result too large for the log by a small one that settles the call."""
         result = offer.result
         call, size, topic = result.call_id, len(codec.encode(result)), self._settings.topic
         self.counts["publish.refused"] += 1
@@ -148,13 +147,14 @@ class Relay:
             self.offer(home, field=field, result=result)
 
     def _set_aside(self, aside: SetAside, reason: str) -> None:
-        """Remove an unreadable entry from the outbox, or every sweep would find it again."""
+        """Remove an unreadable entry from the outbox, or every sweep would find it."""
         self.counts["ledger.unreadable"] += 1
         fields = {"partition": aside.home, "pool": aside.pool, "names": ", ".join(aside.fields), "reason": reason}
         self.news.append(("ledger.unreadable", fields))
         self._batches.ask(aside)
 
     def _sweep(self) -> None:
+        # Forgotten, a refused result is found and offered again.
         while self._barred and self._barred[0][0] <= self._now.mono_ms:
             self._known.discard(self._barred.popleft()[1])
         if self._now.mono_ms < self._sweep_due:

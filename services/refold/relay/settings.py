@@ -10,13 +10,12 @@ from refold.core.wire.seal import Seal
 
 @dataclass(frozen=True, slots=True)
 class RelaySettings:
-    """Settings of a relay. **Units**: milliseconds.
+    """Settings of a relay. **Units**: milliseconds; bytes.
 
-    `sweep_ms` is the interval of searches in the outbox for results without an offer: results of a process that died
-    between its COMPLETE and its publication. It bounds the delay of their runs. Acknowledged results stay in the outbox
-    up to `drop_ms`, so that they leave it many at a time, or until there are `drop_most` in all partitions. A sweep
-    takes up to `sweep_limit` results and ends with the one that brings it to `sweep_bytes`. Results that the log
-    refuses altogether are tried again every `refused_ms`. Entries count under the `seal` of the pool.
+    Every `sweep_ms` the outbox is searched for results of a dead process, whose runs wait that long; a sweep takes up
+    to `sweep_limit` results, and ends with the one that brings it to `sweep_bytes`. Acknowledged results leave the
+    outbox together, after `drop_ms` or once there are `drop_most`. Results that the log refuses altogether are tried
+    again every `refused_ms`.
     """
 
     pool: str = "default"

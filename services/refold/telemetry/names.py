@@ -25,7 +25,7 @@ TOKENS: Mapping[str, str] = {
     "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",
     "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens",
 }
-"""Attributes by the names that results have for them."""
+"""Attributes by the names of usage in results."""
 
 PROVIDERS: Mapping[str, str] = {
     "azure": "azure.ai.openai",

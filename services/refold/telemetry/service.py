@@ -27,11 +27,11 @@ except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
 KEPT_AS = "telemetry"
-"""Name of the positions in the database, beside those of projections. There are no rows."""
+"""Name of the positions in the database."""
 MOST_RUNS = 500
-"""Live runs whose fold is in memory. Others are folded again from their entries."""
+"""Runs whose fold is in memory."""
 MOST_SPANS = 500
-"""Of one request to the collector: some 200 KiB."""
+"""Spans of one request to the collector: some 200 KiB."""
 
 Export = Callable[[Sequence[ReadableSpan]], None]
 """Sends spans. **Raises** UnreachableError."""
@@ -40,7 +40,6 @@ _log = structlog.get_logger()
 
 
 def exporting(exporter: SpanExporter) -> Export:
-    """Export by an exporter of the SDK, which tries again for some seconds."""
 
     def export(spans: Sequence[ReadableSpan]) -> None:
         for first in range(0, len(spans), MOST_SPANS):
@@ -53,7 +52,7 @@ def exporting(exporter: SpanExporter) -> Export:
 
 
 class Telemetry:
-    """Exporter of spans. `from_start`: the first time, existing entries are exported too."""
+    """Exporter of spans; `from_start`: the first time, existing entries are exported too."""
 
     def __init__(self, database: ViewDatabase, export: Export, style: Style, *, from_start: bool = False) -> None:
         self._database, self._export, self._style = database, export, style
@@ -62,7 +61,7 @@ class Telemetry:
 
     def turn(self) -> int:
         """Export new entries; return their number. **Raises** UnreachableError while the database or the collector is
-        away, ConflictError when another process exports: the next turn repeats it."""
+        away or another process exports: the next turn repeats it."""
         if not self._database.lock(KEPT_AS):
             raise UnreachableError("another process exports the spans of these views")
         view = self._database.store(Shipped.name, serving(self._database, Shipped.name))
@@ -79,7 +78,7 @@ class Telemetry:
         return count
 
     def _generation(self, view: ViewReader) -> int:
-        """Generation of the positions; a new one if they are of another log."""
+        """Generation of the positions; a new one for another log."""
         known, log = max(self._database.generations(KEPT_AS), default=0), view.notes()["log"]
         if known and self._database.store(KEPT_AS, known).notes().get("log") == log:
             return known
@@ -105,7 +104,6 @@ class Telemetry:
             self._export(spans)
 
     def _find(self, view: ViewReader, run: RunId, seq: int = 0, prev: bytes = b"") -> RunSpans:
-        """A run before an entry, or as far as the view has it."""
         known = self._runs.get(run)
         # Where its spans were not taken they are sent again.
         if known is None or (seq and known.state.head.id != prev and not known.broken):
@@ -122,7 +120,7 @@ class Telemetry:
 
 
 def _page(view: ViewReader, place: Place, at: int, end: int) -> tuple[int, list[ViewRow]]:
-    """Accepted entries from an offset on, and the next offset. Entries accepted by one record stay together."""
+    """Next offset, and accepted entries from an offset on; those accepted by one record stay together."""
     where = (Where("partition", "=", place[1]), Where("since_offset", ">=", at), Where("since_offset", "<", end))
     query, since = Query(ENTRIES, where, order="since_offset"), ENTRIES.places["since_offset"]
     rows: list[ViewRow] = []

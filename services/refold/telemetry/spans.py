@@ -33,7 +33,7 @@ except ModuleNotFoundError as missing:
 
 PLAN_AGENT = "plan"
 MOST_EVENTS = 128
-"""Of a span, as in the SDK's own limits; later ones are left out."""
+"""Events of a span, as in the SDK's own limits."""
 MOST_CONTENT = 8_192
 """Characters of arguments and results in a span."""
 
@@ -59,7 +59,7 @@ _REASONS: Mapping[type, str] = {
     events.RunMigrated: "version",
     events.RunSuspended: "reason",
 }
-"""Events shown beside the work, with the field of their reason. None has content."""
+"""Events shown beside the work, with the field of their reason."""
 _EVENT_NAMES = {kind: "refold" + re.sub("([A-Z])", r".\1", kind.__name__).lower() for kind in _REASONS}
 _OUTCOMES: Mapping[type, str] = {
     events.CallCompleted: "completed",
@@ -72,13 +72,13 @@ _OUTCOMES: Mapping[type, str] = {
 
 
 def resource_of(member: str) -> Resource:
-    """Return the resource of a member's spans; `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` take precedence."""
+    """Resource of a member's spans; `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` take precedence."""
     own = Resource({"service.name": "refold", "service.instance.id": member}, names.SCHEMA_URL)
     return own.merge(OTELResourceDetector().detect())
 
 
 class Style(NamedTuple):
-    """Form of spans: with the names that are in development, and with content, redacted by `content`."""
+    """Form of spans: `gen_ai` with names in development, `content` with values that it redacts."""
 
     gen_ai: bool = False
     content: Callable[[str], str] | None = None
@@ -93,7 +93,7 @@ class _Attempt(NamedTuple):
 
 
 class RunSpans:
-    """Spans of a run. `find` looks up its parent. A `broken` run has no further spans."""
+    """Spans of a run; `find` looks up its parent. A `broken` run has no further spans."""
 
     def __init__(self, run: RunId, style: Style, find: Callable[[RunId], RunSpans | None]) -> None:
         self.state = RunState(run)
@@ -105,7 +105,7 @@ class RunSpans:
         self._beside: list[Event] = []
 
     def feed(self, name: EntryId, entry: events.Entry) -> list[ReadableSpan]:
-        """Apply the next entry; return the spans that end with it. One that contradicts its history breaks its run."""
+        """Apply the next entry; return the spans that end with it. A contradictory entry breaks the run."""
         if self.broken:
             return []
         try:
@@ -196,7 +196,6 @@ class RunSpans:
         return self._span(title, context, said, (times, entry.at_ms), failure, links=more, events=self._beside)
 
     def _starter(self) -> list[SpanContext]:
-        """Span of the parent's work that started this run."""
         parent, _, last = self.state.run_id.rpartition(".")
         above = self._find(RunId(parent)) if parent else None
         if above is None or (activation := above.started.get(int(last.partition("_")[0]))) is None:

@@ -1,6 +1,8 @@
-"""Agent code in the planner, run as far as its history allows. A coroutine is a cache of its run's history. Dropping
-one is always safe: it is replayed from the top. An error along accepted history is a `Stall` and ends nothing; an error
-beyond it is the agent's own failure."""
+"""Agent code in the planner, run as far as its history allows.
+
+A coroutine is a cache of its run's history: dropping one is always safe. An error along accepted history is a `Stall`
+and ends nothing; an error beyond it is the agent's own failure.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +58,7 @@ MIGRATE = "migrate"
 
 
 def migrated(app: App, state: RunState, said: RunOperation, values: Values = NO_VALUES) -> Ruling:
-    """Judge an order to go on with version `to`, sent while the run had version `from`. `seq` in the order, if any,
-    names the event that gave the run that version."""
+    """Judge an operator's order to continue a run with another version."""
     try:
         data = canonical.parse(said.data)
     except MalformedError as error:
@@ -87,9 +88,9 @@ def migrated(app: App, state: RunState, said: RunOperation, values: Values = NO_
 
 
 def _overruled(state: RunState, data: dict[str, Any], to: str) -> Ruling | None:
-    """Refuse or ignore an order for a version that the run no longer has; None: the run still has it. An order may
-    arrive twice because positions were lost. Two versions may alternate: by their names alone an old order would be
-    applied again after a later one has overruled it."""
+    """Ruling on an order about a version that the run no longer has; None: it still has it."""
+    # An order may arrive twice, and versions may alternate: by names alone an overruled order would be applied again.
+    # So `seq` names the event that gave the run the version `from`.
     for (seq, _), (_, after) in pairwise(state.versions):
         if seq == data.get("seq"):
             done = spoken(after)[0] == to
@@ -100,23 +101,19 @@ def _overruled(state: RunState, data: dict[str, Any], to: str) -> Ruling | None:
 
 
 MOST_DENIED = 1_000
-"""Most denied calls in one entry. Code that repeats them for ever would never yield to its planner."""
+"""Most denied calls in one entry: code that repeats them for ever would never yield."""
 
 MOST_UNHEARD = 20
-"""Most failed tasks of a run, not awaited by its code, that are recorded."""
+"""Most failed tasks, not awaited by a run's code, that are recorded."""
 
 PASSING = (MemoryError, OSError, ImportError, RecursionError, BlobError)
-"""Errors that may be the machine's and not the code's: the run is tried again after a while."""
+"""Errors that may be the machine's and not the code's: the run is tried again later."""
 
 
 @dataclass(slots=True)
 class _Frontier:
-    """Requests of a run's code beyond its history, not proposed so far, and the seq before its first event.
-
-    `asked` are new steps that wait for an outcome, `closed` those that have one or were given up; `says` is the latest
-    status text, `started` the number of started runs, `offers` the waits for signals, `reservation` the amount of its
-    calls, `added` the resulting events.
-    """
+    """Requests of a run's code beyond its history, after event `seq`. `asked` are new steps without an outcome,
+    `closed` those settled or given up, `offers` waits for signals, `added` the resulting events."""
 
     execution: Execution
     turns: deque[Wanted]
@@ -157,7 +154,7 @@ class _RefusedInput(Exception):  # noqa: N818 - not an error: the agent refuses 
 
 
 class Agents:
-    """Code of the runs of one lane. `live` has its executions, `journal` records errors of its code."""
+    """Agent code of the runs of one lane."""
 
     def __init__(
         self,
@@ -189,7 +186,7 @@ class Agents:
             self._live.drop(run)
 
     def code_of(self, state: RunState) -> str:
-        """Identity of the code that would run here: a failed run is not tried again with the same code."""
+        """Identity of the code that would run here."""
         return self._code(self._agent(state))
 
     def _code(self, agent: AgentDef | None) -> str:
@@ -199,7 +196,6 @@ class Agents:
             return "unreadable"
 
     def migrate(self, state: RunState, said: RunOperation, values: Values = NO_VALUES) -> Ruling:
-        """Judge an order to go on with another version of a run's code."""
         with self._mark.on(Driven(state.run_id, state.version, self.code_of(state))):
             ruling = migrated(self._app, state, said, values)
         if isinstance(ruling, list):
@@ -209,9 +205,7 @@ class Agents:
     def react(
         self, state: RunState, fresh: list[events.Event], now: int, *, values: Values = NO_VALUES, verify: bool = False
     ) -> list[events.Event] | Stall | Lacks:
-        """Events that the agent's code adds after `fresh` events are folded into `state`; empty if it still waits.
-        With `verify` the code runs along its history even if nothing wakes it. `values` are the large values loaded
-        for it."""
+        """Events that the agent's code adds after the `fresh` ones; `verify` runs it even if nothing wakes it."""
         if state.status == "pending" or state.over or state.request is None:
             return []
         unseen = state.unseen + wakes(fresh)
@@ -267,7 +261,7 @@ class Agents:
     def _begin(
         self, agent: AgentDef, state: RunState, fresh: list[events.Event], unseen: int, now: int, values: Values
     ) -> list[events.Event] | Lacks:
-        """As `_drive`; a run that began where its code was not run first gets the missing events of its beginning."""
+        """Drive the code, after a RunMigrated event if the run began without its version or its completed input."""
         draws = agent.draws and unseen > len(state.outcomes)
         if state.version and not draws:
             return self._drive(agent, state, fresh, unseen, now, values)
@@ -289,7 +283,7 @@ class Agents:
         return [*begins, *found] if isinstance(found, list) else found
 
     def _completed(self, agent: AgentDef, state: RunState, values: Values) -> str:
-        """The input with its defaults, for every replay, if reading it draws random values; the log has none so far."""
+        """The input with its drawn defaults, to be recorded for every replay; empty while large values are missing."""
         if lacking(state, values):
             return ""
         try:
@@ -350,7 +344,7 @@ class Agents:
     def _wake(
         self, execution: Execution, state: RunState, fresh: list[events.Event], values: Values
     ) -> list[Wanted] | Lacks:
-        """Settle steps of the code with fresh outcomes, unless one is a large value that is not loaded."""
+        """Settle steps with fresh outcomes, unless a large value is not loaded."""
         driver = Handing(execution, state.run_id, values) if values else execution
         turns: list[Wanted] = []
         for event in fresh:
@@ -363,7 +357,7 @@ class Agents:
         return turns
 
     def _ending(self, run: RunId, agent: AgentDef, end: Returned | Raised) -> events.Terminal:
-        """The terminal event of a run whose code has ended. **Raises** MemoryError: that is not the agent's result."""
+        """Terminal event of a run whose code has ended. **Raises** MemoryError: that is not the agent's result."""
         if isinstance(end, Raised):
             error = end.error
         else:
@@ -377,7 +371,6 @@ class Agents:
         return self._failed(run, error)
 
     def _failed(self, run: RunId, error: BaseException) -> events.RunFailed:
-        """The failure of a run by its own code; the planner's log has the stack for its author."""
         failure = failure_of(error)
         try:
             text = self._app.redact(f"{failure.code}: {failure.message}\n{stack_of(error)}")
@@ -430,7 +423,7 @@ class Agents:
         return added + self._rest(agent, state, frontier)
 
     def _rest(self, agent: AgentDef, state: RunState, frontier: _Frontier) -> list[events.Event]:
-        """Last events of an entry: the end of the code, or waits that were not offered signals."""
+        """Last events of an entry: the code's end, or waits without an offer."""
         execution = frontier.execution
         if waits := execution.waits_for_nothing:
             raise WaitsForNothingError(waits)
@@ -516,14 +509,15 @@ def _unheard(failed: tuple[str, BaseException]) -> events.TaskFailed:
 
 
 def _let_through(error: BaseException) -> None:
-    """Raise a Ctrl-C that ends this process. In a service SIGINT has a handler, so the code itself has raised it."""
+    """Re-raise a Ctrl-C that ends this process."""
+    # In a service SIGINT has a handler, so there the code itself has raised it.
     cause = error.__cause__ or error
     if isinstance(cause, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         raise cause
 
 
 def failure_of(error: BaseException) -> events.Failure:
-    """An error as data: its code, or its class if it has none."""
+    """An error as data."""
     text = text_of(error)
     if isinstance(error, NonDeterminismError):
         return events.Failure(error.code, text, f"step {error.fields.get('step')}")
@@ -536,8 +530,8 @@ def failure_of(error: BaseException) -> events.Failure:
 
 
 def edited_by_operator(state: RunState, intent: Intent, step: int) -> tuple[Intent, str]:
-    """The intent of a step, with arguments edited by an operator if any, and the code's own arguments. **Raises**
-    RefoldError if the code does not make that call: the edited one would go out unedited."""
+    """Intent of a step, perhaps edited by an operator, and the code's own arguments. **Raises** RefoldError if the code
+    makes another call."""
     edited, args, tool, _ = state.retried.edit
     if not args or step != edited:
         return intent, ""
@@ -553,8 +547,7 @@ def edited_by_operator(state: RunState, intent: Intent, step: int) -> tuple[Inte
 def delegated(
     state: RunState, intent: StartRun | PublishEvent, step: int, *, ahead: int, app: App, budget: Bounds
 ) -> events.ChildStarted | events.EventPublished:
-    """The event of a step that starts others. `ahead`: runs started before it in this entry. **Raises** RefoldError for
-    too many runs, too deep ones, or too large an input."""
+    """Event of a step that starts runs, after `ahead` others in this entry. **Raises** RefoldError at a limit."""
     if isinstance(intent, StartRun):
         given, count, most = intent.input, 1, max(budget.payload_bytes, budget.blob_bytes)
         event: events.ChildStarted | events.EventPublished = intent.recorded(step)
@@ -574,7 +567,6 @@ def delegated(
 
 
 def signal_sent(intent: SendSignal, step: int, most: int) -> events.SignalSent:
-    """The event of a step that signals another run. **Raises** RefoldError if its data is too large."""
     if (size := utf8_bytes(intent.data)) > most:
         message = f"the data of signal {intent.name} has {size:,} bytes, more than {most:,}"
         raise RefoldError(message, code="too_large", hint="pass a reference to where the data lies")
@@ -595,7 +587,7 @@ def spent(code: str, message: str) -> RefoldError:
 
 @dataclass(slots=True)
 class Metered:
-    """A proposed call, its reservation by its author, and the verdict of a policy."""
+    """A proposed call, its author's reservation, and its policy verdict."""
 
     call: events.CallProposed
     reserve: Reserve | None
@@ -650,14 +642,14 @@ def _most(state: RunState, new: Metered, now: int, rules: Rules) -> Amount | Non
 
 
 ASKED_AT_ONCE = 2_000
-"""Matches evaluated in one entry: 7 microseconds each, or 30 if the process lacks room for them all."""
+"""Matches evaluated in one entry, at 7 to 30 microseconds each."""
 
 MOST_MATCHING = 1_000
-"""Most open waits of one name when one with a match begins: a signal is offered to all of them at once."""
+"""Most open waits of one name if one has a match: a signal is offered to all at once."""
 
 
 class Offers:
-    """Signals offered to waits in one entry, on top of a state. `closed` are the steps that ended since."""
+    """Signals offered to waits in one entry; `closed` steps have ended since `state`."""
 
     def __init__(self, state: RunState, closed: set[int]) -> None:
         self._state, self._closed = state, closed
@@ -683,8 +675,7 @@ class Offers:
             raise RefoldError(message, code="too_many_waits", hint="give what they wait for names of their own")
 
     def take(self, now: int) -> tuple[list[events.Event], tuple[int, Settled] | None]:
-        """Offer kept signals to one wait after the other; return events, and the first wait that ends, with its
-        outcome. One at a time: the code may then give up another wait, which must not have taken a signal."""
+        """Offer kept signals to the waits in turn; return events, and the first wait that ends with its outcome."""
         told: list[events.Event] = []
         while self._waits and self._asked < ASKED_AT_ONCE:
             wait = self._waits.popleft()
@@ -694,6 +685,7 @@ class Offers:
                 self._asked += len(self._state.mail.names.get(wait.name, ()))
             signal, failed = waiting.find_kept(self._state, wait, self._taken)
             told += failed
+            # One at a time: the code may then give up another wait, which must not have taken a signal.
             if signal is not None:
                 self._taken.add(signal.signal_id)
                 return [*told, events.WaitEnded(wait.step, signal.signal_id)], (wait.step, signal)
@@ -705,6 +697,6 @@ class Offers:
         return told, None
 
     def left(self) -> list[events.Event]:
-        """Events, for the end of the entry, about waits that were not offered signals."""
+        """Event about waits that were not offered signals, if any."""
         behind = self._waits[0].step if self._waits else 0
         return [events.WaitsPostponed(behind)] if behind != self._state.mail.behind else []

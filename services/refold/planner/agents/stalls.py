@@ -1,4 +1,4 @@
-"""Executions in memory, holds of runs whose code contradicts their history, and the watchdog for code that hangs."""
+"""Executions in memory, holds of stalled runs, and the watchdog for code that hangs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TASK_BYTES = 2_048
 
 
 class LiveRoom:
-    """Memory of the executions of a process, and its limit `most`. **Units**: bytes."""
+    """Memory of a process's executions, limited to `most`. **Units**: bytes."""
 
     def __init__(self, most: int) -> None:
         self.most, self.bytes = most, 0
@@ -55,15 +55,14 @@ class LiveRoom:
         self.bytes += size
 
     def make(self, user: LiveCode) -> None:
-        """Drop the oldest executions of the lane with most memory until the rest fits, but not the one just used."""
+        """Drop the oldest executions of the largest lanes until the rest fits, but not the one just used."""
         while self.bytes > self.most and (lanes := [lane for lane in self.lanes if len(lane) > (lane is user)]):
             most = max(lanes, key=lambda lane: (lane.bytes, lane is user))
             most.drop(next(iter(most)))
 
 
 class LiveCode:
-    """Executions of one lane, by run, within the memory of its process. **Units**: bytes. Memory of an execution cannot
-    be measured. It is estimated from its tasks and the bytes its history returned."""
+    """Executions of one lane, by run, within the memory of its process. **Units**: bytes."""
 
     def __init__(self, room: LiveRoom, mark: Mark) -> None:
         self._room, self.mark = room, mark
@@ -79,12 +78,11 @@ class LiveCode:
         return len(self._executions)
 
     def get(self, run: str) -> Execution | None:
-        """The execution of a run, if any."""
         kept = self._executions.get(run)
         return kept[0] if kept else None
 
     def keep(self, run: str, execution: Execution, history_bytes: int) -> None:
-        """Store a used execution as the newest."""
+        # The memory of an execution cannot be measured: it is estimated.
         size = EXECUTION_BYTES + TASK_BYTES * execution.tasks + history_bytes
         before = self._executions.pop(run, None)
         self._executions[run] = execution, size
@@ -93,7 +91,6 @@ class LiveCode:
         self._room.make(self)
 
     def drop(self, run: str) -> None:
-        """End the execution of a run, if there is one."""
         if kept := self._executions.pop(run, None):
             self._add(-kept[1])
             if not self._executions:
@@ -123,7 +120,7 @@ JUDGED = frozenset({"retry", "fail"})
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Reason why a run's code cannot follow its history here. `passing`: perhaps temporary. `error`: the exception."""
+    """Reason why a run's code cannot follow its history here; `passing`: perhaps temporary."""
 
     reason: str
     message: str
@@ -135,7 +132,7 @@ class Stall:
 
 
 class Holds:
-    """Holds of one lane. `publish` sends one (None: a tombstone) to `run-snapshot`."""
+    """Holds (stalled and quarantined runs) of one lane; `publish` sends one to `run-snapshot`, None as a tombstone."""
 
     def __init__(self, member: str, journal: Journal, publish: Callable[[RunId, Hold | None], None]) -> None:
         self._member, self._journal, self._publish = member, journal, publish
@@ -145,11 +142,10 @@ class Holds:
         self._since: dict[RunId, int] = {}
 
     def get(self, run: RunId) -> Hold | None:
-        """The hold of a run, if any."""
         return self._holds.get(run)
 
     def follow(self, key: bytes | None, value: bytes | None, *, at_ms: int) -> None:
-        """Read a record of `run-snapshot` of time `at_ms` at a take-over; records other than holds are ignored."""
+        """Read a record of `run-snapshot` at a take-over; records other than holds are ignored."""
         run = held_run(key)
         if run is not None:
             self._forget(run)
@@ -164,11 +160,9 @@ class Holds:
         return run in self._holds and run not in self._tried
 
     def tries(self, run: RunId) -> bool:
-        """True if the code of a held run is to be tried."""
         return run in self._tried
 
     def stall(self, run: RunId, stall: Stall, now: int) -> None:
-        """Hold a run whose code contradicts its history."""
         before = self._holds.get(run)
         tries = before.tries + 1 if before and before.reason == stall.reason else 0
         wait = min(RETRY_MS << min(tries, 20), LONGEST_RETRY_MS)
@@ -207,7 +201,6 @@ class Holds:
             self._publish(run, hold)
 
     def lift(self, run: RunId, *, over: bool = False) -> None:
-        """Remove the hold of a run that goes on or is over; no effect without a hold."""
         self._tried.discard(run)
         if self._forget(run) is not None:
             if not over:
@@ -215,7 +208,7 @@ class Holds:
             self._publish(run, None)
 
     def send_again(self, run: RunId) -> None:
-        """Publish the current hold again: it is unknown whether its record is in the topic."""
+        """Publish a hold again whose delivery is unknown."""
         self._publish(run, self._holds.get(run))
 
     def judge(self, said: RunOperation, state: RunState, *, sent_ms: int) -> Ruling:
@@ -239,17 +232,18 @@ class Holds:
         return [RunFailed(Failure("given_up", _said(said), self._holds[run].message))]
 
     def review(self, run: RunId, code: str) -> bool:
-        """Try a run that other code than the code here has held; True if so. A quarantine waits for a human."""
+        """Try a stalled run if other code than this has held it; True if it is to be tried."""
+        # A quarantine waits for a human.
         hold = self._holds.get(run)
         if hold is not None and hold.kind == "stalled" and hold.code != code:
             self._tried.add(run)
         return run in self._tried
 
     def ready(self, find: Callable[[RunId], RunState | None], code_of: Callable[[RunState], str]) -> Iterator[RunId]:
-        """At a take-over: held runs to be tried here. Holds of finished runs are removed. The hold of an unknown run
-        stays: its code may have hung before its first entry was written."""
+        """Held runs to be tried at a take-over; holds of finished runs are removed."""
         for run in list(self._holds):
             state = find(run)
+            # The hold of an unknown run stays: its code may have hung before its first entry was written.
             if state is not None and state.over:
                 self.lift(run, over=True)
             elif state is not None and self.review(run, code_of(state)):
@@ -261,7 +255,6 @@ class Holds:
             yield due.run_id
 
     def next_ms(self) -> int | None:
-        """Time of the next retry."""
         return self._retries.next_ms()
 
     def _keep(self, hold: Hold) -> None:
@@ -275,12 +268,11 @@ class Holds:
 
 
 def retries(said: RunOperation, state: RunState) -> bool:
-    """True if an order is to retry a failed run, and not about a hold."""
+    """True if an order retries a failed run, not a hold."""
     return said.kind == "retry" and (state.over or failure_named(said) > 0)
 
 
 def hold_record(partition: int, run: RunId, hold: Hold | None, *, source: str) -> Outgoing:
-    """The record of a hold, or (None) its tombstone."""
     record = Outgoing(RUN_SNAPSHOT, partition, hold_key(run), None, (), 0)
     if hold is None:
         return record
@@ -298,29 +290,29 @@ def _said(said: RunOperation) -> str:
 
 
 EXIT_CODE = 75
-"""Exit code of a planner that a run's code blocked: its supervisor restarts it, and the run stays held."""
+"""Exit code of a planner that a run's code blocked, so that its supervisor restarts it."""
 
 LOOK_S = 0.1
 _LATE_S = 2 * LOOK_S
 """Longest wait that one look counts: in a longer one this thread stood still, too."""
 
 GIVE_S = 1.0
-"""Time for interrupted code to end: it may tidy up, or ignore the interrupt."""
+"""Time for interrupted code to tidy up and end."""
 
 MUTE_S = 60.0
-"""Longest time without this thread running (C code that keeps the interpreter) before the process ends."""
+"""Longest time without this thread running (C code may keep the interpreter) before the process ends."""
 
 HELD_UP = "its code held the planner without giving it back (REFOLD_PLANNER__HANG_MS)"
 
 STACK = 8_000
-"""Characters of a stack in a hold: the innermost frames of any normal code."""
+"""Characters of a stack in a hold: its innermost frames."""
 
 _log = structlog.get_logger()
 
 
 class Driven(NamedTuple):
-    """Code of a run that is running. `needs` is the version that the run began with, `code` that which it has here.
-    `ends`: its caller handles a HeldUp that it may raise at any point."""
+    """Running code of a run; `needs` is its version, `code` the one here. `ends`: the caller handles HeldUp
+    anywhere."""
 
     run_id: RunId
     needs: str
@@ -332,11 +324,11 @@ _INTERRUPT = signal.SIGUSR1
 
 
 class HeldUp(BaseException):
-    """Agent code has blocked the planner for too long, and is interrupted."""
+    """Interrupt of agent code that has blocked the planner for too long."""
 
 
 class Mark:
-    """Current work of a process's loop, for its watchdog. `doomed`: to be interrupted, at `stack`."""
+    """Current work of a planner's loop, for its watchdog; `doomed` code is to be interrupted."""
 
     def __init__(self) -> None:
         self.driven: Driven | None = None
@@ -367,9 +359,8 @@ class _On:  # a generator would cost each step a microsecond more
 
 
 class Watchdog:
-    """A thread beside a planner's loop; to be created in the thread that takes turns. `quarantine` makes a hold durable
-    and may raise, `die` ends the process. Code is interrupted by a signal only if the thread is the main one (no other
-    runs handlers). **Units**: seconds."""
+    """Thread that interrupts agent code which blocks a planner's loop; to be created in the loop's thread. `quarantine`
+    makes a hold durable, `die` ends the process. **Units**: seconds."""
 
     def __init__(
         self,
@@ -389,6 +380,7 @@ class Watchdog:
         self._clock: int = clock_of(self._loop) if clock_of else time.CLOCK_PROCESS_CPUTIME_ID
         self._collector: _On | None = None
         self._stopped = threading.Event()
+        # Python runs signal handlers in the main thread only.
         self._interrupts = threading.current_thread() is threading.main_thread()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
@@ -399,7 +391,6 @@ class Watchdog:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, with the loop."""
         gc.callbacks.remove(self._collects)
         self._stopped.set()
         self._thread.join(timeout=2)
@@ -476,7 +467,7 @@ class Watchdog:
             self._die(EXIT_CODE)
 
     def _waits(self) -> bool:
-        """True if the loop's thread does not wait for a processor. Unknown where there is no /proc."""
+        """True if the loop's thread sleeps or waits for a disk; False without /proc."""
         try:
             return self._stat.read_text().rpartition(")")[2].split()[0] in ("S", "D")
         except OSError:

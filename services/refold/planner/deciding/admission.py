@@ -25,14 +25,14 @@ SMALL_BYTES = 8_192
 """Size up to which an input counts as nothing: the run itself takes as much."""
 
 ASKED_BYTES = 64
-"""Share of the user allowance that one match against a signal takes: 5 to 30 microseconds, as much as these bytes."""
+"""Bytes of the user allowance that one match against a signal takes: 5 to 30 microseconds."""
 
 IDLE_BYTES = 2_048
 """Memory of a run that cannot begin: a sender may request any number."""
 
 
 class Weight(NamedTuple):
-    """Memory of an unfinished run's input, and whether the run waits for time, people or code."""
+    """Memory of an unfinished run's input, and whether the run is inactive."""
 
     bytes: int
     waits: bool
@@ -45,11 +45,11 @@ Needed = tuple[str, str]
 
 
 class Admission:
-    """Unfinished runs of one lane, by the resources that they use. `agents` are those whose code is here.
+    """Unfinished runs of one lane, by the resources that they use. `agents` have their code here.
 
-    A run is active while executors have a call of it, not while it waits for time or people. Each pool and each tool
-    has room for a limited number of active runs: if one is down or halted, only the runs wait that need it. The needs
-    of a new run are unknown, so the needs of its agent's active runs are assumed.
+    A run is active while executors have a call of it. Each pool and each tool has room for a limited number of active
+    runs: if one is down or halted, only runs that need it wait. A new run is assumed to have the needs of its agent's
+    active runs.
     """
 
     def __init__(self, limits: Limits, agents: Container[str], inbox: Inbox, *, log: Acceptance) -> None:
@@ -63,7 +63,7 @@ class Admission:
         self._bytes = {True: 0, False: 0}
 
     def count(self, state: RunState) -> None:
-        """Count a run that has changed or was taken over; unfinished offers to its waits go on."""
+        """Count a run that has changed or was taken over."""
         active = state.status == "running" and bool(state.open)
         self._place(state.run_id, state.request.agent if state.request else "", _places(state) if active else None)
         if state.mail.behind and not state.over:
@@ -80,7 +80,7 @@ class Admission:
         self._weigh(state.run_id, Weight(weight if begun else size + IDLE_BYTES, waits=not active))
 
     def count_asleep(self, run: RunId, kept: Asleep) -> None:
-        """Count a sleeping run at a take-over by its snapshot record alone."""
+        """Count a sleeping run by its snapshot record alone."""
         active = kept.status == "running"
         if active:
             self._place(run, "", frozenset())  # its places are known once it is folded
@@ -92,13 +92,12 @@ class Admission:
         return bool(self._active)
 
     def room(self, agent: str = "") -> int:
-        """Runs (of this agent) that may still become active; 0 until all earlier inputs are answered."""
+        """Runs of this agent that may still become active; 0 until earlier inputs are answered."""
         if not self._inbox.heard or self._bytes[False] > self._limits.input_bytes or self._waits(agent):
             return 0
         return self._limits.active - self._crowds()[1] - self._log.flying
 
     def admit(self) -> None:
-        """Release waiting requests as far as there is room for their agents."""
         for agent in self._inbox.holders:
             if (room := self.room(agent)) > 0:
                 self._inbox.admit(agent, room)
@@ -117,7 +116,7 @@ class Admission:
         return self._crowd
 
     def _place(self, run: RunId, agent: str, places: frozenset[Needed] | None) -> None:
-        """Set the places of an active run; None: it is not active."""
+        # `places` is None if the run is not active.
         before = self._active.get(run)
         if before == places:
             return
@@ -136,7 +135,7 @@ class Admission:
         self._crowd = None  # computed again on demand: a turn accepts hundreds of entries, and needs it a few times
 
     def refuses(self, request: RunRequest, now: int) -> str:
-        """Reason to refuse another run, if it is unknown when there will be room; empty if there is room."""
+        """Reason to refuse a run for which room may never come, or ""."""
         size = input_bytes(request)
         later, known = request.not_before_ms > now, request.agent in self._agents
         if not later and known and size <= SMALL_BYTES:
@@ -147,7 +146,7 @@ class Admission:
         return f"too many {kind} wait in this partition; send it again later, or raise REFOLD_PLANNER__INPUT_BYTES"
 
     def takes(self, ruling: Ruling, state: RunState | None, given: Input | None) -> Ruling:
-        """The ruling about an input, or a refusal if there is no room for the signal that it keeps."""
+        """The ruling, or a refusal if there is no room for the signal that it keeps."""
         if not isinstance(given, RunSignal):
             return ruling
         if state is not None:
@@ -164,7 +163,7 @@ class Admission:
         return Refuse("no_room", f"{why}, or raise REFOLD_PLANNER__INPUT_BYTES")
 
     def paused(self, before: frozenset[str]) -> frozenset[str]:
-        """Topics to pause. `before`: topics that are paused now."""
+        """Topics to pause; `before` are paused now."""
         inbox = self._inbox
         topics = {topic for topic in inbox.topics if inbox.full(topic)} if inbox.crowded else set[str]()
         least = self._limits.active // 10 if RUN_REQUESTED in before else 0
@@ -189,5 +188,5 @@ def _places(state: RunState) -> frozenset[Needed]:
 
 
 def input_bytes(request: RunRequest | RunRequested) -> int:
-    """Bytes whose number the sender of a request has chosen. **Units**: bytes."""
+    """Bytes of a request whose number its sender has chosen."""
     return utf8_bytes(request.input) + sum(utf8_bytes(text) for each in request.labels.items() for text in each)

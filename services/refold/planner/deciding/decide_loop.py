@@ -1,6 +1,7 @@
-"""Answers of a lane to inputs: an entry for the log, or the destination of an unusable input. `decide` gives the events
-of the input, the agent's code those that follow; both become one entry, so that an input is applied whole or not at
-all."""
+"""Answers of a lane to inputs: an entry for the log, or the destination of an unusable input.
+
+The events of `decide` and of the agent's code become one entry, so an input is applied whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -78,8 +79,7 @@ class LaneParts:
 
 
 TEXTS: dict[type, str] = {events.RunCompleted: "result", events.NoteRecorded: "data", events.ChildStarted: "input"}
-"""Texts of events that go to the blob store if large. A child's input is stored with the child, which may outlive its
-parent and needs it throughout."""
+"""Texts of events that go to the blob store if large."""
 
 
 LOADING_BYTES = 32 << 20
@@ -91,7 +91,7 @@ _PASSED = {WaitsFor.EXECUTORS: 1}
 
 
 class BlobOrders:
-    """Loads and saves of a planner's lanes in the blob store: up to `LOADING_BYTES`, or one value, at a time."""
+    """Loads and saves of a planner's lanes in the blob store; up to `LOADING_BYTES`, or one value, load at a time."""
 
     def __init__(self) -> None:
         self.orders: list[LoadBlob | SaveBlob] = []
@@ -129,7 +129,7 @@ class BlobOrders:
 
 class LargeValues:
     """Large values of one lane: loaded before an input is answered, saved before its entry is sent. **Units**: `most`
-    in bytes of one value; 0 without a blob store."""
+    is bytes of one value; 0 without a blob store."""
 
     def __init__(
         self, asks: BlobOrders, inbox: Inbox, log: Acceptance, outbox: Outbox, *, agents: Agents, most: int
@@ -143,8 +143,7 @@ class LargeValues:
     # Input
 
     def awaits(self, item: Pending, *, loads: bool) -> bool:
-        """True if an input waits for large values, or behind an entry of its run; it is queued again by itself. With
-        `loads` false its answer needs no values."""
+        """True if an input waits for large values (only with `loads`), or behind an entry of its run."""
         given = item.input
         if self._keeping:
             run = given.parent if isinstance(given, ParentEnded) else item.run_id
@@ -160,7 +159,7 @@ class LargeValues:
         return bool(wanted)
 
     def drive(self, run: RunId, places: Iterable[Pointed], values: Values) -> None:
-        """Load these values, then drive the run's code with them and the given ones."""
+        """Load these values, then drive the run's code with all values."""
         if run not in self._driven:
             self._driven.add(run)
             self._load(Pending(run, None, values=values), places)
@@ -202,11 +201,12 @@ class LargeValues:
     # Output
 
     def put_away(self, run: RunId, added: list[events.Event]) -> list[events.Event]:
-        """Replace large values in added events by pointers; `send` saves the values before the entry."""
+        """Replace large values in added events by pointers; `send` saves them."""
         self._away = []
         if self._most:
             for place, event in enumerate(added):
                 if (name := TEXTS.get(type(event))) and blobs.is_large(text := getattr(event, name)):
+                    # A child's input is stored with the child, which may outlive its parent.
                     owner = child_id(run, event.step) if isinstance(event, events.ChildStarted) else run
                     added[place] = dataclasses.replace(event, **{name: self._point(owner, text)})  # type: ignore[arg-type]
         return added
@@ -222,7 +222,7 @@ class LargeValues:
         return blobs.pointer_of(data)
 
     def send(self, sent: SentEntry) -> None:
-        """Send an entry once its large values are saved. Later inputs of its run wait until then."""
+        """Send an entry once its large values are saved; later inputs of its run wait."""
         away, self._away = self._away, []
         if not away:
             self._send(sent)
@@ -253,7 +253,7 @@ class LargeValues:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Objects that all lanes of a planner share. `nonce` gives 16 random bytes, `actor` is the writer of entries."""
+    """Objects that all lanes of a planner share."""
 
     app: App
     settings: PlannerSettings
@@ -280,7 +280,8 @@ class DecideLoop:
         self._large = LargeValues(*served, agents=parts.agents, most=limits.blob_bytes)
 
     def reads(self, item: Pending, now: int) -> bool:
-        """Decode an input; True if it can be answered now. Not before its turn: decoded, it takes much more memory."""
+        """Decode an input; True if it can be answered now."""
+        # Not before its turn: decoded, an input takes much more memory.
         if item.input is not None or item.answer or (record := item.record) is None:
             return item.answer is not None or not self._large.awaits(item, loads=self._begins(item, now))
         try:
@@ -294,7 +295,7 @@ class DecideLoop:
         return not (item.answer or self._large.awaits(item, loads=self._begins(item, now)))
 
     def _begins(self, item: Pending, now: int) -> bool:
-        """True if an input is for a known run, or starts one now: only then are its large values loaded."""
+        """True if an input is for a known run, or starts one now: others need no values."""
         given = item.input
         if not isinstance(given, Start) or not is_pointer(given.request.input):
             return True
@@ -304,7 +305,7 @@ class DecideLoop:
         return not (known or stray or waits)
 
     def answer(self, item: Pending, now: int) -> None:
-        """Decide an input on the run's latest state, and send the result."""
+        """Decide an input on the run's latest state."""
         if type(item.input) is ChildEnded:
             self._family.addressed(item)
         run = item.run_id
@@ -330,7 +331,7 @@ class DecideLoop:
             self._leave(state, item, verdict, now)
 
     def _is_settled(self, item: Pending, now: int) -> bool:
-        """True if there is nothing to decide: then the rest of the answer is sent."""
+        """True if there is nothing to decide; the rest of the answer is then sent."""
         if isinstance(item.answer, Closed):
             self._outbox.close(item)
         elif item.answer:
@@ -389,7 +390,7 @@ class DecideLoop:
         return given
 
     def _admits(self, item: Pending, now: int) -> bool:
-        """True if there is room for another run; if not, its request waits, or is refused if that could be for ever."""
+        """True if there is room for another run; if not, its request waits or is refused."""
         given = item.input
         if not isinstance(given, Start):
             return True
@@ -422,7 +423,6 @@ class DecideLoop:
             self._outbox.close(item)
 
     def _refuse_erased(self, item: Pending, now: int) -> None:
-        """Refuse an input of people for an erased run; ignore one of a service."""
         if item.from_people:
             self.bury(item, "erased", f"run {item.run_id} was erased: its id cannot be used again yet", now)
             return
@@ -430,7 +430,6 @@ class DecideLoop:
         self._journal.counts["input.ignored"] += 1
 
     def _append(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:
-        """Send one entry with the events of the input and of the agent's code."""
         run = item.run_id
         after = before.copy() if before else RunState(run)
         # Time stands still for a run whose history is ahead of the log's clock, which may have been corrected.
@@ -454,7 +453,7 @@ class DecideLoop:
             self._outbox.close(item)
 
     def _react(self, after: RunState, events: list[Event], item: Pending, now: int) -> tuple[list[Event], bool]:
-        """Events of the agent's code, and whether it is held: then its wake-ups stay unseen in the log."""
+        """Events of the agent's code, and whether it is held, so that its wake-ups stay unseen."""
         run = after.run_id
         if after.over:
             return [], False
@@ -562,7 +561,7 @@ class DecideLoop:
     # Inputs that do not belong into the log
 
     def _forward(self, item: Pending) -> bool:
-        """Send a stray to its home partition; True if it was one."""
+        """Send a stray to its home; True if it was one."""
         target = home(item.run_id, self._shared.settings.partitions)
         if target == self._partition or not item.from_people:
             return False
@@ -571,7 +570,6 @@ class DecideLoop:
         return True
 
     def bury(self, item: Pending, code: str, reason: str, now: int) -> None:
-        """Make an unusable input a dead letter; it is done when that is in the log."""
         record = item.record
         assert record is not None, "only records become dead letters"
         place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
@@ -581,7 +579,7 @@ class DecideLoop:
         self._outbox.bury(item, now, self._limits.payload_bytes)
 
     def _give_up(self, item: Pending, now: int) -> None:
-        """Give up an input of a run whose entries the log refuses at any size: an operator has to check its topic."""
+        """Give up an input of a run whose entries the log refuses at any size."""
         self._journal.tell("publish.refused", topic=RUN_LOG, partition=self._partition, run_id=item.run_id)
         if item.record is None:
             item.finish()
@@ -589,7 +587,7 @@ class DecideLoop:
             self.bury(item, "too_large", "the run log takes no entry for it", now)
 
     def _park(self, item: Pending, verdict: Park, now: int) -> None:
-        """Park an input whose subject is unknown and may be under way in another topic."""
+        """Park an input whose subject is unknown and may be under way."""
         if item.record is None or isinstance(item.input, UnreadableResult):
             item.finish()
         elif item.would_know:
@@ -606,7 +604,7 @@ class DecideLoop:
             self._inbox.waiting.put(item, WaitsFor.CATALOG)
 
     def _keep(self, item: Pending, now: int) -> None:
-        """Keep an input for a run that stands still: all of services, a limited amount of users."""
+        """Keep an input for a run that stands still: any of services, limited ones of users."""
         if item.cause is None:
             item.finish()
         elif not self._inbox.keeps(item):
@@ -615,7 +613,7 @@ class DecideLoop:
 
 
 def _begins(event: Event, most: int) -> bool:
-    """True if an event creates a run with a small input, or reopens one: the failure follows behind it."""
+    """True if an event creates a run with a small input, or reopens one."""
     return isinstance(event, RunRetried) or (
         isinstance(event, RunRequested) and not event.forked and canonical.utf8_bytes(event.input) <= most
     )
@@ -628,8 +626,8 @@ class Redispatch:
         self._outbox, self._timers, self._rules, self._journal = outbox, timers, rules, journal
 
     def ask_again(self, state: RunState, again: Again, item: Pending, now: int) -> None:
-        """Send the request of an unanswered call again once executors have passed it and its time is over. Or at once,
-        if an executor lacks its base and needs it `whole`."""
+        """Send a request again: if executors have passed it and its time is over, or at once if one needs it
+        `whole`."""
         step = again.step
         if again.whole:
             self._journal.counts["request.whole"] += 1
@@ -654,7 +652,7 @@ class Redispatch:
         unanswered.watch(call, now + answer_ms(proposed, sent.times + 1, self._rules))
 
     def go_on(self, state: RunState, step: int, now: int) -> None:
-        """Send the request of a call that was held back; its time until now does not count."""
+        """Send the request of a call that was held back; its time to answer begins now."""
         self._outbox.go_on(state, step, now)
         self._timers.set(state.run_id, step, 0)
         call = call_id(state.run_id, state.open[step].seq)

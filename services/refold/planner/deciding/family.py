@@ -1,6 +1,8 @@
-"""Messages between runs of a family, from accepted entry to accepted entry, through any crash. A message of an entry is
-owed until entries of its receiver that answer it are accepted, or it certainly changes nothing. Until then the lane's
-mark on the run log stays before the entry, so that a successor reads it and owes the same."""
+"""Messages between runs of a family, which survive any crash.
+
+A message of an entry is owed until accepted entries of its receiver answer it, or it certainly changes nothing. Until
+then the lane's mark on the run log stays before the entry, so that a successor owes the same.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from refold.planner.log.windows import BudgetAccounts
 
 
 class Family:
-    """Messages that the runs of one lane owe each other. `payload_bytes` is the largest result that a parent gets."""
+    """Messages that the runs of one lane owe each other. `payload_bytes` limits a result."""
 
     def __init__(
         self,
@@ -59,14 +61,15 @@ class Family:
         return [self._owe(self._item(each, offset)) for each in told]
 
     def _ended_before(self, told: FamilyMessage) -> FamilyMessage:
-        """A child may be over already if the log has lost the entry that started it, but not its own entries."""
+        """Replace the start of a child that is over already by its end."""
+        # The log may have lost the entry that started the child, but not the child's own entries.
         if not isinstance(told, Start) or told.origin is None or not told.origin.step:
             return told
         child = self._log.latest(RunId(told.request.run_id))
         return family.ended_before(child, told.origin) if child and child.over else told
 
     def allows(self, given: Start | ParentEnded) -> bool:
-        """True if a message still applies, by the current state of the run's parent."""
+        """True if a message still applies, by the parent's current state."""
         if isinstance(given, Start):
             return given.origin is None or self._goes_on(given.origin)
         state = self._log.accepted(given.run_id)
@@ -74,13 +77,13 @@ class Family:
         return origin is None or not self._goes_on(origin)
 
     def pause(self, given: Start | PauseAbove) -> events.RunPaused | None:
-        """The pause that a run inherits from its parent's current state."""
+        """Pause that a run inherits from its parent."""
         child = self._log.accepted(given.run_id) if isinstance(given, PauseAbove) else None
         origin = given.origin if isinstance(given, Start) else family.origin_of(child) if child else None
         return family.pause_above(self._log.accepted(origin.parent), origin) if origin else None
 
     def _otherwise(self, child: RunState) -> list[PauseAbove]:
-        """A correction for a child whose pause differs from its parent's: its writer had an older view."""
+        """Correction for a child whose pause differs from its parent's."""
         told = family.stands_otherwise(child, self._log.accepted(parent_of(child.run_id)[0]))
         return [told] if told else []
 
@@ -88,7 +91,7 @@ class Family:
         return family.waits_for(self._log.accepted(origin.parent), origin)
 
     def addressed(self, item: Pending) -> None:
-        """Address an end's usage to the nearest live ancestor. A missing result has been read, see `Histories`."""
+        """Fill in a child's result that was read again, and address its usage to the nearest live ancestor."""
         if isinstance(told := item.input, ChildEnded) and told.result == family.UNREAD:
             child = self._log.redriven_runs.state(child_id(told.run_id, told.step))
             assert child is not None, "its history is here"
@@ -106,7 +109,7 @@ class Family:
     # A take-over
 
     def settled(self, after: RunState, entry: events.Entry, offset: int) -> None:
-        """Collect the messages of an entry that a predecessor has processed; later entries may answer them."""
+        """Collect the messages of an entry of a predecessor; later entries may answer them."""
         run = after.run_id
         for told in family.family_messages(after, entry):
             about = told.request.run_id if isinstance(told, Start) else told.run_id
@@ -123,7 +126,7 @@ class Family:
             self._before.pop((run, ParentEnded), None)
 
     def go_live(self) -> None:
-        """Queue unanswered messages once the log is read; messages of runs with an uncertain history wait."""
+        """Queue a predecessor's unanswered messages; those of runs with an uncertain history wait."""
         self._inbox.push([self._owe(self._item(told, 0)) for told in list(self._lost())])
         for run, item in sorted(self._before.values(), key=lambda each: _offset(each[1])):
             above = parent_of(item.run_id)[0]
@@ -142,7 +145,7 @@ class Family:
         self._before.clear()
 
     def _lost(self) -> Iterator[ChildEnded]:
-        """Ends, by the snapshot, that runs wait for in vain: the log lost them, or entries of parents about them."""
+        """Ends of children that runs still wait for, as the log has lost entries about them."""
         for run, state in self._log.fold.states.items():
             waits = (step for step, opened in state.open.items() if opened.phase == "child")
             for step in waits if run not in self._log.fold.frozen else ():
@@ -169,7 +172,7 @@ class Family:
         return child is not None and self.allows(told)
 
     def reread(self, state: RunState, news: list[events.Entry], offset: int) -> None:
-        """Another planner resumed this run: send the family messages of its entries, which may be unsent."""
+        """Send the family messages of a run that another planner resumed."""
         for entry in news:
             items = self._told(state, entry, offset)
             self._outbox.owed_before += items  # with its history kept, a successor would not read the entry as news

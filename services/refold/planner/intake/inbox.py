@@ -29,26 +29,24 @@ class Emitted:
         self._open: OrderedDict[int, int] = OrderedDict()
 
     def add(self, offset: int, count: int) -> None:
-        """Add an entry at `offset` (not lower than any before) with `count` commands."""
+        """Add `count` commands of the entry at `offset`; offsets only grow."""
         self._open[offset] = self._open.get(offset, 0) + count
 
     def acknowledge(self, offset: int) -> None:
         self._open[offset] -= 1
 
     def low_water(self, position: int) -> int:
-        """Run-log offset from which a successor has to send again; `position` if nothing is open."""
+        """Run-log offset from which a successor has to send again, or `position`."""
         while self._open and self._open[offset := next(iter(self._open))] <= 0:
             del self._open[offset]
         return next(iter(self._open), position)
 
 
 LARGE_BYTES = 65_536
-"""Size above which an input is decoded again at its turn: decoded, it takes up to four times as much."""
+"""Size above which an input is decoded again at its turn: decoded, it takes four times as much."""
 
 
 class WaitsFor(StrEnum):
-    """Conditions that inputs of a lane wait for."""
-
     LOG = "the log to be read"
     CATALOG = "the catalog to be read"
     RUN = "a run that is not known"
@@ -62,7 +60,7 @@ class WaitsFor(StrEnum):
 
 
 class InputSize(NamedTuple):
-    """The size of an input, and the counter that includes it. **Units**: bytes."""
+    """Size of an input in bytes, and the counter that includes it."""
 
     among: Counter[str]
     topic: str
@@ -70,7 +68,7 @@ class InputSize(NamedTuple):
 
 
 class Owing(NamedTuple):
-    """An entry of one run that affects another, counted in `among` until that run's entry answers it."""
+    """An entry of one run that affects another, counted in `among` until it is answered."""
 
     cause: Cause
     among: Emitted
@@ -86,7 +84,7 @@ class Buried(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Answer to an input that was refused or ignored for good: a tombstone in its topic."""
+    """Answer to a refused or ignored input: a tombstone in its topic."""
 
 
 @dataclass(slots=True, eq=False)
@@ -94,8 +92,7 @@ class Pending(Owed):
     """A task of a lane: an input with the record of its `origin`, a timer, a message of another run's entry, or (no
     input) a run to be driven.
 
-    `waited`: the conditions it has waited for, with offsets; for the log, a high watermark captured after it was taken.
-    `answer` is under way for a decided input. `values` are the large values loaded for it.
+    `waited`: conditions that it has waited for, with offsets; `answer` is under way for a decided input.
     """
 
     run_id: RunId
@@ -107,8 +104,8 @@ class Pending(Owed):
     values: Values = NO_VALUES
 
     def finish(self) -> None:
-        """Mark it as answered and drop its content: its position may have to wait for others for months."""
         origin, counted = self.origin, self.counted
+        # Its position may have to wait for others for months.
         self.done, self.input, self.origin, self.counted, self.values = True, None, None, None, NO_VALUES
         if counted is not None:
             counted.among[counted.topic] -= counted.bytes
@@ -116,7 +113,7 @@ class Pending(Owed):
             origin.among.acknowledge(origin.cause.offset)
 
     def means(self, run: RunId, told: ChildEnded) -> None:
-        """Replace the message by one with more content, or for another run."""
+        """Replace the message by a fuller one, or by one for another run."""
         self.run_id, self.input = run, told
 
     def rest(self) -> None:
@@ -125,7 +122,7 @@ class Pending(Owed):
         self.values = NO_VALUES
 
     def until(self, why: WaitsFor) -> int | None:
-        """The offset until which it has waited for this, if it has."""
+        """Offset until which it has waited for this."""
         return self.waited.get(why) if self.waited else None
 
     def has_waited(self, why: WaitsFor, until: int = 1) -> None:
@@ -149,28 +146,24 @@ class Pending(Owed):
 
     @property
     def record(self) -> Record | None:
-        """The record of an input."""
         origin = self.origin
         return None if isinstance(origin, Owing) else origin
 
     @property
     def bytes(self) -> int:
-        """Size of an input; 0 once it is finished."""
         return self.counted.bytes if self.counted else 0
 
     @property
     def from_user(self) -> bool:
-        """True for an input of a user: any content, in any amount."""
         return self.record is not None and self.record.topic in inputs.FROM_USERS
 
     @property
     def from_people(self) -> bool:
-        """True for an input of a user or an operator, false for one of a service about a call."""
         return self.record is not None and self.record.topic in inputs.FROM_PEOPLE
 
     @property
     def cause(self) -> Cause | None:
-        """Position of the input, as the entry that it causes records it."""
+        """Position of the input, as its entry records it."""
         origin = self.origin
         if origin is None or isinstance(origin, Owing):
             return origin.cause if origin else None
@@ -179,7 +172,7 @@ class Pending(Owed):
 
 @dataclass(slots=True, eq=False)
 class SentEntry:
-    """An entry on its way into the log, the input that it answers, the state after it, and its log time `at_ms`."""
+    """An entry on its way into the log, its input, the state after it, and its log time."""
 
     id: EntryId
     entry: Entry
@@ -190,7 +183,7 @@ class SentEntry:
 
 
 class WaitingInputs:
-    """Inputs of a lane that wait for a condition other than their turn, by condition and subject."""
+    """Inputs of a lane that wait for a condition, by condition and subject."""
 
     def __init__(self) -> None:
         self._items: dict[WaitsFor, dict[Any, list[Pending]]] = {why: {} for why in WaitsFor}
@@ -199,14 +192,13 @@ class WaitingInputs:
         self._items[why].setdefault(which, []).append(item)
 
     def take(self, why: WaitsFor, which: Any = None, most: int | None = None) -> list[Pending]:
-        """Remove and return the first `most` inputs that wait for this, in order of arrival."""
+        """Remove and return the first `most` inputs that wait for this."""
         items = self._items[why].pop(which, [])
         if most is not None and most < len(items):
             self._items[why][which] = items[most:]
         return items[:most]
 
     def at(self, why: WaitsFor) -> Mapping[Any, list[Pending]]:
-        """Inputs that wait for one condition, by subject."""
         return self._items[why]
 
     def counts(self) -> dict[WaitsFor, int]:
@@ -233,9 +225,8 @@ class WaitingInputs:
 
 
 class Inbox:
-    """Inputs of one lane from `topics`; `ends` of these were captured at its take-over. **Units**: bytes. Order: inputs
-    of operators, then of users, then of services. Inputs of users, unlimited in size and number, are taken up to an
-    allowance in a turn, so that other runs go on."""
+    """Inputs of one lane from `topics`, whose `ends` were captured at its take-over. Order: inputs of operators, of
+    users up to an allowance per turn, of services. **Units**: bytes."""
 
     def __init__(self, topics: tuple[str, ...], limits: Limits, ends: Mapping[str, int] | None = None) -> None:
         self.topics, self._limits, self._ends = topics, limits, ends or {}
@@ -269,7 +260,7 @@ class Inbox:
         return self._bytes.total() + self._elsewhere[WaitsFor.RUN].total() + self.held_bytes
 
     def begin(self, allowance: int, rests_until: int) -> None:
-        """Begin a turn. Inputs of services call for another at once, inputs of users not before `rests_until`."""
+        """Begin a turn with this allowance for user inputs; further ones request no turn before `rests_until`."""
         self.turn += 1
         self.allowance, self._rests_until = allowance, rests_until
         if self._for_turn:
@@ -277,11 +268,10 @@ class Inbox:
 
     @property
     def answerable(self) -> bool:
-        """True if an input may be answered in this turn."""
         return bool(self._operated or self._ready or (self.allowance > 0 and self._said))
 
     def next_due_ms(self) -> int | None:
-        """Time of the next answerable input: 0, now. **Units**: monotonic."""
+        """Monotonic time of the next answerable input; 0: now."""
         if self._operated or self._ready or self._for_turn:
             return 0
         return self._rests_until if self._said else None
@@ -294,7 +284,7 @@ class Inbox:
         return self._requests
 
     def take(self, record: Record) -> Pending:
-        """Add a record of an input topic. A tombstone counts as answered."""
+        """Add a record of an input topic; a tombstone counts as answered."""
         item, topic = Pending(RunId(""), None, record), record.topic
         self._outstanding[topic].add(record.offset, item)
         if record.value is None:  # its input was answered long before it was erased
@@ -315,7 +305,7 @@ class Inbox:
         self._ready.extend(items)
 
     def postpone(self, run: RunId) -> None:
-        """Have a run driven in a turn of its own: it takes long."""
+        """Have a run driven in a turn of its own, as it takes long."""
         item = Pending(run, None)
         self.waiting.put(item, WaitsFor.TURN, item)
 
@@ -337,7 +327,7 @@ class Inbox:
         self._ready.appendleft(item)
 
     def settle(self, position: int, catalog: int) -> None:
-        """Queue the inputs that waited for these positions of the fold and of the catalog."""
+        """Queue the inputs that waited for these positions."""
         if self._for_log:
             self._ready.extendleft(reversed(self.waiting.reached(WaitsFor.LOG, position)))
         if self._for_catalog:
@@ -346,10 +336,10 @@ class Inbox:
     # Waiting inputs
 
     def confirms(self, item: Pending, position: int, *, speculated: bool) -> bool:
-        """True if an answer without an entry is final; if not, the input waits. Final means: the fold has reached a
-        high watermark captured after the input was taken, and the answer rests on no speculated state. Otherwise an
-        unread entry of another planner might contradict it."""
+        """True if an answer without an entry is final; if not, the input waits for the log."""
         end = item.until(WaitsFor.LOG)
+        # Final: the fold has reached an end captured after the input was taken, and nothing is speculated. Otherwise an
+        # unread entry of another planner might contradict the answer.
         if item.cause is None or (end is not None and position >= end and not speculated):
             return True
         self.waiting.put(item, WaitsFor.LOG, end)
@@ -362,14 +352,13 @@ class Inbox:
         return bool(self._full) or max(self._bytes.values()) >= self._limits.topic_bytes // 2
 
     def full(self, topic: str) -> bool:
-        """True if too much of a topic waits to read more; until half of that is answered."""
+        """True while so much of a topic waits that it pauses, until half of that is answered."""
         limit = self._limits.topic_bytes // (2 if topic in self._full else 1)
         full = self._bytes[topic] >= limit
         (self._full.add if full else self._full.discard)(topic)
         return full
 
     def hold(self, item: Pending, agent: str) -> None:
-        """Keep a request until there is room for another run of this agent."""
         self._wait(item, WaitsFor.ROOM, agent)
 
     @property
@@ -386,7 +375,7 @@ class Inbox:
             self._leave(item)
 
     def parkable(self, item: Pending) -> bool:
-        """True if an input may be parked: no topic waits for parked ones. Large ones leave room for small ones."""
+        """True if an input may be parked; large ones leave room for small ones."""
         assert item.record is not None, "only records are parked"
         most = self._limits.parked_bytes // (1 if item.bytes <= LARGE_BYTES else 2)
         return self._elsewhere[WaitsFor.RUN][item.record.topic] + item.bytes <= most
@@ -399,10 +388,10 @@ class Inbox:
         return run in self._for_runs
 
     def keeps(self, item: Pending) -> bool:
-        """Keep an input of a run that stands still, perhaps for months; no topic waits for it. False: no room. Inputs
-        of users and of operators are limited; inputs of services are all needed."""
+        """Keep an input of a run that stands still; False if people's inputs have no more room."""
         counts = self._elsewhere[WaitsFor.STALLED]
         kept = sum(counts[topic] for topic in inputs.FROM_USERS) if item.from_user else counts[RUN_OPERATED]
+        # No topic waits for these inputs. Those from services are all needed.
         if item.from_people and kept + item.bytes > self._limits.topic_bytes:
             return False
         item.begins_again()
@@ -411,7 +400,6 @@ class Inbox:
         return True
 
     def unpark(self, run: RunId) -> None:
-        """Queue the inputs that wait for this run."""
         if run in self._for_stalled or run in self._for_runs:
             for item in (*self.waiting.take(WaitsFor.STALLED, run), *self.waiting.take(WaitsFor.RUN, run)):
                 self._leave(item)
@@ -441,7 +429,7 @@ class Inbox:
 
     @property
     def heard(self) -> bool:
-        """True if all earlier inputs about runs are answered, or as many wait as may wait at once."""
+        """True if all inputs about runs from before the take-over are answered."""
         return not self._hears or all(self._has_heard(topic) for topic in list(self._hears))
 
     @property
@@ -450,7 +438,7 @@ class Inbox:
         return bool(self._hears and (self._unheard or self.waiting.at(WaitsFor.ROOM)))
 
     def ready(self, timers: Iterable[Due], hears: Callable[[Due], bool]) -> list[Due]:
-        """Timers that may fire. Those that depend on earlier inputs (`hears`) wait until these are answered."""
+        """Timers that may fire; those for which `hears` is true wait for earlier inputs."""
         if self.heard:
             due, self._unheard = [*self._unheard, *timers], []
             return due
@@ -476,15 +464,14 @@ class Inbox:
         self._starts = {**positions}
 
     def reached(self, topic: str, offset: int) -> None:
-        """Note that reading has come to this offset, though no record lies before it any more."""
         self._outstanding[topic].add(offset - 1, Pending(RunId(""), None, done=True))
 
     def read(self, topic: str) -> int:
-        """The offset to which a topic was read; 0 before the first record."""
+        """Offset to which a topic was read; 0: none."""
         return self._outstanding[topic].end
 
     def passed(self, topic: str) -> int:
-        """Offset below which every input of a topic is settled, or kept for a known run; 0: none."""
+        """Offset below which every input of a topic is settled, or kept for a known run."""
         return max(self._starts.get(topic, 0), self._outstanding[topic].passed() or 0)
 
     def low_water(self) -> dict[str, int]:
@@ -498,12 +485,12 @@ _SAYS = frozenset({RUN_OPERATED, RUN_SIGNALLED, APPROVAL_DECIDED})
 
 
 ASK_MS = 1_000
-"""Interval of queries for positions of others: they commit twice a second, and no one waits for a dead letter."""
+"""Interval of queries for other members' positions, which are committed twice a second."""
 
 
 @dataclass(slots=True)
 class Round:
-    """Inputs of one partition that began to wait together; `home_end` is the end that is captured last."""
+    """Inputs of one partition that began to wait together; `home_end` is captured last."""
 
     partition: int
     items: list[Pending]
@@ -525,12 +512,10 @@ class UnknownRuns:
         self._fresh.setdefault(partition, []).append(item)
 
     def forget(self, partition: int) -> None:
-        """Drop a partition: its next owner reads its inputs again."""
         self._fresh.pop(partition, None)
         self._rounds = [each for each in self._rounds if each.partition != partition]
 
     def asks(self, now_ms: int) -> list[Effect]:
-        """Queries that are due."""
         if now_ms < self._due_ms or not (self._fresh or self._rounds):
             return []
         self._due_ms = now_ms + ASK_MS
@@ -545,11 +530,10 @@ class UnknownRuns:
         return effects + [AskEnd(RUN_REQUESTED, number) for number in sorted(last)]
 
     def next_due_ms(self) -> int | None:
-        """When `asks` is due."""
         return self._due_ms if self._fresh or self._rounds else None
 
     def take(self, answer: End | CommittedAt, now_ms: int) -> None:
-        """Take the answer to a query; it may have taken long, and all else has waited for it."""
+        # The answer may have taken long, and all else has waited for it.
         self._due_ms = now_ms + ASK_MS
         if isinstance(answer, CommittedAt):
             self._committed = answer.positions
@@ -561,7 +545,7 @@ class UnknownRuns:
                 each.home_end = answer.offset
 
     def over(self, decided: Callable[[int], int]) -> Iterator[tuple[int, Pending]]:
-        """Inputs that have waited long enough, with their partition. `decided`: the position of an own lane."""
+        """Inputs that have waited long enough, with their partition; `decided` returns an own lane's position."""
         if not self._rounds:
             return
         waiting: list[Round] = []
@@ -573,7 +557,7 @@ class UnknownRuns:
         self._rounds = waiting
 
     def _passed(self, each: Round) -> bool:
-        """True if other planners have decided all that lay in the other partitions."""
+        """True if other planners have decided all requests in their partitions."""
         return len(each.ends) == self._partitions and all(
             self._committed.get(number, 0) >= end for number, end in each.ends.items() if number != each.partition
         )

@@ -29,13 +29,12 @@ FROM_USERS = frozenset({RUN_REQUESTED, RUN_SIGNALLED})
 """Topics that any client may write."""
 
 FROM_PEOPLE = FROM_USERS | {RUN_OPERATED}
-"""Topics that people write, into any partition. Services write to a run's home partition only."""
+"""Topics that people write, into any partition; services write to a run's home only."""
 
 
 def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
     """The run of a record, and the input. **Raises** MalformedError for a record that belongs to the dead letters.
-    `max_bytes` limits an input, an argument or a result as JSON text in UTF-8. It is checked where they enter the
-    system; in envelopes of our own they pass here."""
+    **Units**: `max_bytes` of an input's JSON text in UTF-8."""
     value, answers = record.value, kind_of(record.topic) == TOOL_COMPLETED
     assert value is not None, "a tombstone is no input"
     # Plain JSON may have spaces and escapes, and a decision has its payload in base64, and the votes.
@@ -73,7 +72,7 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
 
 
 def _said(signal: RunSignal) -> RunSignal:
-    """Add the run of a callback's token, and check names. **Raises** MalformedError."""
+    """Add the run of a callback's token, and check names."""
     check_token(signal)
     if signal.kind == "callback":
         run = parse_callback_token(signal.callback)
@@ -104,7 +103,7 @@ def unreadable_result(record: Record, error: MalformedError) -> UnreadableResult
 
 
 def of_other_pool(record: Record, state: RunState, given: Input | None) -> str:
-    """Reason why a result is not of its call's pool; empty: it is. Executors answer only for calls of their pool."""
+    """Reason why a result is not of its call's pool; empty: it is."""
     if not isinstance(given, (ToolResult, UnreadableResult)):
         return ""
     step = state.step_of(given.seq if isinstance(given, UnreadableResult) else parse_call_id(given.call_id)[1])

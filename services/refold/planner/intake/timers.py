@@ -18,11 +18,11 @@ _MOVES = frozenset({RunRetried, RunForked, RunPaused, RunUnpaused})
 """Events after which all open steps are set again: nothing of a paused run is due."""
 
 _SLACK = 64
-"""Cancelled timers stay in the heap until it has more than twice the set ones and this number."""
+"""Cancelled timers that may stay in the heap, besides one for each set timer."""
 
 
 class Timers:
-    """Due times of runs; a step has one at most, and none once it is settled. **Units**: milliseconds since 1970."""
+    """Due times of runs; an open step has at most one. **Units**: milliseconds since 1970."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, RunId, int]] = []
@@ -32,7 +32,6 @@ class Timers:
         return len(self._heap)
 
     def follow(self, after: RunState, entry: Entry) -> None:
-        """Set the timers of an accepted entry and remove those that it settles, from the state after it."""
         steps = {step for event in entry.events if (step := getattr(event, "step", 0))}
         if after.over or type(entry.events[0]) in _MOVES:
             steps.update(after.open)
@@ -42,13 +41,13 @@ class Timers:
         self._set(state, [0, *state.open])
 
     def rest(self, state: RunState, due_ms: int) -> None:
-        """Set only the time when a sleeping run is to be folded."""
+        """Set only the time to fold a sleeping run."""
         for step in (0, *state.open):
             self.set(state.run_id, step, 0)
         self.set(state.run_id, ASLEEP, due_ms)
 
     def again(self, state: RunState, due: Due, now: int) -> None:
-        """Set a step again that is not due after all: the clock has gone back since."""
+        """Set a step again that is not due, as the clock has gone back."""
         moment = _moment(state, due.step)
         if moment > now:
             self.set(due.run_id, due.step, moment)
@@ -66,14 +65,12 @@ class Timers:
             heapq.heapify(self._heap)
 
     def due(self, now: int) -> Iterator[Due]:
-        """Remove and return due timers, oldest first."""
         while (due_ms := self.next_ms()) is not None and due_ms <= now:
             _, run, step = heapq.heappop(self._heap)
             del self._due[run, step]
             yield Due(run, step, due_ms)
 
     def next_ms(self) -> int | None:
-        """The next due time."""
         while self._heap:
             due_ms, run, step = self._heap[0]
             if self._due.get((run, step)) == due_ms:

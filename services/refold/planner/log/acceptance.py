@@ -1,6 +1,9 @@
-"""Accepted entries: a lane's own as soon as their offset is the next one, all others when they are read. Nothing has
-consequences before. A lane has two states of a run: accepted (the fold of the log up to `position`) and speculated
-(with the entries of this turn, if they are accepted)."""
+"""Acceptance of entries: own ones once their offset is the next, others when they are read. Nothing has consequences
+before.
+
+A lane has two states of a run: accepted (the fold of the log up to `position`) and speculated (with its entries on
+their way).
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,8 @@ from refold.runtime.lanes import Journal
 
 @dataclass(frozen=True, slots=True)
 class RedrivenRun:
-    """A finished run with its history: `entries` are offset, seq and bytes of each. `news` are entries of a run resumed
-    by another planner that this lane has not processed."""
+    """A finished run with its history (offset, seq, bytes per entry); `news` are entries that this lane has not
+    processed."""
 
     state: RunState
     entries: list[tuple[int, int, bytes]]
@@ -40,8 +43,7 @@ class RedrivenRun:
 
 
 class RedrivenRuns:
-    """Finished runs of one lane that go on. `reread`: with their history; `unknown`: resumed, with only a row here. The
-    row's head is known for these; entries that count after it have not been read."""
+    """Finished runs of one lane that go on: `reread` with their history, `unknown` by the head in their row."""
 
     def __init__(
         self,
@@ -56,12 +58,12 @@ class RedrivenRuns:
         self.unknown: dict[RunId, Head] = {}
 
     def state(self, run: RunId) -> RunState | None:
-        """State of a finished run, with its history if that was read again."""
+        """State of a finished run, with its history if that is here."""
         reread = self.reread.get(run)
         return reread.state if reread else self._finished.state(run)
 
     def finds(self, record: Record, run: RunId, seq: int) -> bool:
-        """True if another planner's record resumes a finished run that has only a row here."""
+        """True if a record resumes a finished run that has only a row here; the run then waits for its history."""
         row = self._finished.get(run)
         if row is None or row.status != "failed" or seq != row.head.seq + 1:
             return False
@@ -69,20 +71,20 @@ class RedrivenRuns:
         return isinstance(read, LogRecord) and not self.reopen(read.entry) and self.goes_on(read.entry, record.offset)
 
     def goes_on(self, entry: Entry, offset: int) -> bool:
-        """True if an entry resumes a run without its history here: it is read again then. Until then the run stands
-        still; a successor has to read its records from this `offset` on."""
+        """Freeze a finished run that an entry resumes while its history is not here; True if so."""
         run = entry.run_id
         row = self._finished.get(run)
         if row is None or not reopens(row.head, row.status, entry):
             return False
         self.forget(run)
         self.unknown[run] = row.head
+        # A successor has to read the run's records from this offset on.
         self._snapshot_writer.apart[run] = offset
         self._freeze(run, "retried: its history is being read again")
         return True
 
     def reopen(self, entry: Entry) -> bool:
-        """Make a failed run live again if this entry retries it and its history is here; True if so."""
+        """Make a failed run live again if this entry retries it; True if so."""
         reread = self.reread.get(entry.run_id)
         if reread is None or not reopens(reread.state.head, reread.state.status, entry):
             return False
@@ -101,14 +103,14 @@ class RedrivenRuns:
         self.drop(run)
 
     def drop(self, run: RunId) -> None:
-        """Drop all that is known of a run but its row."""
+        """Drop all data of a run but its row."""
         self._fold.forget(run)
         self.reread.pop(run, None)
         self.unknown.pop(run, None)
 
 
 class AcceptedEntry(NamedTuple):
-    """An entry that counts, and the state after it. In the order of the log."""
+    """An entry that counts, and the state after it."""
 
     after: RunState
     entry: Entry
@@ -122,7 +124,7 @@ class RefusedEntry(NamedTuple):
 
 
 class Repaired(NamedTuple):
-    """A stalled run that goes on by the record at `offset`, with all its entries accepted."""
+    """A stalled run whose history the record at `offset` has repaired."""
 
     state: RunState
     offset: int
@@ -134,10 +136,9 @@ Happened = AcceptedEntry | RefusedEntry | Repaired
 class Acceptance:
     """Accepted and speculated states of the runs of one lane.
 
-    `speculated` has the states of runs with entries on their way. `seen` is the known end of the log, `asked_at` the
-    read position when an end was requested. `fold` has live runs, `finished` those that are over, `erased` those
-    without entries that count, `asleep` those in the `snapshot`. The log is read from `began` on, for runs that are
-    `apart` from an earlier offset.
+    `fold` has live runs, `finished` rows of runs that are over, `erased` closed ids, `asleep` runs that only the
+    `snapshot` has. `seen` is the known end of the log, `asked_at` the position when an end was requested. Records
+    before `began` count only for runs that are `apart`.
     """
 
     def __init__(
@@ -171,11 +172,11 @@ class Acceptance:
 
     @property
     def blocked(self) -> bool:
-        """True if the log has unread records. No decision is based on a state that is known to be old."""
+        """True if the log has unread records, so that states are known to be old."""
         return self.lost or bool(self._own) or self.position < self._read_back
 
     def latest(self, run: RunId) -> RunState | None:
-        """State of a run including entries on their way; None if it is unknown."""
+        """State of a run including entries on their way."""
         return self.speculated.get(run) or self.stands(run)
 
     def stands(self, run: RunId) -> RunState | None:
@@ -183,28 +184,26 @@ class Acceptance:
         return self.accepted(run) or self.redriven_runs.state(run)
 
     def accepted(self, run: RunId) -> RunState | None:
-        """State of a live run in the log."""
+        """State of a live run in the log; a sleeping one is folded."""
         if run in self.asleep:
             self._wake(run)
         return self.fold.states.get(run)
 
     def known(self, run: RunId) -> RunState | None:
-        """As `latest`, but also for a run that stands still with a part of its history."""
+        """As `latest`, also for a run that stands still."""
         return self.latest(run) or self.fold.ended(run)
 
     def forkable(self, run: RunId) -> bool:
-        """True if a history may be copied under this id: it is not closed, and its run does not stand still."""
+        """True if a history may be copied under this id: neither erased nor frozen."""
         return run not in self.erased.runs and run not in self.fold.frozen
 
     def send(self, sent: SentEntry) -> None:
-        """Make the state of an entry on its way the run's latest."""
         self.speculated[sent.entry.run_id] = sent.after
         self.unread.add(sent.id)
         self.flying += 1
 
     def delivered(self, sent: SentEntry, offset: int | None) -> Iterator[Happened]:
-        """The log's answer for an own entry. None: it may be there or come; the next end bounds the reading. A
-        generator that has to be consumed."""
+        """Handle the delivery of an own entry; consume the generator. None: unknown, so the log is read to its end."""
         self.flying -= 1
         if offset is None:
             self.journal.counts["append.unknown"] += 1
@@ -227,7 +226,7 @@ class Acceptance:
             yield from self._advance()
 
     def follow(self, record: Record) -> Iterator[Happened]:
-        """Read a record of the run log, in order; accepted own ones are skipped. The generator has to be consumed."""
+        """Read the next record of the run log, skipping accepted own ones; consume the generator."""
         place = (record.offset, record.key or b"", record.at_ms)
         own_id = self._placed.pop(record.offset, b"").hex().encode()
         if not place[1].endswith(own_id) or (place[0] == self._read[0] and place != self._read):
@@ -246,7 +245,7 @@ class Acceptance:
         yield from self._advance()
 
     def reached(self, offset: int) -> None:
-        """Note that reading has come to this offset, though the records before it may be gone by compaction."""
+        """Note that reading has reached this offset; records before it may be compacted."""
         if not self._own:
             self.position = max(self.position, offset)
 
@@ -255,7 +254,7 @@ class Acceptance:
         return self.lost or self.seen < self._missed
 
     def reached_end(self, end: int) -> None:
-        """Take the requested high watermark: an entry without an answer lies below it, or will be void."""
+        # An entry without an answer lies below this end, or will be void.
         if self.lost:
             self._read_back = max(self._read_back, end)
             self.lost = False
@@ -263,8 +262,7 @@ class Acceptance:
         self.shrunk |= self.seen < self._missed
 
     def go_live(self) -> dict[RunId, str]:
-        """Begin to live: the fold has reached the end captured at the take-over. Return the runs whose history is
-        ambiguous, with the reason: they stand still."""
+        """Go live at the end captured by the take-over; return runs with an ambiguous history, and the reason."""
         self.live, stalled = True, self.fold.settle()
         for run in stalled:
             self.drop(run)
@@ -276,11 +274,11 @@ class Acceptance:
         return stalled
 
     def round(self, emitted: int, inputs: dict[str, int]) -> None:
-        """Begin a snapshot round; all commands below `emitted` are out. A successor reads from the first read record
-        that may still count. Own entries unseen since the round before may be lost: without other writers only the end
-        shows that."""
+        """Begin a snapshot round; all commands below `emitted` are out."""
+        # Own entries unseen since the last round may be lost: without other writers only the log's end shows that.
         self._missed, self._awaited = self._awaited, self.position
         aside = self.fold.oldest_aside
+        # Only a round drops links: it has the lowest position, as commits run ahead of the sums of limits.
         self._linked = {offset: first for offset, first in self._linked.items() if offset >= emitted}
         emitted = self.linked_from(emitted)
         # Answers to inputs rest on all that was read: if the log ends below it, none of them holds.
@@ -290,20 +288,16 @@ class Acceptance:
         self.snapshot_writer.round(emitted, inputs, log=emitted if aside is None else min(emitted, aside))
 
     def linked_from(self, emitted: int) -> int:
-        """Position from which a successor has to read the log to send all commands that are not out below `emitted`.
-
-        Records that a later record links lie before it; their commands are repeated only if they are read again. A
-        round requests the lowest position, so only a round drops entries here: commits run ahead of the sums of limits.
-        """
+        """Position from which a successor has to read to send all remaining commands."""
+        # Records that a later record links lie before it: their commands are repeated only if they are read again.
         return min([emitted, *(first for offset, first in self._linked.items() if offset >= emitted)])
 
     def swept(self) -> list[bytes]:
-        """Keys of records that can never count, once: they get a tombstone before copies and compaction move them."""
+        """Remove and return the keys of records that can never count, to be buried."""
         keys, self.fold.sweep = self.fold.sweep, []
         return keys
 
     def drop(self, run: RunId) -> None:
-        """Drop the speculated state and the execution of a run."""
         self.speculated.pop(run, None)
         self._live.drop(run)
 
@@ -313,20 +307,20 @@ class Acceptance:
         self.snapshot_writer.end(after.run_id, self._row(after), self.position)
 
     def _row(self, after: RunState) -> bytes:
-        """Row of a run that is over now. Rows of its ancestors are kept as long: an ancestor that began again would
-        find its child over, without a result."""
+        """Add the row of a run that is over now."""
+        # Rows of ancestors are kept as long: one that began again would find its child over, without a result.
         for above in parents_of(after.run_id):
             if row := self.finished.extend(above, after.at_ms):
                 self.snapshot_writer.over(above, row)
         return self.finished.add(after)
 
     def erase(self, record: Record) -> None:
-        """Read an erasure marker: its run is closed and unknown from now on, whatever the log has of it. A live run was
-        retried after the archivist's check: that cancels its marker."""
+        """Read an erasure marker: its run is closed and unknown from now on."""
         run = erased_run(record.key)
         if run is None:
             return
         state = self.accepted(run)
+        # A live run was retried after the archivist's check, which cancels the marker.
         if self.live and state is not None and not state.over:
             return
         self.erased.follow(record.key, record.value)
@@ -336,7 +330,7 @@ class Acceptance:
         self.redriven_runs.drop(run)
 
     def freeze(self, run: RunId, reason: str) -> None:
-        """Stop a run here that this version cannot fold; it waits for a version that can."""
+        """Stop a run whose history cannot be folded here."""
         self.fold.frozen[run] = reason
         self.drop(run)
         self.journal.tell("run.frozen", run_id=run, reason=reason)
@@ -401,7 +395,6 @@ class Acceptance:
         return happened
 
     def begin(self, position: int, apart: dict[RunId, int]) -> None:
-        """Read the log from here on, and records of runs that are apart from an earlier offset."""
         self.began = self.position = position
         self.apart = apart
 
@@ -420,13 +413,13 @@ class Acceptance:
             self.snapshot_writer.keep(judged.run_id, record.value, seq=seq, offset=record.offset)
 
     def _is_over(self, run: RunId) -> bool:
-        """True if no more entries count for a run. While the fold may reorder its entries, it is not over."""
+        """True if no more entries can count for a run."""
         if self.accepted(run) is not None:  # cheapest first
             return False
         return run in self.erased.runs or (run in self.finished and not self.fold.remembers(run))
 
     def _passed(self, record: Record, run: RunId) -> list[Happened] | None:
-        """Consequences of a record whose run is over, or known beyond it; None: the record is new."""
+        """Consequences of a record whose run is over or known beyond it; None: it is new."""
         if self._is_over(run):
             self.journal.counts["record.void"] += self.live and record.value is not None
             return []
@@ -442,7 +435,7 @@ class Acceptance:
         return []
 
     def _take(self, judged: Judged, offset: int, value: bytes) -> list[Happened]:
-        """Entries that count by a record: itself, and those held aside for it; of a repaired run all."""
+        """Entries that count by a record: itself and those held aside for it, or all of a repaired run."""
         run, happened = judged.run_id, list[Happened]()
         if judged.mended:
             self.journal.tell("run.mended", run_id=run)
@@ -481,7 +474,7 @@ class Acceptance:
             self.journal.counts["record.void"] += judged.void not in ("anchor", "tombstone", "unreadable")
 
     def rest(self) -> Iterator[tuple[RunState, Asleep]]:
-        """Put runs to sleep that rest for long: as after a take-over, their entries are folded when one is due."""
+        """Put runs to sleep that rest for long: their entries are folded again when one is due."""
         for run, value in self.snapshot_writer.rested().items():
             if self.fold.tangled(run):
                 continue
@@ -491,7 +484,6 @@ class Acceptance:
             yield self.fold.states.pop(run), self.asleep[run]
 
     def _wake(self, run: RunId) -> None:
-        """Fold the snapshot records of a run."""
         self._known[run] = self.asleep.pop(run).log
         try:
             taken = self.snapshot.take(run)
@@ -507,5 +499,5 @@ class Acceptance:
 
 
 def _counts(sent: SentEntry, known: RunState | None) -> bool:
-    """True if an entry is in the history of its run; of a finished run only the last may be known."""
+    """True if an entry is in its run's history; of a finished run only the last may be known."""
     return known is not None and sent.id in (known.head.id, known.entry_at(sent.entry.seq))

@@ -1,6 +1,8 @@
-"""Outgoing records of a lane: entries, commands of accepted ones, strays, dead letters. The run log is the planner's
-outbox: commands follow from accepted entries alone, and the offset up to which they are acknowledged is the planner's
-position on `run-log`. A successor sends the rest again."""
+"""Outgoing records of a lane: entries, commands, strays, dead letters.
+
+The run log is the planner's outbox: commands follow from accepted entries alone. The offset below which all are
+acknowledged is the planner's position on `run-log`; a successor sends the rest again.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +58,8 @@ from refold.runtime.lanes import Recent, Tokens
 
 @dataclass(slots=True)
 class SentRequest:
-    """Last request of a call in its topic: its place and time, and earlier requests of the attempt (`times`). `issued`
-    is the run-log offset of the entry that ordered the attempt."""
+    """Last request of a call in its topic, after `times` earlier ones of the same attempt; `issued` is the run-log
+    offset of the entry that ordered it."""
 
     attempt: int
     topic: str
@@ -68,7 +70,7 @@ class SentRequest:
 
 
 class Unanswered:
-    """Requests of one lane without an answer. **Units**: milliseconds of the lane's clock."""
+    """Unanswered requests of one lane. **Units**: milliseconds of the lane's clock."""
 
     def __init__(self) -> None:
         self._sent: dict[CallId, SentRequest] = {}
@@ -77,7 +79,7 @@ class Unanswered:
 
     @property
     def topics(self) -> list[str]:
-        """Topics with late calls that wait for the executors' positions."""
+        """Topics whose late calls wait for the executors' positions."""
         return [topic for topic, waiting in self._waiting.items() if waiting]
 
     def sent(self, call: CallId, sent: SentRequest) -> None:
@@ -87,7 +89,6 @@ class Unanswered:
         self._sent[call] = sent
 
     def last(self, call: CallId) -> SentRequest | None:
-        """The last request of a call, if one is known to be in its topic."""
         return self._sent.get(call)
 
     def close(self, call: CallId) -> None:
@@ -102,7 +103,7 @@ class Unanswered:
         heapq.heappush(self._waiting.setdefault(sent.topic, []), (sent.offset, call))
 
     def told(self, answer: CommittedAt | End, partition: int) -> Iterable[CallId]:
-        """Late calls that will get no answer, by the position of the executors or the end of the topic."""
+        """Late calls that will get no answer, by this position of executors or end of a topic."""
         if isinstance(answer, End):
             return self._lost(answer.topic, answer.offset)
         return self._passed(answer.topic, answer.positions.get(partition, 0))
@@ -115,7 +116,7 @@ class Unanswered:
                 yield call
 
     def _lost(self, topic: str, end: int) -> list[CallId]:
-        """Calls whose requests the topic has lost: no executor can ever pass these."""
+        # No executor can ever pass a request that its topic has lost.
         waiting = self._waiting.get(topic, [])
         self._waiting[topic] = sorted(each for each in waiting if each[0] < end)
         return [call for offset, call in waiting if offset >= end]
@@ -126,17 +127,15 @@ class Unanswered:
             yield heapq.heappop(self._late)[1]
 
     def next_ms(self) -> int | None:
-        """Time of the next check."""
         return self._late[0][0] if self._late else None
 
 
 LOOKS = 100
-"""Sleeping runs that a turn folds after a halt was lifted: some milliseconds."""
+"""Sleeping runs folded in a turn after a halt was lifted: some milliseconds."""
 
 
 class Halting:
-    """Commands of one lane that a halt holds back; runs go on until each of their calls waits. `missing` pools have no
-    topics: their calls are held as if the pool was halted."""
+    """Commands of one lane that a halt holds back. `missing` pools have no topics, and count as halted."""
 
     def __init__(self, catalog: Catalog, missing: frozenset[str] = frozenset()) -> None:
         self._catalog, self._known = catalog, catalog.halts
@@ -147,7 +146,7 @@ class Halting:
         self._unseen: deque[tuple[RunId, Halts]] = deque()
 
     def passes(self, command: Command, state: RunState, *, own: bool = False) -> bool:
-        """True if a command may be sent now. `state` is the latest accepted one; `own`: of an own entry."""
+        """True if a command may be sent now; `own`: this process wrote its entry."""
         order = command.message
         if not isinstance(order, ToolRequest):
             self._never_sent.discard(CallId(command.key))
@@ -170,11 +169,10 @@ class Halting:
         )
 
     def never_sent(self, call: CallId) -> bool:
-        """True if a call was never sent, because of a halt."""
         return call in self._never_sent
 
     def keep(self, call: CallId) -> None:
-        """Hold a call of a paused run until the run goes on."""
+        """Hold a call until its paused run goes on."""
         self._paused.add(call)
 
     def resume(self, run: RunId) -> None:
@@ -182,13 +180,13 @@ class Halting:
 
     @property
     def looking(self) -> bool:
-        """True while sleeping runs are left to be checked after a lifted halt."""
+        """True while sleeping runs remain to be checked after a lifted halt."""
         return bool(self._unseen)
 
     def lifted(
         self, states: Mapping[RunId, RunState], asleep: Iterable[RunId], find: Callable[[RunId], RunState | None]
     ) -> Iterator[tuple[RunState, int]]:
-        """Calls that are held back no longer. `find` folds a run; those `asleep` are checked a few at a time."""
+        """Calls (state and step) no longer held back; runs `asleep` are checked `LOOKS` in a turn."""
         resumed, self._resumed = self._resumed, set()
         for run in resumed & states.keys():
             yield from self._kept(states[run])
@@ -231,8 +229,8 @@ def _stopped(halts: Halts, state: RunState, step: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A command that was published for the entry at `offset`. `again`: it had been acknowledged before. `short`: it
-    replaces one that the log refused. `asked` is the input that requested it, finished when it is in the log."""
+    """A published command of the entry at `offset`. `again`: acknowledged before; `short`: in place of one that the log
+    refused; `asked`: the input to finish once it is in the log."""
 
     offset: int
     record: Outgoing
@@ -243,7 +241,7 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class ClockProbe:
-    """A record that is written to learn the time of the log."""
+    """A record written to learn the log's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,30 +255,27 @@ Asker = SentEntry | Ordered | Pending | ClockProbe | SentHold | SentKept | SentS
 """Receivers of a delivery; None for records that may be lost."""
 
 AskerAt = tuple[int, Asker]
-"""A receiver with the partition of its lane."""
 
 
 ENDS_BYTES = 16 << 20
-"""Held-back ends of runs at a take-over: some 10,000, more than end between two snapshots."""
+"""Most bytes of held-back ends at a take-over: some 10,000 ends."""
 
 END_BYTES = 1_024
 """Memory of an end besides its record."""
 
 _ENDS = ApprovalDecided | ApprovalEscalated | CallCompleted | CallFailed | SignalSent | StepGivenUp | Terminal
-"""Events that close an open command, or end a run."""
+"""Events that close a command, or end a run."""
 
 
 class Bases:
-    """Earlier calls that commands of one lane included, and those that executors have confirmed. Only confirmed calls
-    are left out of a command: an executor of a version without short commands never confirms. A confirmation may be out
-    of date; then the executor requests the whole."""
+    """Earlier calls that executors have confirmed and commands leave out; an executor without them requests all."""
 
     def __init__(self) -> None:
         self._sent: Recent[CallId, tuple[_Place, Base]] = Recent(BASES)
         self._held: Recent[_Place, Base] = Recent(BASES)
 
     def complete(self, state: RunState, request: ToolRequest) -> ToolRequest:
-        """A request with the earlier calls on which it builds, as far as its executor lacks them; all if sent again."""
+        """A request with the earlier calls that its executor lacks; with all if it is sent again."""
         call, base = state.call(request.step), None
         place = state.place_of(request.step)
         if not request.again:
@@ -295,6 +290,7 @@ class Bases:
         return ShortRequest(**said)
 
     def answered(self, result: ToolResult, record: Record) -> None:
+        # An executor of a version without short commands never confirms.
         place, base = self._sent.pop(result.call_id, (None, None))
         if place and base and base_of(record.read_headers()) == base.digest:
             self._held.add(place, base)
@@ -324,7 +320,6 @@ class Outbox:
         self._mine: set[bytes] = set()
 
     def append(self, sent: SentEntry, value: bytes) -> None:
-        """Send an entry to the log, in the trace of the run's request."""
         entry, request = sent.entry, sent.after.request
         run, trace = entry.run_id, request.traceparent if request else ""
         headers = cloud_event(RUN_LOG, run, id=sent.id.hex(), source=self._actor, at_ms=entry.at_ms, trace=trace)
@@ -340,7 +335,7 @@ class Outbox:
             self.halting.resume(after.run_id)
 
     def tell(self, states: Mapping[RunId, RunState]) -> None:
-        """Send the commands of accepted entries in the order of the log, except obsolete ones."""
+        """Send the commands of accepted entries in log order, except obsolete ones."""
         heard, self._heard = self._heard, []
         for after, entry, offset in heard:
             ordered = commands(after, entry, offset)
@@ -354,7 +349,7 @@ class Outbox:
     # A take-over: state is sent, not history
 
     def begin(self, emit_from: int) -> None:
-        """Start emitting at this run-log offset: commands of earlier entries are acknowledged already."""
+        """Start emitting at this run-log offset; earlier commands are acknowledged."""
         self._begun = emit_from
         self.emitted.add(emit_from, 1)
 
@@ -369,32 +364,32 @@ class Outbox:
 
     @property
     def beginning(self) -> bool:
-        """True if commands or family messages of a take-over are still open."""
+        """True while commands or family messages of a take-over are open."""
         self.owed_before = [item for item in self.owed_before if not item.done]
         return bool(self.owed_before) or self.emitted.low_water(self._begun + 1) <= self._begun
 
     def low_water(self, position: int) -> int:
-        """Run-log offset below which all commands are acknowledged and all family messages answered."""
+        """Run-log offset below which all commands are acknowledged and family messages answered."""
         return min(self.emitted.low_water(position), self.owed.low_water(position))
 
     def told(self, position: int) -> bool:
-        """True if all commands below a position are acknowledged, except those that a take-over has yet to send."""
+        """True if all commands below a position are acknowledged, or a take-over has yet to send its own."""
         return self.beginning or self.emitted.low_water(position) == position
 
     def settled(self, after: RunState, entry: Entry, offset: int) -> None:
-        """Send the ends in an entry again that a predecessor may not have sent: closing commands may be repeated. The
-        end of a run is final, so it waits until the log is read and the run has certainly no other history."""
+        """Send the ends in an entry again that a predecessor may not have sent."""
         if not self.begins(offset):
             return
         self._touched.add(after.run_id)
         ended = _ended(after, entry, offset)
+        # The end of a run is final: it waits until the log is read and the run certainly has no other history.
         if after.over:
             self._hold_end(after.run_id, [self._record(after, order, self._begun, entry.at_ms) for order in ended])
         else:
             self._order(after, ended, self._begun, entry.at_ms)
 
     def reread(self, state: RunState, news: Iterable[Entry], offset: int) -> None:
-        """Send the ends in entries that were read late, even if already sent; the run's outcome is sent apart."""
+        """Send the ends in entries read late, even if already sent; the run's outcome is sent apart."""
         ended = (order for entry in news for order in _ended(state, entry, offset))
         self._order(state, [each for each in ended if not isinstance(each.message, RunOutcome)], offset, state.at_ms)
 
@@ -407,18 +402,17 @@ class Outbox:
             self._send(oldest, self._begun)
 
     def release(self, frozen: Container[RunId]) -> None:
-        """Send the held-back ends of runs, except frozen ones."""
         for run in [run for run in self._ends if run not in frozen]:
             self._send(self._ends.pop(run), self._begun)
 
     def take_up(self, state: RunState) -> None:
-        """Send the open commands of a run, unless they were sent before."""
+        """Send the open commands of a run that has entries in the unacknowledged tail."""
         if state.run_id in self._touched:
             self._touched.discard(state.run_id)
             self.open_orders(state, self._begun)
 
     def open_orders(self, state: RunState, offset: int) -> None:
-        """Send the open commands of a run, or its outcome, because of the entry at `offset`."""
+        """Send a run's open commands, or its outcome, for the entry at `offset`."""
         ends = self._ends.pop(state.run_id, [])
         if state.over and state.end is None:  # only its held-back records are known
             self._send(ends, offset)
@@ -445,8 +439,9 @@ class Outbox:
             self._publish(record, Ordered(offset, record))
 
     def keep(self, sent: SentKept, now: int) -> None:
-        """Publish a record of the lane's snapshot. Its event id is a digest of it: a repetition is the same event."""
+        """Publish a record of the lane's snapshot."""
         record = Outgoing(RUN_SNAPSHOT, self._partition, sent.key, sent.value, (), 0)
+        # The event id is a digest of the record: a repetition is the same event.
         if sent.value is not None:
             name, key = f"{self._partition}/{weight(sent.key, sent.value):032x}", sent.key.decode()
             headers = cloud_event(RUN_SNAPSHOT, key, id=name, source=self._actor, at_ms=now)
@@ -458,7 +453,7 @@ class Outbox:
     # Deliveries
 
     def acknowledged(self, ordered: Ordered, offset: int | None, states: Mapping[RunId, RunState], now: int) -> None:
-        """Handle the delivery of a command. None: it may be in its topic or not; it is sent again if it still holds."""
+        """Handle the delivery of a command; None: unknown, so it is sent again if it still holds."""
         if offset is None and (record := self._again(ordered, states)):
             self._publish(record, dataclasses.replace(ordered, record=record))
             return
@@ -473,12 +468,11 @@ class Outbox:
                 self.unanswered.sent(call, sent)
 
     def ask_again(self, state: RunState, step: int, *, issued: int, now: int, asked: Pending | None = None) -> None:
-        """Send the request of an unanswered call again: the same attempt, marked as sent before. `asked` is the input
-        that requested it, finished once the log has the request. Its time is now: a decision that has expired since
-        lets nothing out, whatever an executor's clock says."""
+        """Repeat the request of an unanswered call, as the same attempt; `asked` is finished once the log has it."""
         opened = state.open[step]
         before = not self.halting.never_sent(call_id(state.run_id, opened.seq))
         again = before or asked is not None
+        # Its time is now: a decision that has expired since lets nothing out, whatever an executor's clock reads.
         command = request(state, step, opened.attempt, issued=issued, at_ms=now, again=again)
         if self.halting.passes(command, state):
             record = self._record(state, command, issued, now)
@@ -487,12 +481,12 @@ class Outbox:
             asked.finish()
 
     def go_on(self, state: RunState, step: int, now: int, asked: Pending | None = None) -> None:
-        """Send the whole request of a call at once: one that was halted, or that an executor `asked` for."""
+        """Send the whole request of a call that was halted, or for which an executor `asked`."""
         sent = self.unanswered.last(call_id(state.run_id, state.open[step].seq))
         self.ask_again(state, step, issued=sent.issued if sent else 0, now=now, asked=asked)
 
     def refused(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Pending | None:
-        """Shorten or drop a command that the log refuses for good; return the input about that, if one is needed."""
+        """Shorten or drop a command that the log refuses; return the input about that, if any."""
         record = ordered.record
         if record.topic == RUN_COMPLETED and not ordered.short:
             said = codec.decode(RunOutcome, record.value or b"")
@@ -514,7 +508,7 @@ class Outbox:
         return Pending(run, Undeliverable(run, seq, attempt=message.attempt, sent_before=message.again))
 
     def close_again(self, state: RunState, given: ToolResult | Decided, now: int) -> None:
-        """Close a request again after a second answer: it may have been sent a second time."""
+        """Close a request again after a second answer: it may have been sent twice."""
         orders: list[Command] = []
         if isinstance(given, Decided):
             if opened_by(state, given.approval) is None:
@@ -531,20 +525,18 @@ class Outbox:
                 self._publish(self._record(state, order, 0, now), None)
 
     def sweep(self, key: bytes) -> None:
-        """Bury a record of the run log that can never count. If the tombstone is lost, the record is still harmless."""
+        """Bury a run-log record that can never count."""
         self._publish(Outgoing(RUN_LOG, self._partition, key, None, (), 0), None)
 
     def repeat(self, record: Record, asker: Pending | None) -> None:
-        """Write a record of the run log once more, unchanged."""
         headers = record.read_headers() or []
         self._publish(Outgoing(RUN_LOG, self._partition, record.key or b"", record.value, headers, 0), asker)
 
     def clock_probe(self) -> None:
-        """Write an empty record: its delivery gives the time of the run log, by its broker's clock."""
         self._publish(Outgoing(RUN_LOG, self._partition, CLOCK_PROBE_KEY, None, (), 0, awaited=True), ClockProbe())
 
     def anchor(self, position: int, now: int) -> None:
-        """Write a record of no run, as the anchor of a snapshot when all entries are of erased runs."""
+        """Write an anchor for the snapshot when all entries are of erased runs."""
         subject = f"{self._partition}/{position}"
         name = entry_id(f"{self._actor}/{subject}".encode())
         event = cloud_event("anchor", subject, id=name.hex(), source=self._actor, at_ms=now)
@@ -555,30 +547,25 @@ class Outbox:
         self._publish(hold_record(self._partition, run, hold, source=self._actor), SentHold(run))
 
     def forward(self, item: Pending, target: int) -> None:
-        """Send a stray input to its run's home partition, unchanged."""
         record = item.record
         assert record is not None, "only records stray"
         key, headers = record.key or item.run_id.encode(), record.read_headers() or []
         self._publish(Outgoing(record.topic, target, key, record.value, headers, 0), item)
 
     def close(self, item: Pending) -> None:
-        """Finish an input that is refused or ignored for good; one of people gets a tombstone first.
-
-        A refusal recorded in a position alone is undone if that is lost: a cancel of long ago would reach a run that
-        reuses the id. A later record with the same key is read before compaction removes it, because an input topic is
-        never compacted for anything younger than the longest outage (`min.compaction.lag.ms`).
-        """
+        """Finish an input that is refused or ignored for good; one of people gets a tombstone first."""
         if not item.from_people:
             item.finish()
             return
+        # A refusal recorded in a position alone is undone if that is lost: a cancel of long ago would reach a run that
+        # reuses the id. A later record with the key is read before compaction (`min.compaction.lag.ms`) removes it.
         record = item.record
         assert record is not None, "what people send is a record"
         item.answer = Closed()
         self._publish(Outgoing(record.topic, record.partition, record.key or b"", None, (), 0), item)
 
     def bury(self, item: Pending, now: int, limit: int) -> None:
-        """Send an unusable input to the dead letters, whole (except bytes over `limit`). If the log refuses that, a
-        short letter has only its place, its error, and its beginning."""
+        """Send an unusable input to the dead letters: up to `limit` bytes, or its beginning if the log refused that."""
         assert item.record is not None, "only records become dead letters"
         dead = item.answer
         assert isinstance(dead, Buried), "a dead letter has a reason"
@@ -588,7 +575,7 @@ class Outbox:
         self._publish(letter, item)
 
     def _again(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Outgoing | None:
-        """The record to send again for a command: a question in its present form, nothing for a closed request."""
+        """Record to send again for a command, if it still holds; a question in its present form."""
         record = ordered.record
         asks, name = record.topic == APPROVAL_REQUESTED, record.key.decode()
         if record.value is None and taken_back(record.headers) and _open(CallId(name), states):
@@ -613,7 +600,6 @@ class Outbox:
         return record._replace(value=codec.encode(message))
 
     def _record(self, state: RunState, order: Command, offset: int, at_ms: int) -> Outgoing:
-        """The record of a command of the entry at a run-log offset. A tombstone names only the call."""
         if order.message is None:
             named = [(CALL_KEY, order.call_key.encode())] if order.call_key else []
             if order.attempt:
@@ -641,14 +627,14 @@ def is_request(record: Outgoing) -> bool:
 
 
 def _ended(after: RunState, entry: Entry, offset: int) -> list[Command]:
-    """Commands of the ends and signals in an entry; `after` is the state after it or a later one."""
+    """Commands for the ends and signals in an entry."""
     ends: list[Event] = [event for event in entry.events if isinstance(event, _ENDS)]
     orders = commands(after, dataclasses.replace(entry, events=ends), offset)
     return [order for order in orders if not isinstance(order.message, ApprovalRequest)]
 
 
 def _wanted(order: Command, states: Mapping[RunId, RunState]) -> bool:
-    """True if a request or a question is for a call that still waits for it, and for all other commands."""
+    """False for a request or question that its call no longer waits for."""
     if not isinstance(order.message, ToolRequest | ApprovalRequest):
         return True
     state = states.get(order.message.run_id)
@@ -661,7 +647,7 @@ def _wanted(order: Command, states: Mapping[RunId, RunState]) -> bool:
 
 
 def _open(call: CallId, states: Mapping[RunId, RunState]) -> OpenStep | None:
-    """The open step of a call, if it is still with the executors."""
+    """Open step of a call that is with the executors."""
     run, seq = parse_call_id(call)
     state = states.get(run)
     step = state.step_of(seq) if state and not state.over else None

@@ -1,9 +1,8 @@
-"""Shared limits (windows): this lane's sums of usage, and those that other lanes have published.
+"""Shared limits (windows): this lane's sums of usage, and the published sums of others.
 
-A lane adds up the usage in entries of its runs and publishes its sums every second, to all partitions of
-`budget-spent`, so that each lane reads only its own. No row or mark is written before all sums below it are published:
-a successor begins with the published sums and adds the entries after them. Each process publishes under its own keys: a
-zombie overwrites nothing, and of several sums of a lane that which is furthest in the log counts.
+A lane publishes its sums every second to all partitions of `budget-spent`, so that each lane reads only its own. Marks
+advance only after all sums below them are published: a successor begins with those and adds later entries. Each process
+has its own keys, so a zombie overwrites nothing; of several sums of a lane, the one furthest in the log counts.
 """
 
 from __future__ import annotations
@@ -41,24 +40,24 @@ from refold.ports.log import NEVER, Outgoing, Record
 from refold.runtime.lanes import Journal
 
 TELL_MS = 1_000
-"""Interval of publishing, and so the delay until others count it."""
+"""Interval of publishing, and so the delay in other lanes."""
 
 KEEP_MS = 2 * DAY_MS
-"""Retention of a window after its end: reservations in it are billed, and people have seen it."""
+"""Retention of a window after its end, for late bills and for readers."""
 
 MOST_VALUES = 10_000
-"""Values of a label that a lane counts one by one, by limit and window; each takes 1 KB in every reading process."""
+"""Values of a label counted one by one, by limit and window; each takes 1 KB in every reading process."""
 
 OTHERS = "rest"
-"""The common value of all further ones: they share one limit, so made-up values gain nothing."""
+"""Shared value of labels beyond `MOST_VALUES`: invented values gain nothing."""
 
 _LATER = 1 << 62
-"""Above every offset: a sum to be published that no mark waits for."""
+"""Offset of an owed sum that holds back no mark."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SentSpent:
-    """A published sum up to a run-log offset; usage from `since` on is new in it."""
+    """A published sum up to run-log offset `log`; usage from `since` on is new in it."""
 
     key: WindowKey
     partition: int
@@ -67,7 +66,7 @@ class SentSpent:
 
 
 class LaneSpent(NamedTuple):
-    """A published sum of one lane: its log position, amount, the reserved part, and the record's key."""
+    """A lane's published sum up to `log`; `held` is the reserved part, `name` the record's key."""
 
     log: int
     amount: Amount
@@ -76,9 +75,9 @@ class LaneSpent(NamedTuple):
 
 
 class Windows:
-    """Sums of one lane under `limits`; without limits nothing is read or written. `teller` is a unique name of this
-    process. In a `mirrored` log, published positions belong to another log. **Units**: log times in milliseconds since
-    1970, `mono_ms` on the local clock."""
+    """Sums of one lane under `limits`, without which it reads and writes nothing. `teller` names this process; in a
+    `mirrored` log, published positions belong to another log. **Units**: milliseconds, by the log or (`mono_ms`) the
+    local clock."""
 
     def __init__(
         self,
@@ -119,7 +118,8 @@ class Windows:
                 self._owed[key] = _LATER  # once this process has published it, sums of earlier owners can go
 
     def distrust(self, end: int) -> None:
-        """Lower positions of sums to the `end` of a log that has lost records; a mirror counts as summed up to it."""
+        """Lower the positions of sums to the `end` of a log that has lost records."""
+        # A mirror has other offsets: its sums count as complete up to its end.
         self._base = {key: end if self._mirrored else min(base, end) for key, base in self._base.items()}
         for lanes in self._told.values():  # nor do positions show any more which process came furthest
             mine = lanes.get(self._partition, {})
@@ -148,7 +148,7 @@ class Windows:
         self._own[key] = self._own.get(key, NOTHING).plus(taken.amount).minus(freed)
 
     def _counted(self, key: WindowKey) -> WindowKey:
-        """The key of a value's sum: beyond `MOST_VALUES`, all new values have one sum, and share one limit."""
+        """Key of the sum that counts a value: beyond `MOST_VALUES` the shared one."""
         if not key.label or key in self._own or self._values[key._replace(value="")] < MOST_VALUES:
             return key
         return key._replace(value=OTHERS)
@@ -162,8 +162,8 @@ class Windows:
         state: RunState,
         now: int,
     ) -> Iterator[Scope]:
-        """Limits that bind a run now, with the usage of all runs except its own. `stands` gives a run in the log,
-        `speculated` the states with entries on their way."""
+        """Limits that bind a run now, with the usage of other runs; `stands` returns logged states, `speculated` has
+        newer ones."""
         if not self.limits or state.request is None:
             return
         asked = state.request
@@ -187,7 +187,7 @@ class Windows:
         return self._counted(key._replace(value=digest)) == key
 
     def total(self, key: WindowKey) -> Amount:
-        """Usage of all runs under a limit: accepted entries of this lane and published sums of others."""
+        """Usage under a limit: accepted entries of this lane and published sums of others."""
         total = self._own.get(key, NOTHING)
         for lane, tellers in self._told.get(key, {}).items():
             if lane != self._partition and tellers:
@@ -224,7 +224,7 @@ class Windows:
                 self._orders.append((Outgoing(BUDGET_SPENT, copy, name, value, headers, 0), sent))
 
     def delivered(self, sent: SentSpent, offset: int | None) -> None:
-        """Handle the delivery of a sum. A successor reads the copy in the lane's own partition."""
+        # A successor reads the copy in the lane's own partition.
         own = sent in self._sent
         self._sent.discard(sent)
         if offset is None or offset == NEVER:
@@ -239,20 +239,18 @@ class Windows:
                     self._bury(told.name, range(self._partitions))
 
     def low_water(self, position: int) -> int:
-        """Run-log offset below which all usage is published in the copy that a successor reads."""
+        """Run-log offset below which all usage is published for a successor."""
         return min([position, *self._owed.values(), *(sent.since for sent in self._sent)])
 
     def orders(self) -> list[tuple[Outgoing, SentSpent | None]]:
-        """Remove and return records to be sent; their deliveries go to `delivered`."""
         orders, self._orders = self._orders, []
         return orders
 
     def next_due_ms(self) -> int | None:
-        """Time of the next publishing. **Units**: monotonic."""
+        """Monotonic time of the next publishing."""
         return self._due if self._owed else None
 
     def follow(self, record: Record) -> None:
-        """Read a published sum from this lane's partition."""
         name = record.key or b""
         if record.value is None:
             if (known := self._names.pop(name, None)) is not None:
@@ -274,7 +272,7 @@ class Windows:
             self._bury(name, range(self._partitions))
 
     def _tidy(self, now: int) -> None:
-        """Remove sums of windows that ended long ago from this lane's partition, once a day."""
+        """Once a day, delete sums of windows that ended long ago."""
         if now // DAY_MS == self._tidied:
             return
         self._tidied = now // DAY_MS
@@ -291,14 +289,14 @@ class Windows:
 
 
 def _own(state: RunState | None) -> Amount:
-    """Usage of a run itself; of a copied history, the part that stays with the fork."""
+    """Usage of a run itself; of a copied history, the fork's part."""
     if state is None or state.account is None:
         return NOTHING
     return state.account.own.minus(state.account.open) if state.copying else state.account.own
 
 
 def _since(stands: RunState | None, after: RunState) -> Amount:
-    """Usage of a run in entries that are on their way. The part that a fork copies counts for its source."""
+    """Usage in entries on their way; the part that a fork copies counts for its source."""
     forked = stands is None and after.request is not None and after.request.forked is not None
     return after.account.open if forked and after.account else _own(after).minus(_own(stands))
 
@@ -309,14 +307,14 @@ def _is_of(key: WindowKey, limit: Window) -> bool:
 
 
 def _name(key: WindowKey, lane: int, teller: str) -> bytes:
-    """The key of a record; names may have any characters, so they are digested."""
+    # Names may have any characters, so they are digested.
     subject = blake2b(canonical.dumps(list(key[1:])).encode(), digest_size=16).hexdigest()
     return f"{key.window}/{subject}/{lane}/{teller}".encode()
 
 
 class BudgetAccounts:
-    """Budgets of the runs of one lane. `find` gives a run including entries on their way, `shared` its limits shared
-    with runs of other lanes. `unheard` is the usage of finished runs that the runs above them have yet to count."""
+    """Budgets of one lane's runs. `find` returns a run's latest state, `shared` its limits across lanes; `unheard` is
+    the usage of finished runs that no ancestor has counted."""
 
     def __init__(
         self,
@@ -327,7 +325,7 @@ class BudgetAccounts:
         self.unheard: dict[RunId, Used] = {}
 
     def above(self, state: RunState, now: int) -> list[Scope]:
-        """Limits of a run: its own budget, budgets of runs above, windows; with the usage of others in each."""
+        """Limits of a run (its own, its ancestors', windows), each with the usage of other runs."""
         found: list[Scope] = []
         run: RunState | None = state
         while run is not None and run.account is not None and not run.over:
@@ -339,7 +337,7 @@ class BudgetAccounts:
         return [*found, *self._shared(state, now)]
 
     def _taken(self, run: RunState, *, but: RunState) -> Amount:
-        """Amount that a run and the live runs below it, except one, have taken."""
+        """Usage of a run and its live descendants, without the run `but`."""
         if run.account is None:
             return NOTHING
         taken = NOTHING if run.run_id == but.run_id else run.account.total
@@ -353,7 +351,7 @@ class BudgetAccounts:
         return taken
 
     def _unheard(self, run: RunState, state: RunState) -> Amount:
-        """Usage of finished runs below a run that no run up to it has counted; `state` is newest."""
+        """Usage of finished runs below `run` that none up to it has counted; `state` is newer than the log."""
         taken = NOTHING
         for child, used in self.unheard.items():
             if is_below(child, run.run_id) and not self._told(child, run.run_id, state):
