@@ -1,5 +1,5 @@
-"""Agents in memory: the whole run is one `pure` call, and the log has only its outcome. Such a run can be lost with its
-process and then starts from the top, so it may call only `pure` tools, and wait only for time."""
+"""Agents in memory: the whole run is one `pure` call, and the log has only its outcome. Such a run starts from the top
+if its process dies, so it may call only `pure` tools, and wait only for time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TIMEOUT = timedelta(minutes=1)
 """Default timeout of such a run: a longer one loses more than its steps would cost."""
 
 ONE_TRY = Retry(attempts=1)
-"""An agent that raises has failed, in memory as elsewhere. A process that dies under it is no attempt."""
+"""An agent that raises has failed, in memory as elsewhere; a process that dies under it is no attempt."""
 
 IN_THE_LOG = ("wait_for", "callback", "run", "start", "publish", "signal")
 """Members of a context that only a recorded history can answer."""
@@ -37,8 +37,8 @@ LOG_IT = 'leave durability="memory" out: then each of its steps is in the log'
 
 
 class WholeCall(NamedTuple):
-    """Options of the call of such a run, as of `ToolDef`. None means the default. `reserve` is what each attempt of the
-    whole may take of budgets and limits: without one no call in it may cost."""
+    """Options of the call of such a run, as of `ToolDef`; None means the default. `reserve` is each attempt's share of
+    budgets and limits: without one no call in it may cost."""
 
     timeout: timedelta | None = None
     retry: Retry | None = None
@@ -48,7 +48,7 @@ class WholeCall(NamedTuple):
 
 class MemoryAgent(AgentDef):
     """An agent whose code runs in an executor; the planner sees one call of its own `tool`. `whole` has the options of
-    this call; its pool is that of the tools which the agent may call. `tools` are the app's."""
+    this call; the agent may call tools of its pool. `tools` are the app's."""
 
     def __init__(
         self,
@@ -66,17 +66,17 @@ class MemoryAgent(AgentDef):
         self._check(scan.check(function, f"agent {self.name}"))
 
     def open(self, input_json: str, context: Context) -> Coroutine[Any, Any, Any]:
-        """The planner's part: the one call. **Raises** UsageError when the input does not fit."""
+        """Coroutine of the planner: the one call. **Raises** UsageError if the input does not fit."""
         _ = self.code
         self._read(input_json)
         return self._delegated(context, canonical.parse(input_json))
 
     def begin(self, input_json: str, context: Context) -> Coroutine[Any, Any, Any]:
-        """The executor's part: the agent's own coroutine. **Raises** UsageError when the input does not fit."""
+        """Coroutine of the executor: the agent's own. **Raises** UsageError if the input does not fit."""
         return super().open(input_json, context)
 
     def refusal(self, tool: ToolDef) -> UsageError | None:
-        """Reason why it may not call a tool, with a remedy; None if it may."""
+        """Reason against calling a tool, with a remedy; None if it is allowed."""
         if isinstance(tool, AgentTool):
             return self.refused(f"{tool.agent.name} is an agent as well")
         if tool.effect != "pure":
@@ -90,7 +90,6 @@ class MemoryAgent(AgentDef):
         return None
 
     def unmetered(self, tool: str) -> UsageError:
-        """Error for a paid call without a reservation."""
         hint = f"say what all of it may take, reserve=Reserve(usd=...), or {LOG_IT}"
         return self.refused(f"{tool} costs, which no budget and no limit would see there", hint)
 
@@ -118,7 +117,7 @@ class MemoryAgent(AgentDef):
             raise RefoldError(failed.fields["message"], code=failed.fields["code"]) from None
 
     def _check(self, functions: list[FunctionType]) -> None:
-        """**Raises** UsageError for tools and context methods that an agent in memory must not use."""
+        """Refuse tools and context methods that an agent in memory must not use. **Raises** UsageError."""
         known = {tool.function: tool for tool in self._tools()}
         for named in scan.tools_named(functions):
             if (tool := known.get(named)) and (refused := self.refusal(tool)):
@@ -131,8 +130,8 @@ class MemoryAgent(AgentDef):
 
 
 class AgentTool(ToolDef):
-    """Tool that runs an agent in memory. Its name is reserved, so that no author's tool can be mistaken for it. A
-    `scripted` one is the double of a test: a function, and not the agent."""
+    """Tool that runs an agent in memory. No author's tool can have its reserved name. A `scripted` one runs a test's
+    function instead of the agent."""
 
     pattern = AGENT_TOOL_NAME
 
