@@ -1,4 +1,4 @@
-"""People of a test: a policy asks them; votes are signed and counted as in production, here and by the executor."""
+"""People of a test: a policy asks them; votes are signed and counted as in production."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def edit(**args: Any) -> Says:
 
 
 def reject(message: str) -> Says:
-    """People let a call not go out, and say why: the agent sees their message."""
+    """People refuse a call: the agent gets their message."""
     return Says("reject", message=message)
 
 
@@ -57,7 +57,7 @@ def answer(result: Any) -> Says:
 
 Finding = Literal["did_not_happen", "happened", "give_up"]
 FINDINGS: Mapping[Finding, str] = {"did_not_happen": "approve", "happened": "answer", "give_up": "reject"}
-"""Outcomes of a call in doubt, and how people vote on the question about it."""
+"""Votes on the question about a call in doubt, by its outcome."""
 
 _KEY = SigningKey("testing", "decision", bytes(range(32)))
 _GATEWAY = SigningKey("testing-votes", "vote", bytes(range(1, 33)))
@@ -98,7 +98,7 @@ class Panel:
         return Gate(FactsTable(self._tools, pool), ENVIRONMENT, 1, pool)
 
     def decide(self, request: ApprovalRequest, says: Says, now_ms: int) -> Decided:
-        """Decision of people with a full quorum for `says`. **Raises** UsageError when they may not."""
+        """Decision of people with a full quorum for `says`. **Raises** UsageError if the policy does not allow it."""
         voted, catalog = {}, self.authority.catalog
         if says.args == request.args:  # a second question about their own edit
             says = Says("approve")

@@ -25,7 +25,7 @@ class OutgoingCall:
 
 
 class Manifest(TypedDict):
-    """A tool as its server describes it. `digest` is of all the other fields."""
+    """A tool as its server describes it, with a digest of the other fields."""
 
     name: str
     title: str
@@ -37,14 +37,14 @@ class Manifest(TypedDict):
 
 
 class LeftOut(TypedDict):
-    """A tool that cannot be called here, with the reason."""
+    """A tool that cannot be called here."""
 
     name: str
     why: str
 
 
 class ToolList(TypedDict):
-    """The tools of a server at a moment."""
+    """Tools of a server at a moment."""
 
     protocol: str
     instructions: str
@@ -53,7 +53,6 @@ class ToolList(TypedDict):
 
 
 def described(told: Mapping[str, Any]) -> Manifest:
-    """The manifest of a tool as `tools/list` has it."""
     said = {
         "name": told["name"],
         "title": told.get("title") or "",
@@ -89,7 +88,7 @@ def stricter(configured: EffectClass, annotations: Mapping[str, Any]) -> EffectC
 
 
 def finite(value: Any) -> Any:
-    """A JSON value with NaN and infinities, which lax parsers accept, as texts."""
+    """Replace NaN and infinities, which lax parsers accept, by texts."""
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

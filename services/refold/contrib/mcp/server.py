@@ -33,8 +33,8 @@ Value = str | int | float | bool | list[str] | None
 MOST_KNOWN: Final = 4_096
 """Tools of a server that are cached by name; made-up names only evict others."""
 
+# Error codes that the package raises itself, like the server's: closed, timed out; over HTTP, any refusal.
 _CODES: Final = {"stdio": frozenset({-32000, -32001}), "http": frozenset({-32000, -32001, -32600, -32603, -32700})}
-"""Error codes that the package raises itself, like the server's: closed, timed out; over HTTP, any refusal."""
 
 
 class MCPServer:
@@ -93,7 +93,7 @@ class MCPServer:
 
     @property
     def lister(self) -> str:
-        """Name of the tool that lists the server's tools; reserved among their names."""
+        """Name of the tool that lists the server's tools."""
         return f"mcp.{self.name}.tools"
 
     @property
@@ -102,10 +102,10 @@ class MCPServer:
         return f"mcp.{self.name}.input"
 
     async def tools(self, ctx: Context) -> RemoteTools:
-        """The server's tools, for a run: `tools = await files.tools(ctx)`.
+        """Return the server's tools, for a run: `tools = await files.tools(ctx)`.
 
-        The answer is in the run's history; tools that are gone or described otherwise since the last one are in a note
-        `mcp.tools` of the run. **Raises** CallFailed when the server does not answer.
+        The list is in the run's history; tools that are gone or described otherwise since the last one are in a note
+        `mcp.tools` of the run. **Raises** CallFailed if the server does not answer.
         """
         listing: ToolList = await ctx.call(self.lister)
         now, before = {each["name"]: each["digest"] for each in listing["tools"]}, self._seen.get(ctx, {})
@@ -117,7 +117,7 @@ class MCPServer:
         return RemoteTools(self, ctx, listing, self.effects)
 
     def declared(self) -> Sequence[ToolDef]:
-        """Tools that do not depend on the server's list: the lister, the asker, and those of the configuration."""
+        """Return the tools that do not depend on the server's list: lister, asker, and those of the configuration."""
 
         async def tools() -> dict[str, Any]:
             raise UsageError(f"{self.name} is asked by an executor")
@@ -132,11 +132,11 @@ class MCPServer:
         return lister, asker, *(tool for tool in named if tool is not None)
 
     def tool(self, name: str) -> ToolDef | None:
-        """The tool of this name, whether the server has it or not; None where none can have it."""
+        """Return the tool of a name, whether the server has it or not; None for an invalid name."""
         return self._known(name) if ToolDef.pattern.match(name) else None
 
     def link(self, credentials: Mapping[str, Secret]) -> ServerLink:
-        """Connection of this executor; new credentials make another one."""
+        """Return the connection of this executor; new credentials make another one."""
         loop = asyncio.get_running_loop()
         revealed = {key: value.reveal() for key, value in credentials.items()}
         values, link = self._links.get(loop, ([], None))
@@ -161,8 +161,6 @@ class MCPServer:
 
     @cached_property
     def _any(self) -> ServerTool:
-        """Common parts of all of its tools, cached: they take milliseconds to make."""
-
         async def call(
             arguments: dict[str, Any],
             manifest: str,
@@ -171,6 +169,7 @@ class MCPServer:
         ) -> dict[str, Any]:
             raise UsageError(f"a tool of {self.name} is called by an executor", hint='write `await tools["NAME"](...)`')
 
+        # Common parts of all of its tools, cached: they take milliseconds to make.
         return ServerTool(self, partial(_call_on, self, ""), cast(FunctionType, call), **self._options)
 
     def _made(self, name: str) -> ToolDef:
@@ -199,7 +198,7 @@ class MCPServer:
 
 
 Acts = Callable[[Mapping[str, Secret]], Callable[..., Coroutine[Any, Any, Any]]]
-"""Makes the body of a tool, for an attempt that has these credentials."""
+"""Factory of a tool's body, for an attempt with these credentials."""
 
 
 class ServerTool(ToolDef):
@@ -260,12 +259,12 @@ def _call_on(server: MCPServer, name: str, credentials: Mapping[str, Secret]) ->
 
 
 async def _loaded() -> None:
-    """Import the package off the loop of the tools: that takes a second."""
+    # The import takes a second, off the loop of the tools.
     await asyncio.to_thread(_links)
 
 
 def _links() -> ModuleType:
-    """Import the module of connections lazily: only executors need it, and the package behind it."""
+    # Lazy: only executors need connections, and the package behind them.
     from refold.contrib.mcp import link
 
     return link

@@ -59,14 +59,13 @@ class RefoldApprovals(AbstractCapability[AgentDepsT]):
     approve in people's place, as no executor would accept it."""
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Before all others."""
         return CapabilityOrdering(position="outermost")
 
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[AgentDepsT], *, requests: DeferredToolRequests
     ) -> DeferredToolResults | None:
-        """Let calls with a pending approval be proposed, and request the results of deferred calls. If another
-        capability handles deferred calls, `RequestInput` for example, it provides the results."""
+        """Have calls with a pending approval proposed, and request the results of deferred calls, unless another
+        capability handles these, as `RequestInput` does."""
         context = current()
         if context is None:
             return None
@@ -109,7 +108,7 @@ async def without_answer(arguments: Wire, *rest: Any) -> Any:
 
 
 def decided() -> Decision | None:
-    """The decision of people on the call for which this code runs."""
+    """Decision of people on the current call."""
     return found.decision if (found := current_attempt()) else None
 
 
@@ -119,7 +118,7 @@ def edited(decision: Decision | None) -> bool:
 
 
 def as_edited(said: dict[str, Any], arguments: Wire, decision: Decision) -> dict[str, Any]:
-    """A tool's result with a notice for the model of the edited arguments."""
+    """Tool's result with a notice for the model of the edited arguments."""
     if said["kind"] != "tool_return":
         return said
     sent = canonical.dumps({name: value for name, value in arguments.items() if not name.startswith("$")})
@@ -165,11 +164,11 @@ def _words(failed: CallFailed) -> str:
 Required = Callable[[RunContext[Any], ToolDefinition, dict[str, Any]], bool]
 """True if a call of a tool acts after an approval alone."""
 
+# Default conditions of pydantic-ai hold for every call.
 _ALWAYS: tuple[Any, ...] = (
     ApprovalRequiredToolset.__dataclass_fields__["approval_required_func"].default,
     *(AbstractToolset.approval_required.__defaults__ or ()),
 )
-"""Default conditions of pydantic-ai: they hold for every call."""
 
 
 def required_by(toolset: AbstractToolset[Any], what: str) -> dict[int, list[Required]]:
@@ -178,8 +177,8 @@ def required_by(toolset: AbstractToolset[Any], what: str) -> dict[int, list[Requ
     has the function's own definition, not one from a wrapper or a server."""
     found: dict[int, list[Required]] = {}
 
+    # In `above`, True marks a condition whose definition an inner wrapper may change.
     def walk(each: AbstractToolset[Any], above: list[tuple[Required, bool]]) -> None:
-        """`above`: conditions, each with True if an inner wrapper may change the definition that it checks."""
         if isinstance(each, CombinedToolset):
             for inner in each.toolsets:
                 walk(inner, above)

@@ -21,21 +21,21 @@ from pydantic_core import to_jsonable_python
 
 from refold.core.errors import CallFailed, RefoldError, TerminalError, TransientError, text_of
 
+# Errors that the next attempt of the same request would get, too.
 _HOPELESS = (ModelRequestRejectedError, ModelQuotaExceededError, ModelRequestTimeout)
-"""Errors that the next attempt of the same request would get, too."""
 
+# Statuses below 500 that may pass soon.
 _BUSY = (408, 409, 425, 429)
-"""Statuses below 500 that may pass soon."""
 
 _LONGEST_S = 86_400.0
-"""Longest delay that a provider may request: a longer one is a mistake, and too long for a search for its reason."""
+"""Longest delay that a provider may request: a longer one is a mistake."""
 
 _MOST = 3_000
 """Characters of an error's data; a longer one is cut to its class and text."""
 
 
 def as_failure(error: Exception) -> RefoldError | None:
-    """An error of a unit as a tool raises it; None for errors outside pydantic-ai, which stay as they are."""
+    """Error of a unit as a tool raises it; None for errors outside pydantic-ai."""
     if isinstance(error, RetryModelRequest):
         return _terminal(error, {"retry_model": error.model if isinstance(error.model, str) else None})
     if isinstance(error, UserError):
@@ -55,7 +55,7 @@ def as_failure(error: Exception) -> RefoldError | None:
 
 
 def as_raised(failed: CallFailed) -> Exception:
-    """Exception that the loop raises for a unit that has failed: the error of pydantic-ai, if it was one."""
+    """Exception that the loop raises for a failed unit: the error of pydantic-ai, if it was one."""
     try:
         detail = json.loads(failed.fields.get("detail") or "{}")
         if "retry_model" in detail:

@@ -27,8 +27,8 @@ from refold.sdk.context import Context
 
 Asking = Callable[[str], Awaitable[JsonValue]]
 
+# The token, an argument, is the same each time, so a receiver that gets it twice has one token.
 _HANDS_OUT: CallOptions = {"effect": "keyed", "keyed_by": "arguments"}
-"""The token, an argument, is the same each time, so a receiver that gets it twice has one token."""
 
 _REQUESTS: TypeAdapter[DeferredToolRequests] = TypeAdapter(DeferredToolRequests)
 _RESULTS: TypeAdapter[DeferredToolResults] = TypeAdapter(DeferredToolResults)
@@ -46,13 +46,13 @@ class Crossings(Protocol):
 
 
 class RefoldWaiter(ExternalEventWaiter):
-    """The waits of a run. Two of one name have tokens of their own, in the order in which they begin."""
+    """Waits of a run. Two of one name have tokens of their own, in the order in which they begin."""
 
     def __init__(self, context: Context, crossings: Crossings) -> None:
         self._context, self._crossings = context, crossings
 
     async def wait(self, name: str, *, ask: Asking, timeout: timedelta | None) -> JsonValue:  # noqa: ASYNC109 - its face
-        """The answer of `ask`, or else of the token's holder. **Raises** ExternalEventError; UsageError."""
+        """Return the answer of `ask`, or else of the token's holder. **Raises** ExternalEventError; UsageError."""
         asked = _asked(ask)
         schema = DeferredToolResults if isinstance(asked, partial) else None
         waiting: Callback[Any] = self._context.callback(name, schema=schema, timeout=timeout)
@@ -94,7 +94,7 @@ def ask_tools(
 
 
 def ask_tool(agent: str, asking: RequestInput[Any]) -> str:
-    """The tool that hands out the tokens of a capability's waits."""
+    """Name of the tool that hands out the tokens of a capability's waits."""
     return f"{agent}__external_event.{asking.name}.ask"
 
 
@@ -104,7 +104,7 @@ async def _hand_out(crossings: Crossings, asking: RequestInput[Any], arguments: 
 
 
 def _asked(ask: Asking) -> Any:
-    """The function that hands out the token of a wait, unwrapped. **Raises** UsageError if it is no call."""
+    """Function that hands out the token of a wait, unwrapped. **Raises** UsageError if it is no call."""
     inner = inspect.getclosurevars(ask).nonlocals.get("ask", ask)
     if isinstance(inner, partial) and isinstance(getattr(inner.func, "__self__", None), RequestInput):
         return inner
