@@ -1,6 +1,5 @@
-"""Effects that a turn requests from its host, and the answers in the next inbox. Effects are carried out in order. A
-host may die between two of them, or act as a zombie beside its successor: the simulator does so at every such
-boundary."""
+"""Effects that a turn requests from its host, and the answers in the next inbox. Effects are carried out in order; a
+host may die between two of them, or act as a zombie beside its successor."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from refold.ports.log import Assigned, Delivery, End, Outgoing, Reached, Record,
 
 
 class Append(NamedTuple):
-    """Write to the log and wait. -> one `Delivery` each, before anything else."""
+    """Write to the log and wait. -> one `Delivery` each, first."""
 
     records: list[Outgoing]
 
@@ -30,21 +29,21 @@ class Publish(NamedTuple):
 
 
 class AskEnd(NamedTuple):
-    """Request a high watermark. -> `End`, current, before anything else; later during an outage."""
+    """Request a high watermark. -> `End`, current, first; later during an outage."""
 
     topic: str
     partition: int
 
 
 class AskCommitted(NamedTuple):
-    """Request committed offsets. -> `CommittedAt`, before anything else."""
+    """Request committed offsets. -> `CommittedAt`, first."""
 
     group: str
     topic: str
 
 
 class CommittedAt(NamedTuple):
-    """Offsets committed by a group in a topic, by partition. A missing partition is unknown."""
+    """Offsets committed by a group in a topic, by partition. A missing one is unknown."""
 
     group: str
     topic: str
@@ -74,7 +73,7 @@ class Look(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """Record at a position. `record` None: it is gone. Not `known`: an outage, so request it again."""
+    """Record at a position, or None if it is gone. Not `known`: an outage, so request it again."""
 
     topic: str
     partition: int
@@ -84,8 +83,8 @@ class Looked(NamedTuple):
 
 
 class LoadBlob(NamedTuple):
-    """Read a large value of a run. -> `BlobLoaded`, later, after any outage of the store. `kept`: another service
-    stored it, so a store exists even if none is configured here."""
+    """Read a large value of a run. -> `BlobLoaded`, later, after any outage. `kept`: another service stored it, so a
+    store exists even if none is configured here."""
 
     number: int
     run: RunId
@@ -132,7 +131,7 @@ class Leave(NamedTuple):
 
 
 class AskLedger(NamedTuple):
-    """Run ledger operations. -> `Answers` with the same `batch`, before anything else."""
+    """Run ledger operations. -> `Answers` with the same `batch`, first."""
 
     batch: int
     operations: list[Operation]
@@ -150,7 +149,7 @@ class Within(Protocol):
 
     def __call__(self, tool: str, args: str, calls: int) -> Refusal | None:
         """Refuse a call after `calls` others, or return None. For any thread. A `stale` refusal halts the call, a
-        `denied` one is passed to the agent; after any other nothing in memory can go on."""
+        `denied` one is passed to the agent; after any other nothing goes on in memory."""
         ...
 
 
@@ -165,7 +164,7 @@ class StartTool(NamedTuple):
 
 
 class StopTool(NamedTuple):
-    """Stop the tool of an attempt (`timeout`, `cancelled`, `handed_over`). Best effort; it may end as well."""
+    """Stop the tool of an attempt (`timeout`, `cancelled`, `handed_over`). Best effort."""
 
     number: int
     reason: str
@@ -174,7 +173,7 @@ class StopTool(NamedTuple):
 class ToolEnded(NamedTuple):
     """End of a tool or a probe. `status`: `completed` with canonical JSON in `result` (a probe: `happened` with the
     result, or `did_not_happen`), `failed` (it did not happen, `retryable`), `broken` (it happened, the result is
-    unusable) or `unknown` (it may have happened). `detail`: further data of a failure for the agent's code."""
+    unusable) or `unknown`. `detail`: further data of a failure for the agent's code."""
 
     number: int
     status: str
@@ -204,8 +203,7 @@ News = tuple[str, dict[str, object]]
 
 
 class LanesNow(NamedTuple):
-    """Partitions of a service, the number of them behind, executions of agents in memory, and `waiting` inputs by
-    cause."""
+    """Partitions of a service, the number of them behind, agents in memory, and `waiting` inputs by cause."""
 
     lanes: int = 0
     behind: int = 0
@@ -229,7 +227,7 @@ class Service(Protocol):
 
     def drain(self) -> bool:
         """Accept nothing new and end the work in progress; called before each further turn. True when no remaining work
-        is worth a wait. Optional: a service that dies instead loses nothing."""
+        is worth a wait. Optional: dying loses nothing."""
         ...
 
     def lanes_now(self) -> LanesNow: ...

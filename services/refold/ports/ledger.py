@@ -1,12 +1,12 @@
-"""The ledger of effects: the right to act on a call, its result, and the outbox that publishes it. Fast and forgetful:
-it may be wiped or rolled back at any moment; then the effect class keeps effects single, and for `probed` and `once`
-the claim chain. Every operation is one atomic script on the ledger's own clock: reads and checks first, writes last.
-Operations of a batch are pipelined and independent.
+"""The ledger of effects: the right to act on a call, its result, and the outbox that publishes it. It may be wiped or
+rolled back at any moment; then the effect class keeps effects single, and for `probed` and `once` the claim chain.
+Every operation is one atomic script on the ledger's own clock: reads and checks first, writes last. Operations of a
+batch are independent.
 
-The idempotency key names an entry, so an effect meets its record whatever becomes of a run's history. Pools share
-nothing, not even equal keys. An entry is STARTED (token, attempt, lease) or DONE (attempt, success, result); a
-tombstone makes it CLOSED, a marker that expires soon. **Another call** is one with the same key in another life of the
-run (its history was lost or copied): its attempts are counted from 1.
+The idempotency key names an entry, in any life of the run. Pools share nothing, not even equal keys. An entry is
+STARTED (token, attempt, lease) or DONE (attempt, success, result); a tombstone makes it CLOSED, a marker that expires
+soon. **Another call** is one with the same key in another life of the run (its history was lost or copied): its
+attempts are counted from 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ASIDE, ASIDE_MOST_BYTES = 100, 65_536
 """Limits of unusable records kept for inspection: their number, and the bytes of each."""
 
 LONGEST_LEASE = timedelta(hours=1)
-"""A lease further ahead has lapsed: the ledger's clock was ahead when it was given, and was corrected."""
+"""A lease further ahead has lapsed: the ledger's clock was ahead when it was given."""
 
 STARTED_RETENTION = timedelta(days=30)
 """Retention of a started entry after its last renewal; worst case, the longest outage of all executors."""
@@ -78,9 +78,9 @@ class Release(NamedTuple):
 
 
 class HandOver(NamedTuple):
-    """End the lease now, if it is still STARTED under this token, so that the next search for lapsed ones continues the
-    call. -> None. Unless it has `begun`, the token is removed too, and a later claim of the same call is no more of a
-    takeover than this one was."""
+    """End the lease now, if still STARTED under this token: the next search for lapsed ones continues the call. ->
+    None. Unless it has `begun`, the token is removed too, and a later claim is no more of a takeover than this one
+    was."""
 
     home: int
     pool: str
@@ -92,7 +92,7 @@ class HandOver(NamedTuple):
 class Complete(NamedTuple):
     """Record a result: entry DONE and result into the outbox, in one script. Repeatable. STARTED under this token, no
     entry, or DONE under this token (its first result stays) -> `Completed`; also CLOSED under this token, with the
-    result in the outbox alone. Else -> `Fenced`, and nothing is written."""
+    result in the outbox alone. Else -> `Fenced`."""
 
     home: int
     pool: str
@@ -106,8 +106,8 @@ class Complete(NamedTuple):
 
 class Close(NamedTuple):
     """Close settled or cancelled calls, each with its key: their entries are CLOSED and never lapse. -> None. An
-    attempt above 0 revokes only the orders up to it: the entry stays, does not lapse, and refuses such attempts. An
-    entry of another call, or of a higher attempt, is unchanged."""
+    attempt above 0 revokes only the orders up to it: the entry stays, and does not lapse. An entry of another call, or
+    of a higher attempt, is unchanged."""
 
     home: int
     pool: str
@@ -115,8 +115,8 @@ class Close(NamedTuple):
 
 
 class Lapsed(NamedTuple):
-    """STARTED entries whose lease has run out, or is too far ahead. -> list of (key, `order`), at most `limit`. With an
-    `heir` (`owner_of`), leases of another incarnation of the same member are ended first."""
+    """STARTED entries whose lease has run out, or is too far ahead. -> list of (key, `order`), at most `limit`. Leases
+    of another incarnation of the `heir` (`owner_of`) are ended first."""
 
     home: int
     pool: str
@@ -143,10 +143,9 @@ class Sent(NamedTuple):
 
 
 class SetAside(NamedTuple):
-    """Set unusable leases and outbox fields aside, for inspection. -> None. The entry of such a lease stays, and the
-    next claim takes it over. With `broken` leases the entry is removed too, and the whole index or outbox if this
-    ledger has not written it. **Shape**: `ASIDE` per home and pool, up to `ASIDE_MOST_BYTES` each, until a week after
-    the last one."""
+    """Set unusable leases and outbox fields aside, for inspection. -> None. The entry of such a lease stays for the
+    next claim. With `broken` leases the entry is removed too, and the whole index or outbox if this ledger has not
+    written it. **Shape**: `ASIDE` per home and pool, up to `ASIDE_MOST_BYTES` each, until a week after the last one."""
 
     home: int
     pool: str
@@ -156,8 +155,7 @@ class SetAside(NamedTuple):
 
 
 class Unlist(NamedTuple):
-    """Drop the leases of keys whose orders are gone, so that they do not lapse again. -> None. Their entries stay for
-    the next claim."""
+    """Drop the leases of keys whose orders are gone, so that they do not lapse again. -> None. Their entries stay."""
 
     home: int
     pool: str
@@ -173,8 +171,7 @@ class Fill(NamedTuple):
 
 class Claimed(NamedTuple):
     """The claim is granted. `after`: token of the claim taken over, STARTED with a lapsed lease or of another call. A
-    claim that was released, or handed over before it had begun, leaves the entry as it was. A lower attempt that is
-    DONE is over: no takeover."""
+    claim that was released, or handed over before it had begun, leaves the entry as it was."""
 
     after: str = ""
 
@@ -186,8 +183,8 @@ class Busy(NamedTuple):
 
 
 class Superseded(NamedTuple):
-    """A higher attempt is on record, or the call is `closed`; with both, this attempt was revoked. `sealed` is from the
-    executor of the higher one: its result if `done`, else the place of its order."""
+    """A higher attempt is on record, or the call is `closed`; with both, this attempt was revoked. `sealed` is the
+    higher one's result if `done`, else the place of its order."""
 
     closed: bool
     sealed: bytes = b""
@@ -245,7 +242,7 @@ def owner_of(incarnation: str, member: str) -> str:
 
 
 def inherits(heir: str, owner: str) -> bool:
-    """True if `owner` is the same member as `heir`, in another incarnation."""
+    """True if `owner` is another incarnation of the member `heir`."""
     (mine, _, member), (theirs, named, other) = heir.partition("/"), owner.partition("/")
     return bool(named) and member == other and mine != theirs
 

@@ -55,9 +55,9 @@ class Delivery(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Assigned:
     """A partition number now belongs to this member. It is not read before a `read` with an offset. By topic:
-    `committed` is the group's offset (absent: none), `starts` and `ends` are the low and high watermarks, captured now.
-    An end is a position to reach, never "last offset + 1". `assignment` differs each time. `absent` topics of the
-    membership do not exist: when one is made, the number is revoked and assigned again."""
+    `committed` is the group's offset (absent: none), `starts` and `ends` are the present low and high watermarks. An
+    end is a position to reach, never "last offset + 1". `assignment` differs each time. `absent` topics do not exist:
+    when one is made, the number is revoked and assigned again."""
 
     partition: int
     committed: Mapping[str, int]
@@ -69,8 +69,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """A partition number no longer belongs to this member. Best effort: it may come late or never. A rebalance that
-    leaves a number in place does not report it."""
+    """A partition number no longer belongs to this member. Best effort: it may come late or never."""
 
     partition: int
 
@@ -84,8 +83,8 @@ class End(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """Reading of a partition has come to this offset. Sent when the end in `Assigned.ends` is reached, though the last
-    records before it may be gone (compaction), and whenever reading passes a hole later on."""
+    """Reading of a partition has come to this offset: when the end in `Assigned.ends` is reached, though the last
+    records before it may be gone (compaction), and when it passes a hole later on."""
 
     topic: str
     partition: int
@@ -94,7 +93,7 @@ class Reached(NamedTuple):
 
 class Shrunk(NamedTuple):
     """A partition ends before the position to read: acknowledged records are lost. Sent also if it has grown again
-    since, if any of it was read before. Reading stops until a `read` with an offset."""
+    since. Reading stops until a `read` with an offset."""
 
     topic: str
     partition: int
@@ -104,8 +103,8 @@ class Shrunk(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Membership:
     """Member of a group, and the topics that it reads of each partition number assigned to it. The group shares out the
-    first topic alone, which has to be the same for all members. `rare` topics have few records, and must not slow the
-    others down. An `optional` topic may be absent, and counts as absent while the topic that it is mapped to is."""
+    first topic alone, the same for all members. `rare` topics have few records, and must not slow the others down. An
+    `optional` topic may be absent, and counts as absent while the topic that it is mapped to is."""
 
     group: str
     member: str
@@ -146,7 +145,7 @@ class Taken:
 class EventLog(Protocol):
     """One member of a group, with an idempotent producer. Appending keeps order per partition. Nothing is
     transactional: safety rests on the hash chain alone. A caller in another thread than the one of `take` passes the
-    assignment (`under`): its call is dropped after a new one. None: any assignment."""
+    assignment (`under`): its call is dropped after a new one."""
 
     def take(self, limit: int, timeout_s: float) -> Taken:
         """Wait for a record or awaited delivery up to the timeout, then take up to `limit` records."""
@@ -194,8 +193,8 @@ class EventLog(Protocol):
     def depth(self) -> Depth: ...
 
     def leave(self) -> None:
-        """Leave the group, after earlier commits: its partitions move at once, and are revoked here. Writing still
-        works. No effect for a static member."""
+        """Leave the group, after earlier commits: its partitions are revoked. Writing still works. No effect for a
+        static member."""
         ...
 
     def close(self) -> None:
@@ -207,7 +206,7 @@ class LogFeed(Protocol):
     """Records of some topics from given positions on, for ever."""
 
     def take(self, timeout_s: float) -> list[Record]:
-        """Return new records, in order per partition; wait at most `timeout_s` for the first. **Raises** errors that no
+        """Return new records, in order per partition; wait up to `timeout_s` for the first. **Raises** errors that no
         wait can cure."""
         ...
 
@@ -237,7 +236,7 @@ class LogSource(Protocol):
 
 
 class LogReader(Protocol):
-    """Reader of topics without a group: the command line, verification, rebuilding."""
+    """Reader of topics without a group."""
 
     def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic. **Raises** NotFoundError if there is no such topic."""

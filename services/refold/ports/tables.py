@@ -1,6 +1,6 @@
 """Tables of a view and their store: SQLite, Postgres or memory. A row belongs to one run, or it is a sum. Rows of runs
-are replaced or removed by key, sums only grow: any order of partitions and any size of batches leads to the same rows,
-and equal digests prove it."""
+are replaced or removed by key, sums only grow: any order of partitions and any size of batches leads to the same
+rows."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ class ViewDatabase(Protocol):
 
 
 def rows_digest(table: ViewTable, rows: Iterable[ViewRow]) -> int:
-    """Return a number of 128 bits that depends on the rows and not on their order. Sums that are all 0 do not count."""
+    """Return a number of 128 bits that depends on the rows and not on their order. Sums of 0 do not count."""
     total = 0
     for row in rows:
         if table.sums and not any(row[table.keys :]):

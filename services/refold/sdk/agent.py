@@ -24,7 +24,7 @@ PARKED_BYTES = 180_000
 
 
 INSTRUMENTED = "instrumented"
-"""Entry of a manifest: the agent's framework makes spans of model calls itself."""
+"""Manifest entry of a framework that makes spans of model calls itself."""
 
 
 class AgentDef:
@@ -34,8 +34,8 @@ class AgentDef:
     one is a pydantic model, it takes the whole input. `retention` is the time its runs stay in the topics after their
     end, instead of the platform's setting. `budget` limits a run with the runs that it waits for; a request may make it
     smaller. `definition` has the parts of an agent that are no code, by name: model and prompt, if a framework has
-    them. `version` names this code in its runs; by default it is a digest of the code. Its foundation is added to it,
-    `2+py3.12+anyio4.12`: Python, anyio and frameworks that its module imports.
+    them. `version` names this code in its runs; by default it is a digest of the code. It is followed by Python, anyio
+    and frameworks that the module imports: `2+py3.12+anyio4.12`.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class AgentDef:
         return not self._shape.form.plain and self._shape.means(text, other)
 
     def completed(self, text: str) -> str:
-        """Return an input with its drawn defaults filled in, as of a clock; empty if each reading gives the same.
+        """Return an input with its drawn defaults filled in; empty if each reading gives the same.
 
         **Raises** UsageError if it does not fit, or if reading the complete form would draw again.
         """
@@ -121,19 +121,18 @@ class AgentDef:
         return made
 
     def result_json(self, value: Any) -> str:
-        """Return a result as canonical JSON. **Raises** UsageError for another type, or a value without a JSON form."""
+        """Return a result as canonical JSON. **Raises** UsageError for another type."""
         return self._result.dump(value)
 
     def read_result(self, text: str) -> Any:
         return self._result.load(text)
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the input."""
         return self._shape.schema
 
     @cached_property
     def version(self) -> str:
-        """The declared version, or else `code`, and the foundation."""
+        """The declared version, else `code`, and the foundation."""
         return "+".join((self.declared or self.code, *self.foundation))
 
     @cached_property
@@ -146,7 +145,7 @@ class AgentDef:
         return PARKED_BYTES if any(name.startswith("pydantic_ai") for name in self.foundation) else 0
 
     def needs(self, version: str) -> str:
-        """Return the requirements of a run that began with this version, in words; empty if it can continue here."""
+        """Requirements of a run that began with this version, in words; empty if it can continue here."""
         if version == self.version:
             return ""
         here = spoken(self.version)[1]
@@ -155,7 +154,7 @@ class AgentDef:
 
     @cached_property
     def code(self) -> str:
-        """Digest of the agent's code and of the functions of its module that it uses."""
+        """Digest of the agent's function and of its helpers in its module."""
         return code_version(self._functions)
 
     @cached_property

@@ -40,7 +40,7 @@ T = TypeVar("T")
 P = TypeVar("P", bound=type[Projection])
 
 ADAPTERS = "refold.agents"
-"""Group of entry points of adapters for agents of a framework, each named after the framework."""
+"""Group of entry points: adapters for agents, by their framework."""
 
 _DIGEST = re.compile(r"[0-9a-f]{16}")
 
@@ -48,7 +48,6 @@ MODEL_POOL = "model"
 
 
 def _adapter(agent: object) -> Callable[[App, Any], object] | None:
-    """Adapter for an agent of a framework, by the entry points of installed packages; None for a function."""
     framework = type(agent).__module__.partition(".")[0]
     found = () if callable(agent) else entry_points(group=ADAPTERS, name=framework)
     return next((cast("Callable[[App, Any], object]", point.load()) for point in found), None)
@@ -121,7 +120,6 @@ class App:
 
     @property
     def pools(self) -> tuple[str, ...]:
-        """Pools of the tools, and `default`."""
         return tuple(sorted({"default", *(tool.pool for tool in self.tools.values())}))
 
     @overload
@@ -226,15 +224,15 @@ class App:
         return self._declared or blake2b(" ".join(codes).encode(), digest_size=8).hexdigest()
 
     def versions(self, name: str) -> dict[str, AgentDef]:
-        """Return the versions of an agent by name, the newest last; empty if there is no such agent."""
+        """Return the versions of an agent by name, the newest last."""
         newest = self.agents.get(name)
         return {spoken(each.version)[0]: each for each in (*self._older.get(name, ()), *([newest] if newest else ()))}
 
     def agent_of(self, name: str, version: str) -> AgentDef | None:
         """Return the agent of the version that a run began with; None if that is not registered.
 
-        An undeclared version is a digest of code: code without a declared version takes such a run, and a comparison
-        with its history decides whether they agree.
+        Code without a declared version takes runs of any undeclared version: a comparison with the history decides
+        whether they agree.
         """
         newest = self.agents.get(name)
         if newest is None or not version or newest.version == version:
@@ -246,7 +244,7 @@ class App:
         return newest if not newest.declared and _DIGEST.fullmatch(called) else None
 
     def manifest(self, name: str, version: str = "") -> dict[str, str]:
-        """Return the manifest of a run, by name: digests of code and tools, and their foundation."""
+        """Return the manifest of a run: digests of code and tools, and their foundation."""
         agent = self.versions(name).get(version) or self.agents[name]
         facts = " ".join(f"{tool}:{self.tools[tool].facts.schema}" for tool in sorted(self.tools))
         tools = blake2b(facts.encode(), digest_size=8).hexdigest()
@@ -258,12 +256,10 @@ class App:
 
     @property
     def budgets(self) -> dict[str, Spendable]:
-        """Budgets of its agents that have one, by name."""
         return {name: agent.budget.limits for name, agent in self.agents.items() if agent.budget}
 
     @property
     def meters(self) -> bool:
-        """True if models are called here, so that their prices matter."""
         return any(tool.pool == MODEL_POOL for tool in self.tools.values())
 
     def _keep(self, known: AgentDef, found: AgentDef) -> None:
@@ -292,12 +288,11 @@ class App:
         return register
 
     def listeners(self, event: str, data: str) -> list[str]:
-        """Return the agents to run for a published event, in order of registration."""
         read = cache(partial(canonical.parse, data))
         return [each.agent for each in self._listeners if each.hears(event, read)]
 
     def find_agent(self, agent: Callable[..., Any] | str) -> AgentDef:
-        """Return the agent of a function or a name. **Raises** UsageError if the app has none."""
+        """Return the agent of a function or a name. **Raises** UsageError if there is none."""
         found = self.agents.get(agent) if isinstance(agent, str) else self._agent_by_function.get(agent)
         if found is None:
             name = agent if isinstance(agent, str) else getattr(agent, "__name__", repr(agent))
@@ -306,7 +301,7 @@ class App:
         return found
 
     def staged(self, doubles: Mapping[str, ToolDef], secrets: Provider) -> App:
-        """Return the same app for a test, with doubles of some of its tools, and made-up secrets."""
+        """Return the same app with doubles of some tools and made-up secrets, for a test."""
         stage = App(self.name, secrets=secrets, redact=self.redact, prices=self.prices.own)
         stage.tools = ToolTable({**self.tools, **doubles}, self.tools.sources)
         stage._by_function = {function: stage.tools[tool.name] for function, tool in self._by_function.items()}
@@ -314,7 +309,6 @@ class App:
         return stage
 
     def facts(self) -> AppFacts:
-        """Return the facts for decisions about runs of this app."""
         if self.meters:
             self.prices.load()
         versions = {name: agent.version for name, agent in self.agents.items()}
@@ -323,19 +317,18 @@ class App:
         return AppFacts(self.version, versions, manifests, *checks, self.budgets, self.windows, self.prices.of)
 
     def read_result(self, tool: str, result: str) -> Any:
-        """Return the value of a tool's result, given as JSON. **Raises** UsageError if the tool cannot have returned
-        it."""
+        """Return the value of a tool's result (JSON). **Raises** UsageError for another type."""
         return self.find(tool).result.load(result)
 
     def context(self, run_id: str, *, seed: str, moment: Moment, history: RunState = NO_HISTORY) -> Context:
         return Context(run_id, seed=seed, moment=moment, find=self.find, find_agent=self.find_agent, history=history)
 
     def fit_args(self, tool: str, args: str) -> str:
-        """Return JSON arguments of a tool in canonical form. **Raises** UsageError if they do not fit."""
+        """Return a tool's arguments (JSON) in canonical form. **Raises** UsageError if they do not fit."""
         return self.find(tool).canonical_args(**canonical.parse(args))
 
     def find(self, tool: Callable[..., Any] | str) -> ToolDef:
-        """Return the tool of a function or a name. **Raises** UsageError if the app has none."""
+        """Return the tool of a function or a name. **Raises** UsageError if there is none."""
         found = self.tools.get(tool) if isinstance(tool, str) else self._by_function.get(tool)
         if found is None:
             name = tool if isinstance(tool, str) else getattr(tool, "__name__", repr(tool))

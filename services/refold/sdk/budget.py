@@ -54,7 +54,6 @@ class Budget:
 
     @property
     def limits(self) -> Spendable:
-        """Limits in their wire form."""
         return Spendable(
             tokens=self.tokens,
             nano_usd=nano_usd(dollars(self.usd, "Budget(usd=...)")),
@@ -98,7 +97,6 @@ class Limit:
 
     @property
     def window(self) -> Window:
-        """Limit in the planner's form. **Raises** UsageError."""
         budget = Budget(tokens=self.tokens, usd=self.usd, calls=self.calls, soft=self.soft, then=self.then)
         return Window(self.per, self.agent, self.label, budget.limits)
 

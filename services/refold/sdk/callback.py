@@ -32,8 +32,7 @@ class Callback(Generic[R]):
 
 
 def result_reader(schema: Any, name: str) -> tuple[str, Any]:
-    """Return the JSON Schema of a type as text, and the reader of its results; without a type, results are plain JSON
-    data."""
+    """JSON Schema of a type as text, and the reader of its results; None: plain JSON data."""
     if schema is None:
         return "", canonical.parse
     shape = JsonCodec(schema, f"result of callback {name}")

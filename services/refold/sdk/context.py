@@ -311,7 +311,7 @@ class Context:
 
 
 def current() -> Context | None:
-    """Return the context of the agent whose code is running; None elsewhere, as in a tool or a test."""
+    """Return the context of the agent whose code is running; None in a tool or a test."""
     running = asyncio._get_running_loop()
     found = running.context if isinstance(running, loop.Loop) else None
     return found if isinstance(found, Context) else None

@@ -1,4 +1,4 @@
-"""The current attempt of a tool's code, set by executors, for tools that use Refold."""
+"""The current attempt of a tool's code, for tools that use Refold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_PART, MOST_A_SECOND = 16_384, 131_072
 
 
 class CurrentAttempt:
-    """An executor's attempt: its order, and the decision on which it rests."""
+    """An executor's attempt at a call."""
 
     def __init__(self, request: ToolRequest, live: Callable[[StreamPart], object] | None = None) -> None:
         self.request, self._live = request, live
@@ -34,7 +34,7 @@ class CurrentAttempt:
         return Decision.parse(signature.content_of(token)) if token else None
 
     def tell(self, kind: str, data: Any) -> None:
-        """Send a live part to readers; lost if it is too large or unread. Dropped parts are numbered too, so that
+        """Send a live part to readers; lost if it is too large or unread. Dropped parts have numbers too, so that
         readers see the gap."""
         if self._live is None:
             return

@@ -59,7 +59,7 @@ OnParentEnd = Literal["cancel", "abandon"]
 
 
 def started(run_id: str, agent: Callee, given: Any, on_parent_end: OnParentEnd, *, typed: bool) -> StartRun:
-    """Request to run an agent. **Raises** UsageError for an input that does not fit."""
+    """Request to run an agent. **Raises** UsageError for an unfit input."""
     if on_parent_end not in ("cancel", "abandon"):
         raise UsageError(f"on_parent_end={on_parent_end!r}", hint="it is 'cancel' or 'abandon'")
     asked = agent.input_json(given)
@@ -80,14 +80,14 @@ def started(run_id: str, agent: Callee, given: Any, on_parent_end: OnParentEnd, 
 
 
 def published(name: str, data: Any) -> PublishEvent:
-    """Event to publish. **Raises** UsageError for an invalid name, or data without a JSON form."""
+    """Event to publish. **Raises** UsageError for an invalid name or data."""
     if not isinstance(name, str) or not name:
         raise UsageError(f"ctx.publish({name!r}, ...)", hint="an event is named by a word, and its data is JSON")
     return PublishEvent(name, json_of(data, f"data of event {name!r}"))
 
 
 def signalled(run: str, name: str, data: Any) -> SendSignal:
-    """Signal to another run. **Raises** UsageError for an invalid name or run, or data without a JSON form."""
+    """Signal to another run. **Raises** UsageError for an invalid name, run or data."""
     try:
         told = run_id(run)
     except MalformedError as error:

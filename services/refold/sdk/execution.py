@@ -1,6 +1,5 @@
-"""Execution of one run's code: driven turn by turn to where it waits, and unwound when it is dropped. It ends as under
-`asyncio.run`: remaining tasks are cancelled and awaited, because their clean-up may call tools; then generators are
-closed in order of creation."""
+"""Execution of one run's code: driven turn by turn to where it waits, and unwound when it is dropped. As under
+`asyncio.run`, remaining tasks are cancelled and awaited at the end: their clean-up may call tools."""
 
 from __future__ import annotations
 
@@ -118,8 +117,8 @@ class Execution:
         return self._run(waiting, outcome)
 
     def close(self) -> bool:
-        """Drop the code where it stands: its `finally` blocks run, their requests and errors are dropped. Return True
-        if a coroutine refused to end."""
+        """Drop the code: its `finally` blocks run, their requests and errors are dropped. Return True if a coroutine
+        refused to end."""
         loop = self._loop
         loop.closing = True
         if self._coroutine is not None and self._main is None:
@@ -207,7 +206,7 @@ class Execution:
         self._left = left
 
     def _wind_up(self, main: Task) -> None:
-        """Once the agent's coroutine is over, cancel its tasks and await all that their clean-up begins, in turn."""
+        """Once the agent's coroutine is over, end its tasks with all that their clean-up begins."""
         while all(task.done() for task in self._ending):
             live = self._loop.live()
             if not live and self._closer is None and self._generators:
@@ -241,7 +240,7 @@ class Execution:
         self._loop.made.clear()
 
     def _force(self, task: Task) -> bool:
-        """End a task that ignores its cancellation; return True if a coroutine of it goes on all the same."""
+        """End a task that ignores its cancellation; return True if a coroutine of it goes on."""
         # Destroyed here, on its own loop and as its own task, its next wait ends it. Under a garbage collector each
         # wait would raise, and code that catches everything would loop for ever.
         loop, coroutines = self._loop, _chain(task.get_coro())
@@ -306,7 +305,7 @@ class Execution:
 _WAITING = StepFuture, Timer
 
 _Outside = tuple[Any, Any, Any, bool, Any]
-"""State of this thread before a turn: loop, task, generator hooks, collector, code of another run."""
+"""State of this thread before a turn."""
 
 
 def _chain(coroutine: Any) -> list[Any]:

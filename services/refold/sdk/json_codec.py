@@ -28,13 +28,13 @@ from refold.sdk.secret import Secrets
 _ONE_FORM: Final = "a value is written as JSON and read again: declare the type that it has"
 Node = dict[str, Any]
 
-# Kinds of schemas whose values are JSON data, and arrive as they are.
 _PLAIN: Final = re.compile(
     "any|none|bool|int|float|str|list|dict|typed-dict|typed-dict-field|nullable|default|literal|union"
 )
+"""Kinds of schemas whose values are JSON data, and arrive as they are."""
 
-# Parts of a schema that contain no schemas: a default may be a dict that looks like one.
 _OPAQUE: Final = re.compile("cls|computed_fields|config|default|default_factory|expected|function|members|metadata")
+"""Parts of a schema that contain no schemas: a default may be a dict that looks like one."""
 
 _NO_KEYS: Final = re.compile("list|tuple|set|frozenset|dict|model|dataclass|typed-dict|named-tuple|deque")
 _CONSTANT: Final = (list, dict, set, frozenset, tuple)
@@ -46,7 +46,7 @@ _BASE64: Final = "data:;base64,"
 class WireForm:
     """Wire form of a type, its `schema`. **Raises** UsageError with the field's name if there is none. `plain`: JSON
     data arrives unchanged, so values need no check. `ordered`: it takes sequences, for which pydantic accepts sets.
-    `drawn`: one text may be read as other values each time, as of a clock."""
+    `drawn`: each reading of one text may give other values."""
 
     def __init__(self, schema: Any, what: str) -> None:
         self._what = what
@@ -237,7 +237,7 @@ class JsonCodec:
             raise UsageError(f"{self.what}: {_raised(error)}") from error
 
     def means(self, text: str, other: str) -> bool:
-        """True if two texts are read as the same value, though an older version may have written one of them."""
+        """True if two texts are read as the same value, though an older version may have written one."""
         try:
             return _text(self._full(self.load(text))) == _text(self._full(self.load(other)))
         except (UsageError, MalformedError, ValueError, RecursionError):
@@ -266,11 +266,10 @@ class JsonCodec:
 
 
 class Arguments:
-    """Parameters of a function as one JSON object by parameter name; defaults are filled in.
+    """Parameters of a function as one JSON object by name; defaults are filled in.
 
     `leave` are parameters that the caller does not give. `context` are parameters with a `$` before their names: people
-    who edit a call cannot change them. **Raises** UsageError for `*args`, `**kwargs` and positional-only parameters:
-    they have no name.
+    who edit a call cannot change them. **Raises** UsageError for `*args`, `**kwargs` and positional-only parameters.
     """
 
     def __init__(
@@ -352,7 +351,6 @@ def hints(function: Callable[..., Any], what: str, *, leave: Iterable[str] = ())
 
 
 def reasons(error: ValidationError) -> str:
-    """Problems in one line: at most five places, each with its reason."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" if one["loc"] else one["msg"] for one in found[:5]]
     return "; ".join(lines) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
@@ -406,7 +404,6 @@ _NO_ORDER: Final = "a set has no order that a replay could repeat: sort it into 
 
 
 def _refuse_unordered(given: Any, checked: Any, path: tuple[Any, ...]) -> None:
-    """Refuse a set in the place of a sequence."""
     if isinstance(given, set | frozenset) and isinstance(checked, list | tuple | deque):
         raise _Lost(path, _NO_ORDER)
     if given is not checked and isinstance(given, dict | list | tuple):
@@ -441,13 +438,12 @@ def _same(sent: Any, read: Any) -> bool:
 
 
 def _alike(sent: Any, read: Any) -> bool:
-    """True for values of one type; a Sequence arrives as a list, and a Mapping as a dict."""
+    # A Sequence arrives as a list, and a Mapping as a dict.
     sequences = type(sent) is tuple and type(read) is list
     return type(sent) is type(read) or sequences or (isinstance(sent, Mapping) and type(read) is dict)
 
 
 def _refuse_unfit(value: Any, path: tuple[Any, ...]) -> None:
-    """Refuse values without a JSON form: sets, keys that are no text, NaN and infinities."""
     if isinstance(value, set | frozenset):
         raise _Lost(path, _NO_ORDER)
     if isinstance(value, float) and not math.isfinite(value):
@@ -459,8 +455,8 @@ def _refuse_unfit(value: Any, path: tuple[Any, ...]) -> None:
 
 
 def _filled(full: Any, few: Any, again: Any) -> Any:
-    """Return `few`, with the fields that reading it would change: a drawn default keeps its value."""
     if isinstance(full, dict) and isinstance(few, dict) and isinstance(again, dict):
+        # A drawn default keeps its value: reading would draw another.
         names = [name for name in full if name in few or again.get(name, _MISSING) != full[name]]
         return {n: _filled(full[n], few[n], again.get(n)) if n in few else full[n] for n in names}
     if isinstance(full, list) and isinstance(few, list) and isinstance(again, list) and len(full) == len(again):
@@ -469,7 +465,6 @@ def _filled(full: Any, few: Any, again: Any) -> Any:
 
 
 def _text(wire: Any) -> str:
-    """Canonical text of pydantic's output; for floats, NaN and infinities have names."""
     try:
         return canonical.dumps(wire)
     except MalformedError:

@@ -55,16 +55,17 @@ def _file(path: Path) -> ModuleType:
 
 
 def _names(path: Path) -> list[str]:
-    """Module names by which an app or its subprocesses may import its file: all have to mean one module."""
+    """Module names by which an app or its subprocesses may import its file."""
     root = path.parent
     while (root / "__init__.py").is_file():
         root = root.parent
-    # As `python file.py` does.
+    # `python file.py` sets `sys.path` like this.
     for folder in (root, path.parent):
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))
     places = [root, *(Path(place).resolve() for place in sys.path)]
     parts = [path.relative_to(place).with_suffix("").parts for place in places if path.is_relative_to(place)]
+    # All have to mean one module.
     return list(dict.fromkeys(".".join(each) for each in parts))
 
 

@@ -1,8 +1,8 @@
 """The event loop on which agents run: ordinary asyncio, without a selector, sockets or threads.
 
-Only recorded outcomes move it. A *turn* is one outcome and all the callbacks that follow from it, first in, first out,
-until none is ready; live and in replay alike, so the same history leads the same code to the same place. Timers are
-durable; the loop's time is that of the entry that woke the code. Requests to the outside world are refused.
+Only recorded outcomes move it. A *turn* is one outcome and all callbacks that follow from it, in order, until none is
+ready; live and in replay alike, so the same history leads the same code to the same place. Timers are durable; the time
+is that of the entry that woke the code.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Future(asyncio.Future[Any]):
 
 
 class StepFuture(Future):
-    """Future of a step, settled only by its recorded outcome; cancelled, the step is given up."""
+    """Future of a step: only its recorded outcome settles it, and cancelling it gives up the step."""
 
     def __init__(self, intent: Intent, *, loop: Loop) -> None:
         super().__init__(loop=loop)
@@ -117,7 +117,7 @@ class Book:
         self.given_up: list[int] = []
 
     def ask(self, asked: Waiting | Intent) -> None:
-        """Add a request. **Raises** TooBusyError above the limit, for code that requests in an endless loop."""
+        """Add a request. **Raises** TooBusyError above the limit: code may request in an endless loop."""
         if len(self.asked) > self.most:
             raise TooBusyError(self.most)
         self.asked.append(asked)
@@ -141,8 +141,8 @@ else:
 
 
 class Loop(_LOOP):  # type: ignore[misc]
-    """Event loop of one run. `made` holds unawaited coroutines of steps, with their requests. `context` is the agent's
-    first argument, for libraries that do not get it."""
+    """Event loop of one run. `made` holds unawaited coroutines of steps. `context` is the agent's first argument, for
+    libraries that do not get it."""
 
     context: Any = None
 

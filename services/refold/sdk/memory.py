@@ -1,5 +1,5 @@
-"""Agents in memory: the whole run is one `pure` call, and the log has only its outcome. Such a run starts from the top
-if its process dies, so it may call only `pure` tools, and wait only for time."""
+"""Agents in memory: the whole run is one `pure` call, and the log has only its outcome. It starts from the top if its
+process dies, so it may call only `pure` tools, and wait only for time."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from refold.sdk.source import code_version
 from refold.sdk.tool import ToolDef
 
 TIMEOUT = timedelta(minutes=1)
-"""Default timeout of such a run: a longer one loses more than its steps would cost."""
+"""Default timeout of a run: a longer one loses more than logged steps would cost."""
 
 ONE_TRY = Retry(attempts=1)
-"""An agent that raises has failed, in memory as elsewhere; a process that dies under it is no attempt."""
+"""An agent that raises has failed; a process that dies under it is no attempt."""
 
 IN_THE_LOG = ("wait_for", "callback", "run", "start", "publish", "signal")
 """Members of a context that only a recorded history can answer."""
@@ -37,8 +37,8 @@ LOG_IT = 'leave durability="memory" out: then each of its steps is in the log'
 
 
 class WholeCall(NamedTuple):
-    """Options of the call of such a run, as of `ToolDef`; None means the default. `reserve` is each attempt's share of
-    budgets and limits: without one no call in it may cost."""
+    """Options of a run's call, as of `ToolDef`; None means the default. `reserve` is each attempt's share of budgets
+    and limits: without one no call in it may cost."""
 
     timeout: timedelta | None = None
     retry: Retry | None = None
@@ -48,7 +48,7 @@ class WholeCall(NamedTuple):
 
 class MemoryAgent(AgentDef):
     """An agent whose code runs in an executor; the planner sees one call of its own `tool`. `whole` has the options of
-    this call; the agent may call tools of its pool. `tools` are the app's."""
+    this call; `tools` are the app's, of which it may call those of its pool."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class MemoryAgent(AgentDef):
 
     @cached_property
     def code(self) -> str:
-        """Digest of the agent's code and of all tools that it may call, since a history has only the one call."""
+        """Digest of the agent's code and of all tools that it may call: a history has only the one call."""
         may = sorted((tool.name, tool.version) for tool in self._tools() if not self.refusal(tool))
         own = code_version(self._functions)
         return blake2b(f"{own} {may}".encode(), digest_size=8).hexdigest()
@@ -117,7 +117,6 @@ class MemoryAgent(AgentDef):
             raise RefoldError(failed.fields["message"], code=failed.fields["code"]) from None
 
     def _check(self, functions: list[FunctionType]) -> None:
-        """Refuse tools and context methods that an agent in memory must not use. **Raises** UsageError."""
         known = {tool.function: tool for tool in self._tools()}
         for named in scan.tools_named(functions):
             if (tool := known.get(named)) and (refused := self.refusal(tool)):
@@ -130,8 +129,7 @@ class MemoryAgent(AgentDef):
 
 
 class AgentTool(ToolDef):
-    """Tool that runs an agent in memory. No author's tool can have its reserved name. A `scripted` one runs a test's
-    function instead of the agent."""
+    """Tool that runs an agent in memory, under a reserved name. A `scripted` one runs a test's function instead."""
 
     pattern = AGENT_TOOL_NAME
 
@@ -149,7 +147,6 @@ class AgentTool(ToolDef):
 
     @cached_property
     def facts(self) -> ToolFacts:
-        """Facts for policies: its version covers all code that it may run."""
         return replace(super().facts, version=self.agent.code)
 
     def acted_by(self, function: Callable[..., Any]) -> ToolDef:

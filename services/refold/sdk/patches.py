@@ -1,5 +1,5 @@
-"""Patches of the standard library and anyio that make addresses, clocks and randomness functions of the run, in threads
-that run an agent's code. They touch private names, so the versions of Python and anyio belong to an agent's version."""
+"""Patches that make addresses, clocks and randomness of the standard library and anyio functions of the run, in threads
+that run an agent's code. They touch private names, so versions of Python and anyio belong to an agent's version."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ _DRAWN = [
     "getrandbits",
     "randbytes",
 ]
-# Modules that draw on behalf of callers: the caller's place counts.
 _PASSED_OVER = frozenset({"uuid", "secrets", "random", "tempfile", __name__})
+"""Modules that draw on behalf of callers: the caller's place counts."""
 
 
 class _Thread(threading.local):
@@ -247,8 +247,6 @@ class _AsDatetime(type):
 
 
 class _ToldDatetime(_Datetime, metaclass=_AsDatetime):  # type: ignore[misc]
-    """Factory of datetimes; within a run, at the time of its log."""
-
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> Any:
         loop = _THREAD.loop

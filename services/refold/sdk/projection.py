@@ -132,14 +132,17 @@ class Recorded:
 
     @property
     def run_id(self) -> RunId:
+        """Id of the run."""
         return self.entry.run_id
 
     @property
     def at_ms(self) -> int:
+        """Time of the entry."""
         return self.entry.at_ms
 
     @property
     def day(self) -> str:
+        """Date of the entry in UTC."""
         return day_of(self.entry.at_ms)
 
     @property
@@ -223,7 +226,7 @@ class Projection:
 
     @classmethod
     def names(cls) -> set[str]:
-        """Return its name and those of its tables, which have to be unique in a database."""
+        """Return the names of it and its tables, which are unique in a database."""
         return {cls.name, *(table.name for table in cls.tables)}
 
     def apply(self, view: View, recorded: Recorded) -> None:

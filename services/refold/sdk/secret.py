@@ -1,6 +1,6 @@
-"""Secrets: names in the log and on screens, values only in tools, looked up by the executor right before a call.
-Callers choose arguments and so the names, so a name must not reach other values: `from_environment` reads only
-variables and files for secrets, and `Secret.only` binds a parameter to some of them."""
+"""Secrets: names in the log and on screens, values only in tools, looked up right before a call. Callers choose the
+names, so a name must not reach other values: `from_environment` reads only variables and files for secrets, and
+`Secret.only` binds a parameter to some of them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from refold.core.errors import NotDone, UsageError, text_of
 from refold.core.redaction import HIDDEN
 
 _NAME: Final = r"^[A-Za-z0-9_][A-Za-z0-9_./:@-]{0,199}$"
-# Names of variables and files. No two become one there, or a rule about one would miss the other.
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_]{0,99}\Z")
+"""Names of variables and files. No two become one there, or a rule about one would miss the other."""
 
 _FIELD: Final = "secret"
 
@@ -91,7 +91,7 @@ class _Only:
 
 
 class Secrets:
-    """Secrets named in the arguments of one attempt, with their values after the look-up."""
+    """Secrets named in the arguments of one attempt."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
@@ -142,7 +142,7 @@ def from_environment(name: str) -> str:
 
 
 def _schema(names: core_schema.CoreSchema) -> core_schema.CoreSchema:
-    """Schema of a reference by name, or of a Secret. Its `context` is the `Secrets` that collects them."""
+    """Schema of a reference by name, or of a Secret. `Secrets` as its `context` collects them."""
     field = core_schema.typed_dict_field(names)
     reference = core_schema.typed_dict_schema({_FIELD: field}, extra_behavior="forbid")
 

@@ -1,5 +1,5 @@
-"""Version of a function's code: a digest, and its foundation. The order of asyncio callbacks depends on Python and on
-frameworks, so a run continues on those it began with."""
+"""Version of a function's code: a digest, and its foundation. Python and frameworks decide the order of asyncio
+callbacks, so a run continues on those it began with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FRAMEWORKS = {
     "agents": ("openai-agents",),
     "langgraph": ("langgraph",),
 }
-"""Packages that decide the order of callbacks, as imported, and the names they are installed by."""
+"""Packages that decide the order of callbacks, with their names of installation."""
 
 _STANDS_ON = re.compile(r"\+py[0-9.]+(\+[a-z_]+[0-9.]+)*$")
 

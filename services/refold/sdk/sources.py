@@ -1,5 +1,5 @@
-"""Tools of an app by name, including those of sources that list them only on request. Configuration alone decides about
-a tool, so planners and executors find the same one, whatever was discovered or recorded."""
+"""Tools of an app by name. A source's configuration alone decides about a tool, so planners and executors find the same
+one, whatever was discovered or recorded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ToolSource(Protocol):
     def declared(self) -> Sequence[ToolDef]: ...
 
     def tool(self, name: str) -> ToolDef | None:
-        """Return the tool of a name that begins with the prefix; None for an invalid name."""
+        """Return the tool of a name with the prefix; None for an invalid name."""
         ...
 
 
@@ -46,7 +46,7 @@ class ToolTable(UserDict[str, ToolDef]):
 
 
 class FactsTable(Mapping[str, ToolFacts]):
-    """Facts of each tool of a table. With `pool`, as if all were of that one."""
+    """Facts of each tool; with `pool`, as if all were of that one."""
 
     def __init__(self, tools: Mapping[str, ToolDef], pool: str = "") -> None:
         self._tools, self._pool = tools, pool

@@ -1,4 +1,4 @@
-"""A tool: a typed function that acts on the world, with the facts needed to run it at most once."""
+"""A tool: a typed function that acts on the world."""
 
 from __future__ import annotations
 
@@ -90,12 +90,12 @@ class ToolDef:
     the executors that run it. `timeout` is for one attempt; effects begun by then have an unknown outcome. The receiver
     of a `keyed` tool recognises a repetition by the `idempotency_key` that the function takes, or, with
     `keyed_by="arguments"`, by the arguments: equal ones again change nothing more (set a value, delete a row).
-    `key_window` is the time that this receiver remembers a key (None: for ever). `lease` is the time that an executor
-    may be silent before another takes over (None: the executor's setting). `version` changes with the code.
-    `approval="required"`: no executor runs it without a decision for the very call, whatever planner and policy decide;
-    else the policy decides. `tags` are words for the rules of policies. `shown_as="edit"`: people see the difference
-    between its texts `before` and `after`, so it has to refuse when `before` is not the present text. `cost` is each
-    attempt's part of a budget, in dollars (a text or a Decimal).
+    `key_window` is the time that it remembers a key (None: for ever). `lease` is the time that an executor may be
+    silent before another takes over (None: the executor's setting). `version` changes with the code.
+    `approval="required"`: no executor runs it without a decision for the very call; else the policy decides. `tags` are
+    words for the rules of policies. `shown_as="edit"`: people see the difference between its texts `before` and
+    `after`, so it has to refuse when `before` is not the present text. `cost` is each attempt's part of a budget, in
+    dollars (a text or a Decimal).
 
     `probe` is the status hook of a `probed` tool: it gets `idempotency_key` and the arguments that it names, and
     returns the tool's result if the effect happened or `DID_NOT_HAPPEN` if it provably did not. Anything else, an
@@ -169,7 +169,6 @@ class ToolDef:
         builds_on: tuple[int, ...] = (),
         reserve: Reserve | None = None,
     ) -> Call:
-        """Return the intent to call it with these arguments (canonical JSON)."""
         return Call(
             tool=self.name,
             args=args,
@@ -189,16 +188,16 @@ class ToolDef:
         """Return the result as the type that the tool returns.
 
         **Raises** CallFailed with the fields `tool`, `code`, `message` and `detail` if the call failed, UsageError if
-        the recorded result is not of the type that the tool returns today.
+        the tool returns another type today.
         """
         return self.result.load(completed(self.name, outcome))
 
     def read_plain(self, outcome: Settled) -> Any:
-        """Like `read`, as plain JSON data: for callers that have only the tool's name."""
+        """Like `read`, as plain JSON data."""
         return canonical.parse(completed(self.name, outcome))
 
     def result_json(self, value: Any) -> str:
-        """Return a result as canonical JSON. **Raises** UsageError for another type, or a value without a JSON form."""
+        """Return a result as canonical JSON. **Raises** UsageError for another type."""
         return self.result.dump(value)
 
     def probe_json(self, value: Any) -> str | None:
@@ -213,13 +212,12 @@ class ToolDef:
     ) -> Body:
         """Return an attempt, not begun yet: a coroutine of an async tool, else a function to be called in a thread.
 
-        It first looks up the `secrets` in its arguments. **Raises** UsageError if the arguments do not fit the
-        signature.
+        It first looks up the `secrets` in its arguments. **Raises** UsageError if these do not fit the signature.
         """
         return self._body.bind(self.arguments.load(args_json, secrets), (idempotency_key, heartbeat), secrets)
 
     def run_on(self, earlier: EarlierCalls, args_json: str, *, idempotency_key: str) -> Body:
-        """Return an attempt of a call that builds on others, not begun yet; only adapters' tools have such calls."""
+        """Return an attempt of a call that builds on others; only adapters' tools have such calls."""
         raise UsageError(f"tool {self.name} builds on no other calls", hint="`refold run verify` the run")
 
     def run_probe(
@@ -231,13 +229,12 @@ class ToolDef:
         return self._probe.bind(self.arguments.load(args_json, secrets), (idempotency_key, heartbeat), secrets)
 
     def acted_by(self, function: Callable[..., Any]) -> ToolDef:
-        """Return the same tool with another body, for tests: it takes any of the arguments, and no others."""
+        """Return the same tool with another body, for tests: it takes any of the arguments."""
         double = copy.copy(self)
         double._body = _Function(function, self.arguments.names, f"the script of tool {self.name}")
         return double
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the arguments, as one object by parameter name."""
         return self.arguments.shape.schema
 
     def _check_options(self, what: str) -> None:
@@ -336,7 +333,7 @@ def completed(tool: str, outcome: Settled) -> str:
 
 
 def _refuse_untyped(function: FunctionType, what: str) -> None:
-    """Refuse missing types: arguments and results are checked against them, so `Any` has to be explicit."""
+    # Arguments and results are checked against their types, so `Any` has to be explicit.
     for parameter in inspect.signature(function).parameters.values():
         if parameter.annotation is parameter.empty and parameter.name not in FILLED:
             hint = f"write `{parameter.name}: str`, or `{parameter.name}: Any` to take whatever is JSON"

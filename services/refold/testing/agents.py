@@ -1,6 +1,5 @@
-"""A run of an agent without Kafka and Redis, with the code of a planner: `decide`, the fold, the replay. Tools run as
-in production (`executors`), one attempt at a time. The clock is virtual: an attempt takes a second of it, a wait its
-own time."""
+"""A run of an agent without Kafka and Redis, with the code of a planner and of executors. The clock is virtual: an
+attempt takes a second of it, a wait its own time."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ START_MS = 1_700_000_000_000
 """Begin of a run on its clock: 2023-11-14, 22:13:20 UTC."""
 
 MOST_STEPS = 1_000
-"""Limit for an agent that polls for ever. Each step replays all earlier ones, which takes seconds here."""
+"""Limit for an agent that polls for ever: each step replays all earlier ones."""
 
 SEED = "seed"
 
@@ -139,10 +138,8 @@ class AgentRun(RunRead):
         return Counter(request.tool for request in self.executors.ran)
 
     def finish(self, pick: Callable[[list[int]], int] | None = None) -> AgentRun:
-        """Go on to the end, or until only a human can continue: the step that is due first ends first.
-
-        `pick` chooses another order: it gets the open steps.
-        """
+        """Go on to the end, or until only a human can continue. The step that is due first ends first, or the one that
+        `pick` chooses of the open steps."""
         while able := [(run, step) for run in self.family for step in run.open if run._ends(step)]:
             if len(self.state.steps) > MOST_STEPS:
                 hint = "take it a part of its way: start(...), then settle(step)"
@@ -176,7 +173,7 @@ class AgentRun(RunRead):
         return self._tell(RunSignal(self.state.run_id, "", "callback", said, actor, callback=token, failure=failure))
 
     def resolve(self, step: int, finding: Finding, result: Any = None) -> AgentRun:
-        """State the outcome of a call in doubt, as the settlers of its policy, or an operator if it has none.
+        """State the outcome of a call in doubt, as the settlers of its policy, or an operator.
 
         For a held call an operator decides: `did_not_happen` tries it again, `give_up` lets it fail.
         """
@@ -206,7 +203,7 @@ class AgentRun(RunRead):
         self._agents.forget(self.state.run_id)
 
     def check(self, agent: str = "") -> None:
-        """Run fresh code along the history; with a name that of another agent, for example of its next version.
+        """Run fresh code along the history, or with a name another agent, for example its next version.
 
         **Raises** NonDeterminismError with the step and the code's request there.
         """
@@ -312,7 +309,7 @@ class AgentRun(RunRead):
         return opened.due_ms
 
     def _go_on(self, step: int) -> None:
-        """Take an open step further: an attempt, a decision, or the time that it waits for."""
+        """Take an open step further by an attempt, a decision or its time."""
         opened, order = self.state.open[step], self._orders.get(step)
         self.executors.now_ms = max(self.now_ms, self._due_ms(step))
         if opened.phase == "dispatched":

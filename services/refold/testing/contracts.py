@@ -8,9 +8,8 @@ With pytest, inherit a suite:
         def effects(self) -> int:
             return len(BANK.transfers)
 
-Tools and probes run as in executors, under fresh keys. `crash_matrix` checks whole agents, with kills; a suite checks
-more of one tool, and works with a real receiver: a database, a sandbox of a provider. A `once` tool has no suite: it
-promises nothing that could be tried twice.
+Tools and probes run as in executors, under fresh keys. A suite checks more of one tool than `crash_matrix`, and works
+with a real receiver: a database, a sandbox of a provider. A `once` tool has no suite: it promises nothing.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ class ToolContract:
     args: Mapping[str, Any]
 
     def effects(self) -> int:
-        """Number of effects so far, of all kinds that the tool may have: rows, files, requests that a receiver
-        counted."""
+        """Number of effects so far: rows, files, requests that a receiver counted."""
         raise NotImplementedError(f"{type(self).__name__}.effects says how much has happened in the world")
 
     def attempt(self, *keys: str) -> list[ToolEnded]:

@@ -1,9 +1,6 @@
-"""`crash_matrix`: runs an agent once for every place where something can be killed, and counts its effects.
-
-The planner dies after each entry of the history, and the executor before each tool begins and after each has ended,
-before its result is recorded. Recovery is that of production, so an effect that happens twice is caused by the tool
-itself.
-"""
+"""`crash_matrix`: runs an agent once for every place where something can be killed, and counts its effects. The planner
+dies after each entry of the history, the executor before each tool begins and after each has ended, before its result
+is recorded. Recovery is that of production."""
 
 from __future__ import annotations
 
@@ -53,8 +50,8 @@ class CrashReport:
     """Results at all crash points. `effects` counts by tool over the undisturbed run.
 
     `cases` is the number of runs, `entries` and `tools_run` those of the undisturbed one. `repeated` are calls that
-    acted more than once. `astray` are other wrong results of a kill: another end, or a doubt about a call that may be
-    made again. `doubts` are the calls that people would have to settle, by tool.
+    acted more than once, `astray` other wrong results of a kill: another end, or a doubt about a call that may be made
+    again. `doubts` are the calls for people to settle, by tool.
     """
 
     agent: str
@@ -89,7 +86,7 @@ class CrashReport:
 
 
 class CrashError(AssertionError):
-    """An effect of a crash that a test may not accept. `report` has all of them."""
+    """An unacceptable effect of a crash. `report` has all of them."""
 
     def __init__(self, report: CrashReport) -> None:
         super().__init__(str(report))
@@ -110,12 +107,11 @@ def crash_matrix(
 ) -> CrashReport:
     """Run an agent once undisturbed, and once more for each boundary, with a kill there.
 
-    `effects` returns the number of effects in the test's world so far: `lambda: len(bank.transfers)`. It is called
-    before and after each run of a tool. Without it every run of a tool is an effect, except of `pure` ones, and of
-    `keyed` ones that use their key. `tools` are scripts, or a function that makes new ones for each run. `drive` takes
-    a run to its end, for those that wait for signals or callbacks. Each run has an id and keys of its own. **Raises**
-    CrashError, which names tool, boundary and number, when an effect happened twice, or a run ended unlike the
-    undisturbed one; NonDeterminismError as every run of the kit.
+    `effects` returns the number of effects in the test's world so far, before and after each run of a tool: `lambda:
+    len(bank.transfers)`. Without it every run of a tool is an effect, except of `pure` ones, and of `keyed` ones that
+    use their key. `tools` are scripts, or a function that makes new ones for each run. `drive` takes a run to its end,
+    for those that wait for signals or callbacks. Each run has an id and keys of its own. **Raises** CrashError when an
+    effect happened twice, or a run ended unlike the undisturbed one; NonDeterminismError as every run of the kit.
     """
     __tracebackhide__ = True  # pytest: the text of the error is complete
     # A world that has seen these keys before, in another test or another day, would deduplicate, and hide effects.
@@ -168,8 +164,6 @@ def crash_matrix(
 
 
 class _Counted:
-    """Effects of a run, by call."""
-
     def __init__(self, app: App, scripts: Scripts, effects: Callable[[], int] | None) -> None:
         self._app, self._effects = app, effects
         self._scripts = {app.find(named).name: script for named, script in scripts.items()}
@@ -285,7 +279,7 @@ def _doubts(run: AgentRun) -> set[tuple[str, int]]:
 
 
 def _below(run: str) -> str:
-    """Path of a run in its family; the root has another name in each case."""
+    # The root has another name in each case.
     return run.partition(".")[2]
 
 

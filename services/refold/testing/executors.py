@@ -1,5 +1,5 @@
-"""Executors of a test: those of production, one after the other, on a ledger and a log in memory. An executor may be
-killed right before a tool begins, or after its end and before its result is recorded; its successor recovers."""
+"""Executors of a test: those of production, one after the other, on a ledger and a log in memory. One may be killed
+right before a tool begins, or before its result is recorded."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ _STEP_MS = 100
 
 
 class Heard:
-    """Live output of calls."""
-
     def __init__(self) -> None:
         self.parts: list[StreamPart] = []
 
@@ -45,9 +43,9 @@ class Heard:
 
 
 class Executors:
-    """One executor and its relay at a time. `now_ms` is the clock, `ran` are the calls whose tools were run, in order.
-    `kills` maps a tool's number, from one, to the death of its executor. `watch` is called before each tool, and the
-    function that it returns after."""
+    """One executor and its relay at a time. `ran` are the calls whose tools were run, in order. `kills` maps a tool's
+    number, from one, to the death of its executor. `watch` is called before each tool, and the function that it returns
+    after."""
 
     def __init__(self, app: App, panel: Panel, now_ms: int) -> None:
         self.now_ms = self._born_ms = now_ms
@@ -69,7 +67,7 @@ class Executors:
         self._begin()
 
     def attempt(self, request: ToolRequest) -> ToolResult:
-        """Result of one attempt, for any number of executors that died over it."""
+        """Result of one attempt, whose executors may die."""
         at = len(self._orders)
         order = replace(request, issued=at)
         name, value = order.call_id.encode(), codec.encode(order)
@@ -82,7 +80,7 @@ class Executors:
         return told
 
     def _begin(self) -> None:
-        """Start a process, which recovers from the log after its predecessor was killed."""
+        """Start a process, as after the death of its predecessor."""
         self._settings = replace(self._base, member=f"executor-{next(self._numbers)}")
         self._relay = Relay(RelaySettings(seal=self._settings.seal), token=lambda: next(self._numbers))
         self._executor = Executor(
@@ -97,7 +95,7 @@ class Executors:
         self._turn(*map(self._claimed, range(len(self._claims))))
 
     def _turn(self, *inbox: effects.Item) -> None:
-        """Run a turn of the process, and those that follow from its answers, until it is killed."""
+        """Run a turn of the process, and those that follow from its answers."""
         items, executor = list(inbox), self._executor
         while True:
             now = effects.Now(self.now_ms, self.now_ms - self._born_ms + 1)
@@ -152,7 +150,7 @@ class Executors:
         if kill == "before":
             self._begin()
             return []
-        # The tool runs in real time; on the clock of the test that takes no time.
+        # The tool runs in real time: the clock of the test does not move.
         seen = self.watch(order.request)
         ended = self._outcome(order)
         seen()

@@ -24,7 +24,7 @@ Kin = TypeVar("Kin", bound="Relative")
 
 
 class Relative(Protocol):
-    """A run of the family: it gets messages of others, and can have children."""
+    """A run of the family."""
 
     state: RunState
 
@@ -35,7 +35,7 @@ class Relative(Protocol):
 
 class Relatives(Generic[Kin]):
     """Runs of a test by id, the first one first. `scripts` are the results of agents whose runs are not made.
-    **Raises** UsageError if the app has no agent of a script."""
+    **Raises** UsageError for a script of an unknown agent."""
 
     def __init__(self, app: App, scripts: Mapping[str, Any]) -> None:
         self.runs: dict[RunId, Kin] = {}

@@ -41,7 +41,7 @@ PeopleSay = Literal["approve", "reject", "expire"] | Says
 
 
 def edit(**args: Any) -> Says:
-    """People approve a call with other arguments, given in full. If the policy then asks others, it does."""
+    """People approve a call with other arguments, given in full; the policy may then ask others."""
     return Says("edit", args=canonical.dumps(to_jsonable_python(args, by_alias=True)))
 
 
@@ -71,9 +71,8 @@ _ANYBODY: Mapping[str, Any] = {
 
 
 class Panel:
-    """Policy, people and keys of a test. `catalog` has them as records of the topic. Without a policy all calls are
-    allowed, as with `refold dev`, except tools that need a decision, which anyone may make. The people are those in the
-    policy, and `tester-1`, `tester-2`, ..., who have all roles."""
+    """Policy, people and keys of a test. Without a policy all calls are allowed, except tools that need a decision,
+    which anyone may make. The people are those in the policy, and `tester-1`, `tester-2`, ..., who have all roles."""
 
     def __init__(self, app: App, content: Mapping[str, Any] | None) -> None:
         policy, self.trust = Policy.parse(dict(_ANYBODY if content is None else content)), {_ROOT.kid: _ROOT.public()}
@@ -94,7 +93,6 @@ class Panel:
         self.authority = Authority(FactsTable(app.tools), ENVIRONMENT, read)
 
     def gate(self, pool: str) -> Gate:
-        """Executor's own checks; the one of a test serves all pools."""
         return Gate(FactsTable(self._tools, pool), ENVIRONMENT, 1, pool)
 
     def decide(self, request: ApprovalRequest, says: Says, now_ms: int) -> Decided:

@@ -1,8 +1,8 @@
 """The pytest plugin. It imports the kit at first use: pytest loads it wherever Refold is installed.
 
 - `refold` is the kit over the app of `refold_app`: `refold.run("order", amount=20)`. Each test has its own.
-- `refold_app` is the app that the option `--refold-app` or the setting `refold_app` names (`shop.app:app`). A test
-  suite that imports its app overrides this fixture with one that returns it.
+- `refold_app` is the app of the option `--refold-app` or the setting `refold_app` (`shop.app:app`). A test suite that
+  imports its app overrides this fixture.
 - A failed test's report shows the histories of its last runs.
 """
 
@@ -67,7 +67,6 @@ def _as_imported(root: Path, target: str) -> str:
 
 
 def pytest_runtest_logstart() -> None:
-    """Forget the runs of the test before."""
     _recent().clear()
 
 
@@ -81,7 +80,6 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, An
 
 
 def pytest_runtest_logfinish() -> None:
-    """Forget the runs of the test."""
     _recent().clear()
 
 

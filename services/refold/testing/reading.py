@@ -15,7 +15,7 @@ from refold.core.wire import canonical
 from refold.views.words import with_ellipsis
 
 RECENT: deque[RunRead] = deque(maxlen=3)
-"""Runs begun last by `run` and `start`. The pytest plugin shows their histories when a test fails."""
+"""Runs begun last, shown by the pytest plugin when a test fails."""
 
 MOST_CHARS = 160
 """Characters of an event in a line."""
@@ -81,7 +81,6 @@ class RunRead:
 
     @property
     def entries(self) -> int:
-        """Number of its records in the log."""
         return len(self.records)
 
     @property
@@ -91,7 +90,6 @@ class RunRead:
 
     @property
     def checkpoints(self) -> list[str]:
-        """Names of the reached checkpoints."""
         return [step.name for step in self.state.steps if isinstance(step, CheckpointReached)]
 
     @property

@@ -73,15 +73,15 @@ def same_end(app: App, agent: str, state: RunState) -> Returned | Raised | None:
 
 
 def keep_records(records: Records, path: str | Path) -> None:
-    """Write the records of a history to a file, for `replay`: a JSON array, with key and value in base64 each."""
+    """Write the records of a history to a file: a JSON array, with key and value in base64."""
     rows = [[base64.b64encode(part).decode() for part in record] for record in records]
     Path(path).write_text(canonical.dumps(rows) + "\n")
 
 
 def replay(app: App, history: str | Path | RunRead) -> RunState:
-    """Replay the present agents along a history: one from `AgentRun.save`, or of a run of another app or code. Nothing
-    in it can have an effect. **Raises** NonDeterminismError, which names the first step that differs; UsageError if the
-    app has no such agent, or this is no history."""
+    """Replay the present agents, without effects, along a history: one from `AgentRun.save`, or of a run of another app
+    or code. **Raises** NonDeterminismError, which names the first step that differs; UsageError if the app has no such
+    agent, or this is no history."""
     state, source = (history.state, "this run") if isinstance(history, RunRead) else (_kept(history), history)
     name = state.request.agent if state.request else ""
     agent = app.agent_of(name, state.version) or app.agents.get(name)
@@ -119,9 +119,9 @@ def _event_of(app: App, agent: str, end: Returned | Raised | None) -> Terminal |
 
 
 def _words(end: Terminal | None) -> str:
-    """End of a run in words, without texts of errors, which may contain addresses of objects."""
     if isinstance(end, RunCompleted):
         return f"the end with {end.result}"
+    # Texts of errors may contain addresses of objects.
     return f"the end by {end.failure.code}" if isinstance(end, RunFailed) else "no end"
 
 
@@ -164,7 +164,7 @@ def _place(name: str, module: Any, app: App) -> tuple[str, str] | None:
 
 
 def _ask(seed: str, order: Any) -> str:
-    """Text of a history's disagreement in that process; empty if it agrees, or without an answer."""
+    """Disagreement with a history in that process; empty if it agrees, or without an answer."""
     with suppress(OSError, EOFError, ValueError, pickle.PickleError):
         process: Any = _process(seed)
         pickle.dump(order, process.stdin)

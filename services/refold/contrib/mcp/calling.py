@@ -1,4 +1,4 @@
-"""An agent's view of a server: listed tools, calls of them, and their outcomes. Pure, by the run's history."""
+"""An agent's view of a server: listed tools, calls of them, and their outcomes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from refold.sdk.context import Context
 from refold.sdk.tool import EffectClass, ToolDef
 
 MOST_ROUNDS: Final = 10
-"""Answers of a server to one call that are questions, or requests to repeat it."""
+"""Answers to one call that are questions, or requests to repeat it."""
 
 MOST_QUESTIONS: Final = 10
 MOST_ASKED_CHARS: Final = 65_536
-"""Limits of one answer of a server: questions for people, and characters of these and of its state."""
+"""Limits of one answer: questions for people, and characters of these and of its state."""
 
 FIRST_WAIT_S: Final = 2.0
 """First wait before a server's request is repeated without answers; it doubles each time."""
@@ -41,11 +41,11 @@ class ToolOutput:
 
 @dataclass(frozen=True)
 class ToolFailure(ToolOutput):
-    """Failure reported by the server: a final answer, for the agent. The call is not repeated."""
+    """Failure reported by the server: a final answer, for the agent."""
 
 
 class Configured(Protocol):
-    """Settings of the server of a remote tool."""
+    """Server of a remote tool."""
 
     @property
     def name(self) -> str: ...

@@ -18,7 +18,7 @@ MOST_UNANSWERED: Final = 100
 UNASKED_A_S: Final = 500
 MOST_UNASKED: Final = 5_000
 """Messages of a server that are no answers: the average a second, and the largest burst. Each delays all tools of the
-process, so a server that sends more is disconnected."""
+process; more end the connection."""
 
 CAN: Final[dict[str, object]] = {"form": {}}
 """Kinds of a server's questions that reach people: forms, and no addresses to open."""
@@ -63,7 +63,6 @@ class Guard:
 
     @asynccontextmanager
     async def around(self, opened: Opened) -> AsyncIterator[Streams]:
-        """Guard the streams of a transport."""
         try:
             async with opened as (reads, writes):
                 yield _In(self, reads), _Out(self, writes)

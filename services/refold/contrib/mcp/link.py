@@ -1,6 +1,5 @@
-"""Connection of an executor's process to a server, for lists and calls. The first call opens it, a task of its own
-holds it, and the next call opens it again after a loss. Only executors import it, at first use: the package is
-large."""
+"""Connection of an executor's process to a server. The first call opens it, a task of its own holds it, and the next
+call opens it again after a loss. Only executors import it, at first use: the package is large."""
 
 from __future__ import annotations
 
@@ -30,8 +29,8 @@ AGREE_S: Final = 30.0
 MOST_PAGES: Final = 100
 MOST_TOOLS: Final = 1_000
 MOST_OF_LIST: Final = 4 << 20
-# Characters of a server's instructions.
 MOST_WORDS: Final = 20_000
+"""Characters of a server's instructions."""
 
 MODES: Final = {"auto": "auto", "session": "legacy", "stateless": LATEST_MODERN_VERSION}
 
@@ -54,7 +53,7 @@ class Way(Protocol):
 
 
 def way_to(command: Sequence[str], url: str, *, given: Mapping[str, str], cwd: str, most_bytes: int) -> Way:
-    """Transport to the server that a command starts, with `given` in its environment; else to the one at `url`."""
+    """Transport to the server that a command starts, with `given` in its environment, or that is at `url`."""
     if command:
         return Pipes(command, env=given, cwd=cwd, most_bytes=most_bytes)
     return Web(url, headers=given, most_bytes=most_bytes)
@@ -67,8 +66,8 @@ class UnansweredError(RefoldError):
 
 
 class ServerLink:
-    """A server of one executor, reached by `way`, with secret `credentials`. After the error codes `made_up` by the
-    transport itself a call may have happened; any other error is an answer. **Units**: `give_up_s` for a list."""
+    """A server of one executor, reached by `way`. After the error codes `made_up` by the transport itself a call may
+    have happened; any other error is an answer. **Units**: `give_up_s` for a list."""
 
     def __init__(
         self, name: str, way: Way, *, mode: str, give_up_s: float, made_up: frozenset[int], hidden: frozenset[str]
@@ -82,8 +81,7 @@ class ServerLink:
         self._retired = False
 
     async def list(self) -> ToolList:
-        """Request the server's tools. **Raises** NotDone without an answer, TerminalError for a list that is too
-        large."""
+        """Request the server's tools. **Raises** NotDone without an answer, TerminalError if there are too many."""
         return (await self._list())[1]
 
     async def call(self, asked: OutgoingCall) -> dict[str, Any]:
@@ -115,7 +113,7 @@ class ServerLink:
             self._drop()
 
     async def close(self) -> None:
-        """Close the connection for good. Running calls stay unanswered."""
+        """Close the connection; running calls stay unanswered."""
         self._drop()
         for holder in self._holders:
             if self._ready is None or not self._ready.done():
@@ -149,7 +147,7 @@ class ServerLink:
         raise AssertionError("the last try returns or raises")
 
     def _drop(self) -> None:
-        """Have the next call open another connection; the holder closes this one."""
+        """Have the next call open another connection."""
         self._guard.over.set()
 
     async def _connected(self) -> Client:
@@ -207,7 +205,7 @@ class ServerLink:
         return cast(str, self._hide(f"{type(error).__name__}: {text_of(error)}"))
 
     def _hide(self, value: Any) -> Any:
-        """Remove credentials from all texts of a value: a server has its own, and its answers are recorded."""
+        # Servers have credentials, and their answers are recorded.
         if isinstance(value, str):
             for each in self._hidden:
                 value = value.replace(each, HIDDEN)

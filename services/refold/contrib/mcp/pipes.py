@@ -1,5 +1,5 @@
-"""A server as a subprocess, over its standard input and output, one line per message. Unlike the package's transport,
-this one bounds a line, returns the last output of a dead server, and on Linux no server outlives its executor."""
+"""A server as a subprocess, one line per message. Unlike the package's transport, this one bounds a line, returns the
+last output of a dead server, and on Linux no server outlives its executor."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ GRACE_S: Final = 2.0
 """Time for a server to end after its input is closed, and again after it is terminated."""
 
 _POLL_S: Final = 0.05
-# Bytes of a server's last output on its standard error.
 _WORDS: Final = 2_000
+"""Bytes of a server's last output on its standard error."""
 
 
 class Pipes:
-    """Transport of a server that a command starts. `words` returns its last output beside the protocol."""
+    """Transport of a server that a command starts."""
 
     def __init__(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str, most_bytes: int) -> None:
         self._command, self._cwd, self._most = list(command), cwd or None, most_bytes
@@ -43,7 +43,6 @@ class Pipes:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Streams]:
-        """Start it. **Raises** OSError if there is no such command."""
         process = await self._start()
         told, reads = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         writes, asked = anyio.create_memory_object_stream[SessionMessage](0)

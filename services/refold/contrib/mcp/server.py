@@ -33,8 +33,8 @@ Value = str | int | float | bool | list[str] | None
 MOST_KNOWN: Final = 4_096
 """Tools of a server that are cached by name; made-up names only evict others."""
 
-# Error codes that the package raises itself, like the server's: closed, timed out; over HTTP, any refusal.
 _CODES: Final = {"stdio": frozenset({-32000, -32001}), "http": frozenset({-32000, -32001, -32600, -32603, -32700})}
+"""Error codes that the package raises itself, like the server's: closed, timed out; over HTTP, any refusal."""
 
 
 class MCPServer:
@@ -42,10 +42,10 @@ class MCPServer:
 
     Either `command` starts it (its environment is a short default and `env`), or it is at `url`, and `headers` go with
     each request; values of `env` and `headers` may be a `Secret`. `effects` gives the class of tools by the server's
-    own names: `pure`, or `keyed` where the server deduplicates on the key in the `_meta` of a call; all others are
-    `once`. `required` are tools that never run without a decision. `timeout` is for one attempt of a call, with the
-    list of the tools before it. `protocol` names the server's era, if detecting it takes too long. **Units**:
-    `most_bytes` of one message of the server.
+    own names: `pure`, or `keyed` if the server deduplicates on the key in the `_meta` of a call; all others are `once`.
+    `required` are tools that never run without a decision. `timeout` is for one attempt of a call, with the list of the
+    tools before it. `protocol` names the server's era, if detecting it takes too long. **Units**: `most_bytes` of one
+    message of the server.
     """
 
     def __init__(
@@ -98,14 +98,14 @@ class MCPServer:
 
     @property
     def questions(self) -> str:
-        """Name of the tool that people answer in place of the server's requests for input."""
+        """Name of the tool that people answer in place of the server's questions."""
         return f"mcp.{self.name}.input"
 
     async def tools(self, ctx: Context) -> RemoteTools:
         """Return the server's tools, for a run: `tools = await files.tools(ctx)`.
 
-        The list is in the run's history; tools that are gone or described otherwise since the last one are in a note
-        `mcp.tools` of the run. **Raises** CallFailed if the server does not answer.
+        The list is in the run's history; tools gone or changed since the last one are in a note `mcp.tools` of the run.
+        **Raises** CallFailed if the server does not answer.
         """
         listing: ToolList = await ctx.call(self.lister)
         now, before = {each["name"]: each["digest"] for each in listing["tools"]}, self._seen.get(ctx, {})
@@ -117,7 +117,7 @@ class MCPServer:
         return RemoteTools(self, ctx, listing, self.effects)
 
     def declared(self) -> Sequence[ToolDef]:
-        """Return the tools that do not depend on the server's list: lister, asker, and those of the configuration."""
+        """Return the tools that do not depend on the server's list."""
 
         async def tools() -> dict[str, Any]:
             raise UsageError(f"{self.name} is asked by an executor")
@@ -198,11 +198,11 @@ class MCPServer:
 
 
 Acts = Callable[[Mapping[str, Secret]], Callable[..., Coroutine[Any, Any, Any]]]
-"""Factory of a tool's body, for an attempt with these credentials."""
+"""Factory of a tool's body from credentials."""
 
 
 class ServerTool(ToolDef):
-    """A tool whose body calls a server. A `scripted` one is the double of a test."""
+    """A tool whose body calls a server. A `scripted` one is a test's double."""
 
     def __init__(self, server: MCPServer, acts: Acts, function: FunctionType, **options: Any) -> None:
         self.server, self.acts, self.scripted = server, acts, False
@@ -220,7 +220,7 @@ class ServerTool(ToolDef):
     def run(
         self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat, secrets: Secrets | None = None
     ) -> Body:
-        """As `ToolDef.run`; the server's credentials are looked up for each attempt, and hidden from its errors."""
+        """As `ToolDef.run`; looks up the server's credentials for each attempt, and hides them from its errors."""
         if self.scripted:
             return super().run(args_json, idempotency_key=idempotency_key, heartbeat=heartbeat, secrets=secrets)
         given = self.server.given

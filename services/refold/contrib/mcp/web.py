@@ -12,7 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 from refold.contrib.mcp.guards import Streams
 
 REACH_S: Final = 30.0
-"""Timeout to connect, and to send a request. Answers have the timeout of the call."""
+"""Timeout to connect, and to send a request; answers have that of the call."""
 
 
 class Web:

@@ -1,9 +1,8 @@
-"""Approvals of an agent of pydantic-ai: one question of Refold for each call that needs one, and no other.
+"""Approvals of an agent of pydantic-ai: one question of Refold for each call that needs one.
 
 `requires_approval`, `ApprovalRequired` and a policy all become the question about the very call that is to run. The
 framework's approval only means that people have to be asked (`CLAIM`): the executor verifies their decision by its
-signature, and only that reaches the tool's code. Questions and calls of external tools are calls that people, or
-programs with their rights, `answer`.
+signature. Questions and calls of external tools are calls that people, or programs with their rights, `answer`.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ _SAID_NO = ("rejected", "denied", "approval_expired")
 
 class RefoldApprovals(AbstractCapability[AgentDepsT]):
     """Has people decide on calls through Refold. `durable()` gives it to an agent that has none. The model gets a
-    rejection, an expiry and a policy's denial as `ToolDenied`, with the reason. It precedes any other handler: none can
-    approve in people's place, as no executor would accept it."""
+    rejection, an expiry and a policy's denial as `ToolDenied`, with the reason. It precedes any other handler:
+    executors accept no approval in people's place."""
 
     def get_ordering(self) -> CapabilityOrdering:
         return CapabilityOrdering(position="outermost")
@@ -65,7 +64,7 @@ class RefoldApprovals(AbstractCapability[AgentDepsT]):
         self, ctx: RunContext[AgentDepsT], *, requests: DeferredToolRequests
     ) -> DeferredToolResults | None:
         """Have calls with a pending approval proposed, and request the results of deferred calls, unless another
-        capability handles these, as `RequestInput` does."""
+        capability does."""
         context = current()
         if context is None:
             return None
@@ -85,7 +84,6 @@ class RefoldApprovals(AbstractCapability[AgentDepsT]):
         args: dict[str, Any],
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """Make the call, and report a refusal by people or a rule to the model."""
         if current() is not None and ctx.tool_call_approved and (tool_def.metadata or {}).get(WORD) is False:
             hint = f"leave {WORD!r}: False out, so that it is a call"
             raise UsageError(f"nobody can be asked about {call.tool_name}, which runs in the planner", hint=hint)
@@ -98,7 +96,7 @@ class RefoldApprovals(AbstractCapability[AgentDepsT]):
 
 
 def question_tool(agent: str, kind: str) -> str:
-    """Name of the tool whose calls are a `question`, or calls of an `external` tool."""
+    """Name of the tool for questions, or calls of external tools."""
     return f"{agent}__deferred.{kind}"
 
 
@@ -113,12 +111,12 @@ def decided() -> Decision | None:
 
 
 def edited(decision: Decision | None) -> bool:
-    """True if people have approved the call with other arguments than the model's."""
+    """True if people have changed the arguments."""
     return decision is not None and (decision.verdict == "edit" or bool(decision.asked.get("proposed_args")))
 
 
 def as_edited(said: dict[str, Any], arguments: Wire, decision: Decision) -> dict[str, Any]:
-    """Tool's result with a notice for the model of the edited arguments."""
+    """Tool's result with a notice of the edited arguments."""
     if said["kind"] != "tool_return":
         return said
     sent = canonical.dumps({name: value for name, value in arguments.items() if not name.startswith("$")})
@@ -164,17 +162,17 @@ def _words(failed: CallFailed) -> str:
 Required = Callable[[RunContext[Any], ToolDefinition, dict[str, Any]], bool]
 """True if a call of a tool acts after an approval alone."""
 
-# Default conditions of pydantic-ai hold for every call.
 _ALWAYS: tuple[Any, ...] = (
     ApprovalRequiredToolset.__dataclass_fields__["approval_required_func"].default,
     *(AbstractToolset.approval_required.__defaults__ or ()),
 )
+"""Default conditions of pydantic-ai hold for every call."""
 
 
 def required_by(toolset: AbstractToolset[Any], what: str) -> dict[int, list[Required]]:
-    """Conditions of `approval_required()` on the toolsets below it, by the id of the object. An executor checks them
-    again, as a planner may omit the question. **Raises** UsageError for a condition that an executor cannot check: it
-    has the function's own definition, not one from a wrapper or a server."""
+    """Conditions of `approval_required()` by the id of each toolset. An executor checks them again, as a planner may
+    omit the question. **Raises** UsageError for a condition on a definition from a wrapper or a server, which executors
+    lack."""
     found: dict[int, list[Required]] = {}
 
     # In `above`, True marks a condition whose definition an inner wrapper may change.

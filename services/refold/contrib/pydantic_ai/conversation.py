@@ -1,10 +1,9 @@
 """Conversations in the log: each message once, for any number of requests to a model.
 
 A request has all messages so far, so the sum of arguments would grow with the square of the conversation. Here
-arguments have the messages since an earlier request of the run, and name that request; answers of models and tools are
-named by their calls. An executor that restores the whole request compares its digest, which covers run context,
-settings and definitions of tools. Only requests to models are shortened: rules and people judge all arguments of a
-tool's call.
+arguments name an earlier request, and have the messages since; answers of models and tools are named by their calls. An
+executor that restores the whole request compares its digest. Only requests to models are shortened: rules and people
+judge all arguments of a tool's call.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from refold.core.wire.conversation import (
 from refold.sdk.context import Context
 
 LONG = 100
-"""Characters of a tool's result from which it is named instead of repeated; a name takes some twenty."""
+"""Characters of a tool's result from which it is named instead; a name takes some twenty."""
 
 _MESSAGE: TypeAdapter[ModelMessage] = TypeAdapter(ModelMessage)
 
@@ -53,8 +52,7 @@ class Prepared(NamedTuple):
 
 @dataclass(slots=True)
 class _Request:
-    """An answered request to a model. `length` counts its messages, `parameters` are the given ones, `defined` is the
-    digest of their JSON data."""
+    """An answered request to a model. `length` counts its messages, `defined` is the digest of its `parameters`."""
 
     step: int
     length: int
@@ -68,7 +66,7 @@ class _Request:
 
 
 class _Known(NamedTuple):
-    """A message sent before: the objects it consisted of then, and the digest of its text."""
+    """A message sent before, its objects, and the digest of its text."""
 
     message: ModelMessage
     made_of: list[Any]
@@ -78,7 +76,7 @@ class _Known(NamedTuple):
 @dataclass(slots=True)
 class Conversations:
     """Requests to models by the code of one run. `tokens` are those of a request and its answer, `sizes` the bytes of
-    named results, both by step. `cheaper`: the run's budget now requires the cheaper model."""
+    named results, both by step. `cheaper`: the budget requires the cheaper model."""
 
     requests: dict[bytes, _Request] = field(default_factory=dict)
     results: dict[str, tuple[int, Any]] = field(default_factory=dict)
@@ -90,7 +88,6 @@ class Conversations:
     _asked: dict[str, tuple[list[_Known], list[bytes]]] = field(default_factory=dict)
 
     def request(self, params: ModelRequestParams, run: Wire, parameters: Callable[[], Wire], settings: Any) -> Prepared:
-        """Arguments of a request to a model."""
         fresh: dict[int, Wire] = {}
         digests = self._digests(run["run_id"], params.messages, fresh)
         base = self.last.get(run["run_id"])

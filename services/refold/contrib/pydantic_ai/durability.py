@@ -56,8 +56,8 @@ _DEPS = "deps"
 for _module in (_model_request_attempts, _utils):
     patches.tell_time(_module)
 
-# Number of agents of pydantic-ai that the code of a run has run so far.
 _BEGUN: WeakKeyDictionary[Context, int] = WeakKeyDictionary()
+"""Number of agents of pydantic-ai that the code of a run has run so far."""
 
 
 class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
@@ -120,10 +120,10 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         return current() is not None
 
     def get_default_run_id(self) -> str | None:
-        """Id of the run with the number of this agent in it: the same in every replay."""
         if (context := current()) is None:
             return None
         _BEGUN[context] = _BEGUN.get(context, 0) + 1
+        # The same in every replay.
         return f"{context.run_id}/{_BEGUN[context]}"
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
@@ -147,7 +147,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
 
     @property
     def has_wrap_run_event_stream(self) -> bool:
-        """True if requests to models are streamed: for a handler of events, or for a live view of the run."""
+        # Model requests are streamed for a handler of events, or for a live view of the run.
         return super().has_wrap_run_event_stream or (self._streams and self.in_durable_context)
 
     def _model_stream_event_handler(self) -> EventStreamHandler[AgentDepsT]:
@@ -170,7 +170,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         return self._instrumentation_settings() is not None
 
     def definition(self, tools: Iterable[OperationTool]) -> dict[str, str]:
-        """Parts of the agent that its version covers beside code, for manifests: model, settings, prompt, tools."""
+        """Parts of the agent beside code, for manifests: model, settings, prompt, tools."""
         agent, backend = cast(Agent[Any, Any], self._agent), self.get_durable_operation_backend()
         models = {name: backend.models.identity(name) for name in sorted(self._models_by_id)}
         stated = [each for each in (agent.model_settings, agent._cap_model_settings) if isinstance(each, Mapping)]
@@ -186,7 +186,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         }
 
     def operation_tools(self) -> Iterator[OperationTool]:
-        """Refold tools of its units, with those of the agent's present functions."""
+        """Refold tools of its units and functions."""
         backend = self.get_durable_operation_backend()
         yield from backend.tools.values()
         for kind in ("question", "external"):
@@ -257,7 +257,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         return ""
 
     def check_toolsets(self) -> None:
-        """Refuse a toolset that the agent has got since it became durable. **Raises** UsageError."""
+        """Refuse toolsets that came after the durability. **Raises** UsageError."""
         agent = cast(AbstractAgent[Any, Any], self._agent)
         for leaf in self._unknown(CombinedToolset(agent.toolsets)):
             if isinstance(leaf, DynamicToolset):  # as @agent.toolset makes one
@@ -306,8 +306,6 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
 
 
 class _Config(RoleBasedOperationConfig[CallOptions]):
-    """Options of units by their kind, if their tools have none."""
-
     def __init__(
         self,
         base: Callable[[DurableOperationId], CallOptions],

@@ -1,4 +1,4 @@
-"""Units of pydantic-ai as Refold tools: the planner's calls, and the executor's work for them."""
+"""Units of pydantic-ai as Refold tools: calls in the planner, work in the executor."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ from refold.sdk.source import code_version
 from refold.sdk.tool import NATURAL, Body, EarlierCalls, ToolDef
 
 Handler = Callable[[Wire, Before], Awaitable[Any]]
-"""Executor's work for the arguments of a call and those it builds on; returns JSON data."""
+"""Executor's work on the arguments of a call and those it builds on."""
 
 FunctionHandler = Callable[[str, Wire, Before], Awaitable[Any]]
 """As `Handler`, for the functions of a toolset; the first argument names one."""
@@ -77,7 +77,7 @@ ELSEWHERE_S = 10.0
 
 _METERED = (ModelRequestId, ModelCompactMessagesId)
 OF_FUNCTIONS = (ToolsetCallToolId, ToolsetValidateToolArgumentsId)
-"""Units that run one function of a toolset, or its validator: the tool's name selects it."""
+"""Units that run one function of a toolset, or its validator, by the tool's name."""
 
 FORM = "1"
 """Version of tools without an author: it changes with the forms of their arguments and results."""
@@ -93,8 +93,8 @@ def idempotency_key() -> str:
 
 
 class OperationTool(ToolDef):
-    """A tool that is a unit of pydantic-ai: arguments and result have the forms of its transports. `function` is the
-    author's function that it calls in the end, if there is one."""
+    """A unit of pydantic-ai as a tool. `function` is the author's function that it calls in the end, if there is
+    one."""
 
     pattern = re.compile(r"[^\s/@\x00-\x1f]{1,255}\Z")
 
@@ -181,7 +181,7 @@ def _closed_over(function: FunctionType) -> Iterator[Any]:
 
 
 class UnitArguments:
-    """Arguments of a unit, for people who edit them: those of the run stay unchanged."""
+    """Arguments of a unit; people who edit them cannot change those of the run."""
 
     def __init__(self, name: str, schema: dict[str, Any]) -> None:
         self.what, self._schema = f"tool {name}", canonical.dumps(schema)
@@ -198,7 +198,7 @@ class UnitArguments:
 
 
 class RefoldNamer(JournalOperationNamer):
-    """Names of pydantic-ai's own journal, and names for units of later releases."""
+    """Names of pydantic-ai's journal, and names for units of later releases."""
 
     def operation_name(self, operation_id: DurableOperationId) -> str:
         """Name of a unit in histories, for ever."""
@@ -209,7 +209,7 @@ class RefoldNamer(JournalOperationNamer):
             return f"{self._agent_name}__{type(operation_id).__name__}__{facts}"
 
     def tool_name(self, unit: DurableOperationId, params: Any) -> str:
-        """Tool for a unit with these parameters; each function has its own."""
+        """Tool of a unit with these parameters; each function has its own."""
         if not isinstance(unit, OF_FUNCTIONS):
             return self.operation_name(unit)
         tool = getattr(params, "tool", None)
@@ -233,7 +233,7 @@ class ListedCall(Call):
 
 
 class ListedTools:
-    """Source of the tools of a toolset that lists them during a run, by the name of the unit."""
+    """Tools of a toolset that lists them during a run."""
 
     def __init__(self, unit: str, handler: FunctionHandler, options: CallOptions) -> None:
         self.prefix = f"{unit}:"
@@ -251,7 +251,7 @@ class ListedTools:
 
 
 class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
-    """A unit in the agent's loop: one call of the tool that was registered for it."""
+    """A unit in the agent's loop: one call of its tool."""
 
     def __init__(self, operation: DurableOperation[Any, Wire, Any], namer: RefoldNamer, models: Models) -> None:
         self._operation, self._namer, self._models = operation, namer, models
@@ -318,8 +318,8 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
 
 class RefoldBackend(RegisteredOperationBackend[CallOptions]):
     """Makes a tool of every unit, in `tools` by name. `functions` has the handlers of functions, by the name of the
-    unit: each function is a tool of its own, as each may have its own options. `sources` has the toolsets that are
-    listed later. `approval_missing` returns the reason against acting without a decision of people."""
+    unit: each is a tool of its own, with its own options. `sources` has the toolsets that are listed later.
+    `approval_missing` returns the reason against acting without a decision."""
 
     def __init__(
         self,
@@ -338,7 +338,6 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
     def register(
         self, operation: DurableOperation[Any, Any, Any], *, name: str, config: CallOptions
     ) -> tuple[BoundDurableOperation[Any, Any, Any], Sequence[Callable[..., object]]]:
-        """Return the caller of a unit, and its handler, which becomes a tool called `name`."""
         unit, transport = operation.operation_id, operation.parameter_transport
 
         async def handle(arguments: Wire, before: Before) -> Any:

@@ -22,8 +22,8 @@ from refold.sdk.app import MODEL_POOL
 from refold.sdk.retry import Retry
 from refold.sdk.tool import ApprovalNeed, EffectClass, KeyedBy
 
-# Refold's key in a tool's metadata.
 WORD = "refold"
+"""Refold's key in a tool's metadata."""
 
 MODEL_TIMEOUT = timedelta(minutes=10)
 """Default timeout of a model call: providers may take minutes."""

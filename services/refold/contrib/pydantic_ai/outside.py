@@ -1,5 +1,5 @@
-"""Limits on the input of a run's request for a model: its requester may have made up all of it. Input from another
-agent's code is trusted."""
+"""Limits on the input of a run: its requester may have made up the whole conversation. Input from another agent's code
+is trusted."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ SHORT = 4_096
 """Characters of an input that needs no check."""
 
 MOST_MESSAGES, MOST_PARTS = 500, 2_000
-"""Limits of an earlier conversation in a request: pydantic-ai takes half a second at most to read it, in which no other
-run of the planner goes on."""
+"""Limits of an earlier conversation: pydantic-ai takes half a second to read it, in which no other run of the planner
+goes on."""
 
-# Data stored by a provider, accessible with the executor's key.
 _OF_PROVIDER = ("conversation_id", "container_id")
+"""Data stored by a provider, accessible with the executor's key."""
 
 
 def check_length(given: str) -> None:
@@ -59,8 +59,8 @@ def _length(said: Any) -> int:
 
 
 def prompt_of(prompt: Prompt) -> Prompt:
-    """Prompt without references that an executor would resolve with its own rights: downloads, files stored by a
-    provider, and other addresses than http."""
+    """Prompt without references that an executor would resolve with its own rights: downloads, files of a provider, and
+    other addresses than http."""
     if prompt is None or isinstance(prompt, str):
         return prompt
     cleaned = _cleaned([ModelRequest(parts=[UserPromptPart(prompt)])])

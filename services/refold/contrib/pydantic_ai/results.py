@@ -1,4 +1,4 @@
-"""Results of units in the log: readable by people, and by budgets, which are independent of pydantic-ai."""
+"""Results of units in the log, readable by people and by budgets."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pydantic_core import to_jsonable_python
 from refold.core.redaction import public_url
 
 UNIT, USAGE = "$unit", "usage"
-"""Field of a tool's result that is more than its value, and field of the usage."""
+"""Fields of a tool's result that is more than its value, and of the usage."""
 
 _RUN_USAGE: TypeAdapter[RunUsage] = TypeAdapter(RunUsage)
 _COUNTED = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 
 def as_recorded(operation: DurableOperationId, dumped: Any, spent: RunUsage | None, model: str) -> Any:
-    """Recorded result of a call: a unit's output with the usage of models in it. `model` was requested."""
+    """Recorded result of a call: a unit's output with the usage of models in it."""
     if isinstance(operation, ModelRequestId | ModelCompactMessagesId):
         return {"response": _written(_brief(dumped)), USAGE: _used(dumped, model)}
     if not isinstance(operation, ToolsetCallToolId):
@@ -47,8 +47,7 @@ def in_base64(said: Any) -> Any:
 
 
 def heard(operation: DurableOperationId, result: Any) -> tuple[Any, RunUsage | None]:
-    """Output of a unit, and its usage, from a recorded result; that of people, or of a test, is a tool's plain
-    value."""
+    """Output of a unit, and its usage; the result of people, or of a test, is a tool's plain value."""
     if isinstance(operation, ModelRequestId | ModelCompactMessagesId):
         return result["response"], None
     if not isinstance(operation, ToolsetCallToolId):

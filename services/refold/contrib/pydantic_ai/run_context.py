@@ -19,7 +19,6 @@ from refold.sdk.json_codec import JsonCodec
 
 DepsT = TypeVar("DepsT", covariant=True)
 
-# Empty values, which are not sent: most fields of most runs.
 _NONE_OF_IT = dict[str, Any](
     metadata=None,
     retries={},
@@ -44,6 +43,7 @@ _NONE_OF_IT = dict[str, Any](
     _deferred_capability_ids=[],
     capability_active=None,
 )
+"""Empty values, which are not sent: most fields of most runs."""
 
 _PLAIN = frozenset({str, int, bool, type(None)})
 

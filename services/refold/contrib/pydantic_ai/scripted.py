@@ -1,4 +1,4 @@
-"""A model that answers from a file: examples and tests run offline, with equal answers after kills and retries."""
+"""A model that answers from a file, for examples and tests."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from refold.core.errors import TerminalError, UsageError
 
 
 class ScriptedCall(BaseModel):
-    """A tool call of a scripted answer."""
-
     model_config = ConfigDict(extra="forbid")
 
     tool: str

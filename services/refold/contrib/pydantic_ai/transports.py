@@ -1,6 +1,5 @@
-"""Data that crosses between the planner, where an agent's loop runs, and the executors, where its units do. A unit's
-parameters are the arguments of a call: JSON data, equal in every process for equal requests. Times and ids drawn by
-pydantic-ai are left out."""
+"""Data between the planner, where an agent's loop runs, and the executors, where its units do. A unit's parameters are
+the arguments of a call: JSON data, equal in every process for equal requests, without drawn times and ids."""
 
 from __future__ import annotations
 
@@ -54,20 +53,20 @@ _WORKSPACE: TypeAdapter[WorkspaceRef | None] = TypeAdapter(WorkspaceRef | None)
 
 NAME = "tool_name"
 _SELECTING = frozenset({NAME, "tool"})
-# Arguments of earlier releases, which named the function of a listed toolset.
 _SELECTING_ONCE = frozenset({"$name", "$tool"})
+"""Arguments of earlier releases, which named the function of a listed toolset."""
 UNAUTHORISED = "unauthorised"
-"""Error code of a call without the necessary decision: a planner that dispatches it is not honest."""
+"""Error code of a call without the necessary decision: its planner is not honest."""
 
 
 class Crossing(Protocol):
-    """Interface of the engine for transports: how `deps` and the run context of this agent cross."""
+    """Interface of the engine: serializes `deps` and run context of this agent."""
 
     @property
     def engine_spec(self) -> DurabilityEngineSpec: ...
 
     def dump_context(self, ctx: RunContext[Any]) -> Wire:
-        """Serialize a run context for executors, with its `deps`. **Raises** UsageError for values outside JSON."""
+        """Serialize a run context, with its `deps`. **Raises** UsageError for values outside JSON."""
         ...
 
     def load_context(self, carried: Wire) -> RunContext[Any]: ...
@@ -91,8 +90,8 @@ class Transport(ParameterTransport[ParamsT, Wire], Generic[ParamsT]):
 
 
 class FunctionTransport(Transport[ParamsT]):
-    """Transport of a call of a function, which the executor's tool names. `before` returns the arguments in the form of
-    earlier releases, which named the function."""
+    """Transport of a call of a function, which the tool names. `before` returns the arguments in the form of earlier
+    releases, which named it themselves."""
 
     def __init__(
         self,
@@ -146,8 +145,6 @@ class ModelTransport(Transport[ModelRequestParams]):
 
 
 class RefoldTransports(ParameterTransports):
-    """Transports of one agent."""
-
     def __init__(self, crossing: Crossing) -> None:
         self._crossing = crossing
 
@@ -328,7 +325,7 @@ def with_run(args: dict[str, Any], told: Wire) -> Wire:
 
 
 def why_unfit(args: dict[str, Any]) -> str:
-    """Reason why a model cannot call a tool with these arguments; empty if it can."""
+    """Reason against a call with these arguments; empty if there is none."""
     try:
         canonical.dumps(with_run(args, {}))
     except (MalformedError, UsageError) as error:
@@ -354,7 +351,6 @@ def _definition(definition: ToolDefinition) -> Wire:
 
 
 def _forget_options(tool: Wire) -> Wire:
-    """Drop the options of a call, which models do not need."""
     if metadata := tool.get("metadata"):
         metadata.pop(WORD, None)
         tool["metadata"] = metadata or None

@@ -62,7 +62,7 @@ FILES: Final = frozenset(
     ("read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "is_file", "is_dir", "rglob")
 )
 PATHS: Final = FILES | {"exists", "glob", "lstat", "open", "stat", "touch", "unlink"}
-"""Methods of paths: a receiver of one of `FILES` is a path; of another, if the code makes paths."""
+"""Methods of paths. A receiver of one of `FILES` is a path; of another, if the code makes paths."""
 
 _OBJECTS: Final = {
     id(thing): (thing, hint)

@@ -1,6 +1,6 @@
-"""Scan of an agent's code before it runs: refuses non-deterministic names. It follows the names that the code loads
-into functions of the same module, and resolves them to objects, so a type annotation, a tool that is handed to
-`ctx.call` or a `timedelta` is no finding."""
+"""Scan of an agent's code before it runs: refuses non-deterministic names. It resolves the names that the code loads,
+and follows functions of the same module. So a type annotation, a tool that is handed to `ctx.call` or a `timedelta` is
+no finding."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Load:
 
 
 def mark_tool(function: FunctionType) -> None:
-    """Mark a function as a tool: agents only name it, so its body is not scanned."""
+    # Agents only name a tool, so its body is not scanned.
     setattr(function, _MARK, True)
 
 
