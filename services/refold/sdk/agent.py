@@ -141,7 +141,7 @@ class AgentDef:
 
     @cached_property
     def parked_bytes(self) -> int:
-        """Memory of its waiting code, beside its history: frameworks hold more of a run than its steps."""
+        """Memory of its waiting code, beside its history."""
         return PARKED_BYTES if any(name.startswith("pydantic_ai") for name in self.foundation) else 0
 
     def needs(self, version: str) -> str:

@@ -70,11 +70,11 @@ class AgentOptions(TypedDict, total=False):
 class App:
     """The registry that a planner and its executors share.
 
-    `agents` are those of new runs. `version` is recorded in runs that begin in this app; by default it is a digest of
-    the code of its agents and tools. `plan=True` adds the agent `plan`: anyone who may start runs may then call every
-    tool with any arguments. `secrets` gives executors the value of a `Secret` by its name. `redact` gets the text of a
-    tool's exception, up to 20,000 characters, and returns the text for the log. `prices` are those of models, by
-    `provider:name`, before those of `genai-prices`. `limits` bound all runs of a day or a month.
+    `agents` serve new runs. `version` is recorded in runs that begin in this app; by default it is a digest of the code
+    of its agents and tools. `plan=True` adds the agent `plan`: with the right to start runs, every tool can then be
+    called with any arguments. `secrets` gives executors the value of a `Secret` by its name. `redact` gets the text of
+    a tool's exception, up to 20,000 characters, and returns the text for the log. `prices` of models, by
+    `provider:name`, precede `genai-prices`. `limits` bound all runs of a day or a month.
 
     **Example**
 

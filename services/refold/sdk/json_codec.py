@@ -167,7 +167,7 @@ _AS_JSON: Final[dict[str, Any]] = {"mode": "json", "by_alias": True, "round_trip
 
 
 class JsonCodec:
-    """Values of a type annotation as JSON. `what` names them in errors.
+    """Values of a type annotation as JSON.
 
     A value is validated once when it is written and once when it is read; `write` skips the first. It arrives as it was
     sent, or UsageError names the place: the text is read and compared, unless the type is of plain JSON data. `sparse`:
@@ -268,8 +268,8 @@ class JsonCodec:
 class Arguments:
     """Parameters of a function as one JSON object by name; defaults are filled in.
 
-    `leave` are parameters that the caller does not give. `context` are parameters with a `$` before their names: people
-    who edit a call cannot change them. **Raises** UsageError for `*args`, `**kwargs` and positional-only parameters.
+    `leave` are parameters that the caller does not give. `context` are parameters with a `$` before their names: an
+    edit of a call cannot change them. **Raises** UsageError for `*args`, `**kwargs` and positional-only parameters.
     """
 
     def __init__(

@@ -47,8 +47,8 @@ class WholeCall(NamedTuple):
 
 
 class MemoryAgent(AgentDef):
-    """An agent whose code runs in an executor; the planner sees one call of its own `tool`. `whole` has the options of
-    this call; `tools` are the app's, of which it may call those of its pool."""
+    """An agent whose code runs in an executor; the planner sees one call of its own `tool`, with the options `whole`.
+    `tools` are the app's: it may call tools of its pool."""
 
     def __init__(
         self,

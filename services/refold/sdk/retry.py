@@ -50,7 +50,7 @@ class Retry:
 
 
 def milliseconds(duration: timedelta, what: str) -> int:
-    """Convert a duration. **Raises** UsageError, naming `what`, if it is no timedelta or negative."""
+    """Convert a duration. **Raises** UsageError if it is no timedelta or negative."""
     if not isinstance(duration, timedelta):
         raise UsageError(f"{what} is {duration!r}, not a timedelta", hint="write timedelta(seconds=...)")
     if duration < timedelta():

@@ -46,7 +46,7 @@ def _code(code: CodeType) -> str:
 
 
 def foundation(functions: Iterable[FunctionType]) -> tuple[str, ...]:
-    """Python's minor version and those of the frameworks that the functions' modules use, `anyio4.12`."""
+    """Minor versions of Python and of the frameworks that the functions' modules use, `anyio4.12`."""
     # Patch releases do not count, or each would stall all runs; a comparison with history detects their changes.
     used = {name.partition(".")[0] for function in functions for name in _names(function)}
     used |= {"anyio"} if used & {"pydantic_ai", "agents"} else set()  # they are built on it

@@ -26,7 +26,7 @@ class ToolSource(Protocol):
 
 
 class ToolTable(UserDict[str, ToolDef]):
-    """Tools by name. Iterates over declared tools; look-ups also find those of its `sources`."""
+    """Tools by name. Iterates over declared tools; a look-up also finds tools of its `sources`."""
 
     def __init__(self, declared: Mapping[str, ToolDef] | None = None, sources: Sequence[ToolSource] = ()) -> None:
         super().__init__(declared or {})

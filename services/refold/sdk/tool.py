@@ -86,9 +86,9 @@ class ToolOptions(TypedDict, total=False):
 class ToolDef:
     """A decorated tool.
 
-    `effect` decides what follows an unknown outcome (`once`, unless declared otherwise: never try again). `pool` names
-    the executors that run it. `timeout` is for one attempt; effects begun by then have an unknown outcome. The receiver
-    of a `keyed` tool recognises a repetition by the `idempotency_key` that the function takes, or, with
+    `effect` decides on attempts after an unknown outcome (`once`, unless declared otherwise: none). `pool` names the
+    executors that run it. `timeout` is for one attempt; effects begun by then have an unknown outcome. The receiver of
+    a `keyed` tool recognises a repetition by the `idempotency_key` that the function takes, or, with
     `keyed_by="arguments"`, by the arguments: equal ones again change nothing more (set a value, delete a row).
     `key_window` is the time that it remembers a key (None: for ever). `lease` is the time that an executor may be
     silent before another takes over (None: the executor's setting). `version` changes with the code.

@@ -57,11 +57,11 @@ class AgentRun(RunRead):
     """A run: its history so far, and ways to continue it.
 
     `inputs` are the agent's, by name. `tools` are scripts by tool, see `attempts`; without one, a tool is real.
-    `decisions` are those of people by tool; the default is `approve`. `policy` is the content of a policy file.
-    `agents` are scripts of child agents, by name: a result, an exception, or a function of their input; agents without
-    a script run too, and are `children`. `code` makes the history in place of the agent: another version, or removed
-    code. `name` is the run's id, `sent` are signals to unknown runs. `boundary` is the place of a kill. **Raises**
-    UsageError for an input that does not fit.
+    `decisions` are people's, by tool; the default is `approve`. `policy` is the content of a policy file. `agents` are
+    scripts of child agents, by name: a result, an exception, or a function of their input; agents without a script run
+    too, and are `children`. `code` makes the history in place of the agent: another version, or removed code. `name` is
+    the run's id, `sent` are signals to unknown runs. `boundary` is the place of a kill. **Raises** UsageError for an
+    input that does not fit.
     """
 
     def __init__(

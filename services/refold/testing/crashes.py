@@ -1,6 +1,6 @@
 """`crash_matrix`: runs an agent once for every place where something can be killed, and counts its effects. The planner
 dies after each entry of the history, the executor before each tool begins and after each has ended, before its result
-is recorded. Recovery is that of production."""
+is recorded. Recovery is as in production."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Repeated:
 class CrashReport:
     """Results at all crash points. `effects` counts by tool over the undisturbed run.
 
-    `cases` is the number of runs, `entries` and `tools_run` those of the undisturbed one. `repeated` are calls that
+    `cases` is the number of runs; `entries` and `tools_run` count in the undisturbed one. `repeated` are calls that
     acted more than once, `astray` other wrong results of a kill: another end, or a doubt about a call that may be made
     again. `doubts` are the calls for people to settle, by tool.
     """

@@ -72,7 +72,7 @@ _ANYBODY: Mapping[str, Any] = {
 
 class Panel:
     """Policy, people and keys of a test. Without a policy all calls are allowed, except tools that need a decision,
-    which anyone may make. The people are those in the policy, and `tester-1`, `tester-2`, ..., who have all roles."""
+    which anyone may make. Its people are in the policy; `tester-1`, `tester-2`, ... have all roles."""
 
     def __init__(self, app: App, content: Mapping[str, Any] | None) -> None:
         policy, self.trust = Policy.parse(dict(_ANYBODY if content is None else content)), {_ROOT.kid: _ROOT.public()}
@@ -96,7 +96,7 @@ class Panel:
         return Gate(FactsTable(self._tools, pool), ENVIRONMENT, 1, pool)
 
     def decide(self, request: ApprovalRequest, says: Says, now_ms: int) -> Decided:
-        """Decision of people with a full quorum for `says`. **Raises** UsageError if the policy does not allow it."""
+        """Decision of people with a full quorum. **Raises** UsageError if the policy does not allow it."""
         voted, catalog = {}, self.authority.catalog
         if says.args == request.args:  # a second question about their own edit
             says = Says("approve")

@@ -57,7 +57,7 @@ def _named(table: ViewTable, row: tuple[Any, ...]) -> dict[str, Any]:
 
 
 class _Nowhere:
-    """Source of histories that is never read: those of a test are in order."""
+    """Histories for a second reading, which no test needs: its records are in order."""
 
     partitions = 1
 

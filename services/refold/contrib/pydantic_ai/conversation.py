@@ -75,8 +75,8 @@ class _Known(NamedTuple):
 
 @dataclass(slots=True)
 class Conversations:
-    """Requests to models by the code of one run. `tokens` are those of a request and its answer, `sizes` the bytes of
-    named results, both by step. `cheaper`: the budget requires the cheaper model."""
+    """Requests to models by the code of one run. By step, `tokens` are a request's with its answer, `sizes` the bytes
+    of a named result. `cheaper`: the budget requires the cheaper model."""
 
     requests: dict[bytes, _Request] = field(default_factory=dict)
     results: dict[str, tuple[int, Any]] = field(default_factory=dict)

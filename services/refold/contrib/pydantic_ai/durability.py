@@ -63,9 +63,9 @@ _BEGUN: WeakKeyDictionary[Context, int] = WeakKeyDictionary()
 class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
     """Makes an agent durable inside a run of Refold; elsewhere it is an ordinary agent.
 
-    `models` are those that a run may select by name, besides the agent's own; `cheaper` is the one of them for runs
-    whose budget degrades. `model` and `tools` are default options of model requests and tool calls, `toolsets` those of
-    one toolset, by its id; a tool's own are in its metadata: `metadata={"refold": CallOptions(effect="keyed")}`.
+    `models` can be selected by name in a run, besides the agent's own; `cheaper` is the one of them for runs whose
+    budget degrades. `model`, `tools` and `toolsets` are default options of model requests, tool calls, and calls of a
+    toolset, by its id; a tool has its own in its metadata: `metadata={"refold": CallOptions(effect="keyed")}`.
     **Raises** UsageError at once for an unknown option.
     """
 

@@ -181,7 +181,7 @@ def _closed_over(function: FunctionType) -> Iterator[Any]:
 
 
 class UnitArguments:
-    """Arguments of a unit; people who edit them cannot change those of the run."""
+    """Arguments of a unit. An edit cannot change the run's own part."""
 
     def __init__(self, name: str, schema: dict[str, Any]) -> None:
         self.what, self._schema = f"tool {name}", canonical.dumps(schema)
