@@ -17,7 +17,7 @@ from refold.ports.log import Assigned, Delivery, End, Outgoing, Reached, Record,
 
 
 class Append(NamedTuple):
-    """Write to the log and wait. -> one `Delivery` each, first."""
+    """Write to the log and wait. -> one `Delivery` each, before anything else."""
 
     records: list[Outgoing]
 
@@ -29,14 +29,14 @@ class Publish(NamedTuple):
 
 
 class AskEnd(NamedTuple):
-    """Request a high watermark. -> `End`, current, first; later during an outage."""
+    """Request a high watermark. -> `End`, current, before anything else; later during an outage."""
 
     topic: str
     partition: int
 
 
 class AskCommitted(NamedTuple):
-    """Request committed offsets. -> `CommittedAt`, first."""
+    """Request committed offsets. -> `CommittedAt`, before anything else."""
 
     group: str
     topic: str
@@ -131,7 +131,7 @@ class Leave(NamedTuple):
 
 
 class AskLedger(NamedTuple):
-    """Run ledger operations. -> `Answers` with the same `batch`, first."""
+    """Run ledger operations. -> `Answers` with the same `batch`, before anything else."""
 
     batch: int
     operations: list[Operation]
@@ -164,7 +164,7 @@ class StartTool(NamedTuple):
 
 
 class StopTool(NamedTuple):
-    """Stop the tool of an attempt (`timeout`, `cancelled`, `handed_over`). Best effort."""
+    """Stop the tool of an attempt (`timeout`, `cancelled`, `handed_over`). Best effort: it may still end by itself."""
 
     number: int
     reason: str

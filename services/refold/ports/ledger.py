@@ -92,7 +92,7 @@ class HandOver(NamedTuple):
 class Complete(NamedTuple):
     """Record a result: entry DONE and result into the outbox, in one script. Repeatable. STARTED under this token, no
     entry, or DONE under this token (its first result stays) -> `Completed`; also CLOSED under this token, with the
-    result in the outbox alone. Else -> `Fenced`."""
+    result in the outbox alone. Else -> `Fenced`, and nothing is written."""
 
     home: int
     pool: str
@@ -171,7 +171,8 @@ class Fill(NamedTuple):
 
 class Claimed(NamedTuple):
     """The claim is granted. `after`: token of the claim taken over, STARTED with a lapsed lease or of another call. A
-    claim that was released, or handed over before it had begun, leaves the entry as it was."""
+    claim that was released, or handed over before it had begun, leaves the entry as it was. A lower attempt that is
+    DONE is no takeover."""
 
     after: str = ""
 

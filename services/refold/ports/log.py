@@ -93,7 +93,7 @@ class Reached(NamedTuple):
 
 class Shrunk(NamedTuple):
     """A partition ends before the position to read: acknowledged records are lost. Sent also if it has grown again
-    since. Reading stops until a `read` with an offset."""
+    since, if any of it was read before. Reading stops until a `read` with an offset."""
 
     topic: str
     partition: int

@@ -195,7 +195,8 @@ class App:
         return tool
 
     def add_agent(self, agent: AgentDef) -> AgentDef:
-        """Register an agent that is no decorated function. **Raises** UsageError if its name and version are taken."""
+        """Register an agent that is no decorated function. **Raises** UsageError if its name is taken, unless each has
+        its own version."""
         if known := self.agents.get(agent.name):
             self._keep(known, agent)
         self.agents[agent.name] = agent

@@ -87,7 +87,7 @@ class Execution:
 
     @property
     def unheard(self) -> list[tuple[str, BaseException]]:
-        """Failures that were never awaited, by name of their tasks. Complete at the end."""
+        """Failures of tasks and callbacks that were never awaited, by name. Complete at the end."""
         failed = [t for t in self._loop.tasks.values() if t is not self._main and t.done() and not t.cancelled()]
         tasks = [(t.get_name(), error) for t in failed if (error := _unheard(t)) is not None]
         return [*self._loop.unheard, *tasks]
@@ -305,7 +305,6 @@ class Execution:
 _WAITING = StepFuture, Timer
 
 _Outside = tuple[Any, Any, Any, bool, Any]
-"""State of this thread before a turn."""
 
 
 def _chain(coroutine: Any) -> list[Any]:

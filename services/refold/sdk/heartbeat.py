@@ -24,7 +24,7 @@ class Heartbeat:
 
     @property
     def cancelled(self) -> bool:
-        """True if the call was cancelled, for a tool that tests rather than be interrupted."""
+        """True if the call was cancelled; does not raise."""
         return bool(self.reason)
 
     def cancel(self, reason: str) -> None:

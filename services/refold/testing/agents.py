@@ -203,7 +203,7 @@ class AgentRun(RunRead):
         self._agents.forget(self.state.run_id)
 
     def check(self, agent: str = "") -> None:
-        """Run fresh code along the history, or with a name another agent, for example its next version.
+        """Run fresh code along the history; with a name, the code of another agent, for example its next version.
 
         **Raises** NonDeterminismError with the step and the code's request there.
         """

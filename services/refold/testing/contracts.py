@@ -9,7 +9,7 @@ With pytest, inherit a suite:
             return len(BANK.transfers)
 
 Tools and probes run as in executors, under fresh keys. A suite checks more of one tool than `crash_matrix`, and works
-with a real receiver: a database, a sandbox of a provider. A `once` tool has no suite: it promises nothing.
+with a real receiver: a database, a sandbox of a provider. A `once` tool has no suite: it may not be tried twice.
 """
 
 from __future__ import annotations

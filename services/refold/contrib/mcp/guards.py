@@ -25,8 +25,6 @@ CAN: Final[dict[str, object]] = {"form": {}}
 
 
 class Reads(Protocol):
-    """Source of a server's messages."""
-
     async def receive(self) -> SessionMessage | Exception: ...
     async def aclose(self) -> None: ...
     def __aiter__(self) -> Reads: ...
@@ -38,8 +36,6 @@ class Reads(Protocol):
 
 
 class Writes(Protocol):
-    """Sink of messages to a server."""
-
     async def send(self, item: SessionMessage, /) -> None: ...
     async def aclose(self) -> None: ...
     async def __aenter__(self) -> Any: ...
@@ -82,7 +78,6 @@ class Guard:
         return self._room >= 0 and self._unanswered <= MOST_UNANSWERED
 
     def went(self, item: SessionMessage) -> None:
-        """Count a message to the server: an answer settles one of its requests."""
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
             self._unanswered -= 1
 

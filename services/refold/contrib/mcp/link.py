@@ -53,7 +53,7 @@ class Way(Protocol):
 
 
 def way_to(command: Sequence[str], url: str, *, given: Mapping[str, str], cwd: str, most_bytes: int) -> Way:
-    """Transport to the server that a command starts, with `given` in its environment, or that is at `url`."""
+    """Transport to the server of a command, with `given` in its environment, or at `url`, with `given` as headers."""
     if command:
         return Pipes(command, env=given, cwd=cwd, most_bytes=most_bytes)
     return Web(url, headers=given, most_bytes=most_bytes)
@@ -81,7 +81,7 @@ class ServerLink:
         self._retired = False
 
     async def list(self) -> ToolList:
-        """Request the server's tools. **Raises** NotDone without an answer, TerminalError if there are too many."""
+        """Request the list of tools. **Raises** NotDone without an answer, TerminalError if it is too large."""
         return (await self._list())[1]
 
     async def call(self, asked: OutgoingCall) -> dict[str, Any]:
@@ -147,7 +147,6 @@ class ServerLink:
         raise AssertionError("the last try returns or raises")
 
     def _drop(self) -> None:
-        """Have the next call open another connection."""
         self._guard.over.set()
 
     async def _connected(self) -> Client:

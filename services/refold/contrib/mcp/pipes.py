@@ -132,7 +132,6 @@ def _message(line: bytes) -> SessionMessage | Exception:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Close its input, and end it with its subprocesses."""
     if process.stdin is not None:
         process.stdin.close()
     for number in (0, signal.SIGTERM):

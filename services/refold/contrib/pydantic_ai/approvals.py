@@ -106,7 +106,6 @@ async def without_answer(arguments: Wire, *rest: Any) -> Any:
 
 
 def decided() -> Decision | None:
-    """Decision of people on the current call."""
     return found.decision if (found := current_attempt()) else None
 
 
@@ -160,7 +159,7 @@ def _words(failed: CallFailed) -> str:
 
 
 Required = Callable[[RunContext[Any], ToolDefinition, dict[str, Any]], bool]
-"""True if a call of a tool acts after an approval alone."""
+"""Condition on a call of a tool: if it holds, the call acts after an approval alone."""
 
 _ALWAYS: tuple[Any, ...] = (
     ApprovalRequiredToolset.__dataclass_fields__["approval_required_func"].default,
@@ -172,7 +171,7 @@ _ALWAYS: tuple[Any, ...] = (
 def required_by(toolset: AbstractToolset[Any], what: str) -> dict[int, list[Required]]:
     """Conditions of `approval_required()` by the id of each toolset. An executor checks them again, as a planner may
     omit the question. **Raises** UsageError for a condition on a definition from a wrapper or a server, which executors
-    lack."""
+    lack, or around tools that run in the planner."""
     found: dict[int, list[Required]] = {}
 
     # In `above`, True marks a condition whose definition an inner wrapper may change.

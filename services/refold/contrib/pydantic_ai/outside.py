@@ -68,7 +68,8 @@ def prompt_of(prompt: Prompt) -> Prompt:
 
 
 async def history_of(agent: Agent[Any, Any], history: History, deps: Any) -> History:
-    """Conversation without such references and unanswered calls, and with the agent's own system prompt."""
+    """Conversation without references that `prompt_of` removes, and unanswered calls, with the agent's own system
+    prompt."""
     if not history:
         return history
     found = [_without_state(each) for each in _cleaned(history)]
