@@ -69,7 +69,8 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """A partition number no longer belongs to this member. Best effort: it may come late or never."""
+    """A partition number no longer belongs to this member. Best effort: it may come late or never. Only for numbers
+    that moved."""
 
     partition: int
 
