@@ -1,4 +1,4 @@
-"""Store of large values, by run and by the digest of their text."""
+"""Store of large values, by run and digest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Blobs(Protocol):
         ...
 
     def get(self, run: RunId, pointer: str) -> str:
-        """The text of a run's pointer. **Raises** BlobError if it is missing, altered or too long."""
+        """Return the text of a run's pointer. **Raises** BlobError if it is missing, altered or too long."""
         ...
 
     def erase(self, run: RunId) -> int:

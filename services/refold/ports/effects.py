@@ -1,6 +1,5 @@
-"""Effects that a turn requests from its host, and the answers in the next inbox. Effects are carried out in order. A
-host may die between two of them, or act as a zombie beside its successor, without breaking a promise of the product:
-the simulator does so at every such boundary."""
+"""Effects that a turn requests from its host, and the answers in the next inbox. Effects are carried out in order; a
+host may die between two of them, or act as a zombie beside its successor."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ class AskCommitted(NamedTuple):
 
 
 class CommittedAt(NamedTuple):
-    """Offsets committed by a group in a topic, by partition. A missing partition is unknown."""
+    """Offsets committed by a group in a topic, by partition. A missing one is unknown."""
 
     group: str
     topic: str
@@ -52,13 +51,13 @@ class CommittedAt(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Make positions durable. No answer, may be lost."""
+    """Make positions durable. No answer; may be lost."""
 
     positions: Mapping[tuple[str, int], int]
 
 
 class Read(NamedTuple):
-    """Read a topic's partition from an offset on. No answer but the records, and `Reached`."""
+    """Read a topic's partition from an offset on. -> the records and `Reached`."""
 
     topic: str
     partition: int
@@ -74,7 +73,7 @@ class Look(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """Record at a position. `record` None: it is gone; not `known`: an outage, so request it again."""
+    """Record at a position, or None if it is gone. Not `known`: an outage, so request it again."""
 
     topic: str
     partition: int
@@ -84,8 +83,8 @@ class Looked(NamedTuple):
 
 
 class LoadBlob(NamedTuple):
-    """Read a large value of a run. -> `BlobLoaded`, later, after any outage of the store. `kept`: another service has
-    stored it. So a store exists, even if none is configured here."""
+    """Read a large value of a run. -> `BlobLoaded`, later, after any outage. `kept`: another service stored it, so a
+    store exists even if none is configured here."""
 
     number: int
     run: RunId
@@ -94,7 +93,7 @@ class LoadBlob(NamedTuple):
 
 
 class BlobLoaded(NamedTuple):
-    """The text, or the failure to read it."""
+    """Text of a large value, or the failure to read it."""
 
     number: int
     value: str | Failure
@@ -109,8 +108,6 @@ class SaveBlob(NamedTuple):
 
 
 class BlobSaved(NamedTuple):
-    """The value is stored."""
-
     number: int
 
 
@@ -130,7 +127,7 @@ class Flow(NamedTuple):
 
 class Leave(NamedTuple):
     """Leave the group after earlier effects, and keep running. -> `Revoked` for each partition, later; none if the
-    group keeps the partitions for this member's name."""
+    group keeps them for this member's name."""
 
 
 class AskLedger(NamedTuple):
@@ -141,24 +138,24 @@ class AskLedger(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """The replies to a batch, in order; None: unknown, the ledger could not be reached."""
+    """Replies to a batch, in order. None: unknown, the ledger could not be reached."""
 
     batch: int
     replies: list[Reply] | None
 
 
 class Within(Protocol):
-    """Judges the calls that an agent makes in memory."""
+    """Judge of the calls that an agent makes in memory."""
 
     def __call__(self, tool: str, args: str, calls: int) -> Refusal | None:
-        """Refuse a call after `calls` others, or return None. Called from any thread. A `stale` refusal: the call is
-        halted. A `denied` one is passed to the agent; after any other nothing in memory can go on."""
+        """Refuse a call after `calls` others, or return None. For any thread. A `stale` refusal halts the call, a
+        `denied` one is passed to the agent; after any other nothing goes on in memory."""
         ...
 
 
 class StartTool(NamedTuple):
     """Run the tool (`probe`: its status hook) for the attempt of this number. -> `ToolEnded`, later or never. `within`
-    judges its calls, if it is an agent."""
+    judges the calls of an agent."""
 
     number: int
     request: ToolRequest
@@ -167,16 +164,16 @@ class StartTool(NamedTuple):
 
 
 class StopTool(NamedTuple):
-    """Stop the tool of an attempt: `timeout`, `cancelled`, `handed_over`. Best effort; it may end as well."""
+    """Stop the tool of an attempt (`timeout`, `cancelled`, `handed_over`). Best effort: it may still end by itself."""
 
     number: int
     reason: str
 
 
 class ToolEnded(NamedTuple):
-    """End of a tool's or a probe's run. `status`: `completed` with canonical JSON in `result` (a probe: `happened` with
-    the result, or `did_not_happen`), `failed` (it did not happen, `retryable`), `broken` (it happened, and its result
-    is unusable) or `unknown` (it may have happened). `detail` has further data of a failure for the agent's code."""
+    """End of a tool or a probe. `status`: `completed` with canonical JSON in `result` (a probe: `happened` with the
+    result, or `did_not_happen`), `failed` (it did not happen, `retryable`), `broken` (it happened, the result is
+    unusable) or `unknown`. `detail`: further data of a failure for the agent's code."""
 
     number: int
     status: str
@@ -202,12 +199,11 @@ Item = Record | Assigned | Revoked | Reached | Shrunk | _Answer
 
 
 News = tuple[str, dict[str, object]]
-"""A line for the log of the process: an event name and its fields."""
+"""Line for the log of the process: an event name and its fields."""
 
 
 class LanesNow(NamedTuple):
-    """The partitions of a service, the number of them behind, and executions of agents in memory. `waiting` are the
-    numbers of waiting inputs by cause."""
+    """Partitions of a service, the number of them behind, agents in memory, and `waiting` inputs by cause."""
 
     lanes: int = 0
     behind: int = 0
@@ -216,22 +212,22 @@ class LanesNow(NamedTuple):
 
 
 class Service(Protocol):
-    """A service without I/O. The host clears `news` after every turn; `counts` are the totals so far, by name."""
+    """A service without I/O. The host clears `news` after every turn; `counts` are totals by name."""
 
     counts: Counter[str]
     news: list[News]
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
-        """Handle the inbox and return the effects. With an empty inbox it handles the timers that are due."""
+        """Handle the inbox and return the effects. An empty inbox handles the timers that are due."""
         ...
 
     def next_due_ms(self) -> int | None:
-        """The latest time of the next `turn` without input. **Units**: monotonic milliseconds, None: never."""
+        """Return the latest time of the next `turn` without input. **Units**: monotonic milliseconds. None: never."""
         ...
 
     def drain(self) -> bool:
         """Accept nothing new and end the work in progress; called before each further turn. True when no remaining work
-        is worth a wait. Optional: a service that is not drained, or dies meanwhile, loses nothing."""
+        is worth a wait. Optional: dying loses nothing."""
         ...
 
     def lanes_now(self) -> LanesNow: ...

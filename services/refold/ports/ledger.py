@@ -1,13 +1,12 @@
-"""The ledger of effects: the right to act on a call, its result, and the outbox that publishes it. Fast and forgetful:
-it may be wiped or rolled back at any moment; then the effect class keeps effects single, and for `probed` and `once`
-the claim chain. Every operation is one atomic script, reads and checks first, writes last; its clock is the ledger's
-own. Operations of one batch are pipelined and independent.
+"""The ledger of effects: the right to act on a call, its result, and the outbox that publishes it. It may be wiped or
+rolled back at any moment; then the effect class keeps effects single, and for `probed` and `once` the claim chain.
+Every operation is one atomic script on the ledger's own clock: reads and checks first, writes last. Operations of a
+batch are independent.
 
-An entry is named by the idempotency key, so an effect meets its record whatever becomes of a run's history. Pools share
-nothing, not even a key that both have. An entry is STARTED (token, attempt, lease) or DONE (attempt, success, result),
-contains its call's id, and a tombstone makes it CLOSED: a marker without order and result that expires soon. **Another
-call** is one with the same key in another life of the run (its history was lost or copied): its attempts are counted
-from 1.
+The idempotency key names an entry, in any life of the run. Pools share nothing, not even equal keys. An entry is
+STARTED (token, attempt, lease) or DONE (attempt, success, result); a tombstone makes it CLOSED, a marker that expires
+soon. **Another call** is one with the same key in another life of the run (its history was lost or copied): its
+attempts are counted from 1.
 """
 
 from __future__ import annotations
@@ -19,29 +18,29 @@ from typing import NamedTuple, Protocol
 from refold.core.ids import CallId
 
 DEFAULT_RETENTION = timedelta(days=7)
-"""Retention of a done entry that was never closed. The planner refuses results that come later."""
+"""Retention of a done entry that was never closed. The planner refuses later results."""
 
 MARKER_RETENTION = timedelta(hours=1)
-"""Retention of a closed entry: for claims that were in transit when the tombstone came."""
+"""Retention of a closed entry, for claims in transit when the tombstone came."""
 
 ASIDE, ASIDE_MOST_BYTES = 100, 65_536
 """Limits of unusable records kept for inspection: their number, and the bytes of each."""
 
 LONGEST_LEASE = timedelta(hours=1)
-"""A lease further ahead than this has lapsed: the ledger's clock was ahead when it was given, and was corrected."""
+"""A lease further ahead has lapsed: the ledger's clock was ahead when it was given."""
 
 STARTED_RETENTION = timedelta(days=30)
 """Retention of a started entry after its last renewal; worst case, the longest outage of all executors."""
 
 
 class Claim(NamedTuple):
-    """Claim the right to act on an attempt. `token` is fresh per claim and reused only to resend the very same claim.
-    In this order: CLOSED -> `Superseded`; DONE with success (any attempt) or DONE with this attempt -> `Stored`; a
-    revoked attempt, or a lower one than the entry's -> `Superseded`; STARTED with the same token -> the first answer;
-    STARTED, same or lower attempt on record, lease alive -> `Busy`; else STARTED under the new token -> `Claimed`. If
-    the entry is of another call, a success is `Stored`, a live lease is `Busy`, and any other state is taken over.
-    `order` is the order's place, for the successor of a lapsed lease. `owner` (`owner_of`) allows its heir to end the
-    lease, if a repeated call is safe; "": no owner."""
+    """Claim the right to act on an attempt. `token` is fresh per claim and reused only to resend the same claim. In
+    this order: CLOSED -> `Superseded`; DONE with success (any attempt) or DONE with this attempt -> `Stored`; a revoked
+    attempt, or a lower one than the entry's -> `Superseded`; STARTED with the same token -> the first answer; STARTED,
+    same or lower attempt on record, lease alive -> `Busy`; else STARTED under the new token -> `Claimed`. If the entry
+    is of another call, a success is `Stored`, a live lease is `Busy`, and any other state is taken over. `order` is the
+    order's place, for the successor of a lapsed lease. `owner` (`owner_of`) allows its heir to end the lease, if a
+    repeated call is safe; "": no owner."""
 
     home: int
     pool: str
@@ -55,8 +54,8 @@ class Claim(NamedTuple):
 
 
 class Renew(NamedTuple):
-    """Extend a lease. A missing entry is created again, not as a takeover. -> `Renewed` or `Fenced`. `owner` replaces
-    the recorded one. CLOSED or DONE under this token -> `Renewed(closed=True)`, and nothing is written."""
+    """Extend a lease; `owner` replaces the recorded one. A missing entry is created again, not as a takeover. ->
+    `Renewed` or `Fenced`. CLOSED or DONE under this token -> `Renewed(closed=True)`, and nothing is written."""
 
     home: int
     pool: str
@@ -70,7 +69,7 @@ class Renew(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Give up a claim: the entry STARTED under its token is removed, or names the claim before it, if any. -> None."""
+    """Give up a claim: the entry STARTED under its token is removed, or names the claim before it. -> None."""
 
     home: int
     pool: str
@@ -79,9 +78,9 @@ class Release(NamedTuple):
 
 
 class HandOver(NamedTuple):
-    """End the lease now, so that the next search for lapsed ones continues the call. -> None. Only if it is still
-    STARTED under this token. Unless it has `begun`, the token is removed too, and a later claim of the same call is no
-    more of a takeover than this one was."""
+    """End the lease now, if still STARTED under this token: the next search for lapsed ones continues the call. ->
+    None. Unless it has `begun`, the token is removed too, and a later claim is no more of a takeover than this one
+    was."""
 
     home: int
     pool: str
@@ -93,7 +92,7 @@ class HandOver(NamedTuple):
 class Complete(NamedTuple):
     """Record a result: entry DONE and result into the outbox, in one script. Repeatable. STARTED under this token, no
     entry, or DONE under this token (its first result stays) -> `Completed`; also CLOSED under this token, with the
-    result in the outbox alone. Anything else -> `Fenced`, and nothing is written."""
+    result in the outbox alone. Else -> `Fenced`, and nothing is written."""
 
     home: int
     pool: str
@@ -106,9 +105,9 @@ class Complete(NamedTuple):
 
 
 class Close(NamedTuple):
-    """Close settled or cancelled calls, each with its key: their entries are CLOSED and never lapse. -> None. For an
-    attempt above 0 only the orders up to it are revoked: the entry stays, does not lapse, and refuses such attempts. An
-    entry of another call, or of a higher attempt, is unchanged."""
+    """Close settled or cancelled calls, each with its key: their entries are CLOSED and never lapse. -> None. An
+    attempt above 0 revokes only the orders up to it: the entry stays, and does not lapse. An entry of another call, or
+    of a higher attempt, is unchanged."""
 
     home: int
     pool: str
@@ -116,8 +115,8 @@ class Close(NamedTuple):
 
 
 class Lapsed(NamedTuple):
-    """The STARTED entries whose lease has run out, or is too far ahead. -> list of (key, `order`), at most `limit`.
-    With an `heir` (`owner_of`), leases of another incarnation of the same member are ended first."""
+    """STARTED entries whose lease has run out, or is too far ahead. -> list of (key, `order`), at most `limit`. Leases
+    of another incarnation of the `heir` (`owner_of`) are ended first."""
 
     home: int
     pool: str
@@ -126,8 +125,8 @@ class Lapsed(NamedTuple):
 
 
 class Unpublished(NamedTuple):
-    """Records of the outbox. -> list of (field, result), at most `limit`, in any order. **Units**: it ends with the
-    result that brings it to `most_bytes`, so one of any size comes."""
+    """Records of the outbox. -> list of (field, result), at most `limit`, in any order. **Units**: ends with the result
+    that reaches `most_bytes`, so one of any size comes."""
 
     home: int
     pool: str
@@ -144,10 +143,9 @@ class Sent(NamedTuple):
 
 
 class SetAside(NamedTuple):
-    """Set unusable leases and outbox fields aside, for inspection. -> None. The entry of such a lease stays, and the
-    next claim takes it over. With `broken` leases the entry is removed as well, and so is the whole index or outbox if
-    this ledger has not written it. **Shape**: per home and pool `ASIDE` are kept, up to `ASIDE_MOST_BYTES` each, until
-    a week after the last one."""
+    """Set unusable leases and outbox fields aside, for inspection. -> None. The entry of such a lease stays for the
+    next claim. With `broken` leases the entry is removed too, and the whole index or outbox if this ledger has not
+    written it. **Shape**: `ASIDE` per home and pool, up to `ASIDE_MOST_BYTES` each, until a week after the last one."""
 
     home: int
     pool: str
@@ -157,8 +155,7 @@ class SetAside(NamedTuple):
 
 
 class Unlist(NamedTuple):
-    """Drop the leases of keys whose orders are gone, so that they do not lapse again. -> None. Their entries stay, and
-    the next claim takes one over."""
+    """Drop the leases of keys whose orders are gone, so that they do not lapse again. -> None. Their entries stay."""
 
     home: int
     pool: str
@@ -173,9 +170,9 @@ class Fill(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """The claim is granted. `after`: a takeover of the claim with this token, STARTED with a lapsed lease or of another
-    call. A claim that was handed over before it had begun, or released, leaves the entry as it was. A lower attempt
-    that is DONE is known to be over, so following it is no takeover."""
+    """The claim is granted. `after`: token of the claim taken over, STARTED with a lapsed lease or of another call. A
+    claim that was released, or handed over before it had begun, leaves the entry as it was. A lower attempt that is
+    DONE is no takeover."""
 
     after: str = ""
 
@@ -187,8 +184,8 @@ class Busy(NamedTuple):
 
 
 class Superseded(NamedTuple):
-    """A higher attempt is on record, or the call is `closed`; with both, this attempt was revoked. `sealed` is from the
-    executor of the higher one: its result, if that is `done`, or the place of its order."""
+    """A higher attempt is on record, or the call is `closed`; with both, this attempt was revoked. `sealed` is the
+    higher one's result if `done`, else the place of its order."""
 
     closed: bool
     sealed: bytes = b""
@@ -196,7 +193,7 @@ class Superseded(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """The call is done, with this result, maybe as another attempt or another call."""
+    """Result of a call that is done, maybe as another attempt or another call."""
 
     result: bytes
 
@@ -222,7 +219,7 @@ class Broken(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """Bytes used and their limit. **Units**: bytes; a `limit` of 0 is none."""
+    """Bytes used and their limit; a `limit` of 0 is none."""
 
     used: int
     limit: int
@@ -236,17 +233,17 @@ Reply = _Judged | Filled | list[tuple[str, bytes]] | None
 
 
 def outbox_field(call: CallId, attempt: int) -> str:
-    """Name of a result in the outbox, from call and attempt. No call id contains a `#`."""
+    """Return the name of a result in the outbox. No call id contains a `#`."""
     return f"{call}#{attempt}"
 
 
 def owner_of(incarnation: str, member: str) -> str:
-    """Name of a process as an owner or heir. No incarnation has a `/` in it; members may."""
+    """Return the name of a process as an owner or heir. No incarnation contains a `/`; members may."""
     return f"{incarnation}/{member}"
 
 
 def inherits(heir: str, owner: str) -> bool:
-    """True if the owner of a lease is the same member as the heir, in another incarnation."""
+    """True if `owner` is another incarnation of the member `heir`."""
     (mine, _, member), (theirs, named, other) = heir.partition("/"), owner.partition("/")
     return bool(named) and member == other and mine != theirs
 
@@ -255,10 +252,10 @@ class Ledger(Protocol):
     """Runs operations; keys of one home share a hash tag, so a cluster shards as the log does."""
 
     def run(self, operations: Sequence[Operation]) -> list[Reply]:
-        """Run operations, with one reply each, in order. **Raises** UnreachableError: every outcome of the batch is
-        unknown, and the same batch may be sent again."""
+        """Run operations, with one reply each, in order. **Raises** UnreachableError: every outcome is unknown, and the
+        same batch may be sent again."""
         ...
 
     def problems(self) -> list[str]:
-        """Faults of the live server's settings (durability, eviction); empty when there are none."""
+        """Return faults of the live server's settings (durability, eviction)."""
         ...

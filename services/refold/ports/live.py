@@ -8,7 +8,7 @@ from refold.core.messages import StreamPart
 
 
 class Live(Protocol):
-    """Sink of live parts: see `adapters.kafka.live`. Lossy, and never waited for."""
+    """Sink of live parts: see `adapters.kafka.live`. Lossy, never waited for."""
 
     def tell(self, part: StreamPart) -> None: ...
 

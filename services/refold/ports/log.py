@@ -10,12 +10,12 @@ from typing import NamedTuple, Protocol
 Headers = Sequence[tuple[str, bytes]]
 
 Place = tuple[str, int]
-"""A topic and a partition number of it."""
+"""A topic and a partition number."""
 
 
 class Record(NamedTuple):
-    """A record as read. `read_headers` parses the headers, which is costly; if one has a name that is not UTF-8 the
-    list is empty. **Units**: `at_ms` is the append time by the broker's clock, since 1970 in UTC."""
+    """A record as read. `read_headers` parses the headers, which is costly; the list is empty if a name is not UTF-8.
+    **Units**: `at_ms` is the append time by the broker's clock, since 1970 in UTC."""
 
     topic: str
     partition: int
@@ -28,7 +28,7 @@ class Record(NamedTuple):
 
 class Outgoing(NamedTuple):
     """A record to write. `token` names it in its `Delivery`; value None is a tombstone. `awaited`: its writer needs the
-    delivery to go on. Other deliveries come with the next `take`, a little later."""
+    delivery to go on. Other deliveries come with the next `take`."""
 
     topic: str
     partition: int
@@ -40,12 +40,12 @@ class Outgoing(NamedTuple):
 
 
 NEVER = -1
-"""The `offset` of a delivery that certainly did not and will not happen, because the record is too large."""
+"""`offset` of a delivery that did not and will not happen: the record is too large."""
 
 
 class Delivery(NamedTuple):
-    """Outcome of an outgoing record. `offset` None: **unknown**, it may be in the log now, later or never. `at_ms` is
-    the append time as in `Record`; 0 if the offset is unknown."""
+    """Outcome of an outgoing record. `offset` None: **unknown**, it may be in the log now, later or never. `at_ms` as
+    in `Record`; 0 if unknown."""
 
     token: int
     offset: int | None
@@ -55,9 +55,9 @@ class Delivery(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Assigned:
     """A partition number now belongs to this member. It is not read before a `read` with an offset. By topic:
-    `committed` is the group's offset (absent: none), `starts` and `ends` are the low and high watermarks, captured now.
-    An end is a position to reach, never "last offset + 1". `assignment` is another number each time. `absent` topics of
-    the membership do not exist: when one is made, the partition number is revoked and assigned again."""
+    `committed` is the group's offset (absent: none), `starts` and `ends` are the present low and high watermarks. An
+    end is a position to reach, never "last offset + 1". `assignment` differs each time. `absent` topics do not exist:
+    when one is made, the number is revoked and assigned again."""
 
     partition: int
     committed: Mapping[str, int]
@@ -70,7 +70,7 @@ class Assigned:
 @dataclass(frozen=True, slots=True)
 class Revoked:
     """A partition number no longer belongs to this member. Best effort: it may come late or never. Only for numbers
-    that moved: a rebalance that leaves one in place does not report it."""
+    that moved."""
 
     partition: int
 
@@ -84,8 +84,8 @@ class End(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """Reading of a partition has come to this offset. Sent when the end in `Assigned.ends` is reached, though the last
-    records before it may be gone (compaction), and whenever reading passes a hole at the start or the end later on."""
+    """Reading of a partition has come to this offset: when the end in `Assigned.ends` is reached, though the last
+    records before it may be gone (compaction), and when it passes a hole later on."""
 
     topic: str
     partition: int
@@ -104,8 +104,8 @@ class Shrunk(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Membership:
     """Member of a group, and the topics that it reads of each partition number assigned to it. The group shares out the
-    first topic alone, which has to be the same for all members. `rare` topics have few records, and must not slow the
-    others down. A topic of `optional` may be absent, and counts as absent while the topic that it is mapped to is."""
+    first topic alone, the same for all members. `rare` topics have few records, and must not slow the others down. An
+    `optional` topic may be absent, and counts as absent while the topic that it is mapped to is."""
 
     group: str
     member: str
@@ -122,9 +122,9 @@ class Membership:
 
 
 class Depth(NamedTuple):
-    """Progress of a member: the next offset of each place, the number of records sent without an answer, and whether
-    the group has assigned its partitions, maybe none. `unstable` places have had records behind an open transaction,
-    for the seconds given."""
+    """Progress of a member: the next offset of each place, the number of unanswered writes, and whether the group has
+    assigned its partitions, maybe none. `unstable` places have had records behind an open transaction for these
+    seconds."""
 
     positions: Mapping[Place, int]
     unacknowledged: int
@@ -134,7 +134,7 @@ class Depth(NamedTuple):
 
 @dataclass(slots=True)
 class Taken:
-    """Records of a poll, in processing order; records per partition and topic in order of offset."""
+    """Records of a poll, in processing order; per partition and topic in order of offset."""
 
     rebalances: list[Assigned | Revoked] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
@@ -144,9 +144,9 @@ class Taken:
 
 
 class EventLog(Protocol):
-    """One member of a group, with an idempotent producer. Appending keeps order per partition. Nothing here is
+    """One member of a group, with an idempotent producer. Appending keeps order per partition. Nothing is
     transactional: safety rests on the hash chain alone. A caller in another thread than the one of `take` passes the
-    assignment (`under`): after a revocation and a new assignment its call is dropped. None: any assignment."""
+    assignment (`under`): its call is dropped after a new one."""
 
     def take(self, limit: int, timeout_s: float) -> Taken:
         """Wait for a record or awaited delivery up to the timeout, then take up to `limit` records."""
@@ -162,15 +162,15 @@ class EventLog(Protocol):
         ...
 
     def push(self) -> None:
-        """Send the records published so far at once: no more of this turn will join them."""
+        """Send the records published so far at once."""
         ...
 
     def end(self, topic: str, partition: int) -> int:
-        """The high watermark, from the broker now. **Raises** UnreachableError: retry."""
+        """Return the high watermark, from the broker now. **Raises** UnreachableError: retry."""
         ...
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
-        """Offsets committed by any group in a topic, by partition, as far as available now."""
+        """Return offsets committed by any group in a topic, by partition, as far as available now."""
         ...
 
     def commit(self, positions: Mapping[tuple[str, int], int]) -> None:
@@ -191,38 +191,36 @@ class EventLog(Protocol):
 
     def resume(self, topic: str, partition: int, *, under: int | None = None) -> None: ...
 
-    def depth(self) -> Depth:
-        """Progress in reading and writing."""
-        ...
+    def depth(self) -> Depth: ...
 
     def leave(self) -> None:
-        """Leave the group, after earlier commits: its partitions move at once, and are revoked here. Writing still
-        works. No effect for a static member."""
+        """Leave the group, after earlier commits: its partitions are revoked. Writing still works. No effect for a
+        static member."""
         ...
 
     def close(self) -> None:
-        """Leave the group, after the last deliveries and commits: its partitions move at once."""
+        """Leave the group, after the last deliveries and commits."""
         ...
 
 
 class LogFeed(Protocol):
-    """The records of some topics from given positions on, for ever."""
+    """Records of some topics from given positions on, for ever."""
 
     def take(self, timeout_s: float) -> list[Record]:
-        """Return new records, in order per partition; wait at most `timeout_s` for the first. **Raises** errors that no
+        """Return new records, in order per partition; wait up to `timeout_s` for the first. **Raises** errors that no
         wait can cure."""
         ...
 
     @property
     def reached(self) -> Mapping[Place, int]:
-        """The ends reached, by topic and partition. No record lies between the last one and such an end."""
+        """Ends reached, by topic and partition. No record lies between the last one and such an end."""
         ...
 
     def close(self) -> None: ...
 
 
 class LogSource(Protocol):
-    """The topics behind views: identity, bounds and records. **Raises** UnreachableError while Kafka is away."""
+    """Topics behind views: identity, bounds and records. **Raises** UnreachableError while Kafka is away."""
 
     @property
     def reader(self) -> LogReader: ...
@@ -239,14 +237,14 @@ class LogSource(Protocol):
 
 
 class LogReader(Protocol):
-    """Reads topics without a group: the command line, verification, rebuilding."""
+    """Reader of topics without a group."""
 
     def partitions(self, topic: str) -> int:
-        """The number of partitions of a topic. **Raises** NotFoundError if there is no such topic."""
+        """Return the number of partitions of a topic. **Raises** NotFoundError if there is no such topic."""
         ...
 
     def scan(self, topic: str, partition: int | None = None) -> Iterator[Record]:
-        """Every record up to the high watermark captured at the call, in order per partition."""
+        """Iterate up to the high watermark captured at the call, in order per partition."""
         ...
 
     def tail(self, topic: str, partition: int | None = None) -> Iterator[Record | None]:

@@ -1,6 +1,6 @@
 """Tables of a view and their store: SQLite, Postgres or memory. A row belongs to one run, or it is a sum. Rows of runs
-are replaced or removed by key, sums only grow. So any order of partitions and any size of batches leads to the same
-rows, and equal digests prove it."""
+are replaced or removed by key, sums only grow: any order of partitions and any size of batches leads to the same
+rows."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Scalar = str | int | bytes
 
 ViewKey = tuple[Scalar, ...]
 ViewRow = tuple[Scalar, ...]
-"""The values of a row in the order of its table's columns, those of the key first."""
+"""Values in the order of the table's columns, those of the key first."""
 
 
 @dataclass(frozen=True)
 class ViewTable:
-    """A table: its columns by name, the key's first. `sums`: every column behind the key is added up. A table whose
-    rows belong to runs has a column `run_id`. `indexes` are further columns for lookups. `forgets`: the key of sums
+    """A table: its columns by name, the key's first. `sums`: every column behind the key is added up; else a row
+    belongs to a run, by its column `run_id`. `indexes` are further columns for lookups. `forgets`: the key of sums
     names runs, so erased runs leave nothing in them. `fading` are columns with topic, partition and offset of a record
     that is deleted by age: a row may outlive it."""
 
@@ -70,14 +70,14 @@ class ViewTable:
 
 
 MOST_PAGE = 500
-"""Rows of a page at most, unless a reader requests more."""
+"""Default rows of a page."""
 
 Test = Literal["=", ">", ">=", "<", "<=", "contains"]
 
 
 class Where(NamedTuple):
-    """A condition on a column, or on any of several separated by spaces. `contains` looks for a text in a text,
-    whatever the case of its ASCII letters."""
+    """A condition on a column, or on any of several separated by spaces. `contains` ignores the case of ASCII
+    letters."""
 
     column: str
     test: Test
@@ -94,8 +94,8 @@ class RunsWith(NamedTuple):
 
 @dataclass(frozen=True)
 class Query:
-    """A page of the rows of a table that meet all conditions, in order of a column and then of their key. `after` is
-    that column and the key of the last row of the page before."""
+    """A page of the rows that meet all conditions, in order of a column and then of their key. `after` is that column
+    and the key of the last row of the page before."""
 
     table: ViewTable
     where: tuple[Where, ...] = ()
@@ -130,28 +130,26 @@ class ViewChanges:
 
 
 def fenced(positions: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
-    """Moves that go nowhere: a change with them is refused once another process has moved a position."""
+    """Return moves that go nowhere: a change with them is refused once another process has moved a position."""
     return {place: (at, at) for place, at in positions.items() if at}
 
 
 class ViewReader(Protocol):
-    """The tables of one generation of a projection, and its positions, for any thread. **Raises** UnreachableError from
+    """Tables of one generation of a projection, and its positions, for any thread. **Raises** UnreachableError from
     every method while the database is away, full or locked; ConflictError if the generation was dropped."""
 
     def rows(self, table: ViewTable, keys: Collection[ViewKey]) -> dict[ViewKey, ViewRow]: ...
 
-    def rows_of(self, table: ViewTable, run: RunId) -> list[ViewRow]:
-        """Return the rows of a run, in order of their keys."""
-        ...
+    def rows_of(self, table: ViewTable, run: RunId) -> list[ViewRow]: ...
 
     def query(self, query: Query) -> list[ViewRow]: ...
 
     def count(self, query: Query) -> int:
-        """Return the number of rows that meet the conditions of a query, on all pages."""
+        """Count the rows that meet the conditions of a query, on all pages."""
         ...
 
     def counts(self, query: Query, by: Collection[str]) -> dict[ViewRow, int]:
-        """Return the number of rows that meet the conditions of a query, by their values in these columns."""
+        """Count the rows that meet the conditions of a query, by their values in these columns."""
         ...
 
     def scan(self, table: ViewTable, *, in_order: bool = True) -> Iterator[ViewRow]:
@@ -168,7 +166,7 @@ class ViewReader(Protocol):
 
 
 class ViewStore(ViewReader, Protocol):
-    """The tables of one generation, with the right to write them, for one thread of one process."""
+    """Tables of one generation, with the right to write them, for one thread of one process."""
 
     def commit(self, changes: ViewChanges) -> None:
         """Apply a batch in one transaction. **Raises** ConflictError, with nothing applied, if a position is not the
@@ -177,16 +175,16 @@ class ViewStore(ViewReader, Protocol):
         ...
 
     def snapshot(self) -> AbstractContextManager[ViewReader]:
-        """Open the tables, the positions and the notes as of one moment. For one thread, and not for hours."""
+        """Open the tables, positions and notes as of one moment. For one thread, and not for hours."""
         ...
 
 
 class ViewDatabase(Protocol):
-    """A database with the generations of projections. A generation is a set of tables of its own. `generation` numbers
-    count up by projection. Users query a view of each table's own name, with the rows of the generation in use."""
+    """A database with generations of projections, each a set of tables, numbered upwards by projection. Users query a
+    view of each table's own name, with the rows of the generation in use."""
 
     def generations(self, projection: str) -> dict[int, str]:
-        """Return the generations of a projection by number: `building`, or `serving`, at most one of those."""
+        """Return the state of each generation by number: `building`, or `serving` (at most one)."""
         ...
 
     def projections(self) -> list[str]: ...
@@ -223,7 +221,7 @@ class ViewDatabase(Protocol):
 
 
 def rows_digest(table: ViewTable, rows: Iterable[ViewRow]) -> int:
-    """Return a number of 128 bits that depends on the rows and not on their order. Sums that are all 0 do not count."""
+    """Return a number of 128 bits that depends on the rows and not on their order. Sums of 0 do not count."""
     total = 0
     for row in rows:
         if table.sums and not any(row[table.keys :]):

@@ -1,4 +1,4 @@
-"""An agent: a coroutine over its context, with an input and a result that have a JSON form."""
+"""An agent: a coroutine over its context, with input and result in JSON."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from refold.sdk.json_codec import Arguments, JsonCodec, hints, json_of
 from refold.sdk.source import code_version, foundation, in_words, spoken
 
 PARKED_BYTES = 180_000
-"""Of a run of pydantic-ai that waits after four steps, without its messages."""
+"""Memory of a waiting run of pydantic-ai after four steps, without its messages."""
 
 
 INSTRUMENTED = "instrumented"
-"""Entry of a manifest: the agent's framework makes spans of model calls itself."""
+"""Manifest entry of a framework that makes spans of model calls itself."""
 
 
 class AgentDef:
     """A decorated agent: `async def deploy(ctx, service: str, version: str) -> Report`.
 
-    The parameters after the context come from the run's input, an object, by name; `null` stands for `{}`. An agent
-    with exactly one such parameter, and that a pydantic model, takes the whole input as this model. `retention` is how
-    long its runs stay in the topics after their end, instead of the platform's setting. `budget` limits a run with the
-    runs that it waits for; a request may make it smaller. `definition` has the parts of an agent that are no code, by
-    name: model and prompt, if a framework has them. `version` names this code in its runs; by default it is a digest of
-    the code. Its foundation is added to it, `2+py3.12+anyio4.12`: Python, anyio and frameworks that its module imports.
+    The parameters after the context come from the run's input, an object, by name; `null` stands for `{}`. If the only
+    one is a pydantic model, it takes the whole input. `retention` is the time its runs stay in the topics after their
+    end, instead of the platform's setting. `budget` limits a run with the runs that it waits for; a request may make it
+    smaller. `definition` has the parts of an agent that are no code, by name: model and prompt, if a framework has
+    them. `version` names this code in its runs; by default it is a digest of the code. It is followed by Python, anyio
+    and frameworks that the module imports: `2+py3.12+anyio4.12`.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class AgentDef:
         return False
 
     def validate_input(self, text: str) -> None:
-        """**Raises** UsageError with the reason when the agent cannot be started with this input (JSON)."""
+        """Check an input (JSON). **Raises** UsageError if the agent cannot be started with it."""
         try:
             canonical.parse(text)
         except MalformedError as error:
@@ -87,7 +87,7 @@ class AgentDef:
         self._read(text)
 
     def input_json(self, given: Any) -> str:
-        """An input as canonical JSON, without defaults. **Raises** UsageError, as `validate_input`."""
+        """Return an input as canonical JSON, without defaults. **Raises** UsageError, as `validate_input`."""
         try:
             text = canonical.dumps(given)
         except MalformedError:
@@ -98,11 +98,10 @@ class AgentDef:
         return text
 
     def means(self, text: str, other: str) -> bool:
-        """True if two inputs are read as the same."""
         return not self._shape.form.plain and self._shape.means(text, other)
 
     def completed(self, text: str) -> str:
-        """An input with its drawn defaults filled in, as of a clock; empty if each reading gives the same.
+        """Return an input with its drawn defaults filled in; empty if each reading gives the same.
 
         **Raises** UsageError if it does not fit, or if reading the complete form would draw again.
         """
@@ -116,36 +115,33 @@ class AgentDef:
         return whole if whole != text else ""
 
     def open(self, input_json: str, context: Context) -> Coroutine[Any, Any, Any]:
-        """The agent's coroutine, not begun yet. **Raises** UsageError when the input does not fit."""
+        """Return the agent's coroutine, not begun yet. **Raises** UsageError if the input does not fit."""
         _ = self.code  # scan again: its helpers may have been defined after it
         made: Coroutine[Any, Any, Any] = self.function(context, **self._read(input_json))
         return made
 
     def result_json(self, value: Any) -> str:
-        """Result of the agent, as canonical JSON. **Raises** UsageError: another type, or not JSON."""
+        """Return a result as canonical JSON. **Raises** UsageError for another type."""
         return self._result.dump(value)
 
     def read_result(self, text: str) -> Any:
-        """The value of a result. **Raises** UsageError when the agent cannot have returned it."""
         return self._result.load(text)
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the input."""
         return self._shape.schema
 
     @cached_property
     def version(self) -> str:
-        """The declared version, or else `code`, and the foundation."""
+        """The declared version, else `code`, and the foundation."""
         return "+".join((self.declared or self.code, *self.foundation))
 
     @cached_property
     def foundation(self) -> tuple[str, ...]:
-        """Foundation of the order of this code, beside the code."""
         return foundation(self._functions)
 
     @cached_property
     def parked_bytes(self) -> int:
-        """Memory of its waiting code, beside its history: frameworks keep more of a run than its steps."""
+        """Memory of its waiting code, beside its history."""
         return PARKED_BYTES if any(name.startswith("pydantic_ai") for name in self.foundation) else 0
 
     def needs(self, version: str) -> str:
@@ -158,7 +154,7 @@ class AgentDef:
 
     @cached_property
     def code(self) -> str:
-        """Digest of the agent's code and of the functions of its module that it uses."""
+        """Digest of the agent's function and of its helpers in its module."""
         return code_version(self._functions)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""An app: the tools and agents that belong together, found by name."""
+"""An app: tools and agents that belong together, found by name."""
 
 from __future__ import annotations
 
@@ -40,17 +40,14 @@ T = TypeVar("T")
 P = TypeVar("P", bound=type[Projection])
 
 ADAPTERS = "refold.agents"
-"""Group of entry points of packages with adapters for agents of a framework, each named after the framework."""
+"""Group of entry points: adapters for agents, by their framework."""
 
 _DIGEST = re.compile(r"[0-9a-f]{16}")
-"""Version of an agent that declares none."""
 
 MODEL_POOL = "model"
-"""The pool of calls of models."""
 
 
 def _adapter(agent: object) -> Callable[[App, Any], object] | None:
-    """Adapter for an agent of a framework, by the entry points of installed packages; None for a function."""
     framework = type(agent).__module__.partition(".")[0]
     found = () if callable(agent) else entry_points(group=ADAPTERS, name=framework)
     return next((cast("Callable[[App, Any], object]", point.load()) for point in found), None)
@@ -73,11 +70,11 @@ class AgentOptions(TypedDict, total=False):
 class App:
     """The registry that a planner and its executors share.
 
-    `agents` are those of new runs. `version` is recorded in runs that begin in this app; by default it is a digest of
-    the code of its agents and tools. `plan=True` adds the agent `plan`: anyone who may start runs may then call every
-    tool with any arguments. `secrets` gives executors the value of a `Secret` by its name. `redact` gets the text of a
-    tool's exception, up to 20,000 characters, and returns the text for the log. `prices` are those of models, by
-    `provider:name`, that `genai-prices` lacks or has otherwise. `limits` bound all runs of a day or a month.
+    `agents` serve new runs. `version` is recorded in runs that begin in this app; by default it is a digest of the code
+    of its agents and tools. `plan=True` adds the agent `plan`: with the right to start runs, every tool can then be
+    called with any arguments. `secrets` gives executors the value of a `Secret` by its name. `redact` gets the text of
+    a tool's exception, up to 20,000 characters, and returns the text for the log. `prices` of models, by
+    `provider:name`, precede `genai-prices`. `limits` bound all runs of a day or a month.
 
     **Example**
 
@@ -115,7 +112,7 @@ class App:
 
     @staticmethod
     def load(target: str) -> App:
-        """The app at `package.module:app` or `path/file.py:app`; without `:app`, the only one there is.
+        """Return the app at `package.module:app` or `path/file.py:app`; without `:app`, the only one there.
 
         **Raises** UsageError with the places searched and the apps found.
         """
@@ -123,7 +120,6 @@ class App:
 
     @property
     def pools(self) -> tuple[str, ...]:
-        """The pools that the tools name, and `default`."""
         return tuple(sorted({"default", *(tool.pool for tool in self.tools.values())}))
 
     @overload
@@ -131,9 +127,9 @@ class App:
     @overload
     def tool(self, /, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
     def tool(self, function: F | None = None, /, **options: Unpack[ToolOptions]) -> F | Callable[[F], F]:
-        """Makes a function a tool: `@app.tool`, or `@app.tool(effect="keyed", timeout=...)`; see `ToolDef`.
+        """Make a function a tool: `@app.tool`, or `@app.tool(effect="keyed", timeout=...)`; see `ToolDef`.
 
-        The function itself stays as it is, for calling it in tests.
+        The function itself stays callable, for tests.
         """
 
         def register(body: F) -> F:
@@ -146,7 +142,7 @@ class App:
     def projection(self, projection: P, /) -> P:
         """Have `refold serve projections` fill the tables of a class: `@app.projection`; see `Projection`.
 
-        **Raises** UsageError when the app has a projection of its name, or one with a table of the same name.
+        **Raises** UsageError if the app has a projection or table of the same name.
         """
         taken = {name: known.name for known in self.projections.values() for name in known.names()}
         for name in projection.names() & taken.keys():
@@ -155,9 +151,9 @@ class App:
         return projection
 
     def include(self, source: ToolSource) -> None:
-        """Adds the tools of a source to the app: `app.include(MCPServer("files", command=["files-server"]))`.
+        """Add the tools of a source: `app.include(MCPServer("files", command=["files-server"]))`.
 
-        **Raises** UsageError when the app has a tool of such a name.
+        **Raises** UsageError if the app has a tool of such a name.
         """
         taken = [name for name in self.tools if name.startswith(source.prefix)]
         taken += [known.prefix for known in self.tools.sources if known.prefix == source.prefix]
@@ -172,12 +168,11 @@ class App:
     @overload
     def agent(self, /, **options: Unpack[AgentOptions]) -> Callable[[F], F]: ...
     def agent(self, function: Any = None, /, **options: Unpack[AgentOptions]) -> Any:
-        """Makes an async function an agent: `@app.agent`, or `@app.agent(name="...")`; see `AgentDef`.
+        """Make an async function an agent: `@app.agent`, or `@app.agent(name="...")`; see `AgentDef`.
 
-        One name may have several versions, `@app.agent(name="ship", version="2")`: new runs get the one that is
-        registered last, a run that began goes on with its own. With `durability="memory"` all of it is one `pure` call,
-        see `MemoryAgent`. An agent of pydantic-ai is taken as it is, `app.agent(support)`: see
-        `refold.contrib.pydantic_ai.durable`.
+        One name may have several versions, `@app.agent(name="ship", version="2")`: new runs get the last registered, a
+        run that began goes on with its own. With `durability="memory"` all of it is one `pure` call, see `MemoryAgent`.
+        An agent of pydantic-ai is taken as it is, `app.agent(support)`: see `refold.contrib.pydantic_ai.durable`.
         """
         if function is not None and (adapt := _adapter(function)):
             adapt(self, function)
@@ -193,14 +188,15 @@ class App:
         return register if function is None else register(function)
 
     def add_tool(self, tool: ToolDef) -> ToolDef:
-        """Registers a tool that is no decorated function. **Raises** UsageError when there is one of its name."""
+        """Register a tool that is no decorated function. **Raises** UsageError if its name is taken."""
         if tool.name in self.tools:
             raise UsageError(f"app {self.name} has two tools {tool.name}", hint="rename one, or give it name=")
         self.tools[tool.name] = tool
         return tool
 
     def add_agent(self, agent: AgentDef) -> AgentDef:
-        """Registers an agent that is no decorated function. **Raises** UsageError when there is one like it."""
+        """Register an agent that is no decorated function. **Raises** UsageError if its name is taken, unless each has
+        its own version."""
         if known := self.agents.get(agent.name):
             self._keep(known, agent)
         self.agents[agent.name] = agent
@@ -223,21 +219,21 @@ class App:
 
     @cached_property
     def version(self) -> str:
-        """Name of this version of the app, else a digest of the code of its agents and tools."""
+        """The declared version, else a digest of the code of its agents and tools."""
         agents = [agent for name in sorted(self.agents) for agent in (*self._older.get(name, ()), self.agents[name])]
         codes = [agent.code for agent in agents] + [self.tools[name].version for name in sorted(self.tools)]
         return self._declared or blake2b(" ".join(codes).encode(), digest_size=8).hexdigest()
 
     def versions(self, name: str) -> dict[str, AgentDef]:
-        """The versions of an agent as they are called, the newest last; none where there is no such agent."""
+        """Return the versions of an agent by name, the newest last."""
         newest = self.agents.get(name)
         return {spoken(each.version)[0]: each for each in (*self._older.get(name, ()), *([newest] if newest else ()))}
 
     def agent_of(self, name: str, version: str) -> AgentDef | None:
-        """Agent of the version that a run began with; None if that is not registered.
+        """Return the agent of the version that a run began with; None if that is not registered.
 
-        An undeclared version is a digest of code: code without a declared version takes such a run, and a comparison
-        with its history decides whether they agree.
+        Code without a declared version takes runs of any undeclared version: a comparison with the history decides
+        whether they agree.
         """
         newest = self.agents.get(name)
         if newest is None or not version or newest.version == version:
@@ -249,7 +245,7 @@ class App:
         return newest if not newest.declared and _DIGEST.fullmatch(called) else None
 
     def manifest(self, name: str, version: str = "") -> dict[str, str]:
-        """Manifest of a run, by name: digests of code and tools, and their foundation."""
+        """Return the manifest of a run: digests of code and tools, and their foundation."""
         agent = self.versions(name).get(version) or self.agents[name]
         facts = " ".join(f"{tool}:{self.tools[tool].facts.schema}" for tool in sorted(self.tools))
         tools = blake2b(facts.encode(), digest_size=8).hexdigest()
@@ -261,12 +257,10 @@ class App:
 
     @property
     def budgets(self) -> dict[str, Spendable]:
-        """Budgets of its agents, by name; of those that have a budget."""
         return {name: agent.budget.limits for name, agent in self.agents.items() if agent.budget}
 
     @property
     def meters(self) -> bool:
-        """True if models are called here, so that their prices matter."""
         return any(tool.pool == MODEL_POOL for tool in self.tools.values())
 
     def _keep(self, known: AgentDef, found: AgentDef) -> None:
@@ -280,7 +274,7 @@ class App:
         older.append(known)
 
     def on(self, event: str, *, match: str = "") -> Callable[[F], F]:
-        """Runs an agent whenever another agent publishes this event: `@app.on("order.paid")`.
+        """Run an agent whenever another agent publishes this event: `@app.on("order.paid")`.
 
         Its input is the data of the event. `match` is a condition in CEL over `data` and `event`, as in
         `match="data.amount > 100"`; without a value for the event it does not match.
@@ -295,12 +289,11 @@ class App:
         return register
 
     def listeners(self, event: str, data: str) -> list[str]:
-        """Agents to run for a published event, in the order of their registration."""
         read = cache(partial(canonical.parse, data))
         return [each.agent for each in self._listeners if each.hears(event, read)]
 
     def find_agent(self, agent: Callable[..., Any] | str) -> AgentDef:
-        """The agent of a function or a name. **Raises** UsageError when the app has none."""
+        """Return the agent of a function or a name. **Raises** UsageError if there is none."""
         found = self.agents.get(agent) if isinstance(agent, str) else self._agent_by_function.get(agent)
         if found is None:
             name = agent if isinstance(agent, str) else getattr(agent, "__name__", repr(agent))
@@ -309,7 +302,7 @@ class App:
         return found
 
     def staged(self, doubles: Mapping[str, ToolDef], secrets: Provider) -> App:
-        """The same app for a test, with doubles of some of its tools, and made-up secrets."""
+        """Return the same app with doubles of some tools and made-up secrets, for a test."""
         stage = App(self.name, secrets=secrets, redact=self.redact, prices=self.prices.own)
         stage.tools = ToolTable({**self.tools, **doubles}, self.tools.sources)
         stage._by_function = {function: stage.tools[tool.name] for function, tool in self._by_function.items()}
@@ -317,7 +310,6 @@ class App:
         return stage
 
     def facts(self) -> AppFacts:
-        """The facts on which decisions about the runs of this app rest."""
         if self.meters:
             self.prices.load()
         versions = {name: agent.version for name, agent in self.agents.items()}
@@ -326,19 +318,18 @@ class App:
         return AppFacts(self.version, versions, manifests, *checks, self.budgets, self.windows, self.prices.of)
 
     def read_result(self, tool: str, result: str) -> Any:
-        """The value of a tool's result, given as JSON. **Raises** UsageError when the tool cannot have had it."""
+        """Return the value of a tool's result (JSON). **Raises** UsageError for another type."""
         return self.find(tool).result.load(result)
 
     def context(self, run_id: str, *, seed: str, moment: Moment, history: RunState = NO_HISTORY) -> Context:
-        """The context of a run of one of its agents, as its history has it."""
         return Context(run_id, seed=seed, moment=moment, find=self.find, find_agent=self.find_agent, history=history)
 
     def fit_args(self, tool: str, args: str) -> str:
-        """JSON arguments of a tool, in canonical form. **Raises** UsageError if they do not fit."""
+        """Return a tool's arguments (JSON) in canonical form. **Raises** UsageError if they do not fit."""
         return self.find(tool).canonical_args(**canonical.parse(args))
 
     def find(self, tool: Callable[..., Any] | str) -> ToolDef:
-        """The tool of a function or a name. **Raises** UsageError when the app has none."""
+        """Return the tool of a function or a name. **Raises** UsageError if there is none."""
         found = self.tools.get(tool) if isinstance(tool, str) else self._by_function.get(tool)
         if found is None:
             name = tool if isinstance(tool, str) else getattr(tool, "__name__", repr(tool))

@@ -23,9 +23,9 @@ class Budget:
 
     `usd` is a number of dollars, as a text or a Decimal. Every attempt of every tool is one of `calls`. Beyond the part
     `soft` of a limit `then` applies, once per run: `warn` only records `BudgetReached`; `ask` has calls wait for an
-    operator (`refold run resolve`), who may let this run go on; `degrade` has metered calls fail with the code
-    `degrade`, except those whose `Reserve` is `cheap`. At most `same` calls with equal arguments are made, and more
-    fail with the code `repeated`. **Raises** UsageError for an invalid limit.
+    operator (`refold run resolve`); `degrade` has metered calls fail with the code `degrade`, except those whose
+    `Reserve` is `cheap`. At most `same` calls with equal arguments are made; more fail with the code `repeated`.
+    **Raises** UsageError for an invalid limit.
 
     **Example**
 
@@ -54,7 +54,6 @@ class Budget:
 
     @property
     def limits(self) -> Spendable:
-        """The same for the wire."""
         return Spendable(
             tokens=self.tokens,
             nano_usd=nano_usd(dollars(self.usd, "Budget(usd=...)")),
@@ -98,7 +97,6 @@ class Limit:
 
     @property
     def window(self) -> Window:
-        """The same for the planner. **Raises** UsageError."""
         budget = Budget(tokens=self.tokens, usd=self.usd, calls=self.calls, soft=self.soft, then=self.then)
         return Window(self.per, self.agent, self.label, budget.limits)
 
@@ -112,7 +110,7 @@ def windows_of(limits: Iterable[Limit]) -> tuple[Window, ...]:
 
 
 def checked_reserve(reserve: Reserve) -> Reserve:
-    """Reservation of a call, checked. **Raises** UsageError."""
+    """Check a reservation and return it. **Raises** UsageError."""
     if not isinstance(reserve, Reserve):
         raise UsageError(f"reserve={reserve!r}", hint="write reserve=Reserve(model=..., input_tokens=...)")
     numbers = (reserve.input_tokens, reserve.output_tokens)

@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 class Callback(Generic[R]):
-    """A callback: `token` is for the system that answers, `await callback` returns its answer."""
+    """`token` is for the system that answers; `await callback` returns its answer."""
 
     def __init__(self, intent: Answer, token: str) -> None:
         self.name, self.token = intent.name, token
@@ -24,7 +24,7 @@ class Callback(Generic[R]):
         return self._future.__await__()
 
     def cancel(self) -> None:
-        """Gives it up: the wait ends, and the token becomes invalid."""
+        """Give up: the wait ends, and the token becomes invalid."""
         self._future.cancel()
 
     def __repr__(self) -> str:
@@ -32,7 +32,7 @@ class Callback(Generic[R]):
 
 
 def result_reader(schema: Any, name: str) -> tuple[str, Any]:
-    """JSON Schema of a type as text, and the reader of its results; without a type, results are plain JSON data."""
+    """JSON Schema of a type as text, and the reader of its results; None: plain JSON data."""
     if schema is None:
         return "", canonical.parse
     shape = JsonCodec(schema, f"result of callback {name}")

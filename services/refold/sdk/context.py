@@ -1,4 +1,4 @@
-"""The context: an agent's access to data and effects, all of it equal again when its run is recovered."""
+"""The context: an agent's access to data and effects, equal again when its run is recovered."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from refold.sdk.tool import ToolDef
 MOST_PATCH = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_HISTORY = RunState(RunId(""))
-"""State of a run without steps."""
 
 
 class Context:
@@ -110,13 +109,12 @@ class Context:
         reserve: Any = None,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, Any]:
-        """Calls a tool: `await ctx.call(push_image, "shop:1.2")`.
+        """Call a tool: `await ctx.call(push_image, "shop:1.2")`.
 
         A coroutine, to be awaited once, or given to `asyncio.create_task`, `gather`, `wait_for`. Cancelled, the call is
-        given up and not undone. Naming the tool by a string gives the result as plain JSON data, naming it by its
-        function as its type. The `label` is shown beside the tool's name, and may change freely. `reserve` is each
-        attempt's maximum share of a budget, for tools without `cost=`. A tool that has a parameter `label` or `reserve`
-        gets it.
+        given up and not undone. A tool named by its function gives the result as its type, named by a string as plain
+        JSON data. The `label` is shown beside the tool's name, and may change freely. `reserve` is each attempt's
+        maximum share of a budget, for tools without `cost=`. A tool that has a parameter `label` or `reserve` gets it.
 
         **Raises** UsageError at once for an unknown tool or arguments that do not fit; CallFailed when awaited, after
         the last attempt.
@@ -169,9 +167,9 @@ class Context:
         return loop.step(made)
 
     def wait_for(self, name: str, *, match: str = "", timeout: timedelta | None = None) -> Coroutine[Any, Any, Signal]:
-        """Waits for a signal of this name: `signal = await ctx.wait_for("shipped", timeout=timedelta(days=7))`.
+        """Wait for a signal of this name: `signal = await ctx.wait_for("shipped", timeout=timedelta(days=7))`.
 
-        Earlier signals are kept, and each is taken by one wait. `match` is CEL over the signal's `data`, `actor` and
+        Earlier signals are stored, and each is taken by one wait. `match` is CEL over the signal's `data`, `actor` and
         `signal_id`: `"data.parcel == 'p-1'"`. **Raises** UsageError at once for an invalid name or condition;
         TimeoutError when awaited.
         """
@@ -185,12 +183,11 @@ class Context:
     @overload
     def callback(self, name: str, *, schema: Any = None, timeout: timedelta | None = None) -> Callback[Any]: ...
     def callback(self, name: str, *, schema: Any = None, timeout: timedelta | None = None) -> Callback[Any]:
-        """Makes a token for one answer from outside: `paid = ctx.callback("paid", schema=Payment)`.
+        """Make a token for one answer from outside: `paid = ctx.callback("paid", schema=Payment)`.
 
-        Hand `paid.token` to a tool, then `await paid`. It exists from this call on, without an `await`, until its
-        timeout. A result that does not fit the schema (a type, as of a tool's result) is refused, and the callback
-        waits on. **Raises** UsageError at once for an invalid name or type; TimeoutError and CallbackError when
-        awaited.
+        Hand `paid.token` to a tool, then `await paid`. It is valid from this call on until its timeout. A result that
+        does not fit the schema (a type, as of a tool's result) is refused, and the callback waits on. **Raises**
+        UsageError at once for an invalid name or type; TimeoutError and CallbackError when awaited.
         """
         name = check_name(name)
         text, read = result_reader(schema, name)
@@ -211,11 +208,11 @@ class Context:
     def run(
         self, agent: Callable[..., Any] | str, given: Any = None, *, on_parent_end: OnParentEnd = "cancel"
     ) -> Coroutine[Any, Any, Any]:
-        """Runs another agent on this input, and returns its result: `await ctx.run(research, {"topic": "x"})`.
+        """Run another agent on this input and return its result: `await ctx.run(research, {"topic": "x"})`.
 
         A coroutine, as of `call`. When it is cancelled or this run is over, the child is cancelled too, unless
-        `on_parent_end="abandon"`. Naming the agent by its function gives the result as its type. **Raises** UsageError
-        at once for an unknown agent or an input that does not fit; ChildFailed when awaited, if the child failed or was
+        `on_parent_end="abandon"`. An agent named by its function gives the result as its type. **Raises** UsageError at
+        once for an unknown agent or an input that does not fit; ChildFailed when awaited, if the child failed or was
         cancelled.
         """
         found = self.find_agent(agent)
@@ -230,25 +227,25 @@ class Context:
         return loop.running("ctx.start").ask(asked)
 
     def publish(self, event: str, data: Any = None) -> None:
-        """Publishes an event: each agent with `@app.on(event)` runs with this data as its input. No `await`.
+        """Publish an event: each agent with `@app.on(event)` runs with this data as its input. No `await`.
 
-        **Raises** UsageError when `event` is no text, or `data` has no JSON form or holds a set.
+        **Raises** UsageError if `event` is no text, or `data` has no JSON form or holds a set.
         """
         loop.running("ctx.publish").tell(published(event, data))
 
     def signal(self, run: str, name: str, data: Any = None) -> None:
-        """Sends a signal to another run: `ctx.signal("order-7", "paid", {"euro": 5})`. No `await`.
+        """Send a signal to another run: `ctx.signal("order-7", "paid", {"euro": 5})`. No `await`.
 
-        It is sent once, however often this code is run again, in the name of this run's requester. If it comes before
-        the wait, it is kept. This run gets no reply: a signal that no run takes becomes a dead letter. **Raises**
-        UsageError for an invalid id or name, or `data` without a JSON form.
+        It is sent once, in the name of this run's requester, and stored if it comes before the wait. This run gets no
+        reply: a signal that no run takes becomes a dead letter. **Raises** UsageError for an invalid id or name, or
+        `data` without a JSON form.
         """
         loop.running("ctx.signal").tell(signalled(run, name, data))
 
     def note(self, kind: str, data: Any = None) -> None:
-        """Records a note for readers of the run: a plan, decision, checkpoint or thought. No `await`.
+        """Record a note for readers of the run: a plan, decision, checkpoint or thought. No `await`.
 
-        **Raises** UsageError when `kind` is no text, or `data` has no JSON form or holds a set.
+        **Raises** UsageError if `kind` is no text, or `data` has no JSON form or holds a set.
         """
         if not isinstance(kind, str):
             raise UsageError(f"ctx.note({kind!r}, ...)", hint="its kind is a word, and what belongs to it is data")
@@ -261,17 +258,17 @@ class Context:
         loop.running("ctx.note").tell(Note(kind, text))
 
     def checkpoint(self, name: str) -> None:
-        """Records how far the run has come, as a step: `ctx.checkpoint("paid")`. No `await`."""
+        """Record the run's progress, as a step: `ctx.checkpoint("paid")`. No `await`."""
         loop.running("ctx.checkpoint").tell(Checkpoint(_said(name, "the name of a checkpoint", LABEL_CHARS)))
 
     def status(self, text: str) -> None:
-        """Sets the run's status line, for display. No step: it may change freely. No `await`."""
+        """Set the run's status line, for display. No step: it may change freely. No `await`."""
         loop.running("ctx.status").tell(Say(_said(text, "a status", STATUS_CHARS)))
 
     def patched(self, patch: str) -> bool:
         """True if the run takes the new way at a change in its agent's code: `if ctx.patched("ask-twice"): ...`.
 
-        False for runs whose history has passed this place without the change, true for all that come here later. The
+        False for runs whose history has passed this place without the change, True for all that come here later. The
         first answer for a name holds at all its places, for ever. No `await`. **Raises** UsageError for an invalid
         name.
         """
@@ -287,16 +284,16 @@ class Context:
         return self._patched[patch]
 
     def now(self) -> datetime:
-        """Time of the record that ended the agent's last wait, in UTC. It is constant until `await`."""
+        """Return the time of the record that ended the agent's last wait, in UTC; constant until `await`."""
         return _EPOCH + timedelta(milliseconds=self._moment.now_ms)
 
     @cached_property
     def random(self) -> Random:
-        """Random numbers, equal in every replay of this run, and different in every other run."""
+        """Random numbers, equal in every replay of this run, different in every other run."""
         return Random(f"{self._seed}/random")
 
     def uuid(self) -> UUID:
-        """A new id, the same in every replay of this run."""
+        """Return a new id, the same in every replay of this run."""
         return UUID(int=self._ids.getrandbits(128), version=4)
 
     @property
@@ -305,7 +302,6 @@ class Context:
         return self._moment.replaying
 
     def __getattr__(self, name: str) -> Any:
-        """**Raises** AttributeError, with the replacement of a removed name."""
         hint = f": {_GONE[name]}" if name in _GONE else ""
         raise AttributeError(f"a context has no {name}{hint}")
 
@@ -315,7 +311,7 @@ class Context:
 
 
 def current() -> Context | None:
-    """The context of the agent whose code is being run; None elsewhere, as in a tool or a test."""
+    """Return the context of the agent whose code is running; None in a tool or a test."""
     running = asyncio._get_running_loop()
     found = running.context if isinstance(running, loop.Loop) else None
     return found if isinstance(found, Context) else None
@@ -347,23 +343,23 @@ class AgentLog:
         self._fields = fields
 
     def bind(self, **fields: Any) -> AgentLog:
-        """A logger that adds these fields to every line."""
+        """Return a logger that adds these fields to every line."""
         return AgentLog(self._moment, {**self._fields, **fields})
 
     def debug(self, event: str, **fields: Any) -> None:
-        """Writes a log line of level debug."""
+        """Write a line of level debug."""
         self._write("debug", event, fields)
 
     def info(self, event: str, **fields: Any) -> None:
-        """Writes a line."""
+        """Write a line of level info."""
         self._write("info", event, fields)
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Writes a line about something odd."""
+        """Write a line of level warning."""
         self._write("warning", event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
-        """Writes a line about something wrong."""
+        """Write a line of level error."""
         self._write("error", event, fields)
 
     def _write(self, level: str, event: str, fields: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The current attempt of a tool's code, set by executors, for tools that use Refold."""
+"""The current attempt of a tool's code, for tools that use Refold."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from refold.core.messages import StreamPart, ToolRequest
 from refold.core.wire import canonical
 
 MOST_PART, MOST_A_SECOND = 16_384, 131_072
-"""Limits of live parts: characters of a part, and of parts a second; more is dropped. A fast model sends 2,000 a
-second."""
+"""Limits of live parts: characters of a part, and a second; more is dropped. A fast model sends 2,000 a second."""
 
 
 class CurrentAttempt:
-    """An attempt that an executor makes: its order, and the decision on which it rests."""
+    """An executor's attempt at a call."""
 
     def __init__(self, request: ToolRequest, live: Callable[[StreamPart], object] | None = None) -> None:
         self.request, self._live = request, live
@@ -30,13 +29,13 @@ class CurrentAttempt:
 
     @cached_property
     def decision(self) -> Decision | None:
-        """Decision of people on this call; the executor has checked it before it began the tool."""
+        """Decision of people on this call, checked by the executor before the tool began."""
         token = self.request.decision
         return Decision.parse(signature.content_of(token)) if token else None
 
     def tell(self, kind: str, data: Any) -> None:
-        """Sends a live part to readers; no part of the call's result, and lost if it is too large or unread. Dropped
-        parts have numbers too, so that readers see the gap."""
+        """Send a live part to readers; lost if it is too large or unread. Dropped parts have numbers too, so that
+        readers see the gap."""
         if self._live is None:
             return
         try:
@@ -64,5 +63,5 @@ CURRENT_ATTEMPT: ContextVar[CurrentAttempt | None] = ContextVar("refold_try", de
 
 
 def current_attempt() -> CurrentAttempt | None:
-    """The attempt whose code this is; None elsewhere, as in an agent, a probe or a tool that is called by hand."""
+    """Return the attempt whose code is running; None in an agent, a probe or a tool that is called by hand."""
     return CURRENT_ATTEMPT.get()

@@ -1,4 +1,4 @@
-"""Children of an agent: their input as JSON, and their end as a value or an error."""
+"""Children of an agent: input as JSON, end as a value or an error."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from refold.sdk.json_codec import json_of
 
 
 class Listener:
-    """An agent that runs for published `event`s that satisfy `match`. **Raises** UsageError when `match` is no
-    condition over `data` and `event`."""
+    """An agent that runs for published `event`s that satisfy `match`. **Raises** UsageError if `match` is no condition
+    over `data` and `event`."""
 
     def __init__(self, event: str, match: str, agent: str) -> None:
         self.event, self.agent = event, agent
@@ -27,23 +27,22 @@ class Listener:
             raise UsageError(f"the match of event {event!r}: {error.message}", hint=error.hint) from None
 
     def hears(self, event: str, data: Callable[[], Any]) -> bool:
-        """True if the agent runs for the event; false if its condition has no value."""
+        """True if the agent runs for the event; False if its condition has no value."""
         if event != self.event:
             return False
         return self._condition is None or self._condition.value({"event": event, "data": data()}) is True
 
 
 OF_EVENTS = Language({"event": "string: what the event is called", "data": "dyn: its data, any JSON value"})
-"""Variables of a match."""
 
 
 class Callee(Protocol):
-    """Interface of an agent to its callers."""
+    """An agent as its callers see it."""
 
     name: str
 
     def input_json(self, given: Any) -> str:
-        """An input as canonical JSON. **Raises** UsageError with the reason when it cannot be started with this."""
+        """Return an input as canonical JSON. **Raises** UsageError if the agent cannot be started with it."""
         ...
 
     def means(self, text: str, other: str) -> bool:
@@ -51,7 +50,7 @@ class Callee(Protocol):
         ...
 
     def read_result(self, text: str) -> Any:
-        """The value of a result. **Raises** UsageError when it cannot have returned it."""
+        """Return the value of a result. **Raises** UsageError if the agent cannot have returned it."""
         ...
 
 
@@ -60,7 +59,7 @@ OnParentEnd = Literal["cancel", "abandon"]
 
 
 def started(run_id: str, agent: Callee, given: Any, on_parent_end: OnParentEnd, *, typed: bool) -> StartRun:
-    """Request to run an agent. **Raises** UsageError for an input that does not fit."""
+    """Request to run an agent. **Raises** UsageError for an unfit input."""
     if on_parent_end not in ("cancel", "abandon"):
         raise UsageError(f"on_parent_end={on_parent_end!r}", hint="it is 'cancel' or 'abandon'")
     asked = agent.input_json(given)
@@ -81,14 +80,14 @@ def started(run_id: str, agent: Callee, given: Any, on_parent_end: OnParentEnd, 
 
 
 def published(name: str, data: Any) -> PublishEvent:
-    """Event to publish. **Raises** UsageError for an invalid name, or without a JSON form."""
+    """Event to publish. **Raises** UsageError for an invalid name or data."""
     if not isinstance(name, str) or not name:
         raise UsageError(f"ctx.publish({name!r}, ...)", hint="an event is named by a word, and its data is JSON")
     return PublishEvent(name, json_of(data, f"data of event {name!r}"))
 
 
 def signalled(run: str, name: str, data: Any) -> SendSignal:
-    """Signal to another run. **Raises** UsageError for an invalid name or run, or data without a JSON form."""
+    """Signal to another run. **Raises** UsageError for an invalid name, run or data."""
     try:
         told = run_id(run)
     except MalformedError as error:

@@ -1,6 +1,5 @@
-"""Execution of one run's code: driven turn by turn to where it waits, and unwound when it is dropped. It ends as under
-`asyncio.run`: remaining tasks are cancelled and awaited, because their clean-up may call tools; then generators are
-closed in the order of their birth, and only then is the run over."""
+"""Execution of one run's code: driven turn by turn to where it waits, and unwound when it is dropped. As under
+`asyncio.run`, remaining tasks are cancelled and awaited at the end: their clean-up may call tools."""
 
 from __future__ import annotations
 
@@ -26,10 +25,10 @@ from refold.sdk import patches
 from refold.sdk.loop import RESTING, Loop, StepFuture, Task, Timer, TooBusyError, Waiting
 
 MOST_CALLBACKS = 1_000_000
-"""Callbacks of a turn, about a second; code that does more without a wait would block its planner for ever."""
+"""Callbacks of a turn, about a second: code without a wait would block its planner for ever."""
 
 MOST_READY = 40_000
-"""Queued callbacks, each perhaps a task of 4 KiB: tasks that make two tasks each would take all memory."""
+"""Queued callbacks, perhaps a task of 4 KiB each: tasks that make two tasks each would take all memory."""
 
 MOST_ASKED = 20_000
 """Steps requested in one turn. An entry of 2 MiB holds 17,000 calls of the smallest kind."""
@@ -38,7 +37,7 @@ UNWIND_ROUNDS = 8
 """Attempts to cancel dropped code before it is forced to end."""
 
 UNWIND_CALLBACKS = 250_000
-"""Callbacks of such a round, in which every task has to have its turn."""
+"""Callbacks of such a round: enough for every task."""
 
 CROWD = 64
 """Generators held before finished ones are released."""
@@ -47,9 +46,8 @@ CROWD = 64
 class Execution:
     """Code of one run. `start` and `settle` return its requests; `end` is set when all of it is over.
 
-    `unheard` are failed tasks that were never awaited, by name. Code with `most` requests in one turn is over, too.
-    Steps are numbered, without the numbers that retries have `left`. It has to be closed: then its clean-up runs, whose
-    requests are dropped. `handed` counts the bytes of its large values.
+    Code with more than `most` requests in a turn is over, too. Step numbers `left` by retries are skipped. `handed`
+    counts the bytes of its large values. `close` it: its clean-up runs, with requests dropped.
     """
 
     def __init__(
@@ -85,12 +83,11 @@ class Execution:
 
     @property
     def tasks(self) -> int:
-        """The number of tasks there are, a little too many sometimes."""
         return len(self._loop.tasks)
 
     @property
     def unheard(self) -> list[tuple[str, BaseException]]:
-        """Failures that were never awaited, in order of their tasks. Complete at the end."""
+        """Failures of tasks and callbacks that were never awaited, by name. Complete at the end."""
         failed = [t for t in self._loop.tasks.values() if t is not self._main and t.done() and not t.cancelled()]
         tasks = [(t.get_name(), error) for t in failed if (error := _unheard(t)) is not None]
         return [*self._loop.unheard, *tasks]
@@ -108,7 +105,7 @@ class Execution:
         return self._run()
 
     def settle(self, step: int, outcome: Settled) -> Wanted:
-        """Feeds the outcome of a step. **Raises** NonDeterminismError when the code does not wait for it."""
+        """Feed the outcome of a step. **Raises** NonDeterminismError if the code does not wait for it."""
         steps = self._loop.steps
         waiting = steps.open.pop(step, None)
         if waiting is None:
@@ -120,8 +117,8 @@ class Execution:
         return self._run(waiting, outcome)
 
     def close(self) -> bool:
-        """Drops the code where it stands; its `finally` blocks run, and their requests and errors are dropped. Returns
-        True if a coroutine refused to end: one that catches every exception around its waits does."""
+        """Drop the code: its `finally` blocks run, their requests and errors are dropped. Return True if a coroutine
+        refused to end."""
         loop = self._loop
         loop.closing = True
         if self._coroutine is not None and self._main is None:
@@ -155,7 +152,6 @@ class Execution:
         return refused
 
     def _run(self, waiting: Waiting | None = None, outcome: Settled | None = None) -> Wanted:
-        """One turn: an outcome and everything that follows, until all tasks wait."""
         steps, outside = self._loop.steps, self._enter()
         self._left = MOST_CALLBACKS
         try:
@@ -175,11 +171,11 @@ class Execution:
         return self._number() if steps.asked or steps.given_up else []
 
     def _number(self) -> Wanted:
-        """Requests of the turn, numbered. One that was cancelled within the turn never becomes a step."""
         steps = self._loop.steps
         new: Wanted = [(step, GIVE_UP) for step in sorted(steps.given_up)]
         for asked in steps.asked:
             if isinstance(asked, _WAITING):
+                # One that was cancelled within the turn never becomes a step.
                 if not asked.cancelled():
                     steps.count = next_step(steps.count, self._behind)
                     asked.step = steps.count
@@ -210,8 +206,7 @@ class Execution:
         self._left = left
 
     def _wind_up(self, main: Task) -> None:
-        """Once the agent's own coroutine is over, end its tasks; until then the run goes on. Tasks are cancelled, and
-        awaited with all that their clean-up begins; then the remaining ones, in turn."""
+        """Once the agent's coroutine is over, end its tasks with all that their clean-up begins."""
         while all(task.done() for task in self._ending):
             live = self._loop.live()
             if not live and self._closer is None and self._generators:
@@ -245,12 +240,9 @@ class Execution:
         self._loop.made.clear()
 
     def _force(self, task: Task) -> bool:
-        """Ends a task that does not end when it is cancelled. Returns True if a coroutine of it goes on all the same.
-
-        Such a coroutine is destroyed here, on its own loop and as its own task, where its next wait suspends it and
-        that ends it. Under a garbage collector there would be neither: each wait would raise, and code that catches
-        everything would loop for ever.
-        """
+        """End a task that ignores its cancellation; return True if a coroutine of it goes on."""
+        # Destroyed here, on its own loop and as its own task, its next wait ends it. Under a garbage collector each
+        # wait would raise, and code that catches everything would loop for ever.
         loop, coroutines = self._loop, _chain(task.get_coro())
         asyncio.tasks._enter_task(loop, task)
         try:
@@ -278,18 +270,18 @@ class Execution:
             self._leave(outside)
 
     def _hold(self, generator: AsyncGenerator[Any, Any]) -> None:
-        """Hold a new generator: without a reference, its end would depend on the collector."""
+        # Without a reference, its end would depend on the collector.
         self._generators.append(generator)
         if len(self._generators) > self._crowd:
             self._generators[:] = [held for held in self._generators if getattr(held, "ag_frame", None)]
             self._crowd = CROWD + 2 * len(self._generators)
 
     def _enter(self) -> _Outside:
-        """Make this loop the running one; collectors are paused, since they would run `__del__`."""
         loop, task = _get_running_loop(), None
         if loop is not None and (task := asyncio.current_task(loop)) is not None:
             asyncio.tasks._leave_task(loop, task)
         outside = loop, task, sys.get_asyncgen_hooks(), gc.isenabled(), patches.enter(self._loop)
+        # A collector would run `__del__`.
         gc.disable()
         sys.set_asyncgen_hooks(self._hold, _keep_open)
         _set_running_loop(self._loop)
@@ -313,11 +305,9 @@ class Execution:
 _WAITING = StepFuture, Timer
 
 _Outside = tuple[Any, Any, Any, bool, Any]
-"""State of this thread before a turn: a loop and its task, hooks, the collector, the code of another run."""
 
 
 def _chain(coroutine: Any) -> list[Any]:
-    """A task's coroutine and those that it awaits, outermost first."""
     chain = []
     while inspect.iscoroutine(coroutine):
         chain.append(coroutine)
@@ -329,7 +319,7 @@ async def _nothing() -> None: ...
 
 
 def _cancel(tasks: list[Task]) -> None:
-    """Cancel tasks, each once: awaiting tasks pass it on, and a tree of them would be walked for each."""
+    # Each once: awaiting tasks pass it on, and a tree of them would be walked for each.
     before = [task.cancelling() for task in tasks]
     for task, heard in zip(tasks, before, strict=True):
         if task.cancelling() == heard:

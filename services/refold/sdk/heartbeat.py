@@ -12,8 +12,8 @@ class Cancelled(BaseException):
 
 
 class Heartbeat:
-    """Call it now and then in a long tool: it raises Cancelled once the call is no longer wanted. Safe to use from any
-    thread. The executor keeps the lease in any case."""
+    """Call it now and then in a long tool, from any thread: it raises Cancelled once the call is no longer wanted. The
+    executor extends the lease in any case."""
 
     def __init__(self) -> None:
         self.reason = ""
@@ -24,7 +24,7 @@ class Heartbeat:
 
     @property
     def cancelled(self) -> bool:
-        """True if the call was cancelled, for a tool that would rather ask than be interrupted."""
+        """True if the call was cancelled; does not raise."""
         return bool(self.reason)
 
     def cancel(self, reason: str) -> None:

@@ -31,23 +31,22 @@ Node = dict[str, Any]
 _PLAIN: Final = re.compile(
     "any|none|bool|int|float|str|list|dict|typed-dict|typed-dict-field|nullable|default|literal|union"
 )
-"""Kinds of schemas whose values are JSON data themselves, and arrive as they are."""
+"""Kinds of schemas whose values are JSON data, and arrive as they are."""
 
 _OPAQUE: Final = re.compile("cls|computed_fields|config|default|default_factory|expected|function|members|metadata")
 """Parts of a schema that contain no schemas: a default may be a dict that looks like one."""
 
 _NO_KEYS: Final = re.compile("list|tuple|set|frozenset|dict|model|dataclass|typed-dict|named-tuple|deque")
 _CONSTANT: Final = (list, dict, set, frozenset, tuple)
-"""Factories of constant defaults."""
 
 _BASE64: Final = "data:;base64,"
-"""Begins the text of bytes that are no UTF-8, and of those that begin so themselves."""
+"""Prefix of the text of bytes that are no UTF-8, or that begin so themselves."""
 
 
 class WireForm:
-    """`schema` is the wire form of a type. **Raises** UsageError with the field's name if there is none. `plain`: JSON
+    """Wire form of a type, its `schema`. **Raises** UsageError with the field's name if there is none. `plain`: JSON
     data arrives unchanged, so values need no check. `ordered`: it takes sequences, for which pydantic accepts sets.
-    `drawn`: reading one text may give other values each time, as of a clock."""
+    `drawn`: each reading of one text may give other values."""
 
     def __init__(self, schema: Any, what: str) -> None:
         self._what = what
@@ -106,7 +105,6 @@ class WireForm:
             node["serialization_alias"] = alias
 
     def _alias(self, node: Node, path: tuple[str, ...], config: Mapping[str, Any]) -> Any:
-        """Alias by which a field is read, if it has one."""
         if not (reads := node.get("validation_alias")):
             return None
         paths = [[reads]] if isinstance(reads, str) else reads if isinstance(reads[0], list) else [reads]
@@ -169,12 +167,11 @@ _AS_JSON: Final[dict[str, Any]] = {"mode": "json", "by_alias": True, "round_trip
 
 
 class JsonCodec:
-    """Values of a type annotation as JSON. `what` names them in errors.
+    """Values of a type annotation as JSON.
 
-    A value is validated once when it is written and once when it is read; `write` skips the first. A value arrives as
-    it was sent, or UsageError names the place: the text is read and compared, unless the type is of plain JSON data.
-    `sparse`: `dump` leaves out unset fields of models, so that they are unset where they arrive. **Raises** UsageError
-    for a type without a JSON form.
+    A value is validated once when it is written and once when it is read; `write` skips the first. It arrives as it was
+    sent, or UsageError names the place: the text is read and compared, unless the type is of plain JSON data. `sparse`:
+    `dump` leaves out unset fields of models. **Raises** UsageError for a type without a JSON form.
     """
 
     def __init__(self, annotation: Any, what: str, *, sparse: bool = False) -> None:
@@ -192,7 +189,8 @@ class JsonCodec:
         self.check, self._check_json = validator.validate_python, validator.validate_json
 
     def dump(self, value: Any) -> str:
-        """Canonical JSON of a value. **Raises** UsageError for another type, or a value that would arrive changed."""
+        """Return a value as canonical JSON. **Raises** UsageError for another type, or a value that would arrive
+        changed."""
         try:
             checked = self.check(value)
             if self._direct:
@@ -227,7 +225,8 @@ class JsonCodec:
             raise UsageError(f"{self.what}: {_raised(error)}") from error
 
     def load(self, text: str, secrets: Secrets | None = None) -> Any:
-        """Value of a JSON text; `secrets` collects the secrets it names. **Raises** UsageError for another type."""
+        """Return the value of a JSON text; `secrets` collects the secrets it names. **Raises** UsageError for another
+        type."""
         try:
             return self._check_json(text, context=secrets)
         except ValidationError as error:
@@ -238,7 +237,7 @@ class JsonCodec:
             raise UsageError(f"{self.what}: {_raised(error)}") from error
 
     def means(self, text: str, other: str) -> bool:
-        """True if two texts are read as the same value, though an older version may have written one of them."""
+        """True if two texts are read as the same value, though an older version may have written one."""
         try:
             return _text(self._full(self.load(text))) == _text(self._full(self.load(other)))
         except (UsageError, MalformedError, ValueError, RecursionError):
@@ -267,11 +266,10 @@ class JsonCodec:
 
 
 class Arguments:
-    """Parameters of a function as one JSON object by parameter name; defaults are filled in.
+    """Parameters of a function as one JSON object by name; defaults are filled in.
 
-    `leave` are parameters that the caller does not give. Those of the `context` of a call have a `$` before their
-    names: people who edit a call cannot change them. **Raises** UsageError for `*args`, `**kwargs` and positional-only
-    parameters: they have no name.
+    `leave` are parameters that the caller does not give. `context` are parameters with a `$` before their names: an
+    edit of a call cannot change them. **Raises** UsageError for `*args`, `**kwargs` and positional-only parameters.
     """
 
     def __init__(
@@ -300,7 +298,7 @@ class Arguments:
         self._check_defaults()
 
     def canonical(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        """Arguments of a call as canonical JSON. **Raises** UsageError with the mismatch."""
+        """Return the arguments of a call as canonical JSON. **Raises** UsageError with the mismatch."""
         given = {**self._defaults, **dict(zip(self._positional, args, strict=False)), **kwargs}
         if len(args) > len(self._positional):
             raise UsageError(f"{self.what}: {len(args)} positional arguments, and it takes {len(self._positional)}")
@@ -310,10 +308,11 @@ class Arguments:
         return self.shape.dump({self._told.get(name, name): value for name, value in given.items()})
 
     def load(self, text: str, secrets: Secrets | None = None) -> dict[str, Any]:
-        """Keywords to call the function with; `secrets` collects the secrets they name. **Raises** UsageError.
-        pydantic's parser takes the last of two equal keys, NaN and any integer. All other code refuses these, so they
-        are refused here too: a tool could be called with other arguments than were judged."""
+        """Return the keywords to call the function with; `secrets` collects the secrets they name. **Raises**
+        UsageError."""
         try:
+            # pydantic takes the last of two equal keys, NaN and any integer. All other code refuses these: a tool could
+            # be called with other arguments than were judged.
             canonical.parse(text)
         except MalformedError as error:
             raise UsageError(f"{self.what}: {error.message}", hint=error.hint) from None
@@ -339,7 +338,7 @@ def _parameters(function: Callable[..., Any], what: str, left: set[str]) -> list
 
 
 def hints(function: Callable[..., Any], what: str, *, leave: Iterable[str] = ()) -> dict[str, Any]:
-    """The annotations of a function as types. **Raises** UsageError when one names something unknown."""
+    """Annotations of a function as types. **Raises** UsageError for an unknown name."""
     wanted = {name: hint for name, hint in function.__annotations__.items() if name not in set(leave)}
     # A decorator copies annotations as text: their names belong to the module where they were written.
     written = getattr(inspect.unwrap(function), "__globals__", function.__globals__)
@@ -352,7 +351,6 @@ def hints(function: Callable[..., Any], what: str, *, leave: Iterable[str] = ())
 
 
 def reasons(error: ValidationError) -> str:
-    """Problems, in one line: at most five places, each with its reason."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" if one["loc"] else one["msg"] for one in found[:5]]
     return "; ".join(lines) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
@@ -367,7 +365,7 @@ def _raised(error: BaseException) -> str:
 
 
 def json_of(value: Any, what: str) -> str:
-    """A value without a declared type as canonical JSON, the same each time. **Raises** UsageError."""
+    """Value without a declared type as canonical JSON. **Raises** UsageError."""
     try:
         return canonical.dumps(value)
     except MalformedError:
@@ -406,7 +404,6 @@ _NO_ORDER: Final = "a set has no order that a replay could repeat: sort it into 
 
 
 def _refuse_unordered(given: Any, checked: Any, path: tuple[Any, ...]) -> None:
-    """Refuse a set in the place of a sequence."""
     if isinstance(given, set | frozenset) and isinstance(checked, list | tuple | deque):
         raise _Lost(path, _NO_ORDER)
     if given is not checked and isinstance(given, dict | list | tuple):
@@ -441,13 +438,12 @@ def _same(sent: Any, read: Any) -> bool:
 
 
 def _alike(sent: Any, read: Any) -> bool:
-    """True for values of one type; a Sequence arrives as a list, and a Mapping as a dict."""
+    # A Sequence arrives as a list, and a Mapping as a dict.
     sequences = type(sent) is tuple and type(read) is list
     return type(sent) is type(read) or sequences or (isinstance(sent, Mapping) and type(read) is dict)
 
 
 def _refuse_unfit(value: Any, path: tuple[Any, ...]) -> None:
-    """Refuse values without a JSON form: sets, keys that are no text, NaN and infinities."""
     if isinstance(value, set | frozenset):
         raise _Lost(path, _NO_ORDER)
     if isinstance(value, float) and not math.isfinite(value):
@@ -459,8 +455,8 @@ def _refuse_unfit(value: Any, path: tuple[Any, ...]) -> None:
 
 
 def _filled(full: Any, few: Any, again: Any) -> Any:
-    """`few`, with the fields that reading it would change: a drawn default keeps its value."""
     if isinstance(full, dict) and isinstance(few, dict) and isinstance(again, dict):
+        # A drawn default keeps its value: reading would draw another.
         names = [name for name in full if name in few or again.get(name, _MISSING) != full[name]]
         return {n: _filled(full[n], few[n], again.get(n)) if n in few else full[n] for n in names}
     if isinstance(full, list) and isinstance(few, list) and isinstance(again, list) and len(full) == len(again):
@@ -469,7 +465,6 @@ def _filled(full: Any, few: Any, again: Any) -> Any:
 
 
 def _text(wire: Any) -> str:
-    """Canonical text of pydantic's output; for floats, NaN and infinities have names."""
     try:
         return canonical.dumps(wire)
     except MalformedError:

@@ -1,4 +1,4 @@
-"""Finds an app by its name on the command line."""
+"""Loading of an app by its name on the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def load(target: str, kind: type[T]) -> T:
-    """The object of this class at `package.module[:name]` or `path/file.py[:name]`. **Raises** UsageError."""
+    """Return the object of this class at `package.module[:name]` or `path/file.py[:name]`. **Raises** UsageError."""
     place, colon, name = target.rpartition(":")
     if not colon or "/" in name or "\\" in name:
         place, name = target, ""
@@ -55,16 +55,17 @@ def _file(path: Path) -> ModuleType:
 
 
 def _names(path: Path) -> list[str]:
-    """Module names by which an app or its subprocesses may import its file: all have to mean one module. Its folder,
-    and that of its outermost package, are put into `sys.path`, as `python file.py` does."""
+    """Module names by which an app or its subprocesses may import its file."""
     root = path.parent
     while (root / "__init__.py").is_file():
         root = root.parent
+    # `python file.py` sets `sys.path` like this.
     for folder in (root, path.parent):
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))
     places = [root, *(Path(place).resolve() for place in sys.path)]
     parts = [path.relative_to(place).with_suffix("").parts for place in places if path.is_relative_to(place)]
+    # All have to mean one module.
     return list(dict.fromkeys(".".join(each) for each in parts))
 
 

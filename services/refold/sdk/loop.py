@@ -1,9 +1,8 @@
 """The event loop on which agents run: ordinary asyncio, without a selector, sockets or threads.
 
-Only recorded outcomes move it. A *turn* is one recorded outcome and all the callbacks that follow from it, first in,
-first out, until none is ready; live and in replay alike, so that the same history leads the same code to the same
-place. A future of a step is settled by its outcome alone, a timer of the loop is a durable one, and the loop's time is
-that of the entry which woke the code. Requests to the outside world are refused, with a hint.
+Only recorded outcomes move it. A *turn* is one outcome and all callbacks that follow from it, in order, until none is
+ready; live and in replay alike, so the same history leads the same code to the same place. Timers are durable; the
+clock shows the time of the entry that woke the code.
 """
 
 from __future__ import annotations
@@ -26,28 +25,28 @@ from refold.core.run.replay import Moment
 from refold.sdk.determinism.banned import CONCURRENCY, WORLD
 
 MOST_REDELIVERED = 100
-"""Deliveries of one cancellation of anyio's in a turn: it repeats until the task ends, which may take months."""
+"""Deliveries of one anyio cancellation in a turn: it repeats until the task ends, maybe for months."""
 
 
 MOST_REFUSED = 100
-"""Refusals of requests by dropped code before it is suspended: some code never stops asking."""
+"""Refusals of requests by dropped code before it is suspended."""
 
 
 YEARS_S = 10 * 365 * 86_400
-"""A wait of ten years is rather a mistake in a number, and worth a line in the log."""
+"""A longer wait is logged: rather a mistake in a number."""
 
 _log = logging.getLogger(__name__)
 
 RESTING: deque[asyncio.Handle] = deque(maxlen=0)
-"""Ready queue between turns: empty, and additions are dropped. One for all, as a deque takes 760 bytes."""
+"""Ready queue between turns: empty, and additions are dropped. Shared, as a deque takes 760 bytes."""
 
 
 class NotHereError(UsageError, NotImplementedError):
-    """Error of a loop without a world. Frameworks ask for a NotImplementedError."""
+    """Refusal of a loop method. Frameworks catch NotImplementedError."""
 
 
 class Task(asyncio.Task[Any]):
-    """A task with its place in the run as its hash: sets of tasks have an order, and addresses differ each time."""
+    """A task that hashes by its place in the run: sets of tasks have an order, and addresses differ."""
 
     def __init__(self, coroutine: Any, *, loop: Loop, **options: Any) -> None:
         self.ordinal = loop.next_ordinal()  # before the rest: asyncio puts the task into a set at once
@@ -58,8 +57,6 @@ class Task(asyncio.Task[Any]):
 
 
 class Future(asyncio.Future[Any]):
-    """A future that hashes by its place in the run."""
-
     def __init__(self, *, loop: Loop) -> None:
         self.ordinal = loop.next_ordinal()
         super().__init__(loop=loop)
@@ -69,7 +66,7 @@ class Future(asyncio.Future[Any]):
 
 
 class StepFuture(Future):
-    """The future of a step. Only its recorded outcome settles it; cancelled, the step is given up."""
+    """Future of a step: only its recorded outcome settles it, and cancelling it gives up the step."""
 
     def __init__(self, intent: Intent, *, loop: Loop) -> None:
         super().__init__(loop=loop)
@@ -96,7 +93,7 @@ class StepFuture(Future):
 
 
 class Timer(asyncio.TimerHandle):
-    """A timer of the loop: a step that waits until a time."""
+    """Timer of the loop: a step that waits until a time."""
 
     def __init__(self, when: float, callback: Callable[..., object], args: Any, loop: Loop, context: Any) -> None:
         super().__init__(when, callback, args, loop, context)
@@ -112,8 +109,6 @@ Waiting = StepFuture | Timer
 
 
 class Book:
-    """Requests of the code in this turn, and which of its steps are open."""
-
     def __init__(self, most: int) -> None:
         self.most, self.count = most, 0
         self.open: dict[int, Waiting] = {}
@@ -122,7 +117,7 @@ class Book:
         self.given_up: list[int] = []
 
     def ask(self, asked: Waiting | Intent) -> None:
-        """One more. **Raises** TooBusyError where there are too many, as code may ask in a loop that never ends."""
+        """Add a request. **Raises** TooBusyError above the limit: code may request in an endless loop."""
         if len(self.asked) > self.most:
             raise TooBusyError(self.most)
         self.asked.append(asked)
@@ -146,8 +141,8 @@ else:
 
 
 class Loop(_LOOP):  # type: ignore[misc]
-    """Event loop of one run. `made` holds unawaited coroutines of steps, with their requests. `context` is the agent's
-    first argument, for libraries that do not get it from the agent."""
+    """Event loop of one run. `made` holds unawaited coroutines of steps. `context` is the agent's first argument, for
+    libraries that do not get it."""
 
     context: Any = None
 
@@ -172,7 +167,7 @@ class Loop(_LOOP):  # type: ignore[misc]
     # Steps
 
     def ask(self, intent: Intent) -> StepFuture:
-        """The future of a step, which gets its number when the turn is over."""
+        """Future of a step, which gets its number at the end of the turn."""
         future = StepFuture(intent, loop=self)
         if not self.closing:
             self.steps.ask(future)
@@ -191,8 +186,8 @@ class Loop(_LOOP):  # type: ignore[misc]
         return self.moment.seen or (self.moment.stays > 0 and self.steps.so_far() < self.moment.stays)
 
     def fire(self, timer: Timer) -> None:
-        """Fire a timer; the loop's time is then at least that of the timer, whatever the entry's."""
         if not timer.cancelled():
+            # At least the timer's time, whatever the entry's.
             self._time = max(self.time(), timer.when())
             self.ready.append(timer)
 
@@ -201,15 +196,15 @@ class Loop(_LOOP):  # type: ignore[misc]
         return self._ordinal
 
     def random_at(self, place: str) -> Random:
-        """Random numbers of one place in the code: draws at other places do not change them."""
         if place not in self._places:
+            # One generator per place in the code: draws at other places do not change its numbers.
             self._places[place] = Random(f"{self._seed}/{place}")
         return self._places[place]
 
     # The interface of asyncio
 
     def time(self) -> float:
-        """Seconds since 1970 of the entry that woke the code. Never goes back."""
+        """Time of the entry that woke the code, in seconds since 1970. Never goes back."""
         self._time = max(self._time, self.moment.now_ms / 1000)
         return self._time
 
@@ -258,13 +253,13 @@ class Loop(_LOOP):  # type: ignore[misc]
         return task
 
     def live(self) -> list[Task]:
-        """Unfinished tasks, in order of creation. Failed ones are kept until they are awaited."""
+        """Unfinished tasks, in order of creation; failed ones are held until they are awaited."""
         kept = {n: task for n, task in self.tasks.items() if not task.done() or _is_unheard(task)}
         self.tasks = kept
         return [task for task in kept.values() if not task.done()]
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Future:
-        """Calls a function synchronously: no recorded moment marks the end of a thread."""
+        """Call a function synchronously: no recorded moment marks the end of a thread."""
         future = self.create_future()
         asyncio._set_running_loop(None)
         try:
@@ -309,7 +304,7 @@ class Loop(_LOOP):  # type: ignore[misc]
         return None
 
     async def shutdown_asyncgens(self) -> None:
-        """Does nothing: generators are closed at the end of the run, in the order of their birth."""
+        """Does nothing: the run closes its generators at its end."""
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncio's
         """Does nothing: there is no executor."""
@@ -317,14 +312,13 @@ class Loop(_LOOP):  # type: ignore[misc]
     # Turns
 
     def begin_turn(self) -> None:
-        """Continue with the callbacks deferred in the turn before."""
         if self._redelivered:
             self._redelivered.clear()
             self.ready.extend(self._parked)
             self._parked.clear()
 
     def redelivers(self, scope: Any) -> None:
-        """Note that an anyio cancel scope cancels its tasks again; after many times it waits for the next turn."""
+        """Count a repeated cancellation by an anyio scope; after many, defer it to the next turn."""
         count = self._redelivered[scope] = self._redelivered.get(scope, 0) + 1
         if count > MOST_REDELIVERED and self.ready and self.ready[-1] is scope._cancel_handle:
             self._parked.append(self.ready.pop())
@@ -353,7 +347,7 @@ for _name in dir(asyncio.AbstractEventLoop):
 
 
 class TooBusyError(UsageError):
-    """The code does ever more without waiting for anything."""
+    """Code that never waits."""
 
     def __init__(self, most: int) -> None:
         super().__init__(
@@ -369,7 +363,7 @@ def _is_unheard(task: Task) -> bool:
 
 
 def running(what: str) -> Loop:
-    """The loop of the agent whose code is being run. **Raises** UsageError elsewhere."""
+    """Loop of the agent whose code is running. **Raises** UsageError elsewhere."""
     loop = asyncio._get_running_loop()
     if not isinstance(loop, Loop):
         raise UsageError(f"{what} is for an agent's own code", hint="in a tool or a test, call the function itself")
@@ -377,7 +371,7 @@ def running(what: str) -> Loop:
 
 
 def step(intent: Intent) -> Coroutine[Any, Any, Any]:
-    """Coroutine of a step: it requests the step when it begins (awaited, or made a task)."""
+    """Coroutine of a step, requested when it begins (awaited, or made a task)."""
     loop = asyncio._get_running_loop()
     if not isinstance(loop, Loop):
         loop = running(intent.words)

@@ -1,5 +1,5 @@
-"""Agents in memory: the whole run is one `pure` call, and the log has only its outcome. Such a run can be lost with its
-process and then starts from the top, so it may call only `pure` tools, and wait only for time."""
+"""Agents in memory: the whole run is one `pure` call, and the log has only its outcome. It starts from the top if its
+process dies, so it may call only `pure` tools, and wait only for time."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from refold.sdk.source import code_version
 from refold.sdk.tool import ToolDef
 
 TIMEOUT = timedelta(minutes=1)
-"""Default timeout of such a run: a longer one loses more than its steps would cost."""
+"""Default timeout of a run: a longer one loses more than logged steps would cost."""
 
 ONE_TRY = Retry(attempts=1)
-"""An agent that raises has failed, in memory as elsewhere. A process that dies under it is no attempt."""
+"""An agent that raises has failed; a process that dies under it is no attempt."""
 
 IN_THE_LOG = ("wait_for", "callback", "run", "start", "publish", "signal")
 """Members of a context that only a recorded history can answer."""
@@ -37,8 +37,8 @@ LOG_IT = 'leave durability="memory" out: then each of its steps is in the log'
 
 
 class WholeCall(NamedTuple):
-    """Options of the call of such a run, as of `ToolDef`. None means the default. `reserve` is what each attempt of the
-    whole may take of budgets and limits: without one no call in it may cost."""
+    """Options of a run's call, as of `ToolDef`; None means the default. `reserve` is each attempt's share of budgets
+    and limits: without one no call in it may cost."""
 
     timeout: timedelta | None = None
     retry: Retry | None = None
@@ -47,8 +47,8 @@ class WholeCall(NamedTuple):
 
 
 class MemoryAgent(AgentDef):
-    """An agent whose code runs in an executor; the planner sees one call of its own `tool`. `whole` has the options of
-    this call; its pool is that of the tools which the agent may call. `tools` are the app's."""
+    """An agent whose code runs in an executor; the planner sees one call of its own `tool`, with the options `whole`.
+    `tools` are the app's: it may call tools of its pool."""
 
     def __init__(
         self,
@@ -66,17 +66,17 @@ class MemoryAgent(AgentDef):
         self._check(scan.check(function, f"agent {self.name}"))
 
     def open(self, input_json: str, context: Context) -> Coroutine[Any, Any, Any]:
-        """The planner's part: the one call. **Raises** UsageError when the input does not fit."""
+        """Coroutine of the planner: the one call. **Raises** UsageError if the input does not fit."""
         _ = self.code
         self._read(input_json)
         return self._delegated(context, canonical.parse(input_json))
 
     def begin(self, input_json: str, context: Context) -> Coroutine[Any, Any, Any]:
-        """The executor's part: the agent's own coroutine. **Raises** UsageError when the input does not fit."""
+        """Coroutine of the executor: the agent's own. **Raises** UsageError if the input does not fit."""
         return super().open(input_json, context)
 
     def refusal(self, tool: ToolDef) -> UsageError | None:
-        """Reason why it may not call a tool, with a remedy; None if it may."""
+        """Reason against calling a tool, with a remedy; None if it is allowed."""
         if isinstance(tool, AgentTool):
             return self.refused(f"{tool.agent.name} is an agent as well")
         if tool.effect != "pure":
@@ -90,7 +90,6 @@ class MemoryAgent(AgentDef):
         return None
 
     def unmetered(self, tool: str) -> UsageError:
-        """Error for a paid call without a reservation."""
         hint = f"say what all of it may take, reserve=Reserve(usd=...), or {LOG_IT}"
         return self.refused(f"{tool} costs, which no budget and no limit would see there", hint)
 
@@ -99,7 +98,7 @@ class MemoryAgent(AgentDef):
 
     @cached_property
     def code(self) -> str:
-        """Digest of the agent's code and of all tools that it may call, since a history has only the one call."""
+        """Digest of the agent's code and of all tools that it may call: a history has only the one call."""
         may = sorted((tool.name, tool.version) for tool in self._tools() if not self.refusal(tool))
         own = code_version(self._functions)
         return blake2b(f"{own} {may}".encode(), digest_size=8).hexdigest()
@@ -118,7 +117,6 @@ class MemoryAgent(AgentDef):
             raise RefoldError(failed.fields["message"], code=failed.fields["code"]) from None
 
     def _check(self, functions: list[FunctionType]) -> None:
-        """**Raises** UsageError for tools and context methods that an agent in memory must not use."""
         known = {tool.function: tool for tool in self._tools()}
         for named in scan.tools_named(functions):
             if (tool := known.get(named)) and (refused := self.refusal(tool)):
@@ -131,8 +129,7 @@ class MemoryAgent(AgentDef):
 
 
 class AgentTool(ToolDef):
-    """Tool that runs an agent in memory. Its name is reserved, so that no author's tool can be mistaken for it. A
-    `scripted` one is the double of a test: a function, and not the agent."""
+    """Tool that runs an agent in memory, under a reserved name. A `scripted` one runs a test's function instead."""
 
     pattern = AGENT_TOOL_NAME
 
@@ -150,7 +147,6 @@ class AgentTool(ToolDef):
 
     @cached_property
     def facts(self) -> ToolFacts:
-        """Facts for policies: its version covers all code that it may run."""
         return replace(super().facts, version=self.agent.code)
 
     def acted_by(self, function: Callable[..., Any]) -> ToolDef:

@@ -1,6 +1,5 @@
-"""Addresses, clocks and randomness of the standard library and anyio, made functions of the run. Each patch acts only
-in a thread that runs an agent's code; other code gets the original. They touch private names, so the versions of Python
-and anyio belong to an agent's version."""
+"""Patches that make addresses, clocks and randomness of the standard library and anyio functions of the run, in threads
+that run an agent's code. They touch private names, so versions of Python and anyio belong to an agent's version."""
 
 from __future__ import annotations
 
@@ -62,7 +61,7 @@ _installed = False
 
 
 def enter(loop: Loop) -> Loop | None:
-    """Run this loop's code in this thread from now on. Returns the argument for `leave`."""
+    """Run this loop's code in this thread; return the argument for `leave`."""
     before, _THREAD.loop = _THREAD.loop, loop
     return before
 
@@ -72,7 +71,6 @@ def leave(before: Loop | None) -> None:
 
 
 def install() -> None:
-    """Puts them in place, once in a process."""
     global _installed
     if _installed:
         return
@@ -103,7 +101,7 @@ def install() -> None:
 
 
 def tell_time(module: ModuleType) -> None:
-    """Give a framework's module, whose `datetime.now` is in C, a datetime that uses the loop's clock."""
+    """Replace `datetime` of a framework's module by one on the loop's clock: `datetime.now` is in C."""
     if module.datetime is datetime:
         module.datetime = _ToldDatetime  # type: ignore[attr-defined]
 
@@ -126,9 +124,8 @@ def _drawn(original: Callable[..., Any], name: str) -> Callable[..., Any]:
     return _marked(draw, original)
 
 
+# `random.Random()` reads the operating system below `os.urandom`, where no patch reaches.
 def _seeded(original: Callable[..., None]) -> Callable[..., None]:
-    """Seed `random.Random()` from the run: it reads the operating system below `os.urandom`."""
-
     def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
         loop = _THREAD.loop
         original(self, loop.random_at(_caller()).getrandbits(256) if a is None and loop is not None else a, version)
@@ -137,8 +134,6 @@ def _seeded(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _outside(original: Callable[[logging.Logger, logging.LogRecord], None]) -> Callable[..., None]:
-    """Run handlers outside the run: they may open files and start threads, fail no run, and get each line once."""
-
     def call(self: logging.Logger, record: logging.LogRecord) -> None:
         loop = _THREAD.loop
         if loop is None:
@@ -146,6 +141,7 @@ def _outside(original: Callable[[logging.Logger, logging.LogRecord], None]) -> C
         if loop.moment.replaying:
             return None
         leave(None)
+        # Handlers may open files and start threads, fail no run, and get each line once.
         asyncio._set_running_loop(None)
         try:
             with watch.unwatched(), suppress(Exception):
@@ -241,8 +237,8 @@ def _order_scopes(module: ModuleType) -> None:
     module.CancelScope = OrdinalScope  # type: ignore[attr-defined]
 
 
+# Python's own class: a test that freezes time may have replaced it, with a metaclass of its own.
 _Datetime: Any = next(base for base in datetime.__mro__ if base.__name__ == "datetime")
-"""Python's own class: a test that freezes time may have replaced it, with a metaclass of its own."""
 
 
 class _AsDatetime(type):
@@ -251,8 +247,6 @@ class _AsDatetime(type):
 
 
 class _ToldDatetime(_Datetime, metaclass=_AsDatetime):  # type: ignore[misc]
-    """Factory of datetimes for a framework: real ones; within a run, at the time of its log."""
-
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> Any:
         loop = _THREAD.loop
@@ -260,7 +254,7 @@ class _ToldDatetime(_Datetime, metaclass=_AsDatetime):  # type: ignore[misc]
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Sees anyio's backend when it is imported, which may be within a turn."""
+    """Import hook that patches anyio's backend, which may be imported within a turn."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if name != _ANYIO:

@@ -1,8 +1,7 @@
-"""The agent `plan` of an app with `App("shop", plan=True)`, whose input is a list of steps.
+"""The agent `plan` of an app with `App("shop", plan=True)`: steps run in order.
 
 Its input is `{"steps": [{"name": "build", "tool": "build_image", "args": {...}}, ...]}`. Anywhere in `args`, `{"$ref":
-"build.image"}` stands for the result of an earlier step, or for a part of it. Steps run in order. Recovery needs no
-code here: a step with a result in the history is not called again.
+"build.image"}` stands for the result of an earlier step, or for a part of it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from refold.sdk.context import Context
 _REF = "$ref"
 
 MOST_CALLS = 1_000
-"""Steps of a plan: a mebibyte of input would hold tens of thousands of calls, of any tool."""
+"""Steps of a plan: a mebibyte of input would hold tens of thousands."""
 
 
 class PlanStep(BaseModel):

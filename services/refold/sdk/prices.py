@@ -1,4 +1,4 @@
-"""Prices of model calls: by a table of the app's own, else by `genai-prices`, if that is installed."""
+"""Prices of model calls: by the app's own table, else by `genai-prices`, if installed."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class Price:
 
 
 class Prices:
-    """The prices of an app, by `provider:name` of a model."""
+    """Prices of an app, by `provider:name` of a model."""
 
     def __init__(self, own: Mapping[str, Price]) -> None:
         self.own = dict(own)
         self._known: Callable[..., Decimal | None] | None = None
 
     def load(self) -> None:
-        """Load `genai-prices`, if it is installed: that takes a second, and reads files that agents may not."""
+        """Load `genai-prices`, if installed: that takes a second, and reads files that agents may not."""
         if self._known is not None:
             return
         try:
@@ -75,7 +75,7 @@ class Prices:
 
     @property
     def table(self) -> str:
-        """The name of the prices once they are loaded."""
+        # The version as it will be once prices are loaded.
         with suppress(metadata.PackageNotFoundError):
             return self._named(loaded=bool(metadata.version("genai-prices")))
         return self._named(loaded=False)
@@ -88,8 +88,8 @@ class Prices:
         return "+".join(found) or "none"
 
     def of(self, usage: Mapping[str, Any], at_ms: int = 0) -> int | None:
-        """Cost of a usage, in billionths of a dollar, rounded up; None without a known price. `at_ms` is the time of
-        use, to the hour, since some prices change with the time. 0: now."""
+        """Return the cost of a usage; None without a known price. Some prices change with the time of use, `at_ms` (0:
+        now). **Units**: billionths of a dollar, rounded up."""
         counts = tuple(usage.get(name, 0) for name in _KINDS)
         model = usage.get("model")
         if not isinstance(model, str) or tokens_of(usage) is None or not all(type(n) is int and n >= 0 for n in counts):

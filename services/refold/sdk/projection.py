@@ -1,4 +1,4 @@
-"""Projections of users: table declarations, and the base class that fills them."""
+"""Projections of users: table declarations, and their base class."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from refold.ports.tables import Scalar, ViewTable
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _KINDS = (str, int, bytes)
 RESERVED_TABLES = frozenset({"heads", "calls"})
-"""Tables that every projection has."""
 
 RESERVED_COLUMN = "erased"
-"""Column that every table of sums has, see `sums`."""
+"""Column of every table of sums, see `sums`."""
 
 SHARES = "_by_run"
 """Suffix of the table with each run's part in sums."""
@@ -55,8 +54,8 @@ def sums(
 ) -> ViewTable:
     """Declare a table of sums: whole numbers that `View.add` increases, from any run.
 
-    A further column of the key, `erased`, is 1 for the parts of erased runs. With `forgets` these parts are removed
-    instead: choose it for keys with ids of runs. **Raises** UsageError.
+    A further key column, `erased`, is 1 for the parts of erased runs. With `forgets` these parts are removed instead:
+    choose it for keys with ids of runs. **Raises** UsageError.
     """
     if wrong := [name for name, kind in columns.items() if kind is not int]:
         raise UsageError(
@@ -106,11 +105,11 @@ class View(Protocol):
         ...
 
     def put(self, into: ViewTable, /, **values: Scalar) -> None:
-        """Write a row: all columns of it, in place of the one with its key. `run_id` may be left out."""
+        """Write a whole row, in place of the one with its key. `run_id` may be left out."""
         ...
 
     def change(self, of: ViewTable, /, **values: Scalar) -> None:
-        """Change some columns of the row with this key; without such a row, do nothing."""
+        """Change some columns of the row with this key, if it exists."""
         ...
 
     def drop(self, of: ViewTable, /, **by: Scalar) -> None:
@@ -118,14 +117,14 @@ class View(Protocol):
         ...
 
     def add(self, to: ViewTable, /, **values: Scalar) -> None:
-        """Add numbers to the sums of a key. Columns that are not named stay as they are."""
+        """Add numbers to the sums of a key; columns not named stay."""
         ...
 
 
 class Recorded:
-    """An event of a run's history, in its place. `called` is the event's call, if it has one.
+    """An event of a run's history. `called` is its call, if it has one.
 
-    **Units**: `at_ms` since 1970 in UTC, as the entry has it; `day` is its date in UTC, `2026-11-23`.
+    **Units**: `at_ms` since 1970 in UTC, from the entry; `day` is its date in UTC, `2026-11-23`.
     """
 
     def __init__(self, entry: Entry, event: Event, seq: int, called: Called | None) -> None:
@@ -133,29 +132,29 @@ class Recorded:
 
     @property
     def run_id(self) -> RunId:
-        """The run."""
+        """Id of the run."""
         return self.entry.run_id
 
     @property
     def at_ms(self) -> int:
-        """The time of the entry."""
+        """Time of the entry."""
         return self.entry.at_ms
 
     @property
     def day(self) -> str:
-        """The date of the entry in UTC."""
+        """Date of the entry in UTC."""
         return day_of(self.entry.at_ms)
 
     @property
     def call(self) -> Called:
-        """The call that the event is of. **Raises** UsageError for an event that is of none."""
+        """Call of the event. **Raises** UsageError for an event without one."""
         if self.called is None:
             raise UsageError(f"{type(self.event).__name__} is of no call", hint="name events of calls in `events`")
         return self.called
 
     @cached_property
     def result(self) -> Any:
-        """The result that the event has, as data. **Raises** UsageError for an event without one."""
+        """Result of the event, as data. **Raises** UsageError for an event without one."""
         text = getattr(self.event, "result", None)
         if not isinstance(text, str):
             raise UsageError(f"{type(self.event).__name__} has no result")
@@ -163,7 +162,7 @@ class Recorded:
 
 
 class Called(NamedTuple):
-    """A call as it was proposed. `json_args` is the text of its arguments."""
+    """A call as proposed. `json_args` is the text of its arguments."""
 
     run_id: str
     step: int
@@ -177,12 +176,11 @@ class Called(NamedTuple):
 
     @property
     def call_id(self) -> str:
-        """Id of the call, as in every record of it."""
         return call_id(RunId(self.run_id), self.seq)
 
     @property
     def args(self) -> Any:
-        """The arguments as data."""
+        """Arguments as data."""
         return json.loads(self.json_args) if self.json_args else None
 
 
@@ -190,7 +188,6 @@ _DAYS: dict[int, str] = {}
 
 
 def day_of(at_ms: int) -> str:
-    """Return the date of a time in UTC."""
     number = at_ms // 86_400_000
     if (day := _DAYS.get(number)) is None:
         if len(_DAYS) > 10_000:
@@ -202,7 +199,7 @@ def day_of(at_ms: int) -> str:
 class Projection:
     """Base class of projections. `events` are the types that `apply` is called with; empty means all.
 
-    Give a class whose rows change a higher `version`: it is built beside the one in use, and replaces it when it has
+    Give a class whose rows change a higher `version`: it is built beside the one in use, and replaces it once it has
     caught up. So does one with other `inputs`: a name for the dependencies of rows beside log and code.
     """
 
@@ -229,7 +226,7 @@ class Projection:
 
     @classmethod
     def names(cls) -> set[str]:
-        """Return its name and those of its tables, which have to be unique in a database."""
+        """Return the names of it and its tables, which are unique in a database."""
         return {cls.name, *(table.name for table in cls.tables)}
 
     def apply(self, view: View, recorded: Recorded) -> None:

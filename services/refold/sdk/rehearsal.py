@@ -1,5 +1,4 @@
-"""Rehearsal: replay of a history with other code, without effects, to see if both agree. Planners rehearse before they
-hand a run to another version; gates do before a deploy."""
+"""Rehearsal: replay of a history with other code, without effects, to see if both agree."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from refold.sdk.execution import Execution
 
 
 class Past(Moment):
-    """Moment of a rehearsal: always replaying, since its log lines were written in the first execution."""
+    """Moment of a rehearsal: always replaying, since log lines were written before."""
 
     @property
     def replaying(self) -> bool:
@@ -29,7 +28,7 @@ class Past(Moment):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """State of code at the end of a history: its steps, `over` if it has ended, and its error."""
+    """State of code at the end of a history."""
 
     steps: int
     over: bool
@@ -38,7 +37,7 @@ class Arrival:
 
 def rehearse(app: App, agent: AgentDef, state: RunState, values: Values = NO_VALUES) -> Arrival:
     """Run fresh code along a history, whose large values are `values`; requests beyond its end are dropped. **Raises**
-    NonDeterminismError where both disagree, and any other error of the code."""
+    NonDeterminismError if they disagree, and any error of the code."""
     request = state.request
     if request is None or not state.started_ms:
         return Arrival(0, over=state.over)

@@ -44,13 +44,13 @@ class Retry:
 
     @property
     def policy(self) -> RetryPolicy:
-        """The same for the wire."""
+        """Retries in their wire form."""
         base_ms, cap_ms = milliseconds(self.base, "base"), milliseconds(self.cap, "cap")
         return RetryPolicy(self.attempts, base_ms, cap_ms, list(self.retry_if), self.then)
 
 
 def milliseconds(duration: timedelta, what: str) -> int:
-    """A duration for the wire. **Raises** UsageError, naming `what`, when it is no timedelta or negative."""
+    """Convert a duration. **Raises** UsageError if it is no timedelta or negative."""
     if not isinstance(duration, timedelta):
         raise UsageError(f"{what} is {duration!r}, not a timedelta", hint="write timedelta(seconds=...)")
     if duration < timedelta():

@@ -1,6 +1,6 @@
-"""Secrets: names in the log and on screens, values only in tools, looked up by the executor right before a call.
-Callers choose arguments and so the names, so a name must not reach other values: `from_environment` reads only
-variables and files for secrets, and `Secret.only` binds a parameter to some of them."""
+"""Secrets: names in the log and on screens, values only in tools, looked up right before a call. Callers choose the
+names, so a name must not reach other values: `from_environment` reads only variables and files for secrets, and
+`Secret.only` binds a parameter to some of them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _PLAIN = re.compile(r"[a-z0-9][a-z0-9_]{0,99}\Z")
 _FIELD: Final = "secret"
 
 Provider = Callable[[str], str]
-"""Returns the value of a secret by its name; raises without one. It is called in a thread of its own."""
+"""Return the value of a secret by its name, or raise. Called in a thread of its own."""
 
 
 class Secret:
     """A secret by its name: `Secret("stripe_key")` in an agent; in a tool `reveal` returns its value.
 
-    An argument of this type is `{"secret": "stripe_key"}` wherever it is written, shown, judged or decided on.
+    An argument of this type is `{"secret": "stripe_key"}` wherever it is written, shown or judged.
 
     **Example**
 
@@ -49,7 +49,7 @@ class Secret:
         self._value: str | None = None
 
     def reveal(self) -> str:
-        """The value. **Raises** UsageError outside of a tool that an executor runs."""
+        """Return the value. **Raises** UsageError outside of a tool that an executor runs."""
         if self._value is None:
             raise UsageError(
                 f"the secret {self.name} has no value here", hint="only an executor looks it up, for a tool"
@@ -91,7 +91,7 @@ class _Only:
 
 
 class Secrets:
-    """Secrets of one attempt: those named in its arguments, with their values after the look-up."""
+    """Secrets named in the arguments of one attempt."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
@@ -101,7 +101,6 @@ class Secrets:
         return bool(self._named)
 
     def note(self, secret: Secret) -> None:
-        """An argument names this one."""
         self._named.append(secret)
 
     def look_up(self) -> None:
@@ -115,7 +114,7 @@ class Secrets:
                 raise NotDone(problem + why) from None
 
     def hide(self, text: str) -> str:
-        """The text without the values, also where they are written as part of a URL."""
+        """Return the text without the values, also where they are quoted in a URL."""
         for secret in self._named:
             for value in filter(None, (secret._value, quote(secret._value or "", safe=""))):
                 text = text.replace(value, HIDDEN)
@@ -123,9 +122,9 @@ class Secrets:
 
 
 def from_environment(name: str) -> str:
-    """The variable `REFOLD_SECRET_NAME`, else the file NAME in the folder `REFOLD_SECRETS`.
+    """Return the variable `REFOLD_SECRET_NAME`, else the file NAME in the folder `REFOLD_SECRETS`.
 
-    **Raises** UsageError when there is neither, or the name is not of lower-case letters, digits and underscores.
+    **Raises** UsageError if there is neither, or the name has other than lower-case letters, digits and underscores.
     """
     if not _PLAIN.match(name):
         raise UsageError(f"{name!r} is not looked up in the environment", hint="use lower-case letters, digits and _")
@@ -143,7 +142,7 @@ def from_environment(name: str) -> str:
 
 
 def _schema(names: core_schema.CoreSchema) -> core_schema.CoreSchema:
-    """Schema of a reference by name, or of a Secret. Its `context` is the `Secrets` of an attempt, as collector."""
+    """Schema of a reference by name, or of a Secret. `Secrets` as its `context` collects them."""
     field = core_schema.typed_dict_field(names)
     reference = core_schema.typed_dict_schema({_FIELD: field}, extra_behavior="forbid")
 

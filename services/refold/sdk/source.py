@@ -1,5 +1,5 @@
-"""Version of a function's code: a digest that changes with the code and with its foundation. The order of callbacks in
-asyncio code depends on Python and on frameworks, so a run continues on those it began with."""
+"""Version of a function's code: a digest, and its foundation. Python and frameworks decide the order of asyncio
+callbacks, so a run continues on those it began with."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ FRAMEWORKS = {
     "agents": ("openai-agents",),
     "langgraph": ("langgraph",),
 }
-"""Packages that decide in which order things happen, as they are imported, and the names that they are installed by."""
+"""Packages that decide the order of callbacks, with their names of installation."""
 
 _STANDS_ON = re.compile(r"\+py[0-9.]+(\+[a-z_]+[0-9.]+)*$")
 
 
 def code_version(functions: Iterable[FunctionType]) -> str:
-    """The digest of some functions' code, in 16 hex digits. Equal in every process that runs the same source."""
+    """Digest of functions' code, 16 hex digits, equal in every process that runs the same source."""
     found = blake2b(digest_size=8)
     for function in functions:
         found.update(_text(function).encode())
@@ -46,8 +46,8 @@ def _code(code: CodeType) -> str:
 
 
 def foundation(functions: Iterable[FunctionType]) -> tuple[str, ...]:
-    """Foundation of code: Python's minor version, and those of the frameworks that its module has, `anyio4.12`. Patch
-    releases do not count, or each would stall all runs; a comparison with history detects their changes."""
+    """Minor versions of Python and of the frameworks that the functions' modules use, `anyio4.12`."""
+    # Patch releases do not count, or each would stall all runs; a comparison with history detects their changes.
     used = {name.partition(".")[0] for function in functions for name in _names(function)}
     used |= {"anyio"} if used & {"pydantic_ai", "agents"} else set()  # they are built on it
     versions = ((name, _installed(name)) for name in FRAMEWORKS if name in used)
@@ -56,7 +56,7 @@ def foundation(functions: Iterable[FunctionType]) -> tuple[str, ...]:
 
 
 def spoken(version: str) -> tuple[str, dict[str, str]]:
-    """Version of an agent in two parts: its name, and its foundation by name."""
+    """Split an agent's version into its name, and its foundation by name."""
     found = _STANDS_ON.search(version)
     if found is None:
         return version, {}
@@ -69,7 +69,6 @@ def in_words(stands_on: dict[str, str]) -> str:
 
 
 def _names(function: FunctionType) -> Iterator[str]:
-    """Modules that a function imports, and those from which its own module has names."""
     yield from _imports(function.__code__)
     for thing in list(function.__globals__.values()):
         if isinstance(thing, ModuleType):

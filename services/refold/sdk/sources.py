@@ -1,5 +1,5 @@
-"""Tools of an app by name, including tools of sources that list them only on request. A source's configuration alone
-decides about a tool, so that planners and executors find the same one by name, whatever was discovered or recorded."""
+"""Tools of an app by name. A source's configuration alone decides about a tool, so planners and executors find the same
+one, whatever was discovered or recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from refold.sdk.tool import ToolDef
 
 
 class ToolSource(Protocol):
-    """Source of tools by name. `declared` are always present; the names of all others begin with `prefix`."""
+    """Source of tools by name: `declared` ones, and others whose names begin with `prefix`."""
 
     @property
     def prefix(self) -> str: ...
@@ -21,12 +21,12 @@ class ToolSource(Protocol):
     def declared(self) -> Sequence[ToolDef]: ...
 
     def tool(self, name: str) -> ToolDef | None:
-        """The tool of a name that begins with the prefix; None for an invalid name."""
+        """Return the tool of a name with the prefix; None for an invalid name."""
         ...
 
 
 class ToolTable(UserDict[str, ToolDef]):
-    """Tools by name. It lists declared tools, and also finds those of its `sources`."""
+    """Tools by name. Iterates over declared tools; a look-up also finds tools of its `sources`."""
 
     def __init__(self, declared: Mapping[str, ToolDef] | None = None, sources: Sequence[ToolSource] = ()) -> None:
         super().__init__(declared or {})
@@ -46,7 +46,7 @@ class ToolTable(UserDict[str, ToolDef]):
 
 
 class FactsTable(Mapping[str, ToolFacts]):
-    """Facts of each tool of a table. With `pool`, as if all were of that one."""
+    """Facts of each tool; with `pool`, as if all were of that one."""
 
     def __init__(self, tools: Mapping[str, ToolDef], pool: str = "") -> None:
         self._tools, self._pool = tools, pool

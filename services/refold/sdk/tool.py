@@ -1,4 +1,4 @@
-"""A tool: a typed function that acts on the world, with the facts needed to run it at most once."""
+"""A tool: a typed function that acts on the world."""
 
 from __future__ import annotations
 
@@ -41,11 +41,10 @@ _CHOICES = {
 Body = Coroutine[Any, Any, Any] | Callable[[], Any]
 
 FILLED: Final = ("idempotency_key", "heartbeat")
-"""Parameters that the executor fills, for functions that ask for them."""
+"""Parameters that the executor fills, for functions that take them."""
 
 _KEY = FILLED[0]
 NATURAL: Final = "where equal arguments again change nothing more, declare keyed_by='arguments'"
-"""The way out for a keyed tool without a key: its receiver is idempotent by nature."""
 
 EarlierCalls = Callable[[], Mapping[int, tuple[str, str]]]
 """Calls on which a call builds: arguments and result by step. Large ones may take a while."""
@@ -61,7 +60,7 @@ class _DidNotHappen:
 
 
 DID_NOT_HAPPEN: Final = _DidNotHappen()
-"""Result of a probe when the effect provably did not happen."""
+"""Result of a probe if the effect provably did not happen."""
 
 
 class ToolOptions(TypedDict, total=False):
@@ -87,16 +86,16 @@ class ToolOptions(TypedDict, total=False):
 class ToolDef:
     """A decorated tool.
 
-    `effect` decides what follows an unknown outcome (`once`, unless declared otherwise: never try again). `pool` names
-    the executors that run it. `timeout` is for one attempt; effects begun by then have an unknown outcome. The receiver
-    of a `keyed` tool recognises a repetition by the `idempotency_key` that the function takes, or, with
+    `effect` decides on attempts after an unknown outcome (`once`, unless declared otherwise: none). `pool` names the
+    executors that run it. `timeout` is for one attempt; effects begun by then have an unknown outcome. The receiver of
+    a `keyed` tool recognises a repetition by the `idempotency_key` that the function takes, or, with
     `keyed_by="arguments"`, by the arguments: equal ones again change nothing more (set a value, delete a row).
-    `key_window` is how long the receiver of a `keyed` tool remembers a key (None: for ever). `lease` is how long an
-    executor may be silent before another takes over (None: the executor's setting). `version` changes with the code.
-    `approval="required"`: no executor runs it without a decision for the very call, whatever planner and policy decide;
-    else the policy decides. `tags` are words for the rules of policies. `shown_as="edit"`: people see the difference
-    between its texts `before` and `after`, so it has to refuse when `before` is not the present text. `cost` is each
-    attempt's part of a budget, in dollars (a text or a Decimal).
+    `key_window` is the time that it remembers a key (None: for ever). `lease` is the time that an executor may be
+    silent before another takes over (None: the executor's setting). `version` changes with the code.
+    `approval="required"`: no executor runs it without a decision for the very call; else the policy decides. `tags` are
+    words for the rules of policies. `shown_as="edit"`: people see the difference between its texts `before` and
+    `after`, so it has to refuse when `before` is not the present text. `cost` is each attempt's part of a budget, in
+    dollars (a text or a Decimal).
 
     `probe` is the status hook of a `probed` tool: it gets `idempotency_key` and the arguments that it names, and
     returns the tool's result if the effect happened or `DID_NOT_HAPPEN` if it provably did not. Anything else, an
@@ -150,14 +149,14 @@ class ToolDef:
 
     @cached_property
     def facts(self) -> ToolFacts:
-        """Facts of the tool for policies."""
         schema = schema_name(canonical.dumps(self.schema()), edit=self.shown_as == "edit")
         needed = self.approval == "required"
         tags = tuple(sorted(self.tags))
         return ToolFacts(self.name, self.version, schema, self.effect, tags, needed, self.key_window_ms, self.pool)
 
     def canonical_args(self, /, *args: Any, **kwargs: Any) -> str:
-        """Arguments of a call as canonical JSON by parameter name. **Raises** UsageError with the mismatch."""
+        """Return the arguments of a call as canonical JSON by parameter name. **Raises** UsageError with the
+        mismatch."""
         return self.arguments.canonical(args, kwargs)
 
     def call(
@@ -170,7 +169,6 @@ class ToolDef:
         builds_on: tuple[int, ...] = (),
         reserve: Reserve | None = None,
     ) -> Call:
-        """The intent to call it with these arguments, canonical JSON; its result is read as the type it returns."""
         return Call(
             tool=self.name,
             args=args,
@@ -187,23 +185,23 @@ class ToolDef:
         )
 
     def read(self, outcome: Settled) -> Any:
-        """The result as the type that the tool returns.
+        """Return the result as the type that the tool returns.
 
-        **Raises** CallFailed with the fields `tool`, `code`, `message` and `detail` when the call failed, UsageError
-        when the recorded result is not of the type that the tool returns today.
+        **Raises** CallFailed with the fields `tool`, `code`, `message` and `detail` if the call failed, UsageError if
+        the tool returns another type today.
         """
         return self.result.load(completed(self.name, outcome))
 
     def read_plain(self, outcome: Settled) -> Any:
-        """Like `read`, as plain JSON data: for callers that know the tool only by its name."""
+        """Like `read`, as plain JSON data."""
         return canonical.parse(completed(self.name, outcome))
 
     def result_json(self, value: Any) -> str:
-        """Result of the tool, as canonical JSON. **Raises** UsageError: another type, or not JSON."""
+        """Return a result as canonical JSON. **Raises** UsageError for another type."""
         return self.result.dump(value)
 
     def probe_json(self, value: Any) -> str | None:
-        """The probe's result as canonical JSON, None if the effect did not happen.
+        """Return the probe's result as canonical JSON, None if the effect did not happen.
 
         **Raises** UsageError for any other value, so the outcome stays unknown.
         """
@@ -212,33 +210,31 @@ class ToolDef:
     def run(
         self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat, secrets: Secrets | None = None
     ) -> Body:
-        """An attempt, not begun yet: a coroutine of an async tool, else a function to be called in a thread.
+        """Return an attempt, not begun yet: a coroutine of an async tool, else a function to be called in a thread.
 
-        It first looks up the `secrets` in its arguments. **Raises** UsageError when the arguments do not fit the
-        signature.
+        It first looks up the `secrets` in its arguments. **Raises** UsageError if these do not fit the signature.
         """
         return self._body.bind(self.arguments.load(args_json, secrets), (idempotency_key, heartbeat), secrets)
 
     def run_on(self, earlier: EarlierCalls, args_json: str, *, idempotency_key: str) -> Body:
-        """An attempt of a call that builds on others, not begun yet; only adapters' tools have such calls."""
+        """Return an attempt of a call that builds on others; only adapters' tools have such calls."""
         raise UsageError(f"tool {self.name} builds on no other calls", hint="`refold run verify` the run")
 
     def run_probe(
         self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat, secrets: Secrets | None = None
     ) -> Body:
-        """The status hook, not begun yet: a coroutine or a function, as in `run`."""
+        """Return the status hook, not begun yet, as in `run`."""
         if self._probe is None:
             raise UsageError(f"tool {self.name} has no probe", hint='effect="probed" needs probe=')
         return self._probe.bind(self.arguments.load(args_json, secrets), (idempotency_key, heartbeat), secrets)
 
     def acted_by(self, function: Callable[..., Any]) -> ToolDef:
-        """The same tool with another body, for tests: it takes any of the arguments, and no others."""
+        """Return the same tool with another body, for tests: it takes any of the arguments."""
         double = copy.copy(self)
         double._body = _Function(function, self.arguments.names, f"the script of tool {self.name}")
         return double
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the arguments, as one object by parameter name."""
         return self.arguments.shape.schema
 
     def _check_options(self, what: str) -> None:
@@ -325,7 +321,7 @@ async def _revealed(secrets: Secrets, body: Coroutine[Any, Any, Any]) -> Any:
 
 
 def completed(tool: str, outcome: Settled) -> str:
-    """The recorded result of a call, as JSON. **Raises** CallFailed when it failed."""
+    """Recorded result of a call, as JSON. **Raises** CallFailed if it failed."""
     if isinstance(outcome, CallCompleted):
         return outcome.result
     if isinstance(outcome, CallFailed):
@@ -337,7 +333,7 @@ def completed(tool: str, outcome: Settled) -> str:
 
 
 def _refuse_untyped(function: FunctionType, what: str) -> None:
-    """Refuse missing types: arguments and results are checked against them, so `Any` has to be explicit."""
+    # Arguments and results are checked against their types, so `Any` has to be explicit.
     for parameter in inspect.signature(function).parameters.values():
         if parameter.annotation is parameter.empty and parameter.name not in FILLED:
             hint = f"write `{parameter.name}: str`, or `{parameter.name}: Any` to take whatever is JSON"

@@ -18,8 +18,8 @@
 (14, [('count', {'path': 'a.txt'}), ('count', {'path': 'b.txt'})])
 
 `run` takes an agent to its end, `start` to its first waits. After every event fresh code runs along the history, as
-after a crash: an agent that would do something else then ends the test with NonDeterminismError, which names the step.
-`crash_matrix` kills planner and executor wherever they can be killed, and finds tools that then act twice.
+after a crash: an agent that then differs ends the test with NonDeterminismError. `crash_matrix` kills planner and
+executor wherever they can be killed, and finds tools that then act twice.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _ROOMS = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import lazily: pytest loads the plugin of this package in every project."""
+    # Lazy: pytest loads the plugin of this package in every project.
     for room, names in _ROOMS.items():
         if name in names:
             return getattr(importlib.import_module(f"refold.testing.{room}"), name)

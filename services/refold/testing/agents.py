@@ -1,6 +1,5 @@
-"""A run of an agent without Kafka and Redis, with the code of a planner: `decide`, the fold, the replay. Tools run in
-executors as in production (`executors`), one attempt at a time. The clock is virtual: an attempt takes a second of it;
-a sleep, a wait between attempts or a decision that expires takes its own time; none takes real time."""
+"""A run of an agent without Kafka and Redis, with the code of a planner and of executors. The clock is virtual: an
+attempt takes a second of it, a wait its own time."""
 
 from __future__ import annotations
 
@@ -43,10 +42,10 @@ from refold.testing.reruns import check_other_seed, keep_records, rerun, same_en
 from refold.testing.scripts import as_by, scripted
 
 START_MS = 1_700_000_000_000
-"""When a run begins on its clock: 2023-11-14, 22:13:20 UTC."""
+"""Begin of a run on its clock: 2023-11-14, 22:13:20 UTC."""
 
 MOST_STEPS = 1_000
-"""Limit for an agent that polls for ever. Each step replays all earlier ones, which takes seconds here."""
+"""Limit for an agent that polls for ever: each step replays all earlier ones."""
 
 SEED = "seed"
 
@@ -58,11 +57,11 @@ class AgentRun(RunRead):
     """A run: its history so far, and ways to continue it.
 
     `inputs` are the agent's, by name. `tools` are scripts by tool, see `attempts`; without one, a tool is real.
-    `decisions` are those of people by tool, for calls that need one; the default is `approve`. `policy` is the content
-    of a policy file. `agents` are scripts of child agents, by name: a result, an exception, or a function of their
-    input; agents without a script run too, and are `children`. `code` makes the history in place of the agent: another
-    version, or removed code. `name` is the run's id, `sent` are signals to unknown runs. At a `boundary` something is
-    killed; `crash_matrix` has all of them. **Raises** UsageError for an input that does not fit.
+    `decisions` are people's, by tool; the default is `approve`. `policy` is the content of a policy file. `agents` are
+    scripts of child agents, by name: a result, an exception, or a function of their input; agents without a script run
+    too, and are `children`. `code` makes the history in place of the agent: another version, or removed code. `name` is
+    the run's id, `sent` are signals to unknown runs. `boundary` is the place of a kill. **Raises** UsageError for an
+    input that does not fit.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class AgentRun(RunRead):
 
     @property
     def now_ms(self) -> int:
-        """The time. **Units**: milliseconds since 1970."""
+        """Time of the virtual clock. **Units**: milliseconds since 1970."""
         return self.executors.now_ms
 
     @property
@@ -116,12 +115,12 @@ class AgentRun(RunRead):
 
     @property
     def children(self) -> list[AgentRun]:
-        """The runs that this one has started, in order."""
+        """Runs started by this one, in order."""
         return [run for run in self.family if run.state.run_id.rpartition(".")[0] == self.state.run_id]
 
     @property
     def value(self) -> Any:
-        """Result of the agent; raises the agent's error. **Raises** UsageError when it still waits."""
+        """Result of the agent; raises the agent's error. **Raises** UsageError while it waits."""
         if isinstance(self._end, Raised):
             raise self._end.error
         if self.failure:
@@ -135,14 +134,12 @@ class AgentRun(RunRead):
 
     @property
     def ran(self) -> Counter[str]:
-        """Number of times that the code of each tool ran."""
+        """Number of executions of each tool's code."""
         return Counter(request.tool for request in self.executors.ran)
 
     def finish(self, pick: Callable[[list[int]], int] | None = None) -> AgentRun:
-        """Goes on to the end, or until only a human can continue it: the step that is due first ends first.
-
-        `pick` chooses another order: it gets the open steps.
-        """
+        """Go on to the end, or until only a human can continue. The step that is due first ends first, or the one that
+        `pick` chooses of the open steps."""
         while able := [(run, step) for run in self.family for step in run.open if run._ends(step)]:
             if len(self.state.steps) > MOST_STEPS:
                 hint = "take it a part of its way: start(...), then settle(step)"
@@ -165,18 +162,18 @@ class AgentRun(RunRead):
             self._go_on(step)
 
     def signal(self, name: str, data: Any = None, *, actor: str = "somebody", signal_id: str = "") -> AgentRun:
-        """Sends the run a signal, as `refold run signal` does: a wait takes it, now or later."""
+        """Send the run a signal, as `refold run signal` does: a wait takes it, now or later."""
         said = signal_id or f"signal-{next(self._numbers)}"
         check_name(name)
         return self._tell(RunSignal(self.state.run_id, said, "signal", canonical.dumps(data), actor, name=name))
 
     def answer(self, token: str, data: Any = None, *, failure: str = "", actor: str = "somebody") -> AgentRun:
-        """Resolves a callback, or with a `failure` fails it, as `refold callback` does."""
+        """Resolve a callback, or with a `failure` fail it, as `refold callback` does."""
         said = canonical.dumps(data)
         return self._tell(RunSignal(self.state.run_id, "", "callback", said, actor, callback=token, failure=failure))
 
     def resolve(self, step: int, finding: Finding, result: Any = None) -> AgentRun:
-        """States the outcome of a call in doubt, as the settlers of its policy, or an operator if it has none.
+        """State the outcome of a call in doubt, as the settlers of its policy, or an operator.
 
         For a held call an operator decides: `did_not_happen` tries it again, `give_up` lets it fail.
         """
@@ -193,20 +190,20 @@ class AgentRun(RunRead):
         return self._tell(RunOperation(self.state.run_id, name, "resolve", canonical.dumps(said), "operator"))
 
     def pause(self, reason: str = "", *, actor: str = "operator") -> AgentRun:
-        """Pauses the run and its children, as `refold run pause` does: executors finish their running calls."""
+        """Pause the run and its children, as `refold run pause` does: executors finish their running calls."""
         said = canonical.dumps({"reason": reason})
         return self._tell(RunOperation(self.state.run_id, f"pause-{next(self._numbers)}", "pause", said, actor))
 
     def resume(self, *, actor: str = "operator") -> AgentRun:
-        """Resumes the run, as `refold run resume` does; `finish` takes it further."""
+        """Resume the run, as `refold run resume` does; `finish` takes it further."""
         return self._tell(RunOperation(self.state.run_id, f"resume-{next(self._numbers)}", "resume", "{}", actor))
 
     def take_over(self) -> None:
-        """Forgets the running code, as a crash does: at the next event fresh code replays the history."""
+        """Forget the running code, as a crash does: at the next event fresh code replays the history."""
         self._agents.forget(self.state.run_id)
 
     def check(self, agent: str = "") -> None:
-        """Runs fresh code along the history; with a name that of another agent, for example of its next version.
+        """Run fresh code along the history; with a name, the code of another agent, for example its next version.
 
         **Raises** NonDeterminismError with the step and the code's request there.
         """
@@ -216,16 +213,14 @@ class AgentRun(RunRead):
             rerun(self.app, agent, self.state)
 
     def save(self, path: str | Path) -> None:
-        """Keeps the history in a file, for `replay` along the code of tomorrow."""
+        """Write the history to a file, for `replay` along later code."""
         keep_records(self.records, path)
 
     def hear(self, told: Input) -> None:
-        """Take a message or a signal of another run of the family."""
         if isinstance(self._decide(told), list):
             self._take(told)
 
     def bear(self, told: Start) -> None:
-        """Begin a child of this run."""
         child = copy.copy(self)
         child.state, child.agent, child._end = RunState(told.request.run_id), told.request.agent, None
         child.events, child.records, child._orders = [], [], {}
@@ -241,7 +236,7 @@ class AgentRun(RunRead):
         return opened.phase not in ("wait", "callback") or opened.due_ms > 0
 
     def _rests(self, step: int) -> bool:
-        """True if a step is held by the pause of its run; running attempts and people's decisions go on."""
+        """True if the pause of its run holds a step; running attempts and people's decisions go on."""
         phase, order = self.state.open[step].phase, self._orders.get(step)
         decided = phase == "approval" and order and self._decisions.get(order.tool) != "expire"
         return bool(self.state.paused) and phase != "dispatched" and not decided
@@ -314,7 +309,7 @@ class AgentRun(RunRead):
         return opened.due_ms
 
     def _go_on(self, step: int) -> None:
-        """Next state of an open step: an attempt, a decision, or the time that it waits for."""
+        """Take an open step further by an attempt, a decision or its time."""
         opened, order = self.state.open[step], self._orders.get(step)
         self.executors.now_ms = max(self.now_ms, self._due_ms(step))
         if opened.phase == "dispatched":
@@ -334,7 +329,7 @@ class AgentRun(RunRead):
 
 
 def run(app: App, agent: str, /, **inputs: Any) -> AgentRun:
-    """Runs an agent to its end, on inputs by name: `run(app, "report", paths=["a.txt"]).value`.
+    """Run an agent to its end, on inputs by name: `run(app, "report", paths=["a.txt"]).value`.
 
     `tools=`, `agents=`, `decisions=`, `policy=` and `code=` are for `AgentRun`. An agent that has an input of such a
     name is run by `AgentRun(app, agent, {...}).finish()`.
@@ -343,7 +338,7 @@ def run(app: App, agent: str, /, **inputs: Any) -> AgentRun:
 
 
 def start(app: App, agent: str, /, **inputs: Any) -> AgentRun:
-    """Runs an agent to its first waits; `AgentRun.settle` ends one of them. Arguments are those of `run`."""
+    """Run an agent to its first waits; `AgentRun.settle` ends one of them. Arguments as of `run`."""
     options = {name: inputs.pop(name) for name in ("tools", "decisions", "policy", "agents", "code") if name in inputs}
     begun = AgentRun(app, agent, inputs, **options)
     RECENT.append(begun)

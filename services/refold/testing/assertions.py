@@ -20,9 +20,9 @@ _KINDS = frozenset(kind.__name__ for kind in get_args(Event))
 def assert_called(
     run: AgentRun, tool: Callable[..., Any] | str, args: Mapping[str, Any] | None = None, *, times: int | None = None
 ) -> list[CallMade]:
-    """Asserts that the run called this tool: with these arguments, if any are given, and `times` often, if given.
+    """Assert that the run called this tool: with these arguments, if given, and `times` often, if given.
 
-    Returns those calls, in order. **Raises** AssertionError, UsageError when the app has no such tool.
+    Returns those calls, in order. **Raises** AssertionError; UsageError if the app has no such tool.
     """
     __tracebackhide__ = True
     name = run.app.find(tool).name
@@ -39,10 +39,10 @@ def assert_called(
 
 
 def assert_history(run: AgentRun, *expected: Expected) -> None:
-    """Asserts that the history has these events, in this order, possibly with others in between.
+    """Assert that the history has these events, in this order, possibly with others in between.
 
     A field that holds JSON may be compared with a value: `("CallProposed", {"args": {"amount": 20}})`. **Raises**
-    AssertionError with the history, UsageError for an unknown kind of event.
+    AssertionError with the history; UsageError for an unknown kind of event.
     """
     __tracebackhide__ = True
     place = 0

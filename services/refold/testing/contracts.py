@@ -1,6 +1,6 @@
 """Contract suites for authors of tools: the promises of an effect class, checked against a world that counts effects.
 
-With pytest, a class that inherits a suite is all that it takes:
+With pytest, inherit a suite:
 
     class TestPay(KeyedContract):
         app, tool, args = app, "pay", {"amount": 20}
@@ -8,9 +8,8 @@ With pytest, a class that inherits a suite is all that it takes:
         def effects(self) -> int:
             return len(BANK.transfers)
 
-Tools and probes run as in executors, under fresh keys. `crash_matrix` checks whole agents for the same promises, with
-kills; a suite is for one tool, checks more of it, and works with a real receiver: a database, a sandbox of a provider.
-A `once` tool has no suite: it promises nothing that could be tried twice.
+Tools and probes run as in executors, under fresh keys. A suite checks more of one tool than `crash_matrix`, and works
+with a real receiver: a database, a sandbox of a provider. A `once` tool has no suite: it may not be tried twice.
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ from refold.sdk.app import App
 
 
 class ToolContract:
-    """Parts of all suites: the `tool` of this name in the `app`, and valid arguments.
-
-    `effects` is the number of effects so far, of all kinds that the tool may have.
-    """
+    """Base of the suites: the `tool` of this name in the `app`, and valid arguments."""
 
     effect: ClassVar[str]
     app: App
@@ -49,7 +45,7 @@ class ToolContract:
         return self._run(keys, probe=False)
 
     def result(self, key: str) -> str:
-        """The result of an attempt, which must have one, as JSON."""
+        """Result of an attempt, which must have one, as JSON."""
         [ended] = self.attempt(key)
         assert ended.status == "completed", f"{self.tool} did not complete: {ended.code}, {ended.message}"
         return ended.result
@@ -61,7 +57,6 @@ class ToolContract:
         return self.effects() - before
 
     def test_the_tool_is_declared_as_its_suite_says(self) -> None:
-        """Otherwise the promises of another class apply."""
         declared = self.app.find(self.tool).effect
         assert declared == self.effect, f"{self.tool} is declared {declared}, this suite is for {self.effect} tools"
 
@@ -87,21 +82,21 @@ class KeyedContract(ToolContract):
     effect = "keyed"
 
     def test_the_same_key_again_changes_nothing_and_gives_the_same_result(self) -> None:
-        """A retry, and an executor that took over."""
         key = fresh_key()
+        # A retry, or an executor that took over.
         first, before = self.result(key), self.effects()
         again = self.result(key)
         assert self.effects() == before, f"{self.tool} acted again with a key that it had acted with: is it handed on?"
         assert again == first, f"{self.tool} gave {again} for a key for which it had given {first}"
 
     def test_the_same_key_twice_at_once_acts_once(self) -> None:
-        """An executor that was presumed dead, and its successor. One of the two may well be refused."""
         once, key = self.growth(fresh_key()), fresh_key()
+        # An executor that was presumed dead, and its successor. One of the two may be refused.
         twice = self.growth(key, key)
         assert twice <= once, f"{self.tool} acted {twice} times where one attempt acts {once} times: two came at once"
 
     def test_another_key_acts_again(self) -> None:
-        """Equal arguments in another call are another effect: a receiver that deduplicates by them drops it."""
+        # Equal arguments in another call are another effect: a receiver that deduplicates by them drops it.
         first, second = self.growth(fresh_key()), self.growth(fresh_key())
         assert first > 0, f"{self.tool} did nothing that `effects` counts"
         if self.app.find(self.tool).keyed_by == "arguments":
@@ -116,13 +111,11 @@ class ProbedContract(ToolContract):
     effect = "probed"
 
     def test_the_probe_says_of_what_was_not_tried_that_it_did_not_happen(self) -> None:
-        """Also beside one that has happened, with the same arguments."""
         self._probe_says(fresh_key(), "did_not_happen")
         self.result(fresh_key())
         self._probe_says(fresh_key(), "did_not_happen")
 
     def test_the_probe_finds_what_has_happened_and_gives_its_result(self) -> None:
-        """The agent gets the same result from the tool and from the probe."""
         key, before = fresh_key(), self.effects()
         result = self.result(key)
         assert self.effects() > before, f"{self.tool} did nothing that `effects` counts"
@@ -143,7 +136,6 @@ class PureContract(ToolContract):
     effect = "pure"
 
     def test_it_leaves_nothing_behind(self) -> None:
-        """However often it is run."""
         before = self.effects()
         self.result(fresh_key())
         self.result(fresh_key())
@@ -152,5 +144,5 @@ class PureContract(ToolContract):
 
 
 def fresh_key() -> str:
-    """A fresh idempotency key: the world may be a persistent one."""
+    # The world may be a persistent one.
     return token_hex(32)

@@ -1,9 +1,6 @@
-"""`crash_matrix`: runs an agent once for every place where something can be killed, and counts its effects.
-
-The planner dies after each entry of the history, and the executor before each tool begins and after each has ended,
-before its result is recorded. Recovery is that of production: `pure` and `keyed` calls are made again, a `probed` one
-is probed, a `once` one is in doubt. So an effect that happens twice is caused by the tool itself.
-"""
+"""`crash_matrix`: runs an agent once for every place where something can be killed, and counts its effects. The planner
+dies after each entry of the history, the executor before each tool begins and after each has ended, before its result
+is recorded. Recovery is as in production."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ KEY = "idempotency_key"
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """A call whose effect happened too often: `times`, first when killed at this boundary; `places` are all of them."""
+    """A call whose effect happened too often: `times`, first when killed at this boundary, of `places` in all."""
 
     tool: str
     effect: str
@@ -52,9 +49,9 @@ class Repeated:
 class CrashReport:
     """Results at all crash points. `effects` counts by tool over the undisturbed run.
 
-    `cases` is the number of runs, `entries` and `tools_run` those of the undisturbed one. `repeated` are calls that
-    acted more than once. `astray` are other wrong results of a kill: another end, or a doubt about a call that may be
-    made again. `doubts` are the calls that people would have to settle, by tool: of `once`, that is its price.
+    `cases` is the number of runs; `entries` and `tools_run` count in the undisturbed one. `repeated` are calls that
+    acted more than once, `astray` other wrong results of a kill: another end, or a doubt about a call that may be made
+    again. `doubts` are the calls for people to settle, by tool.
     """
 
     agent: str
@@ -89,7 +86,7 @@ class CrashReport:
 
 
 class CrashError(AssertionError):
-    """An effect of a crash that a test may not accept. `report` has all of them."""
+    """An unacceptable effect of a crash. `report` has all of them."""
 
     def __init__(self, report: CrashReport) -> None:
         super().__init__(str(report))
@@ -108,14 +105,13 @@ def crash_matrix(
     policy: Mapping[str, Any] | None = None,
     agents: Mapping[str, Any] | None = None,
 ) -> CrashReport:
-    """Runs an agent once undisturbed, and once more for each boundary, with a kill there.
+    """Run an agent once undisturbed, and once more for each boundary, with a kill there.
 
-    `effects` returns the number of effects in the test's world so far: `lambda: len(bank.transfers)`. It is called
-    before and after each run of a tool. Without it every run of a tool is an effect, except of `pure` ones, and of
-    `keyed` ones that use their key. `tools` are scripts, or a function that makes new ones for each run. `drive` takes
-    a run to its end, for those that wait for signals or callbacks; the rest is as of a run. Each run has an id and keys
-    of its own. **Raises** CrashError when an effect happened twice, or a run ended unlike the undisturbed one; its text
-    names tool, boundary and number. NonDeterminismError as every run of the kit.
+    `effects` returns the number of effects in the test's world so far, before and after each run of a tool: `lambda:
+    len(bank.transfers)`. Without it every run of a tool is an effect, except of `pure` ones, and of `keyed` ones that
+    use their key. `tools` are scripts, or a function that makes new ones for each run. `drive` takes a run to its end,
+    for those that wait for signals or callbacks. Each run has an id and keys of its own. **Raises** CrashError when an
+    effect happened twice, or a run ended unlike the undisturbed one; NonDeterminismError as every run of the kit.
     """
     __tracebackhide__ = True  # pytest: the text of the error is complete
     # A world that has seen these keys before, in another test or another day, would deduplicate, and hide effects.
@@ -168,8 +164,6 @@ def crash_matrix(
 
 
 class _Counted:
-    """The effects of a run, by call."""
-
     def __init__(self, app: App, scripts: Scripts, effects: Callable[[], int] | None) -> None:
         self._app, self._effects = app, effects
         self._scripts = {app.find(named).name: script for named, script in scripts.items()}
@@ -195,7 +189,6 @@ class _Counted:
         return found
 
     def acting_while_pure(self) -> list[Repeated]:
-        """`pure` calls that had an effect."""
         reason = 'effect="pure" says that it may run any number of times: declare it keyed, probed or once'
         return [
             self._told(key, Boundary("planner", 0), reason)
@@ -268,7 +261,6 @@ def _times(number: int) -> str:
 
 
 def _astray(run: AgentRun, calm: AgentRun) -> Iterator[str]:
-    """Wrong results of a kill."""
     usual = _doubts(calm)
     for each in run.family:
         for event in each.events:
@@ -287,7 +279,7 @@ def _doubts(run: AgentRun) -> set[tuple[str, int]]:
 
 
 def _below(run: str) -> str:
-    """Path of a run in its family; the root has another name in each case."""
+    # The root has another name in each case.
     return run.partition(".")[2]
 
 

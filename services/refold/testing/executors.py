@@ -1,6 +1,5 @@
-"""Executors of a test: those of production, one after the other, on a ledger and a log in memory. Each attempt goes
-through the claim, the chain and the record of its result. An executor may be killed right before a tool begins, or
-right after it has ended and before its result is recorded; its successor recovers."""
+"""Executors of a test, as in production, one after the other, on a ledger and a log in memory. One may be killed right
+before a tool begins, or before its result is recorded."""
 
 from __future__ import annotations
 
@@ -27,21 +26,16 @@ from refold.sdk.app import App
 from refold.testing.people import Panel
 
 Kill = Literal["before", "after"]
-"""Time of an executor's death: before the tool begins, or after it has ended and before its result is recorded."""
 
 _POOL = "default"
 _STEP_MS = 100
-"""Step of the idle clock. **Units**: milliseconds of the test's clock."""
 
 
 class Heard:
-    """Live output of calls."""
-
     def __init__(self) -> None:
         self.parts: list[StreamPart] = []
 
     def tell(self, part: StreamPart) -> None:
-        """Keep a part."""
         self.parts.append(part)
 
     def close(self) -> None:
@@ -49,9 +43,9 @@ class Heard:
 
 
 class Executors:
-    """One executor and its relay at a time; `attempt` returns the result of an order. `now_ms` is the clock, `ran` are
-    the calls whose tools were run, in order, by step. `kills` maps a tool's number, from one, to the death of its
-    executor. `live` is the live output. `watch` is called before each tool, and the function that it returns after."""
+    """One executor and its relay at a time. `ran` are the calls whose tools were run, in order. `kills` maps a tool's
+    number, from one, to the death of its executor. `watch` is called before each tool, and the function that it returns
+    after."""
 
     def __init__(self, app: App, panel: Panel, now_ms: int) -> None:
         self.now_ms = self._born_ms = now_ms
@@ -73,7 +67,7 @@ class Executors:
         self._begin()
 
     def attempt(self, request: ToolRequest) -> ToolResult:
-        """Result of one attempt, however often an executor died over it."""
+        """Result of one attempt, whose executors may die."""
         at = len(self._orders)
         order = replace(request, issued=at)
         name, value = order.call_id.encode(), codec.encode(order)
@@ -86,7 +80,7 @@ class Executors:
         return told
 
     def _begin(self) -> None:
-        """Start a process, which recovers from the log after its predecessor was killed."""
+        """Start a process, as after the death of its predecessor."""
         self._settings = replace(self._base, member=f"executor-{next(self._numbers)}")
         self._relay = Relay(RelaySettings(seal=self._settings.seal), token=lambda: next(self._numbers))
         self._executor = Executor(
@@ -101,7 +95,7 @@ class Executors:
         self._turn(*map(self._claimed, range(len(self._claims))))
 
     def _turn(self, *inbox: effects.Item) -> None:
-        """A turn of the process, and those that follow from its answers. A killed one is followed by its successor."""
+        """Run a turn of the process, and those that follow from its answers."""
         items, executor = list(inbox), self._executor
         while True:
             now = effects.Now(self.now_ms, self.now_ms - self._born_ms + 1)
@@ -149,7 +143,6 @@ class Executors:
         return Record(self._settings.chains, 0, at, record.key, record.value, lambda: None, self.now_ms)
 
     def _run(self, order: effects.StartTool) -> list[effects.Item]:
-        """Run the tool in real time; on the clock of the test that takes a moment."""
         kill = None
         if not order.probe:
             self.ran.append(order.request)
@@ -157,6 +150,7 @@ class Executors:
         if kill == "before":
             self._begin()
             return []
+        # The tool runs in real time: the clock of the test does not move.
         seen = self.watch(order.request)
         ended = self._outcome(order)
         seen()

@@ -24,7 +24,7 @@ Kin = TypeVar("Kin", bound="Relative")
 
 
 class Relative(Protocol):
-    """A run of the family: it gets messages of others, and can have children."""
+    """A run of the family."""
 
     state: RunState
 
@@ -34,8 +34,8 @@ class Relative(Protocol):
 
 
 class Relatives(Generic[Kin]):
-    """All runs of a test by id, the first one first. `scripts` are the results of agents whose runs are not made.
-    **Raises** UsageError when the app has no agent of a script."""
+    """Runs of a test by id, the first one first. `scripts` are the results of agents whose runs are not made.
+    **Raises** UsageError for a script of an unknown agent."""
 
     def __init__(self, app: App, scripts: Mapping[str, Any]) -> None:
         self.runs: dict[RunId, Kin] = {}
@@ -47,12 +47,10 @@ class Relatives(Generic[Kin]):
                 )
 
     def state(self, run: RunId) -> RunState | None:
-        """The run of this id as it is, if there is one."""
         known = self.runs.get(run)
         return known.state if known else None
 
     def below(self, run: RunId) -> list[Kin]:
-        """A run and its descendants."""
         return [each for name, each in self.runs.items() if name == run or name.startswith(f"{run}.")]
 
     def hear(self, run: Kin, entry: Entry) -> None:

@@ -14,7 +14,6 @@ from refold.testing.crashes import CrashReport, crash_matrix
 from refold.testing.reruns import replay
 
 UPDATE = "--refold-update"
-"""The option of pytest that writes golden histories."""
 
 
 class Kit:
@@ -28,29 +27,28 @@ class Kit:
         self.runs: list[AgentRun] = []
 
     def run(self, agent: str, /, **inputs: Any) -> AgentRun:
-        """Takes an agent to its end, see `refold.testing.run`."""
+        """Take an agent to its end, see `refold.testing.run`."""
         return self.start(agent, **inputs).finish()
 
     def start(self, agent: str, /, **inputs: Any) -> AgentRun:
-        """Takes an agent to its first waits, see `refold.testing.start`."""
+        """Take an agent to its first waits, see `refold.testing.start`."""
         self.runs.append(start(self.app, agent, **inputs))
         return self.runs[-1]
 
     def crash_matrix(self, agent: str, inputs: Mapping[str, Any], **options: Any) -> CrashReport:
-        """Kills an agent wherever it can be killed, see `refold.testing.crash_matrix`."""
+        """Kill an agent wherever it can be killed, see `refold.testing.crash_matrix`."""
         __tracebackhide__ = True
         return crash_matrix(self.app, agent, inputs, **options)
 
     def replay(self, history: str | Path | AgentRun) -> RunState:
-        """Runs the code of today along a history, see `refold.testing.replay`."""
+        """Run the present code along a history, see `refold.testing.replay`."""
         return replay(self.app, history)
 
     def golden(self, run: AgentRun, name: str = "") -> RunState:
-        """Checks today's code against the golden history of this name, `histories`/NAME.json. Returns its fold.
+        """Check the present code against a golden history, `histories`/NAME.json, and return its fold.
 
-        With `pytest --refold-update` a history that is missing or disagrees is written; all others stay as old as they
-        are. **Raises** NonDeterminismError, which names the first step that differs; UsageError when there is no
-        history.
+        With `pytest --refold-update` a history that is missing or disagrees is written. **Raises** NonDeterminismError,
+        which names the first step that differs; UsageError if there is no history.
         """
         __tracebackhide__ = True
         path = self.histories / f"{name or self.name}.json"
@@ -67,6 +65,6 @@ class Kit:
         return replay(self.app, path)
 
     def close(self) -> None:
-        """Ends the executors of all runs, waiting ones too."""
+        """End the executors of all runs, waiting ones too."""
         for run in self.runs:
             run.executors.close()

@@ -1,4 +1,4 @@
-"""People of a test: a policy asks them; votes are signed and counted as in production, here and by the executor."""
+"""People of a test: a policy asks them; votes are signed and counted as in production."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ PeopleSay = Literal["approve", "reject", "expire"] | Says
 
 
 def edit(**args: Any) -> Says:
-    """People approve a call with other arguments, given in full. If the policy then asks others, it does."""
+    """People approve a call with other arguments, given in full; the policy may then ask others."""
     return Says("edit", args=canonical.dumps(to_jsonable_python(args, by_alias=True)))
 
 
 def reject(message: str) -> Says:
-    """People let a call not go out, and say why: the agent sees their message."""
+    """People refuse a call: the agent gets their message."""
     return Says("reject", message=message)
 
 
@@ -57,7 +57,7 @@ def answer(result: Any) -> Says:
 
 Finding = Literal["did_not_happen", "happened", "give_up"]
 FINDINGS: Mapping[Finding, str] = {"did_not_happen": "approve", "happened": "answer", "give_up": "reject"}
-"""Outcomes of a call in doubt, and how people vote on the question about it."""
+"""Votes on the question about a call in doubt, by its outcome."""
 
 _KEY = SigningKey("testing", "decision", bytes(range(32)))
 _GATEWAY = SigningKey("testing-votes", "vote", bytes(range(1, 33)))
@@ -71,9 +71,8 @@ _ANYBODY: Mapping[str, Any] = {
 
 
 class Panel:
-    """Policy, people and keys of a test. `catalog` has them as records of the topic. Without a policy all calls are
-    allowed, as with `refold dev`, except tools that need a decision, which anyone may make. The people are those in the
-    policy, and `tester-1`, `tester-2`, ..., who have all roles."""
+    """Policy, people and keys of a test. Without a policy all calls are allowed, except tools that need a decision,
+    which anyone may make. Its people are in the policy; `tester-1`, `tester-2`, ... have all roles."""
 
     def __init__(self, app: App, content: Mapping[str, Any] | None) -> None:
         policy, self.trust = Policy.parse(dict(_ANYBODY if content is None else content)), {_ROOT.kid: _ROOT.public()}
@@ -94,11 +93,10 @@ class Panel:
         self.authority = Authority(FactsTable(app.tools), ENVIRONMENT, read)
 
     def gate(self, pool: str) -> Gate:
-        """Executor's own checks; the one of a test serves all pools."""
         return Gate(FactsTable(self._tools, pool), ENVIRONMENT, 1, pool)
 
     def decide(self, request: ApprovalRequest, says: Says, now_ms: int) -> Decided:
-        """Decision of people with a full quorum for `says`. **Raises** UsageError when they may not."""
+        """Decision of people with a full quorum. **Raises** UsageError if the policy does not allow it."""
         voted, catalog = {}, self.authority.catalog
         if says.args == request.args:  # a second question about their own edit
             says = Says("approve")

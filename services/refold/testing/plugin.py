@@ -1,8 +1,8 @@
 """The pytest plugin. It imports the kit at first use: pytest loads it wherever Refold is installed.
 
-- `refold` is the kit over the app that `refold_app` gives: `refold.run("order", amount=20)`. Each test has its own.
-- `refold_app` is the app that the option `--refold-app` or the setting `refold_app` names (`shop.app:app`). A test
-  suite that imports its app overrides this fixture with one that returns it.
+- `refold` is the kit over the app of `refold_app`: `refold.run("order", amount=20)`. Each test has its own.
+- `refold_app` is the app of the option `--refold-app` or the setting `refold_app` (`shop.app:app`). A test suite that
+  imports its app overrides this fixture.
 - A failed test's report shows the histories of its last runs.
 """
 
@@ -27,7 +27,6 @@ TARGET = "refold_app"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """See `pytest.hookspec`."""
     group = parser.getgroup("refold")
     words = "the app that the fixture `refold` is about: package.module:app, or path/file.py:app"
     group.addoption("--refold-app", metavar="MODULE:APP", default="", help=words)
@@ -58,7 +57,7 @@ def kit(request: pytest.FixtureRequest, refold_app: refold.App) -> Iterator[test
 
 
 def _as_imported(root: Path, target: str) -> str:
-    """The module that a test has imported from this file: loaded again, it would be another app."""
+    # A module that a test has imported from this file: loaded again, it would be another app.
     file, suffix, app = str(root / target).partition(".py")
     path = str(Path(file + suffix).resolve())
     for name, module in list(sys.modules.items()):
@@ -68,14 +67,12 @@ def _as_imported(root: Path, target: str) -> str:
 
 
 def pytest_runtest_logstart() -> None:
-    """Forget the runs of the test before."""
     _recent().clear()
 
 
 # A wrapper of the old kind: the new one would break older versions of pytest wherever Refold is installed.
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
-    """Add the histories of a failed test's runs to its report."""
     outcome = yield
     report = outcome.get_result()
     if report.failed and call.when == "call":
@@ -83,11 +80,9 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, An
 
 
 def pytest_runtest_logfinish() -> None:
-    """Forget the runs of the test."""
     _recent().clear()
 
 
 def _recent() -> deque[RunRead]:
-    """The kit's last runs; none if the kit is not loaded."""
     loaded = sys.modules.get("refold.testing.reading")
     return loaded.RECENT if loaded else deque()

@@ -1,4 +1,4 @@
-"""Projections in tests: the tables that an app's projections make of the histories of runs."""
+"""Projections in tests: tables that an app's projections make of the histories of runs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Rows = dict[str, list[dict[str, Any]]]
 
 
 def project(app: App, *histories: AgentRun) -> Rows:
-    """Return the rows that the app's projections make of these runs, by table, in order of their keys. Children of
-    these runs are included. **Raises** UsageError when the app has no projection, or two runs have the same id;
-    ProjectionError, which names run and event, when an `apply` raises."""
+    """Return the rows that the app's projections make of these runs and their children, by table, in order of their
+    keys. **Raises** UsageError if the app has no projection, or two runs have the same id; ProjectionError, which names
+    run and event, if an `apply` raises."""
     if not app.projections:
         raise UsageError(f"app {app.name} has no projection", hint="put @app.projection on a subclass of Projection")
     records = _records(histories)
@@ -57,7 +57,7 @@ def _named(table: ViewTable, row: tuple[Any, ...]) -> dict[str, Any]:
 
 
 class _Nowhere:
-    """No history of a test has to be read again."""
+    """Histories for a second reading, which no test needs: its records are in order."""
 
     partitions = 1
 

@@ -15,7 +15,7 @@ from refold.core.wire import canonical
 from refold.views.words import with_ellipsis
 
 RECENT: deque[RunRead] = deque(maxlen=3)
-"""The runs that `run` and `start` have begun last. The pytest plugin shows their histories when a test fails."""
+"""Runs begun last, shown by the pytest plugin when a test fails."""
 
 MOST_CHARS = 160
 """Characters of an event in a line."""
@@ -44,7 +44,6 @@ class Boundary:
 
 
 def call_made(state: RunState, events: Sequence[Event], call: CallProposed) -> CallMade:
-    """A call as a test reads it."""
     outcome = state.outcomes.get(call.step, (0, None))[1]
     sent = {event.attempt for event in events if isinstance(event, CallDispatched) and event.step == call.step}
     result = getattr(outcome, "result", None)
@@ -73,7 +72,6 @@ class RunRead:
 
     @property
     def failure(self) -> Failure | None:
-        """Failure of the run, as clients read it."""
         return getattr(self.state.end, "failure", None)
 
     @property
@@ -83,17 +81,15 @@ class RunRead:
 
     @property
     def entries(self) -> int:
-        """Number of its records in the log."""
         return len(self.records)
 
     @property
     def history(self) -> list[str]:
-        """The kinds of its events in order: `["RunRequested", "RunStarted", "CallProposed", ...]`."""
+        """Kinds of its events in order: `["RunRequested", "RunStarted", "CallProposed", ...]`."""
         return [type(event).__name__ for event in self.events]
 
     @property
     def checkpoints(self) -> list[str]:
-        """Names of the reached checkpoints."""
         return [step.name for step in self.state.steps if isinstance(step, CheckpointReached)]
 
     @property
@@ -103,12 +99,12 @@ class RunRead:
 
     @property
     def doubts(self) -> list[int]:
-        """The numbers of the calls that people have to settle."""
+        """Steps of calls that people have to settle."""
         return [step for step in self.open if self.state.open[step].phase == "doubt"]
 
     @property
     def held(self) -> list[int]:
-        """The numbers of the calls whose attempts are used up, and that an operator has to settle."""
+        """Steps of calls whose attempts are used up, for an operator to settle."""
         return [step for step in self.open if self.state.open[step].phase == "held"]
 
     @property
@@ -119,12 +115,12 @@ class RunRead:
 
     @property
     def open(self) -> list[int]:
-        """The numbers of the steps that wait."""
+        """Steps that wait."""
         return [] if self.state.over else sorted(self.state.open)
 
     @property
     def story(self) -> str:
-        """The history for people, one event per line: time, number, kind and content."""
+        """History for people, one event per line: time, number, kind and content."""
         request = self.state.request
         head = f"{self.state.run_id} ({request.agent if request else '?'}): {self.status}, {len(self.events)} events"
         return "\n".join([head, *_lines(self.records)])

@@ -59,7 +59,7 @@ def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | No
 
 
 def same_end(app: App, agent: str, state: RunState) -> Returned | Raised | None:
-    """End of the agent, if there was one. **Raises** NonDeterminismError when fresh code ends elsewhere."""
+    """End of the agent, if there was one. **Raises** NonDeterminismError if fresh code ends elsewhere."""
     end, beyond = rerun(app, agent, state)
     # A run that a limit has ended made one more request, which was refused.
     if beyond and not (isinstance(state.end, RunFailed) and state.end.failure.code in _LIMITS):
@@ -73,15 +73,15 @@ def same_end(app: App, agent: str, state: RunState) -> Returned | Raised | None:
 
 
 def keep_records(records: Records, path: str | Path) -> None:
-    """Keeps the records of a history in a file, for `replay`: a JSON array, with key and value in base64 each."""
+    """Write the records of a history to a file: a JSON array, with key and value in base64."""
     rows = [[base64.b64encode(part).decode() for part in record] for record in records]
     Path(path).write_text(canonical.dumps(rows) + "\n")
 
 
 def replay(app: App, history: str | Path | RunRead) -> RunState:
-    """Replays the agents of today along a history: one from `AgentRun.save`, or that of a run of another app or code.
-    Nothing of it can have an effect. **Raises** NonDeterminismError, which names the first step that differs;
-    UsageError when the app has no such agent, or this is no history."""
+    """Replay the present agents, without effects, along a history: one from `AgentRun.save`, or of a run of another app
+    or code. **Raises** NonDeterminismError, which names the first step that differs; UsageError if the app has no such
+    agent, or this is no history."""
     state, source = (history.state, "this run") if isinstance(history, RunRead) else (_kept(history), history)
     name = state.request.agent if state.request else ""
     agent = app.agent_of(name, state.version) or app.agents.get(name)
@@ -99,7 +99,6 @@ def _kept(history: str | Path) -> RunState:
 
 
 def fold_records(records: Records, source: str = "the history") -> RunState:
-    """The state of a run after its records."""
     state: RunState | None = None
     for key, value in records:
         record = chain.read(key, value)
@@ -120,9 +119,9 @@ def _event_of(app: App, agent: str, end: Returned | Raised | None) -> Terminal |
 
 
 def _words(end: Terminal | None) -> str:
-    """End of a run in words, without texts of errors, which may contain addresses of objects."""
     if isinstance(end, RunCompleted):
         return f"the end with {end.result}"
+    # Texts of errors may contain addresses of objects.
     return f"the end by {end.failure.code}" if isinstance(end, RunFailed) else "no end"
 
 
@@ -141,12 +140,13 @@ def _differs(step: int, before: str, again: str) -> NoReturn:
 # function are nowhere else, and are not looked at.
 
 _INSIDE: Final = "_REFOLD_OTHER_SEED"
+# If the first differs, the others decide: a module patched by a test differs in all of them alike.
 _SEEDS: Final = ("1", "2", "3")
-"""Hash seeds. If the first differs, the others decide: a module patched by a test differs in all of them alike."""
 
 
 def check_other_seed(app: App, runs: Iterable[tuple[str, Records]]) -> None:
-    """Run the agents of an app along histories. **Raises** NonDeterminismError where that depends on the hash seed."""
+    """Run the agents of an app along histories. **Raises** NonDeterminismError if the result depends on the hash
+    seed."""
     if _INSIDE in os.environ:  # a module that runs agents when it is imported
         return
     place = next((place for name, module in [*sys.modules.items()] if (place := _place(name, module, app))), None)
@@ -164,7 +164,7 @@ def _place(name: str, module: Any, app: App) -> tuple[str, str] | None:
 
 
 def _ask(seed: str, order: Any) -> str:
-    """Text of a history's disagreement in that process; empty if it agrees, or without an answer."""
+    """Disagreement with a history in that process; empty if it agrees, or without an answer."""
     with suppress(OSError, EOFError, ValueError, pickle.PickleError):
         process: Any = _process(seed)
         pickle.dump(order, process.stdin)

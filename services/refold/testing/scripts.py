@@ -32,11 +32,11 @@ def attempts(*answers: Any) -> Attempts:
 
 
 def scripted(app: App, scripts: Mapping[Callable[..., Any] | str, Any]) -> App:
-    """Tools of an app, with scripts in place of real ones. Results are checked against their types.
+    """App with scripts in place of tools; results are checked against their types.
 
     A script is a result, an exception to raise, `attempts(...)`, or a function that takes any of the tool's arguments.
-    Secrets have made-up values, unless the app has a provider of its own: a test must not reach real systems.
-    **Raises** UsageError when the app has no such tool.
+    Secrets have made-up values, unless the app has a provider of its own. **Raises** UsageError if the app has no such
+    tool.
     """
     secrets = "the secret {}".format if app.secrets is from_environment else app.secrets
     doubles: dict[str, ToolDef] = {}
@@ -47,7 +47,7 @@ def scripted(app: App, scripts: Mapping[Callable[..., Any] | str, Any]) -> App:
 
 
 def as_by(app: App, agent: str, code: Callable[..., Any] | None) -> App:
-    """The app in which an agent has other code: of one of its versions, or code that is not registered anywhere."""
+    """App in which an agent has other code: of one of its versions, or unregistered code."""
     if code is None:
         return app
     known = [each for each in app.versions(agent).values() if each.function is code]

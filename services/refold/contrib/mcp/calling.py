@@ -1,4 +1,4 @@
-"""An agent's view of a server: tools as of a listing, calls of them, and their outcomes. Pure, by the run's history."""
+"""An agent's view of a server: listed tools, calls of them, and their outcomes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from refold.sdk.context import Context
 from refold.sdk.tool import EffectClass, ToolDef
 
 MOST_ROUNDS: Final = 10
-"""How often a server may answer one call with questions, or with "ask me again"."""
+"""Answers to one call that are questions, or requests to repeat it."""
 
 MOST_QUESTIONS: Final = 10
 MOST_ASKED_CHARS: Final = 65_536
-"""Limits of one answer of a server: questions for people, and characters of these and of its state."""
+"""Limits of one answer: questions for people, and characters of these and of its state."""
 
 FIRST_WAIT_S: Final = 2.0
 """First wait before a server's request is repeated without answers; it doubles each time."""
@@ -28,24 +28,24 @@ FIRST_WAIT_S: Final = 2.0
 
 @dataclass(frozen=True)
 class ToolOutput:
-    """Result of a tool: `content` is a list of blocks as the protocol has them, `structured` the same as data."""
+    """Result of a tool: `content` is a list of the protocol's blocks, `structured` the same as data."""
 
     content: list[dict[str, Any]]
     structured: Any = None
 
     @property
     def text(self) -> str:
-        """The texts of its blocks, one below the other."""
+        """Texts of its blocks, one below the other."""
         return "\n".join(block["text"] for block in self.content if block.get("type") == "text")
 
 
 @dataclass(frozen=True)
 class ToolFailure(ToolOutput):
-    """Failure reported by the server: a final answer, for the agent. The call is not repeated."""
+    """Failure reported by the server: a final answer, for the agent."""
 
 
 class Configured(Protocol):
-    """Settings of the server of a remote tool."""
+    """Server of a remote tool."""
 
     @property
     def name(self) -> str: ...
@@ -71,16 +71,16 @@ class RemoteTool:
 
     @property
     def description(self) -> str:
-        """Description by the server. It may be written to mislead a model."""
+        """The server's description. It may be written to mislead a model."""
         return self.manifest["description"]
 
     @property
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of its arguments, by the server."""
+        """The server's JSON Schema of the arguments."""
         return self.manifest["schema"]
 
     async def __call__(self, arguments: Mapping[str, Any] | None = None, /, **named: Any) -> ToolOutput | ToolFailure:
-        """Calls it: `await tools["read_file"](path="a.txt")`, or with its arguments as one mapping.
+        """Call it: `await tools["read_file"](path="a.txt")`, or with its arguments as one mapping.
 
         When the server asks for input, people are asked, and their answers go back with another call. **Raises**
         CallFailed as `ctx.call` does; with the code `manifest_changed` or `tool_gone` when the server now describes the

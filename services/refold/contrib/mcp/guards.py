@@ -1,4 +1,4 @@
-"""Limits between a server and the protocol's code: a server's messages take only so much of this process."""
+"""Limits on a server's messages, between its transport and the protocol's code."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ from mcp.shared.message import SessionMessage
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
 MOST_UNANSWERED: Final = 100
-"""Requests of a server whose answers it has not read: each waits as a task. More of them end the connection."""
+"""Requests of a server whose answers it has not read: each waits as a task. More end the connection."""
 
 UNASKED_A_S: Final = 500
 MOST_UNASKED: Final = 5_000
-"""Messages of a server that are no answers: the average a second, and the largest burst. Each costs all tools of the
-process some time, so a server that sends more is disconnected."""
+"""Messages of a server that are no answers: the average a second, and the largest burst. Each delays all tools of the
+process; more end the connection."""
 
 CAN: Final[dict[str, object]] = {"form": {}}
-"""Questions of a server that people are asked: forms, and no addresses to open."""
+"""Kinds of a server's questions that reach people: forms, and no addresses to open."""
 
 
 class Reads(Protocol):
-    """Where messages of a server come from."""
-
     async def receive(self) -> SessionMessage | Exception: ...
     async def aclose(self) -> None: ...
     def __aiter__(self) -> Reads: ...
@@ -38,8 +36,6 @@ class Reads(Protocol):
 
 
 class Writes(Protocol):
-    """Where messages to a server go."""
-
     async def send(self, item: SessionMessage, /) -> None: ...
     async def aclose(self) -> None: ...
     async def __aenter__(self) -> Any: ...
@@ -63,7 +59,6 @@ class Guard:
 
     @asynccontextmanager
     async def around(self, opened: Opened) -> AsyncIterator[Streams]:
-        """The streams of a transport, guarded."""
         try:
             async with opened as (reads, writes):
                 yield _In(self, reads), _Out(self, writes)
@@ -71,7 +66,7 @@ class Guard:
             self.over.set()
 
     def came(self, item: SessionMessage | Exception) -> bool:
-        """True if the message is within the limits."""
+        """Count a message of the server; False if it exceeds the limits."""
         message = item.message if isinstance(item, SessionMessage) else item
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             if self.stateless and isinstance(message, JSONRPCResponse):
@@ -83,7 +78,6 @@ class Guard:
         return self._room >= 0 and self._unanswered <= MOST_UNANSWERED
 
     def went(self, item: SessionMessage) -> None:
-        """Count a message to the server: an answer settles one of its requests."""
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
             self._unanswered -= 1
 

@@ -1,6 +1,5 @@
-"""Connection of an executor's process to a server, for lists and calls. The first call opens it, a task of its own
-holds it, and the next call opens it again after a loss. Only executors import it, at first use: the package is large.
-"""
+"""Connection of an executor's process to a server. The first call opens it, a task of its own holds it, and the next
+call opens it again after a loss. Only executors import it, at first use: the package is large."""
 
 from __future__ import annotations
 
@@ -25,18 +24,18 @@ from refold.core.errors import MalformedError, NotDone, RefoldError, TerminalErr
 from refold.core.redaction import HIDDEN
 
 AGREE_S: Final = 30.0
-"""To start or reach a server, and to agree with it on a version of the protocol."""
+"""Timeout to start or reach a server, and to agree on a protocol version."""
 
 MOST_PAGES: Final = 100
 MOST_TOOLS: Final = 1_000
 MOST_OF_LIST: Final = 4 << 20
 MOST_WORDS: Final = 20_000
-"""Of a server's instructions, in characters."""
+"""Characters of a server's instructions."""
 
 MODES: Final = {"auto": "auto", "session": "legacy", "stateless": LATEST_MODERN_VERSION}
 
 KEY_IN_META: Final = "refold/idempotency-key"
-"""Where in the `_meta` of a call its idempotency key is, for a server that looks."""
+"""Place of the idempotency key in the `_meta` of a call."""
 
 _RESULT: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
@@ -46,7 +45,7 @@ _log = structlog.get_logger()
 
 
 class Way(Protocol):
-    """Connection to a server. `words` are its last output beside the protocol."""
+    """Transport to a server. `words` are its last output beside the protocol."""
 
     def open(self) -> Opened: ...
 
@@ -54,7 +53,7 @@ class Way(Protocol):
 
 
 def way_to(command: Sequence[str], url: str, *, given: Mapping[str, str], cwd: str, most_bytes: int) -> Way:
-    """A way to the server that a command starts, with `given` in its environment; else to the one at `url`."""
+    """Transport to the server of a command, with `given` in its environment, or at `url`, with `given` as headers."""
     if command:
         return Pipes(command, env=given, cwd=cwd, most_bytes=most_bytes)
     return Web(url, headers=given, most_bytes=most_bytes)
@@ -67,9 +66,8 @@ class UnansweredError(RefoldError):
 
 
 class ServerLink:
-    """A server of one executor, reached by `way`, with secret `credentials`. `made_up` are error codes of the transport
-    itself, without an answer of the server: after them a call may have happened. Any other error is an answer.
-    **Units**: `give_up_s` for a list."""
+    """A server of one executor, reached by `way`. After the error codes `made_up` by the transport itself a call may
+    have happened; any other error is an answer. **Units**: `give_up_s` for a list."""
 
     def __init__(
         self, name: str, way: Way, *, mode: str, give_up_s: float, made_up: frozenset[int], hidden: frozenset[str]
@@ -83,11 +81,11 @@ class ServerLink:
         self._retired = False
 
     async def list(self) -> ToolList:
-        """The server's list of tools. **Raises** NotDone without an answer, TerminalError for one that is too large."""
+        """Request the list of tools. **Raises** NotDone without an answer, TerminalError if it is too large."""
         return (await self._list())[1]
 
     async def call(self, asked: OutgoingCall) -> dict[str, Any]:
-        """The server's answer to a call. **Raises** NotDone and TerminalError if nothing was sent."""
+        """Send a call and return the answer. **Raises** NotDone and TerminalError if nothing was sent."""
         client, found = await self._list()
         self._check(asked, next((each for each in found["tools"] if each["name"] == asked.tool), None))
         request, guard = _request(asked), self._guard
@@ -115,7 +113,7 @@ class ServerLink:
             self._drop()
 
     async def close(self) -> None:
-        """Close the connection for good. Running calls stay unanswered."""
+        """Close the connection; running calls stay unanswered."""
         self._drop()
         for holder in self._holders:
             if self._ready is None or not self._ready.done():
@@ -149,7 +147,6 @@ class ServerLink:
         raise AssertionError("the last try returns or raises")
 
     def _drop(self) -> None:
-        """Have the next call open another connection; the holder closes this one."""
         self._guard.over.set()
 
     async def _connected(self) -> Client:
@@ -167,8 +164,8 @@ class ServerLink:
             raise NotDone(f"cannot connect to {self._name}: {self._told(error)}", hint=words) from None
 
     async def _hold(self, guard: Guard, ready: asyncio.Future[Client]) -> None:
-        """Hold the connection open: the task that opened it must close it, and calls come and go."""
         try:
+            # The task that opened the connection must close it, and calls come and go.
             async with asyncio.timeout(AGREE_S) as limit:
                 transport = cast(Transport, guard.around(self._way.open()))
                 async with Client(transport, mode=self._mode, cache=None) as client:
@@ -207,7 +204,7 @@ class ServerLink:
         return cast(str, self._hide(f"{type(error).__name__}: {text_of(error)}"))
 
     def _hide(self, value: Any) -> Any:
-        """The value without credentials in any of its texts: a server has its own, and its answers are recorded."""
+        # Servers have credentials, and their answers are recorded.
         if isinstance(value, str):
             for each in self._hidden:
                 value = value.replace(each, HIDDEN)

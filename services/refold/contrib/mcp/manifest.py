@@ -1,4 +1,4 @@
-"""Tool lists of servers in the log: plain JSON, bounded, each tool with a digest of its description."""
+"""Tool lists of servers in the log: bounded, each tool with a digest of its description."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from refold.sdk.tool import EffectClass, ToolDef
 
 @dataclass(frozen=True, slots=True)
 class OutgoingCall:
-    """A call to a server, by the tool's own name. `answers` and `state` belong to its questions."""
+    """A call to a server. `answers` and `state` belong to its questions."""
 
     tool: str
     digest: str
@@ -25,7 +25,7 @@ class OutgoingCall:
 
 
 class Manifest(TypedDict):
-    """A tool as its server describes it. `digest` is of all the other fields."""
+    """A tool as its server describes it, with a digest of the other fields."""
 
     name: str
     title: str
@@ -37,15 +37,11 @@ class Manifest(TypedDict):
 
 
 class LeftOut(TypedDict):
-    """A tool that cannot be called here, with the reason."""
-
     name: str
     why: str
 
 
 class ToolList(TypedDict):
-    """The tools of a server at a moment."""
-
     protocol: str
     instructions: str
     tools: list[Manifest]
@@ -53,7 +49,6 @@ class ToolList(TypedDict):
 
 
 def described(told: Mapping[str, Any]) -> Manifest:
-    """The manifest of a tool as `tools/list` has it."""
     said = {
         "name": told["name"],
         "title": told.get("title") or "",
@@ -82,14 +77,14 @@ def tool_list(told: Iterable[Mapping[str, Any]], *, server: str, protocol: str, 
 
 
 def stricter(configured: EffectClass, annotations: Mapping[str, Any]) -> EffectClass:
-    """Effect class of a tool by its configuration and the server's hints, which make it stricter, never laxer."""
+    """Effect class of a tool: the server's hints make it stricter, never laxer."""
     writes = annotations.get("readOnlyHint") is False or annotations.get("destructiveHint") is True
     repeats = annotations.get("idempotentHint") is False
     return "once" if (configured == "pure" and writes) or (configured == "keyed" and repeats) else configured
 
 
 def finite(value: Any) -> Any:
-    """A JSON value with NaN and infinities, which lax parsers accept, as texts."""
+    """Replace NaN and infinities, which lax parsers accept, by texts."""
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

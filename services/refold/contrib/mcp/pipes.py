@@ -1,6 +1,5 @@
-"""A server as a subprocess, over its standard input and output, one line per message. Unlike the package's transport,
-this one bounds the length of a line, keeps the last output of a dead server, and on Linux no server outlives its
-executor, however that ends."""
+"""A server as a subprocess, one line per message. Unlike the package's transport, this one bounds a line, returns the
+last output of a dead server, and on Linux no server outlives its executor."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ _WORDS: Final = 2_000
 
 
 class Pipes:
-    """Command of a server. `words` returns its last output beside the protocol."""
+    """Transport of a server that a command starts."""
 
     def __init__(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str, most_bytes: int) -> None:
         self._command, self._cwd, self._most = list(command), cwd or None, most_bytes
@@ -44,7 +43,6 @@ class Pipes:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Streams]:
-        """Starts it. **Raises** OSError when there is no such command."""
         process = await self._start()
         told, reads = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         writes, asked = anyio.create_memory_object_stream[SessionMessage](0)
@@ -134,7 +132,6 @@ def _message(line: bytes) -> SessionMessage | Exception:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Close its input, and end it with its subprocesses."""
     if process.stdin is not None:
         process.stdin.close()
     for number in (0, signal.SIGTERM):

@@ -42,10 +42,10 @@ class MCPServer:
 
     Either `command` starts it (its environment is a short default and `env`), or it is at `url`, and `headers` go with
     each request; values of `env` and `headers` may be a `Secret`. `effects` gives the class of tools by the server's
-    own names: `pure`, or `keyed` where the server deduplicates on the key in the `_meta` of a call; all others are
-    `once`. `required` are tools that never run without a decision. `timeout` is for one attempt of a call, with the
-    list of the tools before it. `protocol` names the server's era, if detecting it takes too long. **Units**:
-    `most_bytes` of one message of the server.
+    own names: `pure`, or `keyed` if the server deduplicates on the key in the `_meta` of a call; all others are `once`.
+    `required` are tools that never run without a decision. `timeout` is for one attempt of a call, with the list of the
+    tools before it. `protocol` names the server's era, if detecting it takes too long. **Units**: `most_bytes` of one
+    message of the server.
     """
 
     def __init__(
@@ -93,19 +93,19 @@ class MCPServer:
 
     @property
     def lister(self) -> str:
-        """Name of the tool that lists the server's tools; reserved among their names."""
+        """Name of the tool that lists the server's tools."""
         return f"mcp.{self.name}.tools"
 
     @property
     def questions(self) -> str:
-        """Name of the tool that people answer in place of the server's requests for input."""
+        """Name of the tool that people answer in place of the server's questions."""
         return f"mcp.{self.name}.input"
 
     async def tools(self, ctx: Context) -> RemoteTools:
-        """The server's tools, for a run: `tools = await files.tools(ctx)`.
+        """Return the server's tools, for a run: `tools = await files.tools(ctx)`.
 
-        The answer is in the run's history; tools that are gone or described otherwise since the last one are in a note
-        `mcp.tools` of the run. **Raises** CallFailed when the server does not answer.
+        The list is in the run's history; tools gone or changed since the last one are in a note `mcp.tools` of the run.
+        **Raises** CallFailed if the server does not answer.
         """
         listing: ToolList = await ctx.call(self.lister)
         now, before = {each["name"]: each["digest"] for each in listing["tools"]}, self._seen.get(ctx, {})
@@ -117,7 +117,7 @@ class MCPServer:
         return RemoteTools(self, ctx, listing, self.effects)
 
     def declared(self) -> Sequence[ToolDef]:
-        """Tools that do not depend on the server's list: the lister, the asker, and those of the configuration."""
+        """Return the tools that do not depend on the server's list."""
 
         async def tools() -> dict[str, Any]:
             raise UsageError(f"{self.name} is asked by an executor")
@@ -132,11 +132,11 @@ class MCPServer:
         return lister, asker, *(tool for tool in named if tool is not None)
 
     def tool(self, name: str) -> ToolDef | None:
-        """The tool of this name, whether the server has it or not; None where none can have it."""
+        """Return the tool of a name, whether the server has it or not; None for an invalid name."""
         return self._known(name) if ToolDef.pattern.match(name) else None
 
     def link(self, credentials: Mapping[str, Secret]) -> ServerLink:
-        """Connection of this executor; new credentials make another one."""
+        """Return the connection of this executor; new credentials make another one."""
         loop = asyncio.get_running_loop()
         revealed = {key: value.reveal() for key, value in credentials.items()}
         values, link = self._links.get(loop, ([], None))
@@ -161,8 +161,6 @@ class MCPServer:
 
     @cached_property
     def _any(self) -> ServerTool:
-        """Common parts of all of its tools, cached: they take milliseconds to make."""
-
         async def call(
             arguments: dict[str, Any],
             manifest: str,
@@ -171,6 +169,7 @@ class MCPServer:
         ) -> dict[str, Any]:
             raise UsageError(f"a tool of {self.name} is called by an executor", hint='write `await tools["NAME"](...)`')
 
+        # Common parts of all of its tools, cached: they take milliseconds to make.
         return ServerTool(self, partial(_call_on, self, ""), cast(FunctionType, call), **self._options)
 
     def _made(self, name: str) -> ToolDef:
@@ -199,11 +198,11 @@ class MCPServer:
 
 
 Acts = Callable[[Mapping[str, Secret]], Callable[..., Coroutine[Any, Any, Any]]]
-"""Makes the body of a tool, for an attempt that has these credentials."""
+"""Factory of a tool's body from credentials."""
 
 
 class ServerTool(ToolDef):
-    """A tool whose body calls a server. A `scripted` one is the double of a test."""
+    """A tool whose body calls a server. A `scripted` one is a test's double."""
 
     def __init__(self, server: MCPServer, acts: Acts, function: FunctionType, **options: Any) -> None:
         self.server, self.acts, self.scripted = server, acts, False
@@ -221,7 +220,7 @@ class ServerTool(ToolDef):
     def run(
         self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat, secrets: Secrets | None = None
     ) -> Body:
-        """As `ToolDef.run`; the server's credentials are looked up for each attempt, and hidden from its errors."""
+        """As `ToolDef.run`; looks up the server's credentials for each attempt, and hides them from its errors."""
         if self.scripted:
             return super().run(args_json, idempotency_key=idempotency_key, heartbeat=heartbeat, secrets=secrets)
         given = self.server.given
@@ -260,12 +259,12 @@ def _call_on(server: MCPServer, name: str, credentials: Mapping[str, Secret]) ->
 
 
 async def _loaded() -> None:
-    """Import the package off the loop of the tools: that takes a second."""
+    # The import takes a second, off the loop of the tools.
     await asyncio.to_thread(_links)
 
 
 def _links() -> ModuleType:
-    """Import the module of connections lazily: only executors need it, and the package behind it."""
+    # Lazy: only executors need connections, and the package behind them.
     from refold.contrib.mcp import link
 
     return link

@@ -1,4 +1,4 @@
-"""A server over HTTP: the package's transport, on a client with a limit for bodies."""
+"""A server over HTTP: the package's transport, with a limit for bodies."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mcp.client.streamable_http import streamable_http_client
 from refold.contrib.mcp.guards import Streams
 
 REACH_S: Final = 30.0
-"""To connect, and to send a request. For answers there is the timeout of the call."""
+"""Timeout to connect, and to send a request; answers have that of the call."""
 
 
 class Web:
-    """An address of a server. `headers` go with each request."""
+    """Address of a server. `headers` go with each request."""
 
     def __init__(self, url: str, *, headers: Mapping[str, str], most_bytes: int) -> None:
         self._url, self._headers, self._most = url, dict(headers), most_bytes
@@ -26,7 +26,6 @@ class Web:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Streams]:
-        """Connects when the first message goes out."""
         bounded = _Bounded(httpx2.AsyncHTTPTransport(), self._most)
         timeout = httpx2.Timeout(REACH_S, read=None)
         async with (

@@ -1,8 +1,8 @@
 """Agents of pydantic-ai on the run log: `durable(app, agent)` and nothing else changes (extra `refold[pydantic-ai]`).
 
-The agent's own loop runs in the planner, as any agent's code; each model request and each tool call of it is a call of
-a Refold tool, run by an executor. So a model's answer is in the log before it is acted on and is paid once, and a tool
-call is proposed, judged and claimed. Outside a run the agent is an ordinary agent of pydantic-ai.
+The agent's own loop runs in the planner; each model request and each tool call of it is a call of a Refold tool, run by
+an executor. So a model's answer is in the log before it is acted on and is paid once, and a tool call is proposed,
+judged and claimed. Outside a run the agent is an ordinary one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Approvals of an agent of pydantic-ai: one question of Refold for each call that needs one, and no other.
+"""Approvals of an agent of pydantic-ai: one question of Refold for each call that needs one.
 
 `requires_approval`, `ApprovalRequired` and a policy all become the question about the very call that is to run. The
 framework's approval only means that people have to be asked (`CLAIM`): the executor verifies their decision by its
-signature, and only that reaches the tool's code. Questions and calls of external tools are calls that people, or
-programs with their rights, `answer`.
+signature. Questions and calls of external tools are calls that people, or programs with their rights, `answer`.
 """
 
 from __future__ import annotations
@@ -55,18 +54,17 @@ _SAID_NO = ("rejected", "denied", "approval_expired")
 
 class RefoldApprovals(AbstractCapability[AgentDepsT]):
     """Has people decide on calls through Refold. `durable()` gives it to an agent that has none. The model gets a
-    rejection, an expiry and a policy's denial as `ToolDenied`, with the reason. It precedes any other handler: none can
-    approve in people's place, as no executor would accept it."""
+    rejection, an expiry and a policy's denial as `ToolDenied`, with the reason. It precedes any other handler:
+    executors accept no approval in people's place."""
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Before all others."""
         return CapabilityOrdering(position="outermost")
 
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[AgentDepsT], *, requests: DeferredToolRequests
     ) -> DeferredToolResults | None:
-        """Let calls with a pending approval be proposed, and request the results of deferred calls. If another
-        capability handles deferred calls, `RequestInput` for example, it provides the results."""
+        """Have calls with a pending approval proposed, and request the results of deferred calls, unless another
+        capability does."""
         context = current()
         if context is None:
             return None
@@ -86,7 +84,6 @@ class RefoldApprovals(AbstractCapability[AgentDepsT]):
         args: dict[str, Any],
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """Make the call, and report a refusal by people or a rule to the model."""
         if current() is not None and ctx.tool_call_approved and (tool_def.metadata or {}).get(WORD) is False:
             hint = f"leave {WORD!r}: False out, so that it is a call"
             raise UsageError(f"nobody can be asked about {call.tool_name}, which runs in the planner", hint=hint)
@@ -99,7 +96,7 @@ class RefoldApprovals(AbstractCapability[AgentDepsT]):
 
 
 def question_tool(agent: str, kind: str) -> str:
-    """Name of the tool whose calls are a `question`, or calls of an `external` tool."""
+    """Name of the tool for questions, or calls of external tools."""
     return f"{agent}__deferred.{kind}"
 
 
@@ -109,17 +106,16 @@ async def without_answer(arguments: Wire, *rest: Any) -> Any:
 
 
 def decided() -> Decision | None:
-    """The decision of people on the call for which this code runs."""
     return found.decision if (found := current_attempt()) else None
 
 
 def edited(decision: Decision | None) -> bool:
-    """True if people have approved the call with other arguments than the model's."""
+    """True if people have changed the arguments."""
     return decision is not None and (decision.verdict == "edit" or bool(decision.asked.get("proposed_args")))
 
 
 def as_edited(said: dict[str, Any], arguments: Wire, decision: Decision) -> dict[str, Any]:
-    """A tool's result with a notice for the model of the edited arguments."""
+    """Tool's result with a notice of the edited arguments."""
     if said["kind"] != "tool_return":
         return said
     sent = canonical.dumps({name: value for name, value in arguments.items() if not name.startswith("$")})
@@ -163,23 +159,23 @@ def _words(failed: CallFailed) -> str:
 
 
 Required = Callable[[RunContext[Any], ToolDefinition, dict[str, Any]], bool]
-"""True if a call of a tool acts after an approval alone."""
+"""Condition on a call of a tool: if it holds, the call acts after an approval alone."""
 
 _ALWAYS: tuple[Any, ...] = (
     ApprovalRequiredToolset.__dataclass_fields__["approval_required_func"].default,
     *(AbstractToolset.approval_required.__defaults__ or ()),
 )
-"""Default conditions of pydantic-ai: they hold for every call."""
+"""Default conditions of pydantic-ai hold for every call."""
 
 
 def required_by(toolset: AbstractToolset[Any], what: str) -> dict[int, list[Required]]:
-    """Conditions of `approval_required()` on the toolsets below it, by the id of the object. An executor checks them
-    again, as a planner may omit the question. **Raises** UsageError for a condition that an executor cannot check: it
-    has the function's own definition, not one from a wrapper or a server."""
+    """Conditions of `approval_required()` by the id of each toolset. An executor checks them again, as a planner may
+    omit the question. **Raises** UsageError for a condition on a definition from a wrapper or a server, which executors
+    lack, or around tools that run in the planner."""
     found: dict[int, list[Required]] = {}
 
+    # In `above`, True marks a condition whose definition an inner wrapper may change.
     def walk(each: AbstractToolset[Any], above: list[tuple[Required, bool]]) -> None:
-        """`above`: conditions, each with True if an inner wrapper may change the definition that it checks."""
         if isinstance(each, CombinedToolset):
             for inner in each.toolsets:
                 walk(inner, above)

@@ -1,10 +1,9 @@
-"""Conversations in the log: each message once, however often a model is asked.
+"""Conversations in the log: each message once, for any number of requests to a model.
 
-A request to a model has all messages so far, so the sum of arguments would grow with the square of the conversation.
-Here arguments have the messages since an earlier request of the run, and name that request; answers of models and tools
-are named by their calls. The digest of the whole request, with run context, settings and definitions of tools, is among
-the arguments: an executor that restores it detects any difference. Only requests to models are shortened: a tool's call
-carries all of its arguments, as rules and people judge them.
+A request has all messages so far, so the sum of arguments would grow with the square of the conversation. Here
+arguments name an earlier request, and have the messages since; answers of models and tools are named by their calls. An
+executor that restores the whole request compares its digest. Only requests to models are shortened: rules and people
+judge all arguments of a tool's call.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from refold.core.wire.conversation import (
 from refold.sdk.context import Context
 
 LONG = 100
-"""Characters of a tool's result from which it is named instead of repeated; a name takes some twenty."""
+"""Characters of a tool's result from which it is named instead; a name takes some twenty."""
 
 _MESSAGE: TypeAdapter[ModelMessage] = TypeAdapter(ModelMessage)
 
@@ -53,8 +52,7 @@ class Prepared(NamedTuple):
 
 @dataclass(slots=True)
 class _Request:
-    """An answered request to a model. `length` counts its messages, `parameters` are the given ones, `defined` is the
-    digest of their JSON data."""
+    """An answered request to a model. `length` counts its messages, `defined` is the digest of its `parameters`."""
 
     step: int
     length: int
@@ -68,7 +66,7 @@ class _Request:
 
 
 class _Known(NamedTuple):
-    """A message sent before: the objects it consisted of then, and the digest of its text."""
+    """A message sent before, its objects, and the digest of its text."""
 
     message: ModelMessage
     made_of: list[Any]
@@ -77,8 +75,8 @@ class _Known(NamedTuple):
 
 @dataclass(slots=True)
 class Conversations:
-    """Requests to models by the code of one run. `tokens` are those of a request and its answer, `sizes` the bytes of
-    named results, both by step. `cheaper`: the run's budget now requires the cheaper model."""
+    """Requests to models by the code of one run. By step, `tokens` are a request's with its answer, `sizes` the bytes
+    of a named result. `cheaper`: the budget requires the cheaper model."""
 
     requests: dict[bytes, _Request] = field(default_factory=dict)
     results: dict[str, tuple[int, Any]] = field(default_factory=dict)
@@ -90,7 +88,6 @@ class Conversations:
     _asked: dict[str, tuple[list[_Known], list[bytes]]] = field(default_factory=dict)
 
     def request(self, params: ModelRequestParams, run: Wire, parameters: Callable[[], Wire], settings: Any) -> Prepared:
-        """The arguments of a request to a model."""
         fresh: dict[int, Wire] = {}
         digests = self._digests(run["run_id"], params.messages, fresh)
         base = self.last.get(run["run_id"])
@@ -131,9 +128,9 @@ class Conversations:
         return Prepared(asked, tuple(sorted({*named, *([base.step] if base else [])})), settled)
 
     def _digests(self, run: str, messages: list[ModelMessage], fresh: dict[int, Wire]) -> list[bytes]:
-        """Digests of all beginnings of a conversation. `fresh` gets the data of new messages. Nearly always the
-        messages of the run's last request are unchanged, which is detected at once."""
+        """Digests of all beginnings of a conversation. `fresh` gets the data of new messages."""
         known, found = self._asked.get(run, ((), ()))
+        # Nearly always the messages of the run's last request are unchanged.
         if not _begins_with(messages, known):
             known, found = (), ()
         asked, digests = [*known], [*found]
@@ -181,14 +178,14 @@ _OF: WeakKeyDictionary[Context, Conversations] = WeakKeyDictionary()
 
 
 def conversations(context: Context) -> Conversations:
-    """Conversations of a run's code: made with the code at each execution, from the top."""
+    # Execution begins at the top of the code, and so do its conversations.
     if context not in _OF:
         _OF[context] = Conversations()
     return _OF[context]
 
 
 def dump_message(message: ModelMessage) -> Wire:
-    """A message as JSON data, without the framework's drawn ids and times."""
+    """Message as JSON data, without the framework's drawn ids and times."""
     return without_drawn(_MESSAGE.dump_python(message, mode="json"))
 
 
@@ -207,7 +204,7 @@ def _begins_with(messages: list[ModelMessage], known: Sequence[_Known]) -> bool:
 
 
 def _made_of(messages: list[ModelMessage]) -> list[Any]:
-    """Objects of which messages consist: while they are the same, so is their text, which is then not made again."""
+    # While these objects are the same, so is the text of the messages, which is not made again.
     found: list[Any] = []
     for message in messages:
         found += vars(message).values()

@@ -1,4 +1,4 @@
-"""The durability engine of pydantic-ai, backed by the run whose code is being run."""
+"""The durability engine of pydantic-ai, backed by the current run."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ for _module in (_model_request_attempts, _utils):
     patches.tell_time(_module)
 
 _BEGUN: WeakKeyDictionary[Context, int] = WeakKeyDictionary()
-"""The number of agents of pydantic-ai the code of a run has run so far."""
+"""Number of agents of pydantic-ai that the code of a run has run so far."""
 
 
 class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
     """Makes an agent durable inside a run of Refold; elsewhere it is an ordinary agent.
 
-    `models` are those that a run may select by name, besides the agent's own; `cheaper` is the one of them for runs
-    whose budget degrades. `model` and `tools` are default options of model requests and tool calls, `toolsets` those of
-    one toolset, by its id; a tool's own are in its metadata: `metadata={"refold": CallOptions(effect="keyed")}`.
+    `models` can be selected by name in a run, besides the agent's own; `cheaper` is the one of them for runs whose
+    budget degrades. `model`, `tools` and `toolsets` are default options of model requests, tool calls, and calls of a
+    toolset, by its id; a tool has its own in its metadata: `metadata={"refold": CallOptions(effect="keyed")}`.
     **Raises** UsageError at once for an unknown option.
     """
 
@@ -112,32 +112,27 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         self._required: dict[int, list[Required]] = {}
 
     def get_durable_operation_backend(self) -> RefoldBackend:
-        """The one of the agent that it is bound to."""
         assert self._backend is not None, "it is asked for once there is an agent"
         return self._backend
 
     @property
     def in_durable_context(self) -> bool:
-        """True if the code of a run is being run."""
         return current() is not None
 
     def get_default_run_id(self) -> str | None:
-        """The run's id, and the how manieth agent this is in it: the same in every replay."""
         if (context := current()) is None:
             return None
         _BEGUN[context] = _BEGUN.get(context, 0) + 1
+        # The same in every replay.
         return f"{context.run_id}/{_BEGUN[context]}"
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
-        """One that follows from the run's id."""
         return conversation_id_from_run_id(run_id) if self.in_durable_context else None
 
     def get_run_clock(self) -> Callable[[], datetime] | None:
-        """The time of the log."""
         return context.now if (context := current()) is not None else None
 
     async def get_run_start_time(self, run_id: str) -> datetime | None:
-        """When the agent begins, by the log."""
         return context.now() if (context := current()) is not None else None
 
     async def wrap_run(self, ctx: RunContext[AgentDepsT], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
@@ -152,20 +147,18 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
 
     @property
     def has_wrap_run_event_stream(self) -> bool:
-        """True if requests to models are streamed: for a handler of events, or for a live view of the run."""
+        # Model requests are streamed for a handler of events, or for a live view of the run.
         return super().has_wrap_run_event_stream or (self._streams and self.in_durable_context)
 
     def _model_stream_event_handler(self) -> EventStreamHandler[AgentDepsT]:
         return told_live(super()._model_stream_event_handler())
 
     def dump_context(self, ctx: RunContext[Any]) -> Wire:
-        """Serialize a run context for executors, with its `deps`. **Raises** UsageError for values outside JSON."""
         assert self._deps is not None, "the agent is known by then"
         told = run_context.dump(self._run_context_type, ctx)
         return told if ctx.deps is None else {**told, _DEPS: run_context.dump_deps(self._deps, ctx.deps)}
 
     def load_context(self, carried: Wire) -> RunContext[Any]:
-        """The run context in an executor."""
         assert self._deps is not None, "the agent is known by then"
         deps = self._deps.load(canonical.dumps(carried[_DEPS])) if _DEPS in carried else None
         whole = run_context.with_usual({name: value for name, value in carried.items() if name != _DEPS})
@@ -177,7 +170,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         return self._instrumentation_settings() is not None
 
     def definition(self, tools: Iterable[OperationTool]) -> dict[str, str]:
-        """The parts of the agent that its version covers beside code, for manifests: model, settings, prompt, tools."""
+        """Parts of the agent beside code, for manifests: model, settings, prompt, tools."""
         agent, backend = cast(Agent[Any, Any], self._agent), self.get_durable_operation_backend()
         models = {name: backend.models.identity(name) for name in sorted(self._models_by_id)}
         stated = [each for each in (agent.model_settings, agent._cap_model_settings) if isinstance(each, Mapping)]
@@ -193,7 +186,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         }
 
     def operation_tools(self) -> Iterator[OperationTool]:
-        """Refold tools of its units, with those of the agent's present functions."""
+        """Refold tools of its units and functions."""
         backend = self.get_durable_operation_backend()
         yield from backend.tools.values()
         for kind in ("question", "external"):
@@ -264,7 +257,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         return ""
 
     def check_toolsets(self) -> None:
-        """**Raises** UsageError for a toolset that the agent has got since it became durable."""
+        """Refuse toolsets that came after the durability. **Raises** UsageError."""
         agent = cast(AbstractAgent[Any, Any], self._agent)
         for leaf in self._unknown(CombinedToolset(agent.toolsets)):
             if isinstance(leaf, DynamicToolset):  # as @agent.toolset makes one
@@ -272,7 +265,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
                 raise UsageError(f"{leaf.label} of agent {self.name} has come after its RefoldDurability", hint=hint)
 
     def _reject_runtime_toolsets(self, toolset: AbstractToolset[AgentDepsT]) -> None:
-        """Reject toolsets of a single run; registered ones, decorated ones included, are none."""
+        # Only toolsets of a single run: registered ones, decorated ones included, are known.
         super()._reject_runtime_toolsets(CombinedToolset(self._unknown(toolset)))
 
     def _unknown(self, toolset: AbstractToolset[AgentDepsT]) -> list[AbstractToolset[AgentDepsT]]:
@@ -313,8 +306,6 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
 
 
 class _Config(RoleBasedOperationConfig[CallOptions]):
-    """Options of units by their kind, if their tools have none."""
-
     def __init__(
         self,
         base: Callable[[DurableOperationId], CallOptions],

@@ -45,10 +45,10 @@ GOES_ON = "refold.goes-on"
 """Patch since which conversations continue in a child; older histories are replayed unchanged."""
 
 REQUESTS = 200
-"""Requests to models in one run: a replay repeats all of them, each with all messages before it."""
+"""Requests to models in one run: a replay repeats all of them, each with all earlier messages."""
 
 MOST_TOLD = 512 * 1024
-"""Bytes of messages up to which a conversation continues in a child: they are one input there, in one record."""
+"""Bytes of messages up to which a conversation continues in a child, as one input in one record."""
 
 
 def durable(
@@ -63,14 +63,14 @@ def durable(
     budget: Budget | None = None,
     requests: int = REQUESTS,
 ) -> AgentDef:
-    """Makes an agent of pydantic-ai one of an app, once all its tools are there: `durable(app, agent)`.
+    """Make an agent of pydantic-ai one of an app, once all its tools are there: `durable(app, agent)`.
 
-    Its runs are started as those of any agent, on an object with `prompt` and, where it has them, `deps` and
-    `message_history`. Its result is its output. `durability` has the options of models and tools, if the agent was not
-    made with one already; `usage_limits` are for each run (50 requests by default), and a `budget` holds over all that
-    it starts. After so many `requests` to models a conversation goes on in a child of the run, from its messages, and
-    so on: this bounds the cost of replays. In the code of another agent, `await agent.run(...)` is durable as well.
-    **Raises** UsageError, by name, for deps without a JSON form or an unknown option of a tool.
+    Its runs are started on an object with `prompt` and, if the agent has them, `deps` and `message_history`. Its result
+    is its output. `durability` has the options of models and tools, if the agent was not made with one already;
+    `usage_limits` are for each run (50 requests by default), and a `budget` holds over all that it starts. After this
+    number of `requests` to models a conversation goes on in a child of the run, which bounds the cost of replays. In
+    the code of another agent, `await agent.run(...)` is durable as well. **Raises** UsageError, by name, for deps
+    without a JSON form or an unknown option of a tool.
     """
     if type(requests) is not int or requests < 1:
         raise UsageError(f"requests={requests!r}", hint="give the requests that one run may have, from 1 up")
@@ -98,9 +98,8 @@ def durable(
 def _attached(
     agent: Agent[Any, Any], durability: RefoldDurability[Any], called: str, version: str
 ) -> RefoldDurability[Any]:
-    """Attach the capability as if the agent was made with it: `Agent(..., capabilities=[RefoldDurability()])`. Each
-    version of an agent has tools of its own, as a handler belongs to one name."""
     durability = copy.copy(durability)
+    # Each version of an agent has tools of its own, as a handler belongs to one name.
     durability.name = durability.name or (f"{called}.{version}" if called and version else called)
     bound = durability.for_agent(agent)
     agent._root_capability = CombinedCapability([*agent.root_capability.capabilities, bound])
@@ -117,7 +116,7 @@ def _ask_through_refold(agent: Agent[Any, Any]) -> None:
 
 
 class ThinkingAgent(AgentDef):
-    """An agent of pydantic-ai. Its code is that of the functions which run in the planner: prompts, validators."""
+    """An agent of pydantic-ai. Its code is the functions that run in the planner: prompts, validators."""
 
     def __init__(self, agent: Agent[Any, Any], body: FunctionType, definition: dict[str, str], **options: Any) -> None:
         self.agent = agent
@@ -133,13 +132,12 @@ class ThinkingAgent(AgentDef):
 
     @property
     def instrumented(self) -> bool:
-        """True if `Agent.instrument_all()`, the agent or a capability of it enables it now."""
         durability = RefoldDurability.from_agent(self.agent)
         return durability is not None and durability.instrumented
 
     @cached_property
     def code(self) -> str:
-        """A name for the code of the agent, and for its model, settings, prompt and tools."""
+        """Digest of the agent's code, model, settings, prompt and tools."""
         functions = sorted(set(_planned(self.agent)), key=lambda each: (each.__module__, each.__qualname__))
         for function in functions:
             scan.check(function, f"agent {self.name}")
@@ -148,7 +146,7 @@ class ThinkingAgent(AgentDef):
 
 
 class SoFar(TypedDict):
-    """State of a conversation that continues in another run, beside its messages."""
+    """State of a conversation for the run that continues it, beside its messages."""
 
     usage: RunUsage
     conversation_id: str
@@ -192,7 +190,7 @@ def _entry(agent: Agent[Any, Any], name: str, limits: UsageLimits | None, most: 
             raise TerminalError(failed.fields["message"] or failed.message, code=failed.fields["code"]) from None
 
     def goes_on(ctx: Context, begun: AgentRun[Any, Any], request: ModelRequest) -> list[Any]:
-        """Messages with which a conversation continues in a child of its run; empty if it continues in this one."""
+        """Messages for a child that continues the conversation; empty if this run does."""
         told = [dump_message(each) for each in (*begun.all_messages(), request)]
         # A child begins with the newest version, which is to be this one: it has the model of the run.
         same = getattr(ctx.find_agent(name), "agent", None) is agent or GOES_ON in ctx._recorded

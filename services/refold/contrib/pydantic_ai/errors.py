@@ -1,6 +1,6 @@
-"""Errors of a model, from its executor to the agent's loop, with their classes. Transient errors are retried by the
-run, after the provider's delay: those attempts are events, and survive a crash. The last error, or a permanent one, is
-raised in the loop as pydantic-ai's class for it, for fallbacks to other models and hooks."""
+"""Errors of a model, from its executor to the agent's loop. The run retries transient errors, after the provider's
+delay: those attempts are events, and survive a crash. The last error, or a permanent one, is raised in the loop as
+pydantic-ai's class for it, for fallbacks and hooks."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _BUSY = (408, 409, 425, 429)
 """Statuses below 500 that may pass soon."""
 
 _LONGEST_S = 86_400.0
-"""Longest delay that a provider may request: a longer one is a mistake, and too long for a search for its reason."""
+"""Longest delay that a provider may request: a longer one is a mistake."""
 
 _MOST = 3_000
-"""Characters of an error's data; a longer one is cut to its class and text."""
+"""Characters of an error's data; a longer one is cut."""
 
 
 def as_failure(error: Exception) -> RefoldError | None:
-    """An error of a unit as a tool raises it; None for errors outside pydantic-ai, which stay as they are."""
+    """Error of a unit as a tool raises it; None for errors outside pydantic-ai."""
     if isinstance(error, RetryModelRequest):
         return _terminal(error, {"retry_model": error.model if isinstance(error.model, str) else None})
     if isinstance(error, UserError):
@@ -55,7 +55,7 @@ def as_failure(error: Exception) -> RefoldError | None:
 
 
 def as_raised(failed: CallFailed) -> Exception:
-    """Exception that the loop raises for a unit that has failed: the error of pydantic-ai, if it was one."""
+    """Error of pydantic-ai behind a failed unit, else the failure itself."""
     try:
         detail = json.loads(failed.fields.get("detail") or "{}")
         if "retry_model" in detail:

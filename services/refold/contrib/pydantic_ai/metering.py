@@ -1,4 +1,4 @@
-"""Upper bound of a request to a model, reserved before it is sent: without it no budget could hold."""
+"""Upper bound of a request to a model, reserved before it is sent."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from refold.core.wire import canonical
 from refold.core.wire.conversation import OF_RUN
 
 MOST_OUTPUT = 4_096
-"""Tokens of an answer, where the settings have no `max_tokens`."""
+"""Tokens of an answer, if the settings have no `max_tokens`."""
 
 BYTES_A_TOKEN = 2
-"""Fewer than any tokenizer makes of text, so that the estimate is rather too large. Pictures count as their base64."""
+"""Fewer than any tokenizer makes of text, so that the estimate is too large. Pictures count as their base64."""
 
 
 def facts_digest(facts: Any) -> str:
-    """Digest of settings and the like, equal in every process. Values without a JSON form count by their type."""
+    """Digest of settings, equal in every process. Values without a JSON form count by their type."""
     plain = to_jsonable_python(facts, fallback=lambda each: type(each).__name__, inf_nan_mode="strings")
     return blake2b(canonical.dumps(plain).encode(), digest_size=8).hexdigest()
 
@@ -34,7 +34,7 @@ ModelAsked = ModelRequestParams | ModelCompactMessagesParams
 
 def most_of(params: ModelAsked, model: str, prepared: Prepared, text: str, so_far: Conversations) -> Reserve:
     """Reservation for each attempt of a request: the provider's token count of the request that it continues, and the
-    bytes of new content, which are those of its arguments (`text`) without `$run`."""
+    bytes of new arguments (`text`) without `$run`."""
     asked = params if isinstance(params, ModelRequestParams) else params.request_context
     known = max((so_far.tokens.get(step, 0) for step in prepared.builds_on), default=0)
     told = canonical.utf8_bytes(text) - canonical.utf8_bytes(canonical.dumps(prepared.arguments[OF_RUN]))
@@ -45,14 +45,14 @@ def most_of(params: ModelAsked, model: str, prepared: Prepared, text: str, so_fa
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """The models of an agent by the names that runs ask for; `cheaper` is the one for when little money is left."""
+    """Models of an agent by the names in requests; `cheaper` is for runs whose budget degrades."""
 
     known: Mapping[str, Model]
     usual: Callable[[], str | None]
     cheaper: str = ""
 
     def identity(self, asked: str | None) -> str:
-        """Model of a request, with a digest of its own settings."""
+        """Model with a digest of its own settings."""
         model = self.known.get(asked or "default")
         if model is None:
             return asked or self.usual() or ""

@@ -1,4 +1,4 @@
-"""Units of pydantic-ai as Refold tools: the planner's calls, and the executor's work for them."""
+"""Units of pydantic-ai as Refold tools: calls in the planner, work in the executor."""
 
 from __future__ import annotations
 
@@ -64,20 +64,20 @@ from refold.sdk.source import code_version
 from refold.sdk.tool import NATURAL, Body, EarlierCalls, ToolDef
 
 Handler = Callable[[Wire, Before], Awaitable[Any]]
-"""An executor's work for the arguments of a call and those it builds on; its value is JSON data."""
+"""Executor's work on the arguments of a call and those it builds on."""
 
 FunctionHandler = Callable[[str, Wire, Before], Awaitable[Any]]
-"""The same for the functions of a toolset; the first argument names one. Each tool has a `Handler` of its own."""
+"""As `Handler`, for the functions of a toolset; the first argument names one."""
 
 ASKED = "asked"
-"""Own name of the requested model: `model` may name another one after a deploy."""
+"""Argument with the identity of the requested model: `model` may name another one after a deploy."""
 
 ELSEWHERE_S = 10.0
-"""The time in which an executor with the model of a request may come to have it."""
+"""Wait for an executor with the model of a request."""
 
 _METERED = (ModelRequestId, ModelCompactMessagesId)
 OF_FUNCTIONS = (ToolsetCallToolId, ToolsetValidateToolArgumentsId)
-"""Units that run code of one function of a toolset, or of its validator: which one is the name of the tool."""
+"""Units that run one function of a toolset, or its validator, by the tool's name."""
 
 FORM = "1"
 """Version of tools without an author: it changes with the forms of their arguments and results."""
@@ -87,14 +87,14 @@ _CALL: ContextVar[str] = ContextVar("idempotency_key", default="")
 
 
 def idempotency_key() -> str:
-    """The key of the current call, the same in all its attempts, by which receivers deduplicate. Outside a run there
-    are no attempts, and it is another one each time."""
+    """Return the key of the current call, the same in all its attempts, by which receivers deduplicate. Outside a run
+    it is another one each time."""
     return _CALL.get() or uuid4().hex
 
 
 class OperationTool(ToolDef):
-    """A tool that is a unit of pydantic-ai: arguments and result have the forms of its transports. `function` is the
-    author's function that it calls in the end, if there is one."""
+    """A unit of pydantic-ai as a tool. `function` is the author's function that it calls in the end, if there is
+    one."""
 
     pattern = re.compile(r"[^\s/@\x00-\x1f]{1,255}\Z")
 
@@ -120,29 +120,24 @@ class OperationTool(ToolDef):
 
     @cached_property
     def facts(self) -> ToolFacts:
-        """Facts of the tool for policies, with `CLAIM`: approval by the framework needs a question."""
+        # Approval by the framework needs a question.
         return replace(super().facts, claim=CLAIM)
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the arguments: a function's own, otherwise any object."""
         return self._schema or {"type": "object"}
 
     def canonical_args(self, /, *args: Any, **kwargs: Any) -> str:
-        """The arguments as canonical JSON."""
         return canonical.dumps(kwargs)
 
     def run(
         self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat, secrets: Secrets | None = None
     ) -> Body:
-        """An attempt, not begun yet."""
         return self._attempt(canonical.parse(args_json), idempotency_key)
 
     def run_on(self, earlier: EarlierCalls, args_json: str, *, idempotency_key: str) -> Body:
-        """An attempt of a call whose arguments name earlier ones, not begun yet."""
         return self._attempt(canonical.parse(args_json), idempotency_key, earlier)
 
     def acted_by(self, function: Callable[..., Any]) -> ToolDef:
-        """The same with another body, for tests: it takes any of the arguments."""
         names = inspect.signature(function).parameters
 
         async def act(arguments: Wire, before: Before) -> Any:
@@ -186,14 +181,14 @@ def _closed_over(function: FunctionType) -> Iterator[Any]:
 
 
 class UnitArguments:
-    """Arguments of a unit, for people who edit them: those of the run stay unchanged."""
+    """Arguments of a unit. An edit cannot change the run's own part."""
 
     def __init__(self, name: str, schema: dict[str, Any]) -> None:
         self.what, self._schema = f"tool {name}", canonical.dumps(schema)
         self.names = tuple(schema.get("properties", ()))
 
     def load(self, text: str, secrets: Secrets | None = None) -> Wire:
-        """The arguments. **Raises** UsageError if they do not fit the function."""
+        """Parse the arguments. **Raises** UsageError if they do not fit the function."""
         found = canonical.parse(text)
         if not isinstance(found, dict):
             raise UsageError(f"{self.what}: its arguments are an object")
@@ -203,10 +198,10 @@ class UnitArguments:
 
 
 class RefoldNamer(JournalOperationNamer):
-    """Names of pydantic-ai's own journal, and names for units of later releases."""
+    """Names of pydantic-ai's journal, and names for units of later releases."""
 
     def operation_name(self, operation_id: DurableOperationId) -> str:
-        """The name that a unit has in histories, for ever."""
+        """Name of a unit in histories, for ever."""
         try:
             return super().operation_name(operation_id)
         except AssertionError:
@@ -214,14 +209,13 @@ class RefoldNamer(JournalOperationNamer):
             return f"{self._agent_name}__{type(operation_id).__name__}__{facts}"
 
     def tool_name(self, unit: DurableOperationId, params: Any) -> str:
-        """Tool for a unit with these parameters; each function has its own."""
+        """Tool of a unit with these parameters; each function has its own."""
         if not isinstance(unit, OF_FUNCTIONS):
             return self.operation_name(unit)
         tool = getattr(params, "tool", None)
         return self.function_name(unit, getattr(tool, "original_name", None) or params.name)
 
     def function_name(self, unit: DurableOperationId, function: str) -> str:
-        """The tool that a unit is for one function of its toolset."""
         return f"{self.operation_name(unit)}:{function}"
 
 
@@ -232,14 +226,14 @@ class ListedCall(Call):
     before: str = ""
 
     def agrees(self, recorded: Step) -> bool:
-        """True if this is the step that history has, in which the function may be named in the arguments."""
+        """True if this is the recorded step, in which the function may be named in the arguments."""
         if Call.agrees(self, recorded) or not isinstance(recorded, CallProposed):
             return Call.agrees(self, recorded)
         return self.tool.startswith(f"{recorded.tool}:") and (recorded.asked or recorded.args) == self.before
 
 
 class ListedTools:
-    """Tools of a toolset that lists them during a run: a source of an app, by the name of the unit."""
+    """Tools of a toolset that lists them during a run."""
 
     def __init__(self, unit: str, handler: FunctionHandler, options: CallOptions) -> None:
         self.prefix = f"{unit}:"
@@ -247,11 +241,9 @@ class ListedTools:
         self._known = lru_cache(MOST_KNOWN)(self._made)
 
     def declared(self) -> Sequence[ToolDef]:
-        """None: executors list the toolset's tools."""
         return ()
 
     def tool(self, name: str) -> ToolDef | None:
-        """The tool of this name, whether the toolset has it or not; None where none can have it."""
         return self._known(name) if OperationTool.pattern.match(name) else None
 
     def _made(self, name: str) -> ToolDef:
@@ -259,18 +251,18 @@ class ListedTools:
 
 
 class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
-    """A unit in the agent's loop: one call, of the tool that was registered for it."""
+    """A unit in the agent's loop: one call of its tool."""
 
     def __init__(self, operation: DurableOperation[Any, Wire, Any], namer: RefoldNamer, models: Models) -> None:
         self._operation, self._namer, self._models = operation, namer, models
 
     @property
     def operation(self) -> DurableOperation[Any, Wire, Any]:
-        """The operation it calls."""
         return self._operation
 
     async def __call__(self, params: Any, *, config: object | None = None) -> Any:
-        """Request the call and wait for its outcome. **Raises** CallFailed when there is none."""
+        """Request the call and wait for its outcome. **Raises** pydantic-ai's error if the model failed with one, else
+        CallFailed."""
         context, unit = current(), self._operation
         assert context is not None, "pydantic-ai asks only within a run"
         tool = context.find(self._namer.tool_name(unit.operation_id, params))
@@ -325,9 +317,9 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
 
 
 class RefoldBackend(RegisteredOperationBackend[CallOptions]):
-    """Makes a tool of every unit; `tools` has them by name, for an app to take. Each function is a tool of its own, as
-    each may have its own options: `functions` has these, by the name of the unit, `sources` the tools of toolsets that
-    are listed later. `approval_missing` returns the reason why a call may not act without a decision of people."""
+    """Makes a tool of every unit, in `tools` by name. `functions` has the handlers of functions, by the name of the
+    unit: each is a tool of its own, with its own options. `sources` has the toolsets that are listed later.
+    `approval_missing` returns the reason against acting without a decision."""
 
     def __init__(
         self,
@@ -346,7 +338,6 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
     def register(
         self, operation: DurableOperation[Any, Any, Any], *, name: str, config: CallOptions
     ) -> tuple[BoundDurableOperation[Any, Any, Any], Sequence[Callable[..., object]]]:
-        """The caller of a unit, and its handler, which becomes a tool called `name`."""
         unit, transport = operation.operation_id, operation.parameter_transport
 
         async def handle(arguments: Wire, before: Before) -> Any:
@@ -390,7 +381,7 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
         return RefoldBoundOperation(operation, self.namer, self.models), [handle]
 
     def _check_model(self, model: str | None, asked: str) -> None:
-        """**Raises** TransientError: this executor's model differs from the one that the run began with."""
+        # A run goes on with the model that it began with.
         if asked != (here := self.models.identity(model)):
             raise TransientError(f"the run asks {asked}, and this executor would ask {here}", retry_after=ELSEWHERE_S)
 

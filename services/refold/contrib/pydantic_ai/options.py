@@ -26,13 +26,13 @@ WORD = "refold"
 """Refold's key in a tool's metadata."""
 
 MODEL_TIMEOUT = timedelta(minutes=10)
-"""Executors of model calls wait for providers, some minutes at a time, and need their keys: they are a pool apart."""
+"""Default timeout of a model call: providers may take minutes."""
 
 ToolEffect = Literal["pure", "keyed", "once"]
 
 
 class CallOptions(TypedDict, total=False):
-    """Options of a call; the words of `ToolDef`. A tool without any is `once`, in the pool `default`."""
+    """Options of a call, as of `ToolDef`. A tool without any is `once`, in the pool `default`."""
 
     effect: EffectClass
     pool: str
@@ -57,7 +57,7 @@ _PURE = (
 
 
 def checked_options(options: Mapping[str, Any] | None, what: str) -> CallOptions:
-    """Validated options. **Raises** UsageError, by name: an unknown word, or an effect of another kind."""
+    """Check options. **Raises** UsageError, by name: an unknown word, or an effect of another kind."""
     if options is None:
         return {}
     if not isinstance(options, Mapping):

@@ -1,5 +1,5 @@
-"""Limits on the input of a run's request for a model: its requester may have made up all of it. Input from another
-agent's code is trusted."""
+"""Limits on the input of a run: its requester may have made up the whole conversation. Input from another agent's code
+is trusted."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ Prompt = str | list[UserContent] | None
 History = list[ModelMessage] | None
 
 SHORT = 4_096
-"""Characters of an input that has no time to lose."""
+"""Characters of an input that needs no check."""
 
 MOST_MESSAGES, MOST_PARTS = 500, 2_000
-"""Limits of an earlier conversation in a request: pydantic-ai takes half a second at most to read it, in which no other
-run of the planner goes on."""
+"""Limits of an earlier conversation: pydantic-ai takes half a second to read it, in which no other run of the planner
+goes on."""
 
 _OF_PROVIDER = ("conversation_id", "container_id")
-"""Names of data that a provider keeps, accessible with the key of the executor."""
+"""Data stored by a provider, accessible with the executor's key."""
 
 
 def check_length(given: str) -> None:
-    """**Raises** UsageError for a run's input (JSON) whose conversation would take pydantic-ai too long."""
+    """Refuse an input (JSON) whose conversation would take pydantic-ai too long. **Raises** UsageError."""
     found = canonical.parse(given) if len(given) > SHORT else None
     if not isinstance(found, dict):
         return
@@ -59,8 +59,8 @@ def _length(said: Any) -> int:
 
 
 def prompt_of(prompt: Prompt) -> Prompt:
-    """A prompt without references that an executor would resolve with its own rights. These are downloads, files that a
-    provider keeps, and other addresses than http."""
+    """Prompt without references that an executor would resolve with its own rights: downloads, files of a provider, and
+    other addresses than http."""
     if prompt is None or isinstance(prompt, str):
         return prompt
     cleaned = _cleaned([ModelRequest(parts=[UserPromptPart(prompt)])])
@@ -68,7 +68,8 @@ def prompt_of(prompt: Prompt) -> Prompt:
 
 
 async def history_of(agent: Agent[Any, Any], history: History, deps: Any) -> History:
-    """A conversation without that, without calls that have no answer, and with the agent's own system prompt."""
+    """Conversation without references that `prompt_of` removes, and unanswered calls, with the agent's own system
+    prompt."""
     if not history:
         return history
     found = [_without_state(each) for each in _cleaned(history)]

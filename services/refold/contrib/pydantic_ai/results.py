@@ -1,4 +1,4 @@
-"""Results of units in the log: readable by people, and by budgets, which are independent of pydantic-ai."""
+"""Results of units in the log, readable by people and by budgets."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pydantic_core import to_jsonable_python
 from refold.core.redaction import public_url
 
 UNIT, USAGE = "$unit", "usage"
-"""Field of a tool's result that is more than its value, and field of the usage."""
+"""Fields of a tool's result that is more than its value, and of the usage."""
 
 _RUN_USAGE: TypeAdapter[RunUsage] = TypeAdapter(RunUsage)
 _COUNTED = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 
 def as_recorded(operation: DurableOperationId, dumped: Any, spent: RunUsage | None, model: str) -> Any:
-    """Result of a call from a unit's output and the usage of models in it. `model` was requested."""
+    """Recorded result of a call: a unit's output with the usage of models in it."""
     if isinstance(operation, ModelRequestId | ModelCompactMessagesId):
         return {"response": _written(_brief(dumped)), USAGE: _used(dumped, model)}
     if not isinstance(operation, ToolsetCallToolId):
@@ -34,7 +34,7 @@ def as_recorded(operation: DurableOperationId, dumped: Any, spent: RunUsage | No
 
 
 def in_base64(said: Any) -> Any:
-    """A unit's output with bytes of tools in base64, as models get them, whatever they contain."""
+    """Unit's output with bytes of tools in base64, as models get them."""
     if isinstance(said, bytes):
         return to_jsonable_python(said, bytes_mode="base64")
     if isinstance(said, dict):
@@ -67,9 +67,8 @@ def _brief(response: dict[str, Any]) -> dict[str, Any]:
 
 
 def _written(response: dict[str, Any]) -> dict[str, Any]:
-    """A response without half characters, such as half an emoji that a model has cut; a mark replaces them. A paid
-    response is not refused for that."""
     try:
+        # A model may cut an emoji in half. A mark replaces the half: a paid response is not refused for that.
         orjson.dumps(response)
     except orjson.JSONEncodeError:
         found: dict[str, Any] = _mended(response)

@@ -46,14 +46,12 @@ _NONE_OF_IT = dict[str, Any](
 """Empty values, which are not sent: most fields of most runs."""
 
 _PLAIN = frozenset({str, int, bool, type(None)})
-"""Types that are JSON data unchanged."""
 
 
 class RefoldRunContext(DurableRunContext[DepsT]):
-    """The `RunContext` that tools, model and handlers get in an executor. A subclass may carry more fields."""
+    """The `RunContext` of tools, model and handlers in an executor. A subclass may carry more fields."""
 
     def unavailable_field_message(self, name: str) -> str:
-        """Error message for a field that executors lack."""
         return (
             f"{name!r} of the run context stays in the planner: have a subclass of RefoldRunContext carry it "
             "(serialize_run_context), and give it to RefoldDurability(run_context_type=...)"
@@ -61,14 +59,14 @@ class RefoldRunContext(DurableRunContext[DepsT]):
 
 
 def dump(kind: type[RefoldRunContext[Any]], ctx: RunContext[Any]) -> dict[str, Any]:
-    """A run context as JSON data, the same for the same context in every process. **Raises** UsageError."""
+    """Run context as JSON data, equal for equal contexts in every process. **Raises** UsageError."""
     fields = [each for each in kind.serialize_run_context(ctx).items() if each[1] or each[0] not in _NONE_OF_IT]
     carried = {name: as_json(value, f"{name} of the run context") for name, value in fields}
     return {name: value for name, value in carried.items() if name not in _NONE_OF_IT or value != _NONE_OF_IT[name]}
 
 
 def with_usual(carried: Mapping[str, Any]) -> dict[str, Any]:
-    """Restore the dumped data, with the omitted empty values."""
+    """Restore the empty values that `dump` omits."""
     return {**_NONE_OF_IT, **carried}
 
 
@@ -82,7 +80,7 @@ def dump_deps(codec: JsonCodec, deps: Any) -> Any:
 
 
 def as_json(value: Any, what: str) -> Any:
-    """JSON data for a value, sets as sorted lists. **Raises** UsageError when it has no JSON form."""
+    """Value as JSON data, sets as sorted lists. **Raises** UsageError without a JSON form."""
     if type(value) in _PLAIN:
         return value
     try:
@@ -92,7 +90,7 @@ def as_json(value: Any, what: str) -> Any:
 
 
 def _ordered(value: Any) -> Any:
-    """Values without the order of a set, and without drawn ids: both differ between processes."""
+    """Value without the order of a set, and without drawn ids: both differ between processes."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, set | frozenset):

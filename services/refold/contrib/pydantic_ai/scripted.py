@@ -1,4 +1,4 @@
-"""A model that answers from a file: examples and tests run offline, with equal answers after kills and retries."""
+"""A model that answers from a file, for examples and tests."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from refold.core.errors import TerminalError, UsageError
 
 
 class ScriptedCall(BaseModel):
-    """A tool that the model wants, with these arguments."""
-
     model_config = ConfigDict(extra="forbid")
 
     tool: str
@@ -26,7 +24,7 @@ class ScriptedCall(BaseModel):
 class ScriptedAnswer(BaseModel):
     """A line of a script: the model's answer in this `turn` of a conversation, 1 the first.
 
-    Of several lines for one turn, the first whose text `when` is in the newest message, or is empty, counts.
+    Of several lines for one turn, the first counts whose text `when` is empty, or in the newest message.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -40,9 +38,8 @@ class ScriptedAnswer(BaseModel):
 class ScriptedModel(FunctionModel):
     """A model whose answers are lines of JSON in a file, found by the turn of the conversation.
 
-    Its answers depend on nothing else: equal requests get equal answers in any process. `asked` counts the requests in
-    this process. **Raises** UsageError when the script cannot be read; TerminalError in a call for which it has no
-    line.
+    Equal requests get equal answers in any process. `asked` counts the requests in this process. **Raises** UsageError
+    if the script cannot be read; TerminalError in a call for which it has no line.
 
     **Example**
 
@@ -57,7 +54,6 @@ class ScriptedModel(FunctionModel):
         super().__init__(self._asked, stream_function=self._streamed, model_name=f"scripted:{self.script.stem}")
 
     def find(self, turn: int, newest: str) -> ScriptedAnswer:
-        """The answer in this turn to the newest message."""
         for each in self.answers:
             if each.turn == turn and each.when in newest:
                 return each

@@ -22,7 +22,7 @@ from refold.sdk.current_attempt import current_attempt
 
 
 def told_live(handler: EventStreamHandler[Any] | None) -> EventStreamHandler[Any]:
-    """A handler that streams each event to readers, then calls the agent's own, if it has one."""
+    """Handler that streams each event to readers, then calls the agent's own, if it has one."""
 
     async def tell(ctx: RunContext[Any], events: AsyncIterable[Any]) -> None:
         if handler is not None:

@@ -1,4 +1,4 @@
-"""Tools of the app and of its MCP servers for agents of pydantic-ai, each a call of the tool itself."""
+"""Tools of the app and of its MCP servers for agents of pydantic-ai."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def app_tools(app: App, *names: str, toolset: str = "app") -> FunctionToolset[Any]:
-    """Gives an agent tools of the app by name: `Agent(..., toolsets=[app_tools(app, "read_file")])`.
+    """Give an agent tools of the app by name: `Agent(..., toolsets=[app_tools(app, "read_file")])`.
 
     Each call is one of the tool itself, with its effect class, probe, approval and form for people. The model gets the
     text of a failure or refusal, and goes on; arguments that do not fit are requested again. `toolset` is the id of the
-    toolset. **Raises** UsageError for an unknown name, and for the tools of an MCP server (`mcp_tools`); and when
-    called outside a run, which has no executors.
+    toolset. **Raises** UsageError for an unknown name, for tools of an MCP server (`mcp_tools`), and when called
+    outside a run.
     """
     found: FunctionToolset[Any] = FunctionToolset(id=toolset)
     for name in names:
@@ -43,12 +43,12 @@ def app_tools(app: App, *names: str, toolset: str = "app") -> FunctionToolset[An
 
 
 def mcp_tools(server: MCPServer, *, toolset: str = "") -> AbstractToolset[Any]:
-    """Gives an agent the tools of an MCP server that the app includes: `Agent(..., toolsets=[mcp_tools(files)])`.
+    """Give an agent the tools of an MCP server that the app includes: `Agent(..., toolsets=[mcp_tools(files)])`.
 
     The model is offered the server's list as of the agent's beginning, and again after the server has changed; each
-    call is one of the tool itself (`files.read_file`), with the class, the rules and the questions that it has for
-    agents of Refold. The model gets the text of a failure, a refusal or the server's error, and goes on. `toolset` is
-    the id of the toolset, the server's name by default. **Raises** UsageError when listed outside a run.
+    call is one of the tool itself (`files.read_file`). The model gets the text of a failure, a refusal or the server's
+    error, and goes on. `toolset` is the id of the toolset, by default the server's name. **Raises** UsageError when
+    listed outside a run.
     """
     return ServerTools(server, toolset or server.name)
 

@@ -1,6 +1,5 @@
-"""Data that crosses between the planner, where an agent's loop runs, and the executors, where its units do. A unit's
-parameters are the arguments of a call: JSON data, equal in every process for equal requests. Times and ids drawn by
-pydantic-ai are left out."""
+"""Data between the planner, where an agent's loop runs, and the executors, where its units do. A unit's parameters are
+the arguments of a call: JSON data, equal in every process for equal requests, without drawn times and ids."""
 
 from __future__ import annotations
 
@@ -55,26 +54,22 @@ _WORKSPACE: TypeAdapter[WorkspaceRef | None] = TypeAdapter(WorkspaceRef | None)
 NAME = "tool_name"
 _SELECTING = frozenset({NAME, "tool"})
 _SELECTING_ONCE = frozenset({"$name", "$tool"})
-"""Members of arguments of earlier releases, in which the function of a listed toolset was named."""
+"""Arguments of earlier releases, which named the function of a listed toolset."""
 UNAUTHORISED = "unauthorised"
-"""Error code of a call without the necessary decision: a planner that dispatches it is not honest."""
+"""Error code of a call without the necessary decision: its planner is not honest."""
 
 
 class Crossing(Protocol):
-    """Interface of the engine for transports: how `deps` and the run context of this agent cross."""
+    """Interface of the engine: serializes `deps` and run context of this agent."""
 
     @property
-    def engine_spec(self) -> DurabilityEngineSpec:
-        """Description of the engine."""
-        ...
+    def engine_spec(self) -> DurabilityEngineSpec: ...
 
     def dump_context(self, ctx: RunContext[Any]) -> Wire:
-        """Serialize a run context for executors, with its `deps`."""
+        """Serialize a run context, with its `deps`. **Raises** UsageError for values outside JSON."""
         ...
 
-    def load_context(self, carried: Wire) -> RunContext[Any]:
-        """The run context in an executor."""
-        ...
+    def load_context(self, carried: Wire) -> RunContext[Any]: ...
 
 
 class Transport(ParameterTransport[ParamsT, Wire], Generic[ParamsT]):
@@ -88,17 +83,15 @@ class Transport(ParameterTransport[ParamsT, Wire], Generic[ParamsT]):
         return Prepared(self._dump(params))
 
     def dump(self, params: ParamsT) -> Wire:
-        """The arguments as they are."""
         return self._dump(params)
 
     def load(self, payload: Wire, *, runtime: object) -> ParamsT:
-        """The parameters."""
         return self._load(payload)
 
 
 class FunctionTransport(Transport[ParamsT]):
-    """Transport of a call of a function. Its parameters are made for one function, which the executor's tool names.
-    `before` returns the arguments in the form of earlier releases, which named the function."""
+    """Transport of a call of a function, which the tool names. `before` returns the arguments in the form of earlier
+    releases, which named it themselves."""
 
     def __init__(
         self,
@@ -122,20 +115,19 @@ class FunctionTransport(Transport[ParamsT]):
 
 
 class ModelTransport(Transport[ModelRequestParams]):
-    """Transport of a request to a model: with the messages since an earlier one."""
+    """Transport of a request to a model, with the messages since an earlier one."""
 
     def __init__(self, crossing: Crossing) -> None:
         super().__init__(self._whole, self._request)
         self._crossing = crossing
 
     def prepare(self, params: ModelRequestParams, so_far: Conversations) -> Prepared:
-        """Arguments without earlier messages of the run. **Raises** UsageError for values without a JSON form."""
         run = self._crossing.dump_context(params.run_context)
         settings = run_context.as_json(params.model_settings, "the model's settings")
         return so_far.request(params, run, lambda: _parameters(params.model_request_parameters), settings)
 
     def load(self, payload: Wire, *, runtime: object) -> ModelRequestParams:
-        """The parameters; `runtime` are the calls on which this one builds. **Raises** TerminalError."""
+        """Parameters of a request; `runtime` are the calls on which it builds. **Raises** TerminalError."""
         return self._request(whole_request(payload, cast(Before, runtime)))
 
     def _whole(self, params: ModelRequestParams) -> Wire:
@@ -153,18 +145,13 @@ class ModelTransport(Transport[ModelRequestParams]):
 
 
 class RefoldTransports(ParameterTransports):
-    """All of them, for one agent."""
-
     def __init__(self, crossing: Crossing) -> None:
         self._crossing = crossing
 
     def model_request(self, result_type: object) -> ModelTransport:
-        """A request to a model: messages, settings, and definitions of tools and output."""
         return ModelTransport(self._crossing)
 
     def compact_messages(self) -> Transport[ModelCompactMessagesParams]:
-        """A request to make a conversation shorter."""
-
         def dump(params: ModelCompactMessagesParams) -> Wire:
             asked = params.request_context
             return {
@@ -195,8 +182,6 @@ class RefoldTransports(ParameterTransports):
         return Transport(dump, load)
 
     def cancel_suspended_response(self) -> Transport[ModelCancelSuspendedResponseParams]:
-        """Notice to a provider that its answer is no longer needed."""
-
         def dump(params: ModelCancelSuspendedResponseParams) -> Wire:
             ctx = params.run_context
             return {
@@ -213,8 +198,6 @@ class RefoldTransports(ParameterTransports):
         return Transport(dump, load)
 
     def event_stream_handler(self) -> Transport[EventStreamHandlerParams]:
-        """One event for a handler of events."""
-
         def dump(params: EventStreamHandlerParams) -> Wire:
             event = without_drawn(_EVENT.dump_python(params.event, mode="json"))
             return {"event": event, OF_RUN: self._crossing.dump_context(params.run_context)}
@@ -226,8 +209,6 @@ class RefoldTransports(ParameterTransports):
         return Transport(dump, load)
 
     def capability_operation(self, declaration: CapabilityMethodDeclaration) -> Transport[CapabilityOperationParams]:
-        """A durable method of a capability."""
-
         def dump(params: CapabilityOperationParams) -> Wire:
             codec = self._crossing.engine_spec.codec
             return {
@@ -243,8 +224,6 @@ class RefoldTransports(ParameterTransports):
         return Transport(dump, load)
 
     def workspace_call(self) -> Transport[WorkspaceCallParams]:
-        """A call of a workspace."""
-
         def dump(params: WorkspaceCallParams) -> Wire:
             return {
                 "call": _WORKSPACE_CALL.dump_python(params.call, mode="json"),
@@ -259,8 +238,6 @@ class RefoldTransports(ParameterTransports):
         return Transport(dump, load)
 
     def function_call(self, toolset: FunctionToolset[Any]) -> FunctionTransport[ToolsetCallToolParams]:
-        """A call of a function: its arguments are unchanged, for policies and people to judge."""
-
         async def load(name: str, wire: Wire) -> ToolsetCallToolParams:
             args, ctx = self._load_call(name, wire)
             definition = toolset.tools[name].tool_def
@@ -272,12 +249,9 @@ class RefoldTransports(ParameterTransports):
     async def prepare_function_call(
         self, toolset: FunctionToolset[Any], params: ToolsetCallToolParams
     ) -> ToolsetCallToolParams:
-        """The same with arguments of the types that the function takes."""
         return await revalidate_function_call(toolset, params, engine_spec=self._crossing.engine_spec)
 
     def mcp_call(self, toolset: AbstractToolset[Any]) -> FunctionTransport[ToolsetCallToolParams]:
-        """A call of a tool of an MCP server, whose definition the executor requests."""
-
         async def load(name: str, wire: Wire) -> ToolsetCallToolParams:
             args, ctx = self._load_call(name, wire)
             # One session for the list and the call: a server may be a process that is started for each session.
@@ -295,24 +269,20 @@ class RefoldTransports(ParameterTransports):
         return FunctionTransport(self._dump_call, load, before)
 
     def dynamic_call(self, toolset: DynamicToolset[Any]) -> FunctionTransport[DynamicToolsetCallToolParams]:
-        """A call of a tool of a dynamic toolset: without a definition, the executor uses its own."""
-
         async def load(name: str, wire: Wire) -> DynamicToolsetCallToolParams:
             args, ctx = self._load_call(name, wire)
+            # Without a definition, the executor uses its own.
             return DynamicToolsetCallToolParams(name, tool_args=args, ctx=ctx)
 
         return FunctionTransport(self._dump_call, load, lambda params: self._listed_call(params, params.tool_def))
 
     def get_tools(self, toolset: AbstractToolset[Any]) -> Transport[ToolsetGetToolsParams]:
-        """The question which tools there are."""
         return self._listing()
 
     def get_instructions(self, toolset: AbstractToolset[Any]) -> Transport[ToolsetGetToolsParams]:
-        """Request for a server's instructions."""
         return self._listing()
 
     def dynamic_get_tools(self, toolset: DynamicToolset[Any]) -> Transport[ToolsetGetToolsParams]:
-        """Request for the present tools."""
         return self._listing()
 
     def _listing(self) -> Transport[ToolsetGetToolsParams]:
@@ -348,14 +318,14 @@ class RefoldTransports(ParameterTransports):
 
 
 def with_run(args: dict[str, Any], told: Wire) -> Wire:
-    """A tool's arguments with its part of the run context. **Raises** UsageError for an argument of that name."""
+    """Tool's arguments with its part of the run context. **Raises** UsageError for an argument of that name."""
     if OF_RUN in args:
         raise UsageError(f"a tool has an argument {OF_RUN}", hint="rename it: Refold tells of the run by this name")
     return {**run_context.as_json(args, "an argument of a tool"), OF_RUN: told}
 
 
 def why_unfit(args: dict[str, Any]) -> str:
-    """Reason why a model cannot call a tool with these arguments; empty if it can."""
+    """Reason against a call with these arguments; empty if there is none."""
     try:
         canonical.dumps(with_run(args, {}))
     except (MalformedError, UsageError) as error:
@@ -364,7 +334,7 @@ def why_unfit(args: dict[str, Any]) -> str:
 
 
 def without_run(wire: Wire) -> tuple[Wire, Wire]:
-    """A tool's own arguments, and its part of the run context."""
+    """Split arguments into the tool's own, and its part of the run context."""
     return {name: value for name, value in wire.items() if name != OF_RUN}, dict(wire.get(OF_RUN) or {})
 
 
@@ -381,7 +351,6 @@ def _definition(definition: ToolDefinition) -> Wire:
 
 
 def _forget_options(tool: Wire) -> Wire:
-    """Drop the options of a call, which models do not need."""
     if metadata := tool.get("metadata"):
         metadata.pop(WORD, None)
         tool["metadata"] = metadata or None

@@ -1,6 +1,6 @@
 """Waits in an agent of pydantic-ai: `RequestInput`, and `wait_for_external_event` in a capability. A wait is a callback
-of the run: no process waits, and the holder of its token answers once, with the client or `refold callback`. The token
-is handed out by a call, so once by the log, and by an executor."""
+of the run: the holder of its token answers once, with the client or `refold callback`. An executor hands the token out,
+in a call."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from refold.sdk.context import Context
 
 Asking = Callable[[str], Awaitable[JsonValue]]
 
+# The token, an argument, is the same each time, so a receiver that gets it twice has one token.
 _HANDS_OUT: CallOptions = {"effect": "keyed", "keyed_by": "arguments"}
-"""The token, an argument, is the same each time, so a receiver that gets it twice has one token."""
 
 _REQUESTS: TypeAdapter[DeferredToolRequests] = TypeAdapter(DeferredToolRequests)
 _RESULTS: TypeAdapter[DeferredToolResults] = TypeAdapter(DeferredToolResults)
 
 
 class Crossings(Protocol):
-    """Interface of the engine for waits: its agent's name, and how a run context crosses to executors."""
+    """Interface of the engine for waits."""
 
     @property
     def name(self) -> str: ...
@@ -46,13 +46,13 @@ class Crossings(Protocol):
 
 
 class RefoldWaiter(ExternalEventWaiter):
-    """The waits of a run. Two of one name have tokens of their own, in the order in which they begin."""
+    """Waits of a run. Two of one name have tokens of their own, in order of their beginning."""
 
     def __init__(self, context: Context, crossings: Crossings) -> None:
         self._context, self._crossings = context, crossings
 
     async def wait(self, name: str, *, ask: Asking, timeout: timedelta | None) -> JsonValue:  # noqa: ASYNC109 - its face
-        """The answer of `ask`, or else of the token's holder. **Raises** ExternalEventError; UsageError."""
+        """Return the answer of `ask`, or else of the token's holder. **Raises** ExternalEventError; UsageError."""
         asked = _asked(ask)
         schema = DeferredToolResults if isinstance(asked, partial) else None
         waiting: Callback[Any] = self._context.callback(name, schema=schema, timeout=timeout)
@@ -85,8 +85,9 @@ class RefoldWaiter(ExternalEventWaiter):
 def ask_tools(
     crossings: Crossings, leaves: list[AbstractCapability[Any]], options: CallOptions
 ) -> Iterator[OperationTool]:
-    """Tools that hand out tokens. They may run twice, as `RequestInput` documents."""
+    """Tools that hand out tokens."""
     for leaf in leaves:
+        # They may run twice, as `RequestInput` documents.
         if isinstance(leaf, RequestInput):
             handler, said = partial(_hand_out, crossings, leaf), overridden(options, _HANDS_OUT)
             function = leaf.ask if isinstance(leaf.ask, FunctionType) else None
@@ -94,7 +95,7 @@ def ask_tools(
 
 
 def ask_tool(agent: str, asking: RequestInput[Any]) -> str:
-    """The tool that hands out the tokens of a capability's waits."""
+    """Name of the tool that hands out the tokens of a capability's waits."""
     return f"{agent}__external_event.{asking.name}.ask"
 
 
@@ -104,7 +105,7 @@ async def _hand_out(crossings: Crossings, asking: RequestInput[Any], arguments: 
 
 
 def _asked(ask: Asking) -> Any:
-    """The function that hands out the token of a wait, unwrapped. **Raises** UsageError if it is no call."""
+    """Function that hands out the token of a wait, unwrapped."""
     inner = inspect.getclosurevars(ask).nonlocals.get("ask", ask)
     if isinstance(inner, partial) and isinstance(getattr(inner.func, "__self__", None), RequestInput):
         return inner

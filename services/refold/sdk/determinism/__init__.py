@@ -1,1 +1,1 @@
-"""Determinism of agent code: a scan when it is registered, a watch while it runs."""
+"""Determinism of agent code: a scan at registration, a watch at run time."""

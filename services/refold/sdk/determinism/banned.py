@@ -1,5 +1,4 @@
-"""Banned names of agent code, and what to write instead. An agent's code runs again whenever its run is recovered, so
-it may see only what was recorded."""
+"""Banned names of agent code, and their replacements: recovered code may see only recorded data."""
 
 from __future__ import annotations
 
@@ -97,13 +96,13 @@ _OBJECTS: Final = {
 }
 
 ORIGINAL: Final = "__refold_original__"
-"""Attribute of a patched function with the original: libraries may use it, agents have better."""
+"""Attribute of a patched function that holds the original: libraries may use it, agents must not."""
 
 _CLOCKS: Final = frozenset({"now", "utcnow", "today"})
 
 
 def hint_for_module(name: str) -> str | None:
-    """Replacement for a module, by its dotted name; None when it may be used."""
+    """Replacement for a dotted module name; None if it is allowed."""
     while name:
         if name in _MODULES:
             return _MODULES[name]
@@ -131,7 +130,7 @@ def hint_for(thing: Any, *, called: bool) -> str | None:
 
 
 def hint_for_event(event: str, args: tuple[Any, ...]) -> str | None:
-    """Replacement for an audit event of the interpreter; None when it may happen."""
+    """Replacement for an audit event of the interpreter; None if it is allowed."""
     hint = EVENTS.get(event)
     if hint is None or event not in ("open", "os.mkdir", "os.rename", "os.remove"):
         return hint
@@ -177,4 +176,3 @@ EVENTS: Final = {
         WORLD,
     ),
 }
-"""Audit events that may have to be refused."""

@@ -1,6 +1,6 @@
-"""Scan of an agent's code before it runs: finds non-deterministic names, and suggests replacements. It follows the
-names that the code loads, and the functions of the same module that it uses. Names are resolved to objects, so a type
-annotation, a tool that is handed to `ctx.call` or a `timedelta` is no finding."""
+"""Scan of an agent's code before it runs: refuses non-deterministic names. It resolves the names that the code loads,
+and follows functions of the same module. So a type annotation, a tool that is handed to `ctx.call` or a `timedelta` is
+no finding."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ _NAME = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST", "LOAD_CLASSDEREF
 
 @dataclass(slots=True)
 class _Load:
-    """A name with its attributes (`time.sleep`) in code, and the object it refers to."""
-
     path: str
     thing: Any
     line: int
@@ -33,12 +31,12 @@ class _Load:
 
 
 def mark_tool(function: FunctionType) -> None:
-    """Mark a function as a tool: agents only name it, so its body is not scanned."""
+    # Agents only name a tool, so its body is not scanned.
     setattr(function, _MARK, True)
 
 
 def check(function: FunctionType, what: str) -> list[FunctionType]:
-    """The function and the functions of its module that it uses. **Raises** UsageError for a banned name."""
+    """Return the function and its helpers in its module. **Raises** UsageError for a banned name."""
     found: list[FunctionType] = []
     ahead = [function]
     while ahead:
@@ -89,13 +87,13 @@ def _judge(load: _Load, where: FunctionType, what: str) -> None:
         raise UsageError(f"{what} uses {load.path} ({place})", hint=hint, name=load.path)
 
 
+# Up to 3.12 the NULL of a plain call stands before its callee (`PUSH_NULL; LOAD f`), from 3.13 on behind it. Read the
+# other way round, the NULL of one call marks the argument of another as called.
 _NULL_BEFORE, _NULL_BEHIND = ("PUSH_NULL", None) if sys.version_info < (3, 13) else (None, "PUSH_NULL")
-"""Up to 3.12 the NULL of a plain call stands before its callee (`PUSH_NULL; LOAD f`), from 3.13 on behind it. Read the
-other way round, the NULL of one call marks the argument of another as called."""
 
 
 def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
-    """Loads of a code object and those inside it (comprehensions, inner functions), attributes followed."""
+    """Loads of a code object and of those inside it, attributes followed."""
     scope = _Scope(function)
     load: _Load | None = None
     before = holder = ""
@@ -137,7 +135,7 @@ def _path_methods(function: FunctionType, code: CodeType) -> frozenset[str]:
 
 
 def _is_method(op: str, arg: int) -> bool:
-    """True if a method call follows: from Python 3.12 on, the lowest bit of LOAD_ATTR."""
+    # From Python 3.12 on, the lowest bit of LOAD_ATTR marks a method call.
     return op == "LOAD_METHOD" or (sys.version_info >= (3, 12) and bool(arg & 1))
 
 
@@ -146,12 +144,12 @@ def _is_callee(op: str, arg: int, before: str) -> bool:
 
 
 def _plain(code: CodeType) -> Iterator[tuple[str, str, int, int]]:
-    """The instructions of code as (operation, name, argument, line), one load or store each. From Python 3.13 on one
-    instruction may load or store two variables; 3.12 has checked loads beside the plain ones."""
+    """Instructions as (operation, name, argument, line), one load or store each."""
     for step in dis.get_instructions(code):
         if step.opname in ("EXTENDED_ARG", "CACHE", "NOP"):
             continue
         line = (step.positions.lineno if step.positions else None) or code.co_firstlineno
+        # From Python 3.13 on one instruction may load or store two variables.
         if isinstance(step.argval, tuple):
             kinds = [kind for kind in step.opname.split("_") if kind in ("LOAD", "STORE")]
             for kind, name in zip(kinds, step.argval, strict=False):
@@ -162,8 +160,6 @@ def _plain(code: CodeType) -> Iterator[tuple[str, str, int, int]]:
 
 
 class _Scope:
-    """Names of a function with their objects: closure, globals, and its own imports."""
-
     def __init__(self, function: FunctionType) -> None:
         self._globals = function.__globals__
         self._closure: dict[str, Any] = {}
@@ -188,7 +184,7 @@ class _Scope:
         return self._globals.get(name, getattr(builtins, name, _NOTHING))
 
     def attribute(self, load: _Load, name: str) -> bool:
-        """Follows an attribute of a module or class; of other things it might run code."""
+        # An attribute of other objects might run code.
         if not isinstance(load.thing, ModuleType | type):
             return False
         thing = getattr(load.thing, name, _NOTHING)
@@ -198,8 +194,8 @@ class _Scope:
         return True
 
     def imported(self, op: str, name: str, line: int) -> Iterator[_Load]:
-        """An import inside a function, without importing: only loaded modules can be scanned."""
         if op == "IMPORT_NAME":
+            # Without importing: only loaded modules can be scanned.
             self._module = self._fresh = sys.modules.get(name, _NOTHING)
             if self._module is _NOTHING and hint_for_module(name):
                 yield _Load(name, ModuleType(name), line)
@@ -207,10 +203,10 @@ class _Scope:
             self._fresh = getattr(self._module, name, _NOTHING)
 
     def store(self, name: str, loaded: Any) -> None:
-        """Bind a name to the last import or load, or unbind it if only a run of the code would show its value."""
         thing = loaded if self._fresh is _NOTHING else self._fresh
         if thing is not _NOTHING:
             self._locals[name] = thing
         else:
+            # Only a run of the code would show its value.
             self._locals.pop(name, None)
         self._fresh = _NOTHING

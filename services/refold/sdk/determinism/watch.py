@@ -1,6 +1,5 @@
-"""Blocks agent code from the outside world while it runs. `scan` sees the names in the code; this sees actual effects,
-in libraries too. Python reports sockets, files, processes and (from 3.13 on) sleeping to audit hooks, and this hook
-refuses them while an agent is driven. Reading files is allowed, as imports do it too."""
+"""Refuses effects of agent code while it runs, in libraries too: Python reports sockets, files, processes and (from
+3.13 on) sleeping to audit hooks. Reading files is allowed, as imports do it too."""
 
 from __future__ import annotations
 
@@ -35,17 +34,16 @@ class _Switched(AbstractContextManager[None]):  # a generator would cost each st
 
 
 def watching() -> AbstractContextManager[None]:
-    """A `with` block around the driving of agents: in this thread, effects raise UsageError. The hook is installed at
-    the first use and stays, as Python cannot remove one; in all threads it costs less than a microsecond per reported
-    event."""
+    """Refuse effects of the `with` block, in this thread, with UsageError."""
     if not _INSTALLED.is_set():
         _INSTALLED.set()
+        # Python cannot remove a hook: it stays, at less than a microsecond per reported event of any thread.
         sys.addaudithook(_object)
     return _Switched(True)
 
 
 def unwatched() -> AbstractContextManager[None]:
-    """A `with` block inside `watching` for effects of the context itself, such as writing a log line."""
+    """Allow effects of the context itself, such as log lines, inside `watching`."""
     return _Switched(False)
 
 
