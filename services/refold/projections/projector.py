@@ -1,7 +1,7 @@
 """Applies batches of run-log records to the rows of a view.
 
-A record counts if it extends the head of its run; one with a lower seq is a copy or lost a race. After any other
-record the run is read whole by the fold that all readers share, and its rows are replaced.
+A record counts if it extends the head of its run; one with a lower seq is a copy or lost a race. After any other record
+the run is read whole by the fold that all readers share, and its rows are replaced.
 """
 
 from __future__ import annotations
