@@ -64,9 +64,8 @@ class AsyncClient:
     A context manager; one per process, made after a fork. `kafka` is the address of Kafka, by default
     REFOLD_KAFKA__BOOTSTRAP or the `refold dev` on the folder `data` (or REFOLD_DATA, `.refold`). All other settings are
     those of services, REFOLD_*. `actor` is the name it acts in, by default the login of this process. `key` and
-    `vote_key`
-    are files of the keys that sign the actor's requests and decisions, by default the only such key in `data`, if any.
-    Operations run in up to `threads` threads.
+    `vote_key` are files of the keys that sign the actor's requests and decisions, by default the only such key in
+    `data`, if any. Operations run in up to `threads` threads.
 
     **Raises** UnreachableError wherever Kafka does not answer, UsageError for invalid settings and arguments,
     TimedOutError when a wait is over: nothing is lost, ask again. **Units**: timeouts are timedeltas; None waits for
@@ -101,8 +100,7 @@ class AsyncClient:
         """Returns this client for another actor: `client.of("ada").cancel("r-1")`.
 
         Both share connections and close together. `roles` come from the actor's login and go into votes, as far as the
-        vote
-        key may claim them. Keys default to this client's; they have to be valid for the actor.
+        vote key may claim them. Keys default to this client's; they have to be valid for the actor.
         """
         found, keys = copy(self), {"_key": key or self._key, "_vote_key": vote_key or self._vote_key}
         vars(found).pop("_request_key", None)
@@ -139,12 +137,10 @@ class AsyncClient:
         """Requests a run of an agent, and waits until a planner has taken it.
 
         `input` is JSON data: the agent's arguments by name. The same `id` with the same agent and input is one run,
-        however
-        often it is requested; without one it gets a fresh one. A `budget` can only reduce the agent's.
+        however often it is requested; without one it gets a fresh one. A `budget` can only reduce the agent's.
 
         **Raises** ConflictError when the run exists with another agent or input; UsageError, MalformedError for an
-        invalid
-        request.
+        invalid request.
         """
         request = RunRequest(
             RunId(id),
@@ -246,8 +242,7 @@ class AsyncClient:
         """Gives the result of a callback by its token. The first answer counts; with the same `key` it can be repeated.
 
         **Raises** NotFoundError; ConflictError when it has another answer or is over; UsageError for a result that does
-        not
-        fit.
+        not fit.
         """
         return await self._answer(operations.answered(token, data, key=key, actor=self._actor), timeout)
 
