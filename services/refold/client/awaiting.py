@@ -63,9 +63,9 @@ class AsyncClient:
 
     A context manager; one per process, made after a fork. `kafka` is the address of Kafka, by default
     REFOLD_KAFKA__BOOTSTRAP or the `refold dev` on the folder `data` (or REFOLD_DATA, `.refold`). All other settings are
-    those of services, REFOLD_*. `actor` is the name it acts in, by default the login of this process. `key` and
-    `vote_key` are files of the keys that sign the actor's requests and decisions, by default the only such key in
-    `data`, if any. Operations run in up to `threads` threads.
+    the services' REFOLD_*. `actor` is the name it acts in, by default the login of this process. `key` and `vote_key`
+    are files of the keys that sign the actor's requests and decisions, by default the only such key in `data`, if any.
+    Operations run in up to `threads` threads.
 
     **Raises** UnreachableError wherever Kafka does not answer, UsageError for invalid settings and arguments,
     TimedOutError when a wait is over: nothing is lost, ask again. **Units**: timeouts are timedeltas; None waits for

@@ -161,7 +161,6 @@ class ForkProcess:
         return {"error": {"code": "raises", "message": message, "hint": ""}}
 
     def fork(self, job: ForkJob) -> ForkReport:
-        """Forks a run. **Raises** UsageError for an invalid change."""
         return _report(job, self.ask(job))
 
     def kill(self) -> None:

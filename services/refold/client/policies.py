@@ -34,7 +34,7 @@ class Problem(NamedTuple):
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without duplicate keys, of which YAML silently keeps the last."""
+    """YAML without duplicate keys: YAML silently keeps the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()

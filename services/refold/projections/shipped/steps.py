@@ -1,4 +1,4 @@
-"""Rows of steps by event: their statuses are those of `views.steps.Timeline`."""
+"""Rows of steps by event, with the statuses of `views.steps.Timeline`."""
 
 from __future__ import annotations
 
