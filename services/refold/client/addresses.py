@@ -24,8 +24,7 @@ LEDGER_KEY = Path("executor", "ledger.key")
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Settings of a command. `dev`: they come from a running `refold dev`; `lost`: the folder of a configured one that
-    does not run."""
+    """Settings of a command. `dev`: from a running `refold dev`; `lost`: folder of one that does not run."""
 
     settings: Settings
     dev: bool

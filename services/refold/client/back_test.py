@@ -25,8 +25,7 @@ OF_THE_APP = frozenset({"tool.version", "tool.tags"})
 
 
 class RecordedCall(NamedTuple):
-    """A call with its newest judgement, on the arguments of `call`; `edited` has arguments that people changed
-    later."""
+    """A call with its newest judgement. `call` has the judged arguments, `edited` later ones by people."""
 
     state: RunState
     call_id: str

@@ -140,8 +140,7 @@ def reading(path: Path) -> Iterator[BinaryIO]:
 
 
 def bundled_runs(path: Path, run: str) -> dict[str, Run]:
-    """Return the folded runs of a bundle file. **Raises** UsageError; MalformedError for a hole; NotFoundError without
-    `run`."""
+    """Fold the runs of a bundle file. **Raises** as `runs_in`; UsageError; NotFoundError without `run`."""
     with reading(path) as file:
         found = runs_in(file)
     if run not in found:

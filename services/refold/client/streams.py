@@ -107,8 +107,7 @@ class Vouched:
 
 
 def live_parts(runs: Runs, run: RunId, timeout: timedelta | None) -> Generator[LivePart | None]:
-    """Yield a run's parts from the last minutes on, None when idle, until a `timeout` without parts or the run's
-    end."""
+    """Yield a run's parts, None when idle, until a `timeout` without parts or the run's end."""
     tries, vouched, heard = Tries(), Vouched(run), time.monotonic()
     read = heard
     for record in runs.reader.tail_kinds((RUN_LOG, RUN_STREAM), home(run, runs.partitions)):

@@ -35,15 +35,14 @@ def values_of(state: RunState, blobs: Blobs | None) -> Values:
 
 
 def in_full(data: Any, run: RunId, blobs: Blobs, step: int = 0) -> Any:
-    """Load the large values in a run's data, also its child's at a `step`. Lost values stay pointers. **Raises**
-    UnreachableError."""
+    """Load the large values in a run's data; lost ones stay pointers. **Raises** UnreachableError."""
     if isinstance(data, dict):
         step = data.get("step", step)
         return {name: in_full(value, run, blobs, step) for name, value in data.items()}
     if isinstance(data, list):
         return [in_full(each, run, blobs, step) for each in data]
     if isinstance(data, Pointing):
-        for owner in (run, child_id(run, step)) if step else (run,):
+        for owner in (run, child_id(run, step)) if step else (run,):  # values of a step may be its child's
             try:
                 return canonical.parse(blobs.get(owner, data))
             except (BlobError, MalformedError):

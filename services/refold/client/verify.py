@@ -127,8 +127,7 @@ class Verified:
                 self.add("erased", state.run_id, f"it is marked as erased, and is {state.status}")
 
     def only(self, run: str) -> Verified:
-        """Return the violations and details of one run; counts are of all. **Raises** NotFoundError for an unknown
-        run."""
+        """Return the result for one run; counts are of all. **Raises** NotFoundError for an unknown run."""
         mine = [violation for violation in self.violations if violation.run_id == run]
         if run not in self.digests and run not in self.frozen and not mine:
             raise NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")

@@ -54,8 +54,7 @@ class Listed(NamedTuple):
 
 
 def viewed(settings: Settings, run: str, runs: Runs) -> Viewed | None:
-    """Return a run from the view, once that has reached the log's end; None if the log has to be read. **Raises**
-    GoneError."""
+    """Return a run from the view, at the log's end; None if the log has to be read. **Raises** GoneError."""
     wanted, source = run_id(run), KafkaLogSource(settings.kafka)
     number = home(wanted, source.partitions)
     with _current(settings, source, (number,)) as view:

@@ -206,8 +206,7 @@ def contents_of(line: Line) -> Contents:
 
 
 def read(file: BinaryIO) -> Iterator[Line | Hole]:
-    """Iterate over the lines of a bundle, with holes for broken or missing ones, and a last line of kind `END`. Keeps
-    one line in memory."""
+    """Iterate over the lines of a bundle, one in memory, with holes for broken ones, and a last line of kind `END`."""
     due, seal, missing = 0, b"", set[int]()
     for raw in _raw_lines(file):
         begins, sealed = _BEGINS.match(raw), _SEALED.search(raw)

@@ -41,8 +41,7 @@ class Authorities:
 
     def __init__(self, trust: Trust) -> None:
         self.trust, self.platform = trust, platform_of(trust)
-        """Platform that the catalog was signed for (`production/refold.`), by default the first entry's. Entries for
-        others do not count."""
+        """Platform that the catalog was signed for, by default the first entry's. Entries for others are void."""
         self._entries = list[tuple[CatalogEntry, bytes]]()
         self._whole = Catalog(trust)
         self._by_count = dict[int, Catalog]()

@@ -48,8 +48,7 @@ HOLE_CHARS = 1_000
 
 
 class BundleRun(NamedTuple):
-    """A run of a bundle. `seq`: its last event; `head`: id of its last entry; `redacted`: first events of redacted
-    entries."""
+    """A run of a bundle: its last event `seq`, last entry `head`, and first events of `redacted` entries."""
 
     run_id: RunId
     entries: int
@@ -123,8 +122,7 @@ class _Pass:
         self.known, self._newer, self._forked = known, False, False
         self._schemas, self._counter, self._next = set[int](), 0, 0
         self._torn, self._broken = set[str](), set[str]()
-        """Runs and kinds of lines with a gap: `_torn` until the next line; `_broken` for good, so that consequences are
-        not reported."""
+        """Runs and kinds of lines with a gap: up to the next line, or for good, with consequences not reported."""
         self._due: dict[int, int] = {}
         """Expected first event of a missing line, by its number."""
         self._heads: dict[str, Head] = {}

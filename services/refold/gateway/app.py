@@ -95,8 +95,7 @@ def build_api(gateway: Gateway) -> Api:
 
 
 def routed(lifespan: Lifespan | None = None, hosts: Iterable[str] = ()) -> Api:
-    """Return the application with all routes, also reachable by `hosts`. Without `lifespan` it can only be
-    described."""
+    """Return the application with all routes. Without `lifespan` it can only be described."""
     app = Api(
         title="Refold",
         version="0.1.0",

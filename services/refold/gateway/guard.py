@@ -65,8 +65,8 @@ class SiteGuard:
             await self._app(scope, receive, send)
             return
         headers = _Headers(scope["headers"])
-        # A name of an attacker may point at this machine. Another site's page must not write, nor learn from loading
-        # unreadable answers, as by the time of a search; its links may be followed.
+        # A name of an attacker may point at this machine. A page of another site must not write, nor learn from the
+        # loading of answers that it cannot read (how long a search takes); its links may be followed.
         refused = self._refused_host(headers.one("host")) or _refused_page(headers, unsafe=scope["method"] not in SAFE)
         refused = refused or _refused_body(headers, forms=is_page(scope["path"]))
         if refused is not None:

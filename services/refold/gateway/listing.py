@@ -72,7 +72,7 @@ def _sessions(view: ViewReader, found: list[ViewRow], cursor: str) -> SessionPag
 
 
 def doubt_page(view: ViewReader, wanted: CursorFilter) -> DoubtPage:
-    """Return a page of calls in doubt, the longest waiting first."""
+    """Return a page of calls in doubt, the oldest first."""
     query = Query(STEPS, (Where("status", "=", "doubt"),), order="sent_ms", limit=wanted.limit)
     page, cursor = page_behind(view, wanted.cursor, "doubts", query)
     runs = view.rows(RUNS, [(_of(STEPS, row, "run_id"),) for row in page])
@@ -105,8 +105,7 @@ def version_rows(view: ViewReader, serving: Iterable[AgentServed]) -> list[Versi
 
 
 class Activity(NamedTuple):
-    """Sums since a day by agent and tool: totals, by day, failures by code, and loops. An empty tool means the agent's
-    runs."""
+    """Sums since a day by agent and tool, failures by code, and loops. An empty tool: the agent's runs."""
 
     agents: list[DailyRow]
     tools: list[DailyRow]

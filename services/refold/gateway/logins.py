@@ -143,8 +143,7 @@ class Logins:
         return f"{text}.{self._mac('session', text)}", until
 
     def acting(self, name: str) -> str:
-        """Return the header that sets or removes the acting person. **Raises** UnauthorisedError for an unknown
-        name."""
+        """Return the header that sets or removes the acting person. **Raises** UnauthorisedError."""
         if name and name not in self.people:
             hint = "`refold dev` acts as the persons of the roles file beside the app's policies, and nothing else does"
             raise UnauthorisedError(f"these pages do not act as {name[:LONGEST_NAME]!r}", hint=hint)

@@ -26,8 +26,7 @@ PARTS_AGAIN_S = 1.0
 
 
 class LiveParts:
-    """Reader of live parts. `wanted`: true if a run, or for the empty name any, has listeners; `give` receives
-    parts."""
+    """Reader of live parts. `wanted`: true if a run, or any (""), has listeners; `give` receives parts."""
 
     def __init__(
         self,

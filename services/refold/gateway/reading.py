@@ -80,8 +80,8 @@ class NotYetError(TransientError):
 
 @dataclass(frozen=True)
 class RunQuery:
-    """Filter and order of a list of runs; empty fields match any. `alone`: only by `one_state`. **Raises**
-    MalformedError for invalid values."""
+    """Filter and order of a list of runs; empty fields match any. `alone`: by `one_state`. **Raises**
+    MalformedError."""
 
     agent: str = ""
     state: str = ""
@@ -162,8 +162,7 @@ class After(NamedTuple):
 
 
 class KeptRuns:
-    """Cache of recently folded runs, which must not be changed. Thread-safe. Erased runs are dropped at the next
-    `find`."""
+    """Cache of recently folded runs, which must not be changed. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock, self._runs = threading.Lock(), dict[RunId, Run]()
@@ -172,6 +171,7 @@ class KeptRuns:
         with self._lock:
             kept = self._runs.copy()
         there = view.rows(HEADS, [(name,) for name in kept])
+        # Erased runs are dropped, whichever run is requested.
         gone = [name for name in kept if (name,) not in there or not there[name,][HEADS.places["seq"]]]
         runs, known = ViewedRuns(view), kept.get(run)
         found = (runs.again(known) if known and run not in gone else None) or runs.find(run)
@@ -272,7 +272,7 @@ class ReadSide:
         return found
 
     def seq_at(self, view: ViewReader, run: str, at_ms: int) -> int:
-        """Return a run's last event by a time. **Raises** as `run_at`."""
+        """Return the number of a run's last event by a time. **Raises** as `run_at`."""
         name = RunId(str(self.check(view, run)[0]))
         if seq := ViewedRuns(view).seq_at(name, at_ms):
             return seq

@@ -83,8 +83,7 @@ class StreamChunk(NamedTuple):
 
 @dataclass(eq=False)
 class Channel:
-    """Latest events of a selection, without gaps, for all its listeners. `first` is the number of the oldest; `live`:
-    it gets new events."""
+    """Latest events of a selection, without gaps, from the number `first` on. `live`: it gets new ones."""
 
     selection: Selection
     events: deque[SentEvent] = field(default_factory=deque)

@@ -141,8 +141,7 @@ class WriteSide:
             time.sleep(POLL_S)
 
     def perform_by_log(self, run: str, build: Callable[[Run], OperationRow], wait_s: float) -> Performed | Cause:
-        """Perform an operation by the log: on a stalled run or disordered records. **Raises** as `perform`;
-        NotFoundError."""
+        """Perform an operation on a stalled run or disordered records. **Raises** as `perform`; NotFoundError."""
         self._platform.knock()
         runs = self._platform.runs
         try:

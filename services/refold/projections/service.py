@@ -27,8 +27,7 @@ _log = structlog.get_logger()
 REFRESH_S = 1.0
 """Seconds between looks for generations made by other processes."""
 PACE_S = 0.1
-"""Least seconds between commits of a projection that has caught up: a transaction costs as much as a hundred
-records."""
+"""Least seconds between commits of a projection that has caught up: each costs as much as a hundred records."""
 BACKOFF_S = (0.5, 10.0)
 """First and longest wait, in seconds, after an error of Kafka or the database."""
 

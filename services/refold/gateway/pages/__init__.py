@@ -1,2 +1,1 @@
-"""HTML pages from the view, with forms that write inputs; they load nothing from elsewhere, and work without
-JavaScript."""
+"""HTML pages from the view, with forms that write inputs. They need no JavaScript, and no other site."""

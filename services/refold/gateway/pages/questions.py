@@ -188,8 +188,8 @@ def informed(shared: Gateway, questions: list[PageQuestion]) -> list[PageQuestio
 
 
 def topics_of(shared: Gateway, near: str = "", *, wait: bool = False) -> ApprovalIndex | None:
-    """Return the questions in the topics, or at the home of `near`; None without Kafka. `wait`: until `near` is in its
-    topic."""
+    """Return the questions in the topics, or only of the home of `near`; with `wait`, once it is there."""
+    # None without Kafka: pages are shown without the topics.
     with suppress(UnreachableError, UsageError), shared.log():
         approvals = shared.platform.approvals
         partition = approvals.home_of(near) if near else None

@@ -1,2 +1,1 @@
-"""Tables that Refold ships: runs, steps, questions to people, and sums by family and by day. Only `entries` contains
-arguments and results."""
+"""Tables that Refold ships: runs, steps, questions, and sums. Only `entries` contains arguments and results."""

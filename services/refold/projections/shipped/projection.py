@@ -25,8 +25,7 @@ from refold.views.steps import Timeline
 
 
 class Shipped(Projection):
-    """Projection of runs, steps, questions and sums. `prices` apply to usage without a bill; other prices need a
-    rebuild."""
+    """Projection of runs, steps, questions and sums. `prices` apply to usage without a bill."""
 
     name = "refold"
     version = 3
@@ -48,7 +47,7 @@ class Shipped(Projection):
 
     def __init__(self, prices: PriceOf | None = None, price_table: str = "") -> None:
         self._prices, self._price_table = prices, price_table if prices else ""
-        self.inputs = self._price_table
+        self.inputs = self._price_table  # other prices need a rebuild
 
     def expect(self, batch: Batch, entries: Sequence[events.Entry]) -> None:
         """Read the rows that entries will change, with one query for each table."""
