@@ -68,7 +68,7 @@ def in_log(record: ReadRecord) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class BundledRun:
-    """Accepted entries of a run from its first on, and the claims of its calls."""
+    """Accepted entries of a run from its first one on, and the claims of its calls."""
 
     run_id: RunId
     records: Sequence[Record]

@@ -36,6 +36,7 @@ PUBLIC_KINDS = ("RSA", "EC", "OKP")
 """Kinds of keys with a public half, unlike shared secrets."""
 
 
+# The keys come from the configured address, and from no other.
 class _NoRedirects(HTTPRedirectHandler):
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str

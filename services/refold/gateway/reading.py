@@ -436,7 +436,7 @@ def after_of(header: str) -> After | None:
 
 
 def number_of(text: str) -> int | None:
-    """Parse a number of up to 18 digits, which fits 64 bits."""
+    """Parse a number of up to 18 digits, which fits 64 bits; None for another text."""
     return int(text) if len(text) <= 18 and text.isascii() and text.isdecimal() else None
 
 
@@ -450,6 +450,7 @@ def _caused_by(cause: Cause) -> tuple[Where, ...]:
 
 @contextmanager
 def _in_use() -> Iterator[None]:
+    """Translate the error of a generation that was switched or dropped meanwhile."""
     try:
         yield
     except ConflictError as error:

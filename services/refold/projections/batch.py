@@ -75,7 +75,7 @@ class Batch:
                 self.changes.rows.setdefault(table, {})[key] = None
                 del totals[key]
 
-    # For projections
+    # For projections: see `View`.
 
     def get(self, of: ViewTable, /, **by: Scalar) -> dict[str, Scalar] | None:
         self._check(of, sums=False)

@@ -76,6 +76,7 @@ class Turn:
         run[RunAt.waiting_for_people] += sign * asks(row)
 
     def question(self, row: list[Any], **change: Any) -> None:
+        """Change columns of a step's newest question."""
         if (asked := self.batch.edit(APPROVALS, (row[StepAt.approval_id],))) is not None:
             for name, value in change.items():
                 asked[APPROVALS.places[name]] = value
