@@ -1,8 +1,8 @@
-"""Client for starting, reading and operating runs: it reads topics alone, with no service or consumer group.
+"""Client for starting, reading and operating runs, on topics alone: no service or consumer group.
 
 **Consumes** every topic, through a `LogReader`. **Produces** `run-requested`, `run-signalled`, `approval-voted` and,
-for operators, `run-operated`. **Guarantees** the planner's rule of the log (`core.run.log`), so that readers see what
-planners act on. **Fails** with UnreachableError; no state is kept, so a repeated question is always right.
+for operators, `run-operated`. **Guarantees** the planner's rule of the log (`core.run.log`): readers see the events
+that planners act on. **Fails** with UnreachableError; no state is kept.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import lazily: commands that need no Kafka import modules of this room."""
     if name not in _PLACES:
         raise AttributeError(f"module refold.client has no attribute {name!r}")
-    return getattr(importlib.import_module(_PLACES[name]), name)
+    return getattr(importlib.import_module(_PLACES[name]), name)  # lazily: most commands need no Kafka

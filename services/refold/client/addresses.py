@@ -1,4 +1,4 @@
-"""Addresses of Kafka and Redis, in this order: arguments, the environment, a running `refold dev`, the default."""
+"""Addresses of Kafka and Redis from arguments, the environment, a running `refold dev`, or defaults."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from refold.runtime.settings import PARTITIONS, KafkaSettings, Settings, load
 
 DATA = Path(".refold")
 ROOT_KEY, ROOT_PUB = Path("keys", "root.json"), Path("keys", "root.pub")
-"""In the data folder: the root key, and its public half as REFOLD_TRUST takes it."""
+"""In the data folder: the root key and its public half, in the format of REFOLD_TRUST."""
 LEDGER_KEY = Path("executor", "ledger.key")
-"""Key, in the data folder, of the ledger's records in Redis; executors must not have the other keys."""
+"""In the data folder: key of the ledger's records. Executors must not have the other keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Settings of a command. `dev`: they come from a running `refold dev`. `lost`: the folder of a configured `refold
-    dev` that does not run; the default address is then refused, since another process may listen there."""
+    """Settings of a command. `dev`: from a running `refold dev`; `lost`: folder of one that does not run."""
 
     settings: Settings
     dev: bool
@@ -34,7 +33,7 @@ class Addresses:
 
     @property
     def trust(self) -> Trust:
-        """Root keys pinned by REFOLD_TRUST or, on local brokers, by the data folder. **Raises** UsageError."""
+        """Root keys pinned by REFOLD_TRUST or, with local brokers, by the data folder. **Raises** UsageError."""
         text = self.settings.trust
         if text.startswith("@"):
             text = _first_line(Path(text[1:]))
@@ -44,23 +43,20 @@ class Addresses:
 
     @property
     def local(self) -> bool:
-        """True if all brokers listen on loopback: they count as brokers of development."""
         return on_loopback(self.settings.kafka.bootstrap)
 
     @property
     def closed(self) -> bool:
-        """True if only trusted processes reach the brokers: those of this machine, or by REFOLD_ALLOW_OPEN."""
+        """True if only trusted processes reach the brokers: on this machine, or by REFOLD_ALLOW_OPEN."""
         return self.local or self.settings.allow_open
 
     def check(self) -> None:
-        """**Raises** UnreachableError when the configured `refold dev` does not run."""
         if self.lost is not None:
             hint = "start one, or wait until it is ready; --kafka or REFOLD_KAFKA__BOOTSTRAP names another Kafka"
             raise UnreachableError(f"no `refold dev` runs on {self.lost}", hint=hint)
 
 
 def addresses(*, kafka: str = "", redis: str = "", data: str = "") -> Addresses:
-    """Settings from the command line, the environment and a running `refold dev`."""
     running, given = running_dev(data), os.environ.get
     named = kafka or given("REFOLD_KAFKA__BOOTSTRAP")
     known: dict[str, dict[str, Any]] = {
@@ -72,7 +68,7 @@ def addresses(*, kafka: str = "", redis: str = "", data: str = "") -> Addresses:
     settings = load(**parts)
     default = "kafka" not in parts and settings.kafka.bootstrap == KafkaSettings().bootstrap
     meant = bool(data or os.environ.get("REFOLD_DATA")) or DATA.is_dir()
-    lost = data_dir(data) if default and meant else None
+    lost = data_dir(data) if default and meant else None  # another process may listen at the default address
     return Addresses(settings, bool(running) and not named, lost, data_dir(data))
 
 
@@ -94,7 +90,6 @@ def _first_line(path: Path) -> str:
 
 
 def on_loopback(bootstrap: str) -> bool:
-    """True if all brokers are at addresses that only this machine reaches, as one of development is."""
     return all(map(is_here, bootstrap.split(",")))
 
 
@@ -112,7 +107,7 @@ def is_here(server: str) -> bool:
 
 
 def own_key(use: str, path: str, data: str) -> SigningKey | None:
-    """The key in a file, or the only one for a use in the data folder, if there is one. **Raises** UsageError."""
+    """Return the key in a file, or the only one for a use in the data folder. **Raises** UsageError."""
     if path:
         return keys.load(Path(path), use)
     folder = data_dir(data) / "keys"
@@ -124,7 +119,7 @@ def own_key(use: str, path: str, data: str) -> SigningKey | None:
 
 
 def vote_key(path: str, data: str) -> SigningKey:
-    """The key that signs votes: the one in a file, or the only one in the data folder. **Raises** UsageError."""
+    """Return the key that signs votes. **Raises** UsageError."""
     if key := own_key("vote", path, data):
         return key
     hint = "`refold keys new NAME --use vote` makes one; --key names its file"
@@ -136,7 +131,7 @@ def data_dir(data: str = "") -> Path:
 
 
 def running_dev(data: str = "") -> dict[str, Any]:
-    """Content of dev.json, or nothing when no `refold dev` runs on the folder."""
+    """Return the dev.json of a `refold dev`; empty without one."""
     try:
         content = json.loads((data_dir(data) / "dev.json").read_text())
     except (FileNotFoundError, NotADirectoryError, ValueError):

@@ -1,4 +1,4 @@
-"""Runs in the archive that neither a view nor the log has. Import it lazily: it needs the extra `archive`."""
+"""Runs of an archive. Import it lazily: it needs the extra `archive`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from refold.projections.shipped.projection import Shipped
 from refold.projections.whole import LoggedRuns
 
 LOOKS_S = 10.0
-"""Time between two looks for new files in an archive, however many unknown runs are requested."""
+"""Least seconds between two looks for new files in an archive."""
 
 
 class ArchivedRuns:
-    """Reader of archived runs for long-lived processes: it caches the file of each run. Thread-safe. **Raises**
-    UsageError for an invalid address; its methods UnreachableError when the store does not answer."""
+    """Reader of archived runs, with the file of each cached. Thread-safe."""
 
     def __init__(self, url: str) -> None:
         self._archive_store, self._lock = ArchiveStore(url), threading.Lock()
@@ -33,7 +32,7 @@ class ArchivedRuns:
         self._files: dict[RunId, tuple[int, str]] = {}
 
     def find(self, run: RunId, file: str = "") -> tuple[str, ViewReader] | None:
-        """Return a view of a run and the file that has it, `file` if that is known; None if there is no such run."""
+        """Return the file and a view of an archived run, or None. `file` is the file, if known."""
         if not (file := file or self._file_of(run)):
             return None
         try:
@@ -57,7 +56,7 @@ class ArchivedRuns:
 
 
 class _Alone(LoggedRuns):
-    """The run of a copy, whose home is where it lay, however many partitions there were."""
+    """One archived run, whose home is its recorded partition."""
 
     def __init__(self, run: ArchivedRun) -> None:
         super().__init__(ArchiveReader(run))

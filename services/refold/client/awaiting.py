@@ -1,5 +1,4 @@
-"""`AsyncClient`: the client for programs on asyncio; `Client` has the same methods, blocking. Make one per process,
-after a fork. Connections open at first use; one consumer and one thread serve all waits."""
+"""`AsyncClient`, the client for programs on asyncio; `Client` blocks."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ from refold.views.run import Ended, RunEvent, RunInfo, ending_of, events_of, inf
 THREADS = 16
 """Most concurrent operations: each waits in a thread for its outcome."""
 TAKEN_S = 0.5
-"""Time for a planner to take a request before the run's past is read: a repeated request causes no entry. An idle
-planner needs a hundredth of it; a busy one costs one read."""
+"""Seconds for a planner to take a request before the run's past is read."""
 WAIT = timedelta(seconds=30)
 
 Action = Literal["approve", "edit", "reject", "answer"]
@@ -63,15 +61,15 @@ _T = TypeVar("_T")
 class AsyncClient:
     """Starts runs and waits for them, sends signals and decides approvals, from any program.
 
-    A context manager. `kafka` is the address of Kafka; without it, that of REFOLD_KAFKA__BOOTSTRAP or of the `refold
-    dev` on the folder `data` (or REFOLD_DATA, `.refold`). All other settings are those of services, REFOLD_*. `actor`
-    is the name it acts in; without it, the login of this process. `key` and `vote_key` are files of keys: the first
-    signs requests of the actor, the second decisions. Without them it is the only such key in `data`, if there is one.
-    Operations run in up to `threads` threads at once.
+    A context manager; one per process, made after a fork. `kafka` is the address of Kafka, by default
+    REFOLD_KAFKA__BOOTSTRAP or the `refold dev` on the folder `data` (or REFOLD_DATA, `.refold`). All other settings are
+    the services' REFOLD_*. `actor` is the name it acts in, by default the login of this process. `key` and `vote_key`
+    are files of the keys that sign the actor's requests and decisions, by default the only such key in `data`, if any.
+    Operations run in up to `threads` threads.
 
     **Raises** UnreachableError wherever Kafka does not answer, UsageError for invalid settings and arguments,
-    TimedOutError when a wait is over: nothing is lost then, ask again. **Units**: timeouts are timedeltas; None waits
-    for ever.
+    TimedOutError when a wait is over: nothing is lost, ask again. **Units**: timeouts are timedeltas; None waits for
+    ever.
     """
 
     def __init__(
@@ -99,12 +97,10 @@ class AsyncClient:
         await self.close()
 
     def of(self, actor: str, *, key: str = "", vote_key: str = "", roles: Sequence[str] = ()) -> Self:
-        """Returns this client for another actor, for a program that authenticates its users:
-        `client.of("ada").cancel("r-1")`.
+        """Returns this client for another actor: `client.of("ada").cancel("r-1")`.
 
-        Both share connections, consumer and threads, and end when this one is closed. `roles` come from the actor's
-        login: they go into votes, and count as far as the vote key may claim them. A key that is left out is that of
-        this client; it has to be valid for the actor.
+        Both share connections and close together. `roles` come from the actor's login and go into votes, as far as the
+        vote key may claim them. Keys default to this client's; they have to be valid for the actor.
         """
         found, keys = copy(self), {"_key": key or self._key, "_vote_key": vote_key or self._vote_key}
         vars(found).pop("_request_key", None)
@@ -112,14 +108,14 @@ class AsyncClient:
         return found
 
     def check_process(self) -> None:
-        """**Raises** UsageError in a fork of the process that uses it: its threads and connections are not there."""
+        """**Raises** UsageError in a fork of its process."""
         if self.pid not in (0, os.getpid()):
             hint = "make another one after the fork, as in a worker's start hook"
             raise UsageError(f"this client belongs to process {self.pid}, and this is a fork of it", hint=hint)
         self.pid = os.getpid()
 
     async def close(self) -> None:
-        """Ends pending waits with UsageError and closes the consumer. On a client made by `of` it does nothing."""
+        """Ends pending waits with UsageError and closes the consumer. Does nothing on a client made by `of`."""
         if self._main is not self or self.pid not in (0, os.getpid()):
             return
         await self._do(self._close)
@@ -141,8 +137,7 @@ class AsyncClient:
         """Requests a run of an agent, and waits until a planner has taken it.
 
         `input` is JSON data: the agent's arguments by name. The same `id` with the same agent and input is one run,
-        however often and by any actor it is requested; without one it gets a fresh one. A `budget` makes that of the
-        agent smaller, never larger.
+        however often it is requested; without one it gets a fresh one. A `budget` can only reduce the agent's.
 
         **Raises** ConflictError when the run exists with another agent or input; UsageError, MalformedError for an
         invalid request.
@@ -177,7 +172,7 @@ class AsyncClient:
         return await self._do(self._whole, await _heard(over, timeout, f"run {run} is not over"))
 
     async def get(self, run: str) -> RunInfo:
-        """Returns a run as it is now: from the view (REFOLD_VIEWS__URL) if one is set and has it, else from the log.
+        """Returns a run as it is now, from the view (REFOLD_VIEWS__URL) if that has it, else from the log.
 
         Large values stay pointers, and a view has no void records. **Raises** NotFoundError.
         """
@@ -195,8 +190,8 @@ class AsyncClient:
     async def events(self, run: str, *, after: int = 0, timeout: timedelta | None = None) -> AsyncIterator[RunEvent]:
         """Yields the events of a run after number `after`, until the run is over.
 
-        **Shape**: in order, without gaps. `timeout` is for each of them. Close it, with `contextlib.aclosing`, where
-        you leave it early.
+        **Shape**: in order, without gaps. `timeout` is for each event. Close it (`contextlib.aclosing`) if you leave it
+        early.
         """
         told: asyncio.Queue[RunEvent | None] = asyncio.Queue()
         tell, seen = partial(_tell, asyncio.get_running_loop(), told), after
@@ -218,9 +213,9 @@ class AsyncClient:
             over.cancel()
 
     async def stream(self, run: str, *, timeout: timedelta | None = None) -> AsyncIterator[LivePart]:
-        """Yields the live output of calls, as tokens of models. It ends with the run, or after a `timeout` of silence.
+        """Yields the live output of calls, such as tokens of models, until the run or a `timeout` of silence ends it.
 
-        Lossy, and kept for minutes; the result is authoritative. Reading causes no calls.
+        Lossy, and kept for minutes; the result is authoritative.
         """
         runs = await self._do(lambda: self._platform.runs)
         parts, over = live_parts(runs, run_id(run), timeout), object()
@@ -234,8 +229,7 @@ class AsyncClient:
     async def signal(
         self, run: str, name: str, data: object = None, *, id: str = "", timeout: timedelta | None = WAIT
     ) -> SignalResult:
-        """Sends the signal that a run's `ctx.wait_for(name)` waits for, now or later. Twice with one `id` is one
-        signal.
+        """Sends the signal that a run's `ctx.wait_for(name)` waits for, now or later; once for each `id`.
 
         **Raises** NotFoundError; ConflictError when the run is over or has too many unread signals.
         """
@@ -245,15 +239,15 @@ class AsyncClient:
     async def complete(
         self, token: str, data: object = None, *, key: str = "", timeout: timedelta | None = WAIT
     ) -> SignalResult:
-        """Gives the result of a callback by its token, which the run has made. The first answer counts.
+        """Gives the result of a callback by its token. The first answer counts; with the same `key` it can be repeated.
 
-        `key` is your own name for this answer: repeated with it, it is the same answer. **Raises** NotFoundError;
-        ConflictError when it has another answer or is over; UsageError for a result that does not fit.
+        **Raises** NotFoundError; ConflictError when it has another answer or is over; UsageError for a result that does
+        not fit.
         """
         return await self._answer(operations.answered(token, data, key=key, actor=self._actor), timeout)
 
     async def fail(self, token: str, message: str, *, key: str = "", timeout: timedelta | None = WAIT) -> SignalResult:
-        """Fails a callback: it will have no result, and the agent sees a failure. **Raises** as `complete`."""
+        """Fails a callback: the agent sees a failure instead of a result. **Raises** as `complete`."""
         return await self._answer(operations.answered(token, failure=message, key=key, actor=self._actor), timeout)
 
     async def cancel(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> CommandResult:
@@ -289,23 +283,22 @@ class AsyncClient:
     async def agents(self) -> list[AgentServed]:
         """The versions of agents that planners report, each with its members.
 
-        For display: any executor may write such a report. That of a killed member (`alive` is False) stays for up to
-        nine days.
+        For display: any executor may write such a report. A killed member's (`alive` is False) stays for up to nine
+        days.
         """
         return await self._do(lambda: self._platform.served().agents)
 
     async def tools(self) -> list[ToolServed]:
-        """The tools that executors report, with members and the JSON Schema of their arguments. For display, as
-        `agents`."""
+        """The tools that executors report, with members and the JSON Schema of their arguments. For display."""
         return await self._do(lambda: self._platform.served().tools)
 
     async def approvals(self, state: State = "open") -> list[Question]:
-        """Lists questions to people, oldest first; long-closed ones are in the histories of their runs."""
+        """Lists questions to people, oldest first; long-closed ones are only in the histories of their runs."""
         known = await self._do(lambda: self._platform.approvals.read().all())
         return [question_row(each) for each in known if state in ("all", each.state)]
 
     async def approval(self, name: str) -> Question:
-        """Returns a question by its id; by `RUN/SEQ` the open one about a call, by `RUN` that of a run and its family.
+        """Returns a question by its id; the open one about a call by `RUN/SEQ`, or in a run and its family by `RUN`.
 
         **Raises** NotFoundError; UsageError when there are several.
         """
@@ -322,7 +315,7 @@ class AsyncClient:
         message: str = "",
         timeout: timedelta = WAIT,
     ) -> Voted:
-        """Votes on a question, by its whole id: whether the call may go out. Signed in the actor's name.
+        """Votes on a question, by its whole id, whether the call may go out. Signed in the actor's name.
 
         `edit` replaces all `args` of the call; `answer` gives the `result` in the tool's place. **Raises**
         NotFoundError, ConflictError when it is decided already, UsageError for a void vote.
@@ -333,15 +326,15 @@ class AsyncClient:
     async def resolve(
         self, approval: str, verdict: Came, *, result: object = None, message: str = "", timeout: timedelta = WAIT
     ) -> Voted:
-        """States the outcome of a call in doubt, by the whole id of that question, signed. **Raises** as `decide`."""
+        """States the outcome of a call in doubt, by the question's whole id, signed. **Raises** as `decide`."""
         words = {"result": result, "message": message, "about": DOUBT}
         return await self.vote(approval, VERDICTS_ON_DOUBT[verdict], "", words, timeout=timeout)
 
     async def vote(
         self, approval: str, action: str, key: str, words: Mapping[str, Any], *, timeout: timedelta = WAIT
     ) -> Voted:
-        """Votes with the fields of `decide` and `resolve`. `key` is your own name for this vote: a repetition has the
-        answer of the first. **Raises** as `decide`; ReusedIdError for another vote with this name."""
+        """Votes with the fields of `decide` and `resolve`; a repetition with the same `key` returns the first answer.
+        **Raises** as `decide`; ReusedIdError for another vote with this key."""
         return await self._do(self._vote, approval, action, timeout, key=key, **words)
 
     async def _do(self, work: Callable[..., _T], *args: Any, **named: Any) -> _T:
@@ -383,7 +376,6 @@ class AsyncClient:
         return own_key(REQUEST, self._key, self._data)
 
     def _open(self) -> None:
-        """Open the watcher and the publisher once, from any thread. **Raises** UnreachableError, UsageError."""
         with self._opening:
             _ = self._main._watcher, self._platform.publisher
 
@@ -416,7 +408,6 @@ class AsyncClient:
         return watch.answer
 
     def _whole(self, ended: Ended) -> Ended:
-        """End of a run with its large result loaded, if there is a blob store."""
         if (blobs := self._main._blobs) is None:
             return ended
         return ended.model_copy(update={"result": in_full(ended.result, run_id(ended.run_id), blobs)})
@@ -442,7 +433,7 @@ class AsyncClient:
         return approvals.cast(vote, signs, self._platform.publisher, timeout.total_seconds()).voted
 
     def _asked(self, approval: str, until: float) -> str:
-        """Id of a question. It may be in the run's history before it is in its topic."""
+        """Return the id of a question, which may be in its run's history before it is in its topic."""
         while True:
             try:
                 return self._platform.approvals.named(approval)

@@ -1,4 +1,4 @@
-"""Back-test of a policy: it judges logged calls again and compares with the recorded judgements."""
+"""Back-test of a policy: judges logged calls again and compares with the recorded judgements."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from refold.views.history import Run
 from refold.views.model import Data, json_text, plain
 
 USUAL_MS = 3_600_000
-"""The time a decision is valid where a policy does not say."""
+"""Default validity of a decision."""
 OF_THE_APP = frozenset({"tool.version", "tool.tags"})
 """Facts of a call that the log does not have."""
 
 
 class RecordedCall(NamedTuple):
-    """A call with its newest judgement. `call` has the judged arguments. `edited` has arguments that people changed
-    since; the policy then required nothing new."""
+    """A call with its newest judgement. `call` has the judged arguments, `edited` later ones by people."""
 
     state: RunState
     call_id: str
@@ -37,7 +36,7 @@ class RecordedCall(NamedTuple):
 
 
 class OtherRuling(NamedTuple):
-    """A call on which the policy's judgement differs from the recorded one."""
+    """A call that the policy judges differently today."""
 
     call: RecordedCall
     now: Judgement
@@ -68,7 +67,6 @@ class BackTest:
         return variables(state, call, tool, environment=self._environment, needs=needs)
 
     def judge(self, state: RunState, call: CallProposed) -> Judgement:
-        """Judgement of the policy on a call; with the app's tools, that of a planner of today."""
         if self._tools is None:
             return self.policy.judge(self.variables(state, call))
         return self._authority.judge(state, call, self.policy.digest)
@@ -77,7 +75,7 @@ class BackTest:
         return self.policy.explain(self.variables(state, call))
 
     def differences(self, calls: Iterable[RecordedCall]) -> Iterator[OtherRuling]:
-        """Calls with another outcome or requirement. Another rule with the same judgement is no difference."""
+        """Iterate over calls with another outcome or requirement."""
         for each in calls:
             now = self.judge(each.state, each.call)
             then = each.judgement
@@ -86,9 +84,8 @@ class BackTest:
 
 
 def recorded(run: Run, *, copies: bool = False) -> list[RecordedCall]:
-    """Calls of a run in order of steps; without a policy they count as allowed, by no rule. Without `copies`, calls
-    that a live fork copied are left out: they were judged in its source."""
-    policy = run.state.request.policy if run.state.request else ""
+    """Return the judged calls of a run in order of steps; without `copies`, not those copied by a live fork."""
+    policy = run.state.request.policy if run.state.request else ""  # without one, calls count as allowed
     found, own = dict[int, RecordedCall](), set[int]()
     for at_ms, seq, event in _told(run):
         known = found.get(getattr(event, "step", 0))
@@ -113,7 +110,7 @@ def _told(run: Run) -> Iterator[tuple[int, int, Event]]:
 
 
 def under(runs: Iterable[Run], policy: str) -> tuple[list[str], list[str]]:
-    """Unfinished runs under a policy, and approvals that wait under it: those that its removal harms."""
+    """Return unfinished runs under a policy, and approvals that wait under it."""
     going = [run.state for run in runs if not run.state.over]
     waiting = [
         state.waits_for(step)
@@ -125,7 +122,7 @@ def under(runs: Iterable[Run], policy: str) -> tuple[list[str], list[str]]:
 
 
 def find(run: Run, call: str) -> RecordedCall:
-    """One call of a run, by its id or by that of an approval of it. **Raises** NotFoundError."""
+    """Return a call by its id or an approval's. **Raises** NotFoundError."""
     name = asked_about(call)
     parse_call_id(name)
     for each in recorded(run, copies=True):
@@ -147,7 +144,7 @@ def difference_row(found: OtherRuling) -> Data:
 
 
 def what_changes(row: Data) -> str:
-    """Changes where the outcome is the same: `quorum 1 -> 2`."""
+    """Describe the changes of a requirement: `quorum 1 -> 2`; empty where the outcome differs."""
     before, after = row["recorded"], row["now"]
     if before["outcome"] != after["outcome"]:
         return ""
@@ -170,7 +167,7 @@ def _value_text(name: str, requirement: Data, value: object) -> str:
 
 
 def requirement_words(needed: Data) -> str:
-    """A requirement in words: quorum, approvers, exceptions from the defaults, and times."""
+    """Describe a requirement in words."""
     more = {
         "the requester too": not needed["not_requester"],
         f"within {_span_text(needed['expires_ms'])}": needed["expires_ms"],

@@ -1,4 +1,4 @@
-"""`Client`, the blocking client: `AsyncClient` on an event loop of its own, in a thread."""
+"""`Client`, the blocking client: `AsyncClient` on an event loop in a thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from refold.client.awaiting import AsyncClient
 from refold.core.errors import UsageError
 
 MOST_THREADS = 256
-"""Operations that are under way at once, of all threads of the program."""
+"""Most concurrent operations of all threads."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -54,8 +54,7 @@ def _iterating(
 class Client:
     """`AsyncClient` for programs without asyncio: the same arguments and methods, which block. Thread-safe.
 
-    One per process is enough, made after a fork: all waits share one consumer. After `close` all methods raise
-    UsageError.
+    One per process is enough, made after a fork. After `close` all methods raise UsageError.
     """
 
     def __init__(self, *, kafka: str = "", data: str = "", actor: str = "", key: str = "", vote_key: str = "") -> None:
@@ -93,13 +92,13 @@ class Client:
     vote = _waiting(AsyncClient.vote)
 
     def of(self, actor: str, *, key: str = "", vote_key: str = "", roles: Sequence[str] = ()) -> Self:
-        """Returns this client in another name, as `AsyncClient.of`."""
+        """Returns this client for another actor, as `AsyncClient.of`."""
         found = copy(self)
         vars(found).update(_client=self._client.of(actor, key=key, vote_key=vote_key, roles=roles))
         return found
 
     def close(self) -> None:
-        """Ends pending waits with UsageError and closes the consumer. On a client made by `of` it does nothing."""
+        """Ends pending waits with UsageError and closes the consumer. Does nothing on a client made by `of`."""
         if self._main is not self or self._client.pid not in (0, os.getpid()):
             return
         with self._starting:
@@ -132,6 +131,5 @@ def _live(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _end(loop: asyncio.AbstractEventLoop) -> None:
-    """Stop the loop once all other tasks are done."""
     await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
     loop.stop()

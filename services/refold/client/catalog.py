@@ -1,4 +1,4 @@
-"""Reads the entries in force of all partitions of the catalog, and publishes signed entries into all of them."""
+"""Reads the catalog from all partitions, and publishes signed entries into all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from refold.ports.log import LogReader
 
 @dataclass(frozen=True, slots=True)
 class CatalogReader:
-    """Catalog by partition, in order. `void` names the place of each void record, with the reason."""
+    """Catalog by partition. `void` has the place of each void record, with the reason."""
 
     partitions: list[Catalog]
     void: list[str]
@@ -26,7 +26,7 @@ class CatalogReader:
 
     @property
     def whole(self) -> Catalog:
-        """Newest entry of each name over all partitions: the content that every partition should have."""
+        """Newest entry of each name over all partitions, which every partition should have."""
         found = Catalog(self.trust)
         for entry in sorted((entry for each in self.partitions for entry in each.entries.values()), key=_counter):
             found.follow(found.position, entry.name.encode(), codec.encode(entry))
@@ -40,7 +40,7 @@ class CatalogReader:
 
     @property
     def lost(self) -> list[int]:
-        """The partitions whose beginning is gone, or something in between."""
+        """Partitions with a gap, at the beginning or later."""
         return [n for n, each in enumerate(self.partitions) if each.lost]
 
     @property
@@ -62,14 +62,11 @@ def read(reader: LogReader, trust: Trust) -> CatalogReader:
 def publish(
     publisher: KafkaPublisher, catalog_reader: CatalogReader, entries: Iterable[CatalogEntry], root: SigningKey
 ) -> None:
-    """Signs entries and writes them into every partition, one after the other.
+    """Signs entries and writes them, with missing ones, into every partition. The policy goes before the `current` that
+    names it.
 
-    Dependencies go first: the policy before the `current` that names it. A partition that misses entries of an
-    interrupted publication gets them too.
-
-    **Raises** UsageError for the catalog of another platform; as `KafkaPublisher.send_raw`: then only some partitions
-    may have the entries; publish them again. ConflictError where the catalog has lost records: services ignore it from
-    then on.
+    **Raises** UsageError for another platform's catalog; ConflictError if the catalog has lost records; as
+    `KafkaPublisher.send_raw`, with only some partitions written: publish again.
     """
     if catalog_reader.lost:
         hint = "no run starts and no vote counts until the topic is recreated: docs/guides/keys-and-acls.md"
@@ -99,7 +96,7 @@ def _counter(entry: CatalogEntry) -> int:
 
 
 def write(publisher: KafkaPublisher, partition: int, entry: CatalogEntry) -> None:
-    """Writes an entry as it is into a partition. **Raises** as `KafkaPublisher.send_raw`."""
+    """Writes an entry into a partition. **Raises** as `KafkaPublisher.send_raw`."""
     at_ms, named = entry.at_ms, f"{entry.name}/{entry.counter}"
     headers = cloud_event(CATALOG, entry.name, id=named, source="refold", at_ms=at_ms)
     publisher.send_raw(CATALOG, partition, key=entry.name.encode(), value=codec.encode(entry), headers=headers)

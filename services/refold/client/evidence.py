@@ -30,8 +30,7 @@ from refold.views.why import Find, Why, entry_with
 
 
 def run_of_key(reader: LogReader, key: str, find: Find) -> tuple[str, int]:
-    """Run and event of the call with an idempotency key, by a scan of the run log. **Raises** NotFoundError. A void
-    record may have a key, too: a call counts if `find` has it in its run."""
+    """Find the run and event of a call by its idempotency key, in the whole log. **Raises** NotFoundError."""
     wanted = key.encode()
     for record in reader.scan(RUN_LOG):
         if record.value and wanted in record.value and (entry := decoded(Entry, record.value)):
@@ -47,7 +46,7 @@ def run_of_key(reader: LogReader, key: str, find: Find) -> tuple[str, int]:
 
 
 def claims_of(reader: LogReader, runs: Collection[Run], call: str = "") -> list[Record]:
-    """The claims of the chained calls of runs, or of one call, that count in the topics of their pools."""
+    """Return the valid claims of the chained calls of runs, or of one `call`."""
     wanted = defaultdict[str, dict[bytes, RunId]](dict)
     for run in runs:
         for number, step in enumerate(run.state.steps, 1):
@@ -67,7 +66,7 @@ def claims_of(reader: LogReader, runs: Collection[Run], call: str = "") -> list[
 
 
 def _counting(records: Iterable[Record], chains: Mapping[bytes, RunId]) -> list[Record]:
-    """Claims that are links of chains, without those that lost a race, were copied or were made up."""
+    """Return the claims that are links of their chains."""
     links, found = defaultdict[bytes, ClaimChain](ClaimChain), dict[tuple[bytes, str], Record]()
     for record in records:
         name = (record.key or b"").rpartition(b"/")[0]
@@ -80,7 +79,7 @@ def _counting(records: Iterable[Record], chains: Mapping[bytes, RunId]) -> list[
 
 
 def published_entries(reader: LogReader, trust: Trust) -> list[Record]:
-    """Entries that the authority has published, in order of its numbers: once, whichever partitions have it."""
+    """Return the authority's entries in order of their numbers, each once."""
     found: dict[tuple[bytes | None, CatalogEntry], Record] = {}
     with suppress(NotFoundError):
         for record in reader.scan(CATALOG):
@@ -97,7 +96,7 @@ def published_entries(reader: LogReader, trust: Trust) -> list[Record]:
 def bundle_of(
     about: str, runs: Mapping[RunId, tuple[Run, int]], platform: Platform, rules: Sequence[str] = ()
 ) -> Bundle:
-    """Bundle of runs, each up to the entry with an event; 0: the whole run. **Raises** UnreachableError."""
+    """Bundle of runs, each up to the entry with an event, or whole (0). **Raises** UnreachableError."""
     hidden, parts, reader = set[bytes](), list[BundledRun](), platform.runs.reader
     trust: Trust = {}
     with suppress(UsageError):  # where no root key is pinned the catalog goes along as it is
@@ -122,7 +121,7 @@ def bundle_of(
 
 
 def linked_runs(because: Why, find: Callable[[str], Run | None]) -> dict[RunId, tuple[Run, int]]:
-    """Runs of a causal chain, each up to its last event in the chain."""
+    """Return the runs of a causal chain, each with its last event in the chain."""
     last: dict[str, int] = {}
     for link in because.links:
         for run, seq in ((link.run_id, link.seq), *([link.other] if link.other else [])):
@@ -141,8 +140,7 @@ def reading(path: Path) -> Iterator[BinaryIO]:
 
 
 def bundled_runs(path: Path, run: str) -> dict[str, Run]:
-    """Folded runs of a bundle that has the run `run`. **Raises** UsageError without a file, MalformedError for a bundle
-    with a hole, NotFoundError."""
+    """Fold the runs of a bundle file. **Raises** as `runs_in`; UsageError; NotFoundError without `run`."""
     with reading(path) as file:
         found = runs_in(file)
     if run not in found:
@@ -154,7 +152,7 @@ _VERIFY = "`refold verify` names all holes"
 
 
 def runs_in(file: BinaryIO) -> dict[str, Run]:
-    """The runs of a bundle, folded. **Raises** MalformedError for a bundle with a hole."""
+    """Fold the runs of a bundle. **Raises** MalformedError for a hole."""
     found, lines = dict[str, Run](), 0
     for line in read(file):
         if isinstance(line, Hole):

@@ -1,4 +1,4 @@
-"""Forks of many runs, each in a restricted process; reports come as they are ready."""
+"""Forks of many runs, each in a restricted process."""
 
 from __future__ import annotations
 
@@ -44,18 +44,17 @@ from refold.views.history import Run
 
 _Job = TypeVar("_Job", ForkJob, CheckJob)
 TIMEOUT_S = 600.0
-"""Time limit of a fork: code that never yields its thread is killed then."""
+"""Seconds of a fork until it is killed: its code may never yield."""
 
 MOST_ANSWERED = 256 << 20
-"""Bytes of a report, at most."""
 
 OF_STORES = ("AWS_ACCESS", "AWS_SECRET", "AWS_SESSION", "AZURE_", "GOOGLE_APPLICATION", "GOOGLE_SERVICE", "PG")
-"""Prefixes of variables with credentials of blob stores and databases: a process without a network needs none."""
+"""Prefixes of variables with credentials, hidden from processes without a network."""
 
 
 def verdict_of(approval: str, said: str) -> tuple[str, PeopleSaid]:
-    """Call and verdict of an approval: `approve`, `reject`, `reject:WHY`, `edit:JSON`, `answer:JSON`. **Raises**
-    UsageError, MalformedError."""
+    """Parse a verdict on an approval, `approve`, `reject`, `reject:WHY`, `edit:JSON` or `answer:JSON`, with its call.
+    **Raises** UsageError, MalformedError."""
     call = approval.partition("~")[0]
     parse_call_id(call)
     word, _, words = said.partition(":")
@@ -67,7 +66,7 @@ def verdict_of(approval: str, said: str) -> tuple[str, PeopleSaid]:
 
 
 def stubs_of(text: str, name: str) -> dict[str, str]:
-    """Results by tool, out of YAML or JSON. **Raises** MalformedError."""
+    """Parse results by tool, in YAML or JSON. **Raises** MalformedError."""
     found = load_text(text, name, aliases=False) if text.strip() else {}
     if not isinstance(found, dict):
         raise MalformedError(f"{name} has no results by tool", hint="write `tool: result`, a line for each")
@@ -75,7 +74,7 @@ def stubs_of(text: str, name: str) -> dict[str, str]:
 
 
 def family_rows(runs: Iterable[Run]) -> dict[RunId, list[LogRow]]:
-    """Records of a run and its descendants, by run, as input of a fork."""
+    """Return the records of runs, as input of a fork."""
     return {
         run.state.run_id: [
             LogRow(judged.record.offset, judged.record.key or b"", judged.record.value or b"") for judged in run.records
@@ -85,7 +84,7 @@ def family_rows(runs: Iterable[Run]) -> dict[RunId, list[LogRow]]:
 
 
 def family_values(runs: Sequence[Run], blobs: Blobs | None, most: int = sys.maxsize) -> Values:
-    """Large values of a family. **Raises** UnreachableError; UsageError if records and values exceed `most` bytes."""
+    """Return the large values of a family. **Raises** UnreachableError; UsageError if it exceeds `most` bytes."""
     size = sum(len(judged.record.value or b"") for run in runs for judged in run.records)
     size += sum(size_of(pointer) for run in runs for _, pointer in pointers(run.state)) if blobs else 0
     if size > most:
@@ -113,7 +112,7 @@ _AS_M = (
 
 
 class ForkProcess:
-    """A process of forks. `limit_s` is the limit for loading the app, and for each fork."""
+    """A process of forks. `limit_s` bounds the loading of the app, and each fork."""
 
     def __init__(self, setup: ForkSetup, budget: Spendable | None = None, limit_s: float = TIMEOUT_S) -> None:
         # The process of a fork without calls gets none of the settings of the platform's clients.
@@ -137,11 +136,10 @@ class ForkProcess:
 
     @property
     def alive(self) -> bool:
-        """False once an order got no answer."""
         return self._process.returncode is None
 
     def ask(self, order: object) -> dict[str, Any]:
-        """Answer to an order, or the reason why there is none: then the process is killed."""
+        """Return the answer to an order, or an error; then the process is killed."""
         orders, answers = self._process.stdin, self._process.stdout
         assert orders is not None, "it was asked for"
         assert answers is not None, "it was asked for"
@@ -163,7 +161,6 @@ class ForkProcess:
         return {"error": {"code": "raises", "message": message, "hint": ""}}
 
     def fork(self, job: ForkJob) -> ForkReport:
-        """Forks a run. **Raises** UsageError for a change that cannot be."""
         return _report(job, self.ask(job))
 
     def kill(self) -> None:
@@ -179,13 +176,13 @@ class ForkProcess:
 def forks(
     jobs: Iterable[ForkJob], setup: ForkSetup, *, at_once: int = 1, budget: Spendable | None = None
 ) -> Iterator[ForkReport]:
-    """Forks runs, in up to `at_once` processes, which share the `budget` of `pure` calls. **Shape**: reports in the
-    order of the jobs. **Raises** UsageError for an invalid change, or an app that does not load under restrictions."""
+    """Forks runs in up to `at_once` processes, which share `budget`. **Shape**: reports in the order of the jobs.
+    **Raises** UsageError for an invalid change or app."""
     return (_report(job, said) for job, said in _served(jobs, setup, at_once, budget))
 
 
 def checks(jobs: Iterable[CheckJob], target: str, *, at_once: int = 1) -> Iterator[ReplayCheck]:
-    """Replays runs on the code of an app, in processes that can do nothing. **Shape**, **Raises**: as `forks`."""
+    """Replays runs on the code of an app, in restricted processes. **Shape**, **Raises**: as `forks`."""
     return (_checked(job, said) for job, said in _served(jobs, ForkSetup(target, "", []), at_once, None))
 
 
@@ -252,7 +249,7 @@ def _checked(job: CheckJob, said: dict[str, Any]) -> ReplayCheck:
 
 
 def _why(said: dict[str, Any]) -> str:
-    """Reason for the lack of an answer, or empty. **Raises** UsageError for an invalid order."""
+    """Return the reason for the lack of an answer. **Raises** UsageError for an invalid order."""
     error = said.get("error")
     code, message, hint = (
         (error.get(name) for name in ("code", "message", "hint")) if isinstance(error, dict) else [""] * 3
@@ -263,7 +260,7 @@ def _why(said: dict[str, Any]) -> str:
 
 
 def _share(budget: Spendable | None, at_once: int) -> Spendable | None:
-    """Share of each process in a budget. **Raises** UsageError if a share is zero."""
+    """Split a budget between processes. **Raises** UsageError if a share is zero."""
     parts = {name: getattr(budget, name) for name in ("calls", "tokens", "nano_usd")} if budget else {}
     if any(0 < amount < at_once for amount in parts.values()):
         raise UsageError("the budget is too small for so many processes", hint="--jobs 1")
@@ -271,8 +268,7 @@ def _share(budget: Spendable | None, at_once: int) -> Spendable | None:
 
 
 def fork_bundle(family: Sequence[Run], report: ForkReport) -> Bundle:
-    """Runs of a fork as one bundle: the kept records of each, and the fork's entries, which are in no topic. **Raises**
-    MalformedError for invalid entries: the report comes from a process that ran foreign code."""
+    """Return a fork as a bundle. **Raises** MalformedError for invalid entries."""
     runs = []
     for name in sorted({*report.kept, *report.rows}):
         source = next((run for run in family if run.state.run_id == name), None)
@@ -280,6 +276,7 @@ def fork_bundle(family: Sequence[Run], report: ForkReport) -> Bundle:
         records = [in_log(judged.record) for judged in kept]
         for key, value in report.rows.get(name, ()):
             try:
+                # The report comes from a process that ran foreign code.
                 row = bytes.fromhex(key), bytes.fromhex(value)
             except ValueError:
                 raise MalformedError("an entry of the fork is not in hex") from None

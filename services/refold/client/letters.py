@@ -1,5 +1,4 @@
-"""Inputs of dead letters that may be sent again: the record in its topic, not the copy in the letter. Any service may
-write a letter with any claimed place; an operator who sends it again has wider rights than its writer."""
+"""Inputs of dead letters that may be sent again, read from their topic: any service may forge a letter."""
 
 from __future__ import annotations
 
@@ -44,8 +43,8 @@ def replayed(reader: LogReader, place: str) -> tuple[Record, int]:
 
 
 def original(content: DeadLetter, records: Callable[[], Iterable[Record]], *, letter: str) -> Record:
-    """The input that a letter names, out of `records` from its claimed place on. **Raises** UsageError for a topic that
-    is no input, NotFoundError when it is gone, ConflictError for another content."""
+    """Return a letter's input, out of `records` from its claimed place on. **Raises** UsageError for a topic that is no
+    input, NotFoundError, ConflictError for other content."""
     hint = f"`refold deadletter show {letter}`"
     if content.topic not in INPUTS:
         raise UsageError(f"a letter from {content.topic} is not sent again, only {' and '.join(INPUTS)} are", hint=hint)
@@ -59,7 +58,7 @@ def original(content: DeadLetter, records: Callable[[], Iterable[Record]], *, le
 
 
 def home_of(found: Record, partitions: int) -> int:
-    """Home of the run in an input's key, or the input's own partition if its key names none."""
+    """Return the home of an input's run, or the input's partition if its key names none."""
     try:
         key = (found.key or b"").decode()
         return home(_run_of(key), partitions)

@@ -1,4 +1,4 @@
-"""Access to a platform: its log, its catalog, and the publisher of inputs."""
+"""Access to a platform: its log, catalog, and publisher of inputs."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from refold.runtime.settings import Settings
 from refold.views.member import Workers
 
 KNOCK_S = 3.0
-"""Time for a server to accept a connection; a request to Kafka would take 10 s to give up."""
+"""Seconds for a server to accept a connection; a request to Kafka takes 10 s to fail."""
 KNOCK_AGAIN_S = 0.3
 POOL_KNOWN_S = 3.0
-"""Time for which an answer about a pool is cached: an open page asks for each event of its run."""
+"""Seconds for which answers about pools are cached: an open page asks at each event."""
 
 
 @dataclass(frozen=True)
 class Platform:
-    """Platform of commands and clients; `source` is that of CloudEvents. Connections open at first use."""
+    """Access to a platform for commands and clients. Connections open at first use."""
 
     where: Addresses
     source: str = "refold-cli"
@@ -51,31 +51,27 @@ class Platform:
 
     @cached_property
     def runs(self) -> Runs:
-        """Runs in the log. **Raises** UnreachableError at once when no broker listens."""
+        """Runs in the log. **Raises** UnreachableError, at once when no broker listens."""
         self.knock()
         return Runs(KafkaLogReader(self.settings.kafka))
 
     def workers(self) -> Workers:
-        """Workers, read now. **Raises** as `workers`, and at once when no broker listens."""
         self.knock()
         return workers(self.settings.kafka)
 
     def served(self) -> Served:
-        """Agents and tools that members report. **Raises** UnreachableError."""
         return served(self.runs.reader, self.groups)
 
     def groups(self, names: Iterable[str]) -> dict[str, GroupState]:
-        """Groups by name, read now. **Raises** as `group_states`."""
         self.knock()
         return group_states(self.settings.kafka, names)
 
     def topics(self, kinds: Collection[str]) -> list[str]:
-        """Names of the topics of some kinds, read now. **Raises** UnreachableError."""
         self.knock()
         return KafkaLogReader(self.settings.kafka).names(kinds)
 
     def idle_pools(self, pools: Collection[str]) -> set[str]:
-        """Pools without an executor, cached for `POOL_KNOWN_S` seconds; empty if Kafka does not answer."""
+        """Return pools without an executor, cached for `POOL_KNOWN_S`; empty if Kafka does not answer."""
 
         def ask(asked: list[str]) -> set[str]:
             found = self.groups(map(executors, asked))
@@ -84,9 +80,9 @@ class Platform:
         return self._pools("idle", pools, ask)
 
     def _pools(self, kind: str, pools: Collection[str], ask: Callable[[list[str]], set[str]]) -> set[str]:
-        """Pools of a kind. Until Kafka has answered, none is: other requests do not ask meanwhile."""
         now, known = time.monotonic(), self._known_pools
         if stale := [pool for pool in pools if now - known.get((kind, pool), (-math.inf, False))[0] > POOL_KNOWN_S]:
+            # Before Kafka answers: other requests do not ask meanwhile.
             known.update({(kind, pool): (now, False) for pool in stale})
             with suppress(RefoldError):
                 found = ask(stale)
@@ -95,12 +91,12 @@ class Platform:
 
     @cached_property
     def _known_pools(self) -> dict[tuple[str, str], tuple[float, bool]]:
-        """Kinds and pools with the time of the last look-up, and its answer."""
+        """Time and answer by kind and pool."""
         return {}
 
     @cached_property
     def trust(self) -> Trust:
-        """The root keys that the catalog has to be signed by. **Raises** UsageError when none is known here."""
+        """Root keys that sign the catalog. **Raises** UsageError when none is known here."""
         if found := self.where.trust:
             return found
         hint = "set REFOLD_TRUST to what `refold keys init` has printed, or to @FILE with that"
@@ -108,12 +104,11 @@ class Platform:
 
     @property
     def catalog(self) -> CatalogReader:
-        """The catalog, read now. **Raises** as `trust`."""
+        """Catalog, read now."""
         return catalog.read(self.runs.reader, self.trust)
 
     @cached_property
     def approvals(self) -> Approvals:
-        """The approvals in the log. **Raises** as `trust` and `runs`."""
         most = self.settings.max_payload_bytes
         return Approvals(self.runs.reader, self.trust, partitions=self.runs.partitions, payload_bytes=most)
 
@@ -125,7 +120,7 @@ class Platform:
         )
 
     def without_topics(self, run: RunState) -> list[str]:
-        """Pools of open calls that have no topics; empty if Kafka does not answer, or shows no topics of pools."""
+        """Return the pools of open calls without topics; empty if Kafka does not answer."""
 
         def ask(asked: list[str]) -> set[str]:
             seen = set(map(pool_of, self.topics((TOOL_REQUESTED, RUN_STREAM))))
@@ -135,7 +130,7 @@ class Platform:
         return sorted(self._pools("without topics", pools, ask))
 
     def knock(self) -> None:
-        """**Raises** UnreachableError when no broker of the list accepts a connection."""
+        """**Raises** UnreachableError when no broker accepts a connection."""
         self.where.check()
         if not self._listens():
             raise UnreachableError(
@@ -169,7 +164,7 @@ class Platform:
 
 
 def login() -> str:
-    """Login of this process, normalised as names in the history are."""
+    """Return the login of this process, normalised as in histories."""
     try:
         return spelt(getpass.getuser())
     except (OSError, KeyError):

@@ -1,4 +1,4 @@
-"""Policy files: reading them, and finding all of their problems."""
+"""Reads policy files, and finds all of their problems."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from refold.core.errors import MalformedError, UsageError
 from refold.core.events import DOUBT, Requirement
 
 CHOSEN = frozenset({"args", "run.input", "run.labels"})
-"""Variables that are as large as a model or a client makes them."""
+"""Variables whose size a model or a client chooses."""
 
 _SIZE = re.compile(r"\bsize\s*\(|\.\s*size\s*\(")
 SUFFIXES = (".yaml", ".yml", ".json")
 
 
 class Problem(NamedTuple):
-    """Fault of a rule, or of a file. `fatal`: there is no policy; else a rule is of no use."""
+    """Fault of a rule or file. `fatal`: there is no policy; else a rule is of no use."""
 
     file: str
     rule: str
@@ -34,10 +34,9 @@ class Problem(NamedTuple):
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without duplicate keys: YAML silently ignores the first value."""
+    """YAML without duplicate keys: YAML silently keeps the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """A mapping. **Raises** ConstructorError for a key that is there twice."""
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
@@ -50,17 +49,16 @@ class _Loader(yaml.SafeLoader):
 
 
 class _PlainLoader(_Loader):
-    """YAML without aliases: every value is written where it is used."""
+    """YAML without aliases."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """A node. **Raises** ComposerError for an alias."""
         if self.check_event(yaml.AliasEvent):
             raise yaml.composer.ComposerError(None, None, "aliases are for files alone")
         return super().compose_node(parent, index)
 
 
 def load_files(paths: Sequence[str]) -> dict[str, Any]:
-    """The content of policy files by name; of a folder, of all in it. **Raises** as `load_file`."""
+    """Load policy files by name, also those in folders. **Raises** as `load_file`."""
     found = {str(path): load_file(path) for given in paths for path in _files(Path(given))}
     if not found:
         raise UsageError(
@@ -75,7 +73,7 @@ def merged_policy(content: dict[str, Any]) -> Policy:
 
 
 def load_file(path: Path) -> Any:
-    """Content of a YAML or JSON file. **Raises** UsageError if it cannot be read, MalformedError for other content."""
+    """Load a YAML or JSON file. **Raises** UsageError if it cannot be read, MalformedError for other content."""
     try:
         return load_text(path.read_text(), str(path))
     except (OSError, UnicodeDecodeError) as error:
@@ -84,9 +82,9 @@ def load_file(path: Path) -> Any:
 
 
 def load_text(text: str, name: str, *, aliases: bool = True) -> Any:
-    """Return the content of a policy file. **Raises** MalformedError if it is no YAML. Without `aliases` they are
-    refused: ten lines of them can stand for more data than fits into memory."""
+    """Parse a policy file. **Raises** MalformedError, without `aliases` also for aliases."""
     try:
+        # Ten lines of aliases can stand for more data than fits into memory.
         return yaml.load(text, _Loader if aliases else _PlainLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         why = " ".join(str(error).split())[:300]
@@ -102,7 +100,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def nobody_has(policy: Policy | None, roles: Roles) -> list[str]:
-    """Roles that a policy requires and no actor has in the catalog. A login may still claim them."""
+    """Return required roles that no actor has in the catalog. A login may still claim them."""
     if policy is None:
         return []
     asked = [policy.fallback, policy.doubt, *(rule.requirement for rule in policy.rules)]
@@ -112,14 +110,14 @@ def nobody_has(policy: Policy | None, roles: Roles) -> list[str]:
 
 
 def unknown_roles(policy: Policy, roles: Roles, keys: Iterable[PublicKey]) -> list[str]:
-    """Roles that a policy requires and that are neither in the catalog nor claimable by a vote key."""
+    """Return required roles that neither the catalog nor a vote key names."""
     claimed = {f"role:{role}" for key in keys if key.use == "vote" and not key.revoked for role in key.roles}
     kept = {f"role:{role}" for role in roles.by_role}
     return [name for name in nobody_has(policy, roles) if name not in kept | claimed]
 
 
 def problems_of(files: Mapping[str, Any]) -> list[Problem]:
-    """Problems of policy files that form one policy; empty if there are none."""
+    """Return the problems of policy files that form one policy."""
     found: list[Problem] = []
     rules: list[tuple[str, Rule]] = []
     names: dict[str, str] = {}
@@ -168,14 +166,14 @@ def _problems_of_part(file: str, content: Mapping[str, Any], part: str, rule: st
 
 
 def sent_once(policy: Policy, tools: Iterable[ToolFacts]) -> list[Problem]:
-    """Problem of a policy without a rule for calls in doubt, if tools have the effect `once`."""
+    """Return the problem of a policy without `doubt`, if tools have the effect `once`."""
     names = sorted(tool.name for tool in tools if tool.effect == "once") if policy.doubt is None else []
     told = f"it names nobody, so a call in doubt of {', '.join(names)} waits for an operator, and is not tried again"
     return [Problem("", DOUBT, told, fatal=False)] if names else []
 
 
 def dead_rules(rules: Iterable[Rule]) -> Iterator[tuple[Rule, str]]:
-    """Rules that decide no call because a condition is constant, with the reason."""
+    """Iterate over rules that decide no call, with the reason."""
     always = ""
     for rule in rules:
         # Without variables it has a value only if none matters: || and && skip operands that fail.
@@ -192,7 +190,7 @@ def dead_rules(rules: Iterable[Rule]) -> Iterator[tuple[Rule, str]]:
 
 
 def _traps(rule: Rule, before: Iterable[Rule]) -> Iterator[str]:
-    """Ways in which a condition differs from its apparent meaning."""
+    """Describe how a condition differs from its apparent meaning."""
     yield from rule.when.pitfalls()
     told = rule.when.needs & CHOSEN
     if (

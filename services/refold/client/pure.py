@@ -1,4 +1,4 @@
-"""Fork process that may run `pure` calls, models among them, under a budget and in its own toolbox."""
+"""Fork process that may run `pure` calls, such as models, under a budget."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from refold.runtime.defaults import PAYLOAD_BYTES
 from refold.sdk.app import App
 
 BUDGET = "REFOLD_FORK_BUDGET"
-"""The budget of a process, as JSON by the names of `Spendable`. **Units**: billionths of a dollar."""
+"""Variable with the budget of a process, in JSON."""
 
 
 @dataclass
 class PureCalls:
-    """Runs attempts of `pure` calls one after the other, until the budget is used up."""
+    """Runs attempts of `pure` calls, one at a time, until the budget is used up."""
 
     app: App
     budget: Spendable
@@ -35,13 +35,13 @@ class PureCalls:
 
     @property
     def left(self) -> bool:
-        """True if another call may be made. The price of a call is known only after it."""
+        """True if another call may be made."""
         most = self.budget
         spent = ((most.calls, self._calls), (most.tokens, self._tokens), (most.nano_usd, self._nano_usd))
         return all(taken < limit for limit, taken in spent if limit)
 
     def __call__(self, request: ToolRequest) -> ToolResult:
-        """Result of an attempt. **Raises** UsageError for a call without a known price under a budget in dollars."""
+        """Run an attempt. **Raises** UsageError for an unknown price under a budget in dollars."""
         self._calls += 1
         self._tools.start([StartTool(self._calls, request, probe=False)])
         ended = self._ended.get()
@@ -50,7 +50,7 @@ class PureCalls:
             price = self.app.prices.of(usage)
             if price is None and self.budget.nano_usd:
                 raise UsageError(f"nobody knows what {usage.get('model')} costs", hint="--budget tokens=N or calls=N")
-            self._nano_usd += price or 0
+            self._nano_usd += price or 0  # the price of a call is known only after it
         failure = Failure(ended.code, ended.message, ended.detail) if ended.code else None
         return ToolResult(
             request.call_id,

@@ -1,4 +1,4 @@
-"""The blob store as services and commands open it."""
+"""Blob stores of services and commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from refold.runtime.settings import Settings
 
 
 def blob_store(settings: Settings) -> ObjectBlobs | None:
-    """The blob store, if one is set. **Raises** UsageError for an invalid address."""
+    """Open the blob store, if one is set. **Raises** UsageError for an invalid address."""
     part = settings.blobs
     return ObjectBlobs(part.url, most=part.max_bytes) if part.url else None
 
@@ -19,6 +19,6 @@ def archived_blobs(settings: Settings, archive: str) -> ObjectBlobs:
 
 
 def archived_values(settings: Settings, archive: str) -> ArchivedBlobs | None:
-    """The archivist's store of large values, if a blob store is set; `archive` is empty if no copy is kept."""
+    """Open the archivist's store of large values; without `archive` it keeps no copies."""
     blobs = blob_store(settings)
     return ArchivedBlobs(blobs, archived_blobs(settings, archive) if archive else None) if blobs else None

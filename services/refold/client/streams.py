@@ -1,4 +1,4 @@
-"""Live output of a run's calls, from `run-stream`: for display, and lossy. Reading it causes no calls."""
+"""Live output of a run's calls, from `run-stream`: for display, and lossy."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from refold.ports.log import Record
 from refold.views.history import Run, feed
 
 OVER_S = 1.0
-"""Silence after which a finished run's output is complete: its parts are in other topics than its end."""
+"""Seconds of silence after which a finished run's output is complete: other topics lag."""
 MOST_WAITING_BYTES = 1 << 20
-"""Parts of a pool that wait until the log has their calls. Parts of calls that never existed fill this, and cost only
-the parts of that pool."""
+"""Bytes of a pool's parts that wait for their calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +42,12 @@ class LivePart:
 
 
 class Tries:
-    """Filter for parts of the last try of each call; an earlier try may go on for a while."""
+    """Filter for parts of the last try of each call."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[int, int]] = {}
 
     def read(self, part: StreamPart) -> LivePart | None:
-        """A part for readers; None if its try was superseded."""
         tried, last = (part.attempt, part.began_ms), self._last.get(part.call_id)
         if last is not None and tried < last:
             return None
@@ -59,9 +57,7 @@ class Tries:
 
 
 class Vouched:
-    """Parts of a run whose calls are, by the log, calls of the pool that the topic belongs to. An executor may write
-    only into the topic of its own pool, so it cannot forge parts of other pools. Parts that arrive before the proposal
-    of their call wait, up to `MOST_WAITING_BYTES` of a pool."""
+    """Filter for parts of a run whose calls belong to the topic's pool. Parts before their call wait."""
 
     def __init__(self, run: RunId) -> None:
         self.run, self._fold, self._pools = Run.empty(run), LogFold(), dict[CallId, str]()
@@ -69,7 +65,7 @@ class Vouched:
         self._bytes: dict[str, int] = defaultdict(int)
 
     def read(self, record: Record) -> list[StreamPart]:
-        """The parts that can be believed with this record."""
+        """Return the parts that this record makes credible."""
         run = self.run.state.run_id
         if record.topic == RUN_LOG:
             return self._learn(record) if run_named(record) == run.encode() else []
@@ -77,6 +73,7 @@ class Vouched:
         if part is None or part.run_id != run:
             return []
         if part.call_id in self._pools:
+            # An executor can write only its own pool's topic, so it cannot forge other pools' parts.
             return [part] if self._pools[part.call_id] == pool else []
         waiting = self._waiting[pool]
         waiting.append(part)
@@ -110,8 +107,7 @@ class Vouched:
 
 
 def live_parts(runs: Runs, run: RunId, timeout: timedelta | None) -> Generator[LivePart | None]:
-    """Parts of a run from the last minutes on; None when there is nothing new for a moment. It ends after a `timeout`
-    without parts, or once the run is over and all parts were read."""
+    """Yield a run's parts, None when idle, until a `timeout` without parts or the run's end."""
     tries, vouched, heard = Tries(), Vouched(run), time.monotonic()
     read = heard
     for record in runs.reader.tail_kinds((RUN_LOG, RUN_STREAM), home(run, runs.partitions)):
@@ -129,7 +125,7 @@ def live_parts(runs: Runs, run: RunId, timeout: timedelta | None) -> Generator[L
 
 
 def part_in(record: Record) -> StreamPart | None:
-    """Return the part in a record; None if it is unreadable, or its call belongs to another run."""
+    """Return the part in a record; None if it is unreadable or of another run's call."""
     try:
         found = codec.decode(StreamPart, record.value or b"")
         canonical.parse(found.data)

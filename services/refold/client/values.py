@@ -21,7 +21,7 @@ MOST_LOADED = 64 << 20
 
 
 def values_of(state: RunState, blobs: Blobs | None) -> Values:
-    """Large values along a run's history, each with its text or the reason of its loss. **Raises** UnreachableError."""
+    """Load the large values of a run's history, or the reasons of their loss. **Raises** UnreachableError."""
     found: dict[tuple[RunId, str], str | Failure] = {}
     for run, pointer in pointers(state):
         if blobs is None:
@@ -35,15 +35,14 @@ def values_of(state: RunState, blobs: Blobs | None) -> Values:
 
 
 def in_full(data: Any, run: RunId, blobs: Blobs, step: int = 0) -> Any:
-    """Data of a run with large values loaded; those of a `step` may belong to its child. Lost values stay pointers.
-    **Raises** UnreachableError."""
+    """Load the large values in a run's data; lost ones stay pointers. **Raises** UnreachableError."""
     if isinstance(data, dict):
         step = data.get("step", step)
         return {name: in_full(value, run, blobs, step) for name, value in data.items()}
     if isinstance(data, list):
         return [in_full(each, run, blobs, step) for each in data]
     if isinstance(data, Pointing):
-        for owner in (run, child_id(run, step)) if step else (run,):
+        for owner in (run, child_id(run, step)) if step else (run,):  # values of a step may be its child's
             try:
                 return canonical.parse(blobs.get(owner, data))
             except (BlobError, MalformedError):
@@ -52,8 +51,8 @@ def in_full(data: Any, run: RunId, blobs: Blobs, step: int = 0) -> Any:
 
 
 def texts_of(run: RunId, store: Callable[[], Blobs | None]) -> Callable[[str], str]:
-    """A function that returns the text of a record, inline or from the store, which opens for the first pointer.
-    **Raises** (the function) BlobError, also beyond `MOST_LOADED`; UnreachableError."""
+    """Return a loader of a run's texts, inline or from `store`. The loader **raises** BlobError, also beyond
+    `MOST_LOADED`; UnreachableError."""
     left = MOST_LOADED
 
     def text_of(text: str) -> str:

@@ -1,5 +1,4 @@
-"""Verification of all topics from raw bytes, without trust in any service. `run-completed` and `tool-requested` are
-derived from the run log and must agree with it; on a live platform they lag, so only a lasting disagreement counts."""
+"""Verification of all topics from raw bytes, without trust in any service."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ _T = TypeVar("_T")
 
 
 class Violation(NamedTuple):
-    """A broken rule. `kind` is for programs, `what` for people; `run_id` is empty for a whole topic."""
+    """A broken rule. `kind` is for programs; `run_id` is empty for a whole topic."""
 
     kind: str
     run_id: str
@@ -46,9 +45,8 @@ class Violation(NamedTuple):
 
 @dataclass(slots=True)
 class Verified:
-    """Result of a verification. **Shape**: `erased` counts remaining records of erased runs, `copied` duplicate records
-    by run; `digests` the fold of every run by id; `overdue` the runs with an action due before `now_ms` (a stopped
-    platform has some; on a running one they are stuck)."""
+    """Result of a verification. `erased`: remaining records of erased runs; `copied`: duplicate records by run;
+    `digests`: folds of runs; `overdue`: runs with an action due before `now_ms`, stuck if the platform runs."""
 
     now_ms: int
     partitions: int = 0
@@ -70,7 +68,7 @@ class Verified:
         self.violations.append(Violation(kind, run, what))
 
     def settle(self, fold: LogFold, kept: _Kept) -> None:
-        """Add the final state of all runs, once the log is read."""
+        """Add the final state of all runs."""
         for run, reason in fold.settle().items():
             self.add("beginning" if reason == GAP else "forked", run, reason)
         self.frozen = {str(run): reason for run, reason in fold.frozen.items()}
@@ -82,7 +80,7 @@ class Verified:
         self.runs = dict(Counter([*(end.status for end in kept.ends.values()), *live]))
 
     def note(self, state: RunState, kept: _Kept) -> None:
-        """Record the facts of a run that checks of other topics need; finished runs are then dropped."""
+        """Record the facts of a run that checks of other topics need."""
         self.digests[state.run_id] = state.digest()
         kept.pools.update(state.called_pools())
         kept.ends.pop(state.run_id, None)
@@ -122,14 +120,14 @@ class Verified:
         self._check_marked(marked, erased)
 
     def _check_marked(self, fold: LogFold, erased: Markers) -> None:
-        """Check the topic of markers. Planners write it too; an archivist's marker names an end, which no copied
-        beginning has."""
+        """Check that no unfinished run is marked as erased."""
         for state in [each for run, each in fold.states.items() if fold.has_all(run) and not each.over]:
+            # Planners write markers too; an archivist's names an end, which no copied beginning has.
             if erased.runs[state.run_id].head in ("", *(each.id.hex() for each in state.heads)):
                 self.add("erased", state.run_id, f"it is marked as erased, and is {state.status}")
 
     def only(self, run: str) -> Verified:
-        """Violations and details of one run; the counts are of all. **Raises** NotFoundError for an unknown run."""
+        """Return the result for one run; counts are of all. **Raises** NotFoundError for an unknown run."""
         mine = [violation for violation in self.violations if violation.run_id == run]
         if run not in self.digests and run not in self.frozen and not mine:
             raise NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")
@@ -144,7 +142,7 @@ def _only(runs: Any, run: str) -> Any:
 
 
 def verify_log(reader: LogReader, trust: Trust, *, now_ms: int, settle_s: float = 5.0) -> Verified:
-    """Verify all topics. **Units**: `settle_s` is the time that other topics may take to agree with the log."""
+    """Verify all topics; the others have `settle_s` seconds to agree with the log."""
     deadline = time.monotonic() + settle_s
     while True:
         found = _once(reader, trust, now_ms)
@@ -154,7 +152,7 @@ def verify_log(reader: LogReader, trust: Trust, *, now_ms: int, settle_s: float 
 
 
 _MAY_SETTLE = frozenset({"outcome", "open-call", "decision"})
-"""Violations that may be gone a moment later: a topic follows the log, and a key may be published while it is read."""
+"""Violations that may soon be gone: other topics follow the log, and a key may be published meanwhile."""
 
 _OVERDUE_MS = 15_000
 # A re-dispatch waits 10 s beyond a call's timeout by default, and takes a moment itself.
@@ -179,7 +177,7 @@ def _once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
 
 
 class _Ended(NamedTuple):
-    """The end of a run as `run-completed` reports it, in few bytes."""
+    """Outcome of a run, as in `run-completed`, in few bytes."""
 
     status: str
     seq: int
@@ -192,7 +190,7 @@ class _Ended(NamedTuple):
 
 
 def _keys(reader: LogReader, trust: Trust) -> dict[str, PublicKey]:
-    """The keys of the catalog, revoked since then or not."""
+    """Return the keys of the catalog, including revoked and retired ones."""
     keys = catalog.read(reader, trust).whole.keys
     return {kid: replace(key, revoked=False, retired_ms=0, not_before_ms=0) for kid, key in keys.items()}
 
@@ -205,8 +203,7 @@ def _check_decision(found: Verified, run: str, token: str, keys: dict[str, Publi
 
 
 class _Statuses:
-    """Statuses by histories; `wrong` has the first place of each run where the fold differs. A run whose records are
-    out of order is passed over."""
+    """Statuses of runs by their events; `wrong` has each run's first difference from the fold."""
 
     def __init__(self) -> None:
         self.wrong: dict[RunId, str] = {}
@@ -226,8 +223,7 @@ class _Statuses:
 
 @dataclass(slots=True)
 class _Kept:
-    """Facts about runs kept while the log is read, for other topics: ends, and pools of calls. `keys` sign decisions;
-    they are read at the first decision."""
+    """Facts about runs, collected from the log to check other topics."""
 
     keys: Callable[[], dict[str, PublicKey]]
     statuses: _Statuses = field(default_factory=_Statuses)
@@ -236,7 +232,7 @@ class _Kept:
 
 
 def _let_go(fold: LogFold, judged: JudgedRecord) -> RunState | None:
-    """Drop the state of a run that this record ended for good: the fold needs it no more."""
+    """Drop and return the state of a run that this record ended for good."""
     state = fold.states.get(judged.run_id) if not judged.void or judged.mended else None
     if state is None or not state.over or state.status == "failed":  # a retry may extend a failed one
         return None
@@ -256,14 +252,13 @@ def _check_record(found: Verified, judged: JudgedRecord) -> None:
 
 
 def _check_order(found: Verified, reader: LogReader, copied: dict[RunId, list[EntryId]]) -> None:
-    """Check record order: cleaning keeps the last copy of a record, so another order was made by a tool."""
     last: dict[RunId, dict[bytes, int]] = {run: {} for run in copied}
     for record in reader.scan(RUN_LOG) if last else ():
         if (parts := parse_log_key(record.key)) is not None and parts[0] in last:
             last[parts[0]][parts[2]] = record.offset
     for run, offsets in last.items():
         order = [offsets[name] for name in copied[run] if name in offsets]
-        if order != sorted(order) and run not in found.frozen:
+        if order != sorted(order) and run not in found.frozen:  # cleaning keeps a record's last copy
             text = f"{found.copied[run]} of its records are copied behind others, and cleaning keeps the copies"
             found.add("copied", run, f"{text}: refold run repair {run}")
 

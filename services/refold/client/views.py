@@ -1,4 +1,4 @@
-"""Runs from the database of projections instead of the log. Import it lazily: it needs the extra `views`."""
+"""Runs from the database of projections. Import it lazily: it needs the extra `views`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from refold.runtime.settings import Settings
 from refold.views.history import Run
 
 FRESH_S = 2.0
-"""Wait for a view that is behind the log, so that a writer reads its own writes."""
+"""Seconds to wait for a view behind the log, so that a writer reads its own writes."""
 VIEW_POLL_S = 0.02
 MOST_LOOKED = 5_000
-"""Runs examined for their state at a time: a millisecond each, or more."""
+"""Runs examined for their state at a time: a millisecond or more each."""
 
 
 def views(settings: Settings) -> ViewDatabase:
@@ -41,14 +41,12 @@ def views(settings: Settings) -> ViewDatabase:
 
 
 class Viewed(NamedTuple):
-    """A run out of a view, and the runs below it."""
-
     run: Run
     family: list[Run]
 
 
 class Listed(NamedTuple):
-    """Newest runs of a view, oldest first; the number of selected ones, and of all."""
+    """Newest runs of a view, oldest first, with the numbers of selected ones and of all."""
 
     runs: list[Run]
     meant: int
@@ -56,8 +54,7 @@ class Listed(NamedTuple):
 
 
 def viewed(settings: Settings, run: str, runs: Runs) -> Viewed | None:
-    """Return a run from the view; None if it has to be read from the log. Waits until the view is where the log was at
-    the call. Reasons of stalls come from `runs`. **Raises** GoneError for an erased run."""
+    """Return a run from the view, at the log's end; None if the log has to be read. **Raises** GoneError."""
     wanted, source = run_id(run), KafkaLogSource(settings.kafka)
     number = home(wanted, source.partitions)
     with _current(settings, source, (number,)) as view:
@@ -75,7 +72,7 @@ def viewed(settings: Settings, run: str, runs: Runs) -> Viewed | None:
 
 
 def listed(settings: Settings, which: Selector, status: str, limit: int, runs: Runs) -> Listed | None:
-    """Return the newest runs of the view; None if the log has to be read, as for `stalled` ones."""
+    """Return the newest runs of the view; None if the log has to be read."""
     if status == "stalled" or which.code or which.since_ms or (status in _LIVE and runs.holds()):
         return None
     source = KafkaLogSource(settings.kafka)
@@ -93,7 +90,7 @@ def listed(settings: Settings, which: Selector, status: str, limit: int, runs: R
 def listed_at(
     settings: Settings, which: Selector, limit: int, at_ms: int, only: Callable[[Run], bool] | None
 ) -> Listed | None:
-    """Return the newest runs that `only` accepts, as they were at a time; None if the log has to be read."""
+    """As `runs_then`, from the view of the settings; None if the log has to be read."""
     source = KafkaLogSource(settings.kafka)
     with _current(settings, source, range(source.partitions)) as view:
         if view is None or view.count(Query(HEADS, (Where("reason", ">", ""),))):
@@ -104,8 +101,8 @@ def listed_at(
 def runs_then(
     view: ViewReader, which: Selector, limit: int, at_ms: int, only: Callable[[Run], bool] | None = None
 ) -> Listed:
-    """Return the newest runs of a view that `only` accepts, as they were at a time. Of all that there were,
-    `MOST_LOOKED` are examined. `meant` counts the accepted ones among them."""
+    """Return the newest runs of a view that `only` accepts, as they were at a time. At most `MOST_LOOKED` are examined;
+    `meant` counts the accepted ones."""
     query = _listing(which, "", MOST_PAGE)
     query = replace(query, where=(*query.where, Where("requested_ms", "<=", at_ms)))
     total, meant, known, found = view.count(query), 0, ViewedRuns(view), list[Run]()
@@ -160,7 +157,7 @@ def _stall(runs: Collection[Run], read: Callable[[], Mapping[RunId, Hold]]) -> N
 
 @contextmanager
 def _current(settings: Settings, source: KafkaLogSource, partitions: Iterable[int]) -> Iterator[ViewReader | None]:
-    """The view once it has reached these partitions' current ends; None without one or after `FRESH_S`."""
+    """Yield the view once it has reached the log's end; None without one or after `FRESH_S`."""
     database, store = views(settings), None
     try:
         with suppress(NotFoundError):

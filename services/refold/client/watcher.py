@@ -1,8 +1,7 @@
 """Watcher of many runs at once, with one consumer and one thread.
 
-**Consumes** `run-log` and `dead-letter` from the first listener on. Earlier records come from one pass over the homes
-of all runs that need them; records of other runs cost a look at their keys. It remembers only where runs begin that it
-has read from their first entry on. **Fails** every wait; a new one restarts it. A broker's restart is waited out.
+**Consumes** `run-log` and `dead-letter`; earlier records by one pass over the runs' homes. **Fails** every wait; a new
+one restarts it. A broker's restart is waited out.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from refold.runtime.settings import KafkaSettings
 from refold.views.history import Run, feed
 
 MOMENT_S = 0.2
-"""Duration of one poll, and so the delay of a due pass over history."""
+"""Seconds of one poll, which delay a due pass over history."""
 KEPT_S = 60.0
-"""Time the consumer stays open without waits, so that the next wait needs no new one."""
+"""Seconds that the consumer stays open without waits."""
 REMEMBERED = 10_000
-"""Beginnings of runs, and refused inputs, that are remembered: a few MiB."""
+"""Beginnings of runs, and refused inputs, that are cached: a few MiB."""
 
 _T = TypeVar("_T")
 
 
 class Watch(Generic[_T]):
-    """A wait for an answer about a run. Only `answer` is thread-safe; all else belongs to the watcher."""
+    """A wait for an answer about a run. Only `answer` is thread-safe."""
 
     def __init__(self, run: RunId, judge: Callable[[Run], _T | None], *, look_back_at: float, fresh: bool) -> None:
         self.run, self.answer, self.look_back_at = run, Future[_T](), look_back_at
@@ -49,14 +48,14 @@ class Watch(Generic[_T]):
         self._begin()
 
     def hear(self, record: Record) -> None:
-        """Take a record of the run, and keep it while earlier ones may still be put before it."""
+        """Take a record of the run; keep it while earlier ones may come."""
         if self.look_back_at:
             self._heard.append(record)
         if self.whole:
             self.found.take(feed(self._fold, record), self._fold)
 
     def catch_up(self, history: list[Record], end: int) -> None:
-        """Take the run's records before offset `end`."""
+        """Take the history before offset `end`, then later records."""
         later, self._heard = [record for record in self._heard if record.offset >= end], []
         self.look_back_at, self.whole = 0.0, True
         self._begin()
@@ -84,7 +83,7 @@ class Watch(Generic[_T]):
 
 
 class Watcher:
-    """Watcher of runs. Thread-safe. **Units**: seconds."""
+    """Watcher of runs. Thread-safe."""
 
     def __init__(self, settings: KafkaSettings, partitions: int) -> None:
         self._settings, self._partitions = settings, partitions
@@ -99,9 +98,8 @@ class Watcher:
         self._used = 0.0
 
     def listen(self, run: RunId, judge: Callable[[Run], _T | None], *, give_up_s: float | None = None) -> Watch[_T]:
-        """Returns a wait for an answer of `judge`, asked at each record of the run, and once its past is read.
-        `give_up_s`: the run is probably new; its past is read only without an answer in that time. **Raises**
-        UnreachableError, UsageError."""
+        """Returns a wait for an answer of `judge`, called at each record of the run. Its past is read at once, or after
+        `give_up_s` without an answer: a run that is probably new has none. **Raises** UnreachableError, UsageError."""
         fresh = give_up_s is not None
         watch = Watch(run, judge, look_back_at=time.monotonic() + (give_up_s or 0.0), fresh=fresh)
         with self._lock:
@@ -118,7 +116,7 @@ class Watcher:
         return watch
 
     def sent(self, watch: Watch[_T], position: Cause) -> None:
-        """Note the position of the input that `judge` waits on: a dead letter of it is an answer, too."""
+        """Note the position of an input: its dead letter refuses the wait."""
         with self._lock:
             if position in self._refused:
                 watch.refuse(self._refused[position])
@@ -128,7 +126,6 @@ class Watcher:
             watch.judge()
 
     def close(self) -> None:
-        """Close, and fail all waits."""
         with self._lock:
             self._closed, thread = True, self._thread
             self._refuse_all(UsageError("the client was closed", hint="nothing is lost: ask with another one"))

@@ -1,2 +1,1 @@
-"""Evidence: records of runs in one file that is verified without Kafka, and without trust in its writer. What a bundle
-proves, and against whom, is in docs/guides/why.md."""
+"""Evidence: records of runs in one file, verified without Kafka and without trust in its writer."""

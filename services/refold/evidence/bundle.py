@@ -1,9 +1,7 @@
-"""Format of a bundle: JSON Lines, in one order, each line sealed by a digest over itself and the line before.
+"""Format of a bundle: JSON Lines in one order, each sealed by a digest over itself and the line before.
 
-The first line (`bundle`) lists the rest: `schema` lines with the Avro schemas, `catalog` lines with the authority's
-signed entries, and for each run `entry` lines with its log from the first entry on, and `claim` lines with the claims
-of its calls. A seal finds damage and names the line; `verify` checks content that a liar could seal again. Equal
-content makes equal bytes.
+The first line (`bundle`) lists the rest: `schema` lines, `catalog` lines with signed entries, and for each run `entry`
+and `claim` lines. A seal locates damage; `verify` checks content, which a liar could seal again.
 """
 
 from __future__ import annotations
@@ -33,9 +31,9 @@ from refold.views.model import ReadModel
 
 BUNDLE_VERSION = 1
 FORKED_BY = "fork"
-"""The actor of entries that no planner has written: a fork has."""
+"""Actor of entries written by a fork."""
 LINE_BYTES = 12 << 20
-"""The longest line. A record of 8 MiB, more than any broker takes by default, has 11 MiB in base64."""
+"""Longest line: a record of 8 MiB, more than any broker takes by default, has 11 MiB in base64."""
 
 HEADER, SCHEMA, CATALOGUED, ENTRY, CLAIMED = "bundle", "schema", "catalog", "entry", "claim"
 _SEALED = re.compile(rb',"seal":"([0-9a-f]{32})"\}\n?\Z')
@@ -46,9 +44,8 @@ _Natural = Annotated[int, Field(ge=0)]
 
 
 class Hole(NamedTuple):
-    """Reason and place of a failure of a bundle: `record` is the number of the line, 0 for the first one. `kind` is one
-    of removed, changed, moved, repeated, foreign, cut, more, unreadable, version, signature, decision, claim, about,
-    head. Without a record of a run `run_id` is empty, and `seq` 0. `what` is for people."""
+    """Failure of a bundle in the line `record`. `kind` is one of removed, changed, moved, repeated, foreign, cut, more,
+    unreadable, version, signature, decision, claim, about, head. Outside of runs `run_id` is empty, and `seq` 0."""
 
     kind: str
     record: int
@@ -58,7 +55,7 @@ class Hole(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line with a valid seal. `content` has its fields, `n` and `kind` too."""
+    """A line with a valid seal; `content` includes `n` and `kind`."""
 
     n: int
     kind: str
@@ -71,7 +68,7 @@ def in_log(record: ReadRecord) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class BundledRun:
-    """Entries of a run that count, from its first one on, in order, and the claims of its calls."""
+    """Accepted entries of a run from its first one on, and the claims of its calls."""
 
     run_id: RunId
     records: Sequence[Record]
@@ -80,9 +77,9 @@ class BundledRun:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Content of a bundle to write. `about` is its subject (`inc-1/30`), `root` the ids of the root keys that have
-    signed its catalog: a hint, and never used to verify it. `redacted` are keys of entries whose values differ from the
-    log's. `fork` marks entries which no topic has: their offset is -1."""
+    """Content of a bundle to write. `about`: its subject (`inc-1/30`); `root`: ids of its catalog's root keys, a hint
+    that verifies nothing; `redacted`: keys of redacted entries; `fork`: describes the fork whose entries are in no
+    topic (offset -1)."""
 
     about: str
     runs: Sequence[BundledRun]
@@ -140,7 +137,7 @@ def _content(record: Record, *, redacted: bool) -> dict[str, Any]:
 
 
 def bundled_record(line: Line) -> Record:
-    """The record in a line. **Raises** MalformedError for a line that has none."""
+    """Return the record in a line. **Raises** MalformedError if it has none."""
     content, topics = line.content, {CATALOGUED: CATALOG, ENTRY: RUN_LOG}
     hints = {"topic": str, "partition": int, "offset": int, "at_ms": int, "key": str, "value": str}
     if any(type(content.get(name)) is not hint for name, hint in hints.items()):
@@ -156,7 +153,7 @@ def bundled_record(line: Line) -> Record:
 
 
 class RunListed(ReadModel):
-    """A run in the list of the first line, with its numbers of lines."""
+    """A run in the first line, with counts of lines."""
 
     run: str
     records: _Natural
@@ -164,7 +161,7 @@ class RunListed(ReadModel):
 
 
 class Contents(ReadModel):
-    """Contents of a bundle as its first line lists them. `schemas` and `catalog` are numbers of lines."""
+    """First line of a bundle; `schemas` and `catalog` are counts of lines."""
 
     version: Annotated[int, Field(ge=1)]
     about: str
@@ -182,7 +179,7 @@ class Contents(ReadModel):
         return list(accumulate((1, self.schemas, self.catalog, *parts), initial=0))
 
     def place(self, number: int) -> tuple[str, str]:
-        """The kind of the line with this number, and the run that it is of. **Shape**: empty texts beyond the end."""
+        """Return the kind and run of a line by its number; empty beyond the end."""
         if not 0 <= number < self.first[-1]:
             return "", ""
         part, before = bisect_right(self.first, number) - 1, (HEADER, SCHEMA, CATALOGUED)
@@ -193,7 +190,7 @@ class Contents(ReadModel):
 
 
 def contents_of(line: Line) -> Contents:
-    """Contents that the first line lists. **Raises** MalformedError; for a newer version with the field `version`."""
+    """Parse the first line. **Raises** MalformedError; for a newer version with the field `version`."""
     version = line.content.get("version")
     if type(version) is int and version > BUNDLE_VERSION:
         message = f"the bundle is of version {version}, and this version of refold reads {BUNDLE_VERSION}"
@@ -209,9 +206,7 @@ def contents_of(line: Line) -> Contents:
 
 
 def read(file: BinaryIO) -> Iterator[Line | Hole]:
-    """Lines of a bundle in the order of the file, with holes for broken seals. Keeps one line in memory. A broken line
-    is a hole, and no line. After a hole the seal of the next line cannot be verified, so only its content is checked.
-    The last one is of the kind `END`, with the number of lines."""
+    """Iterate over the lines of a bundle, one in memory, with holes for broken ones, and a last line of kind `END`."""
     due, seal, missing = 0, b"", set[int]()
     for raw in _raw_lines(file):
         begins, sealed = _BEGINS.match(raw), _SEALED.search(raw)
@@ -226,6 +221,7 @@ def read(file: BinaryIO) -> Iterator[Line | Hole]:
         else:
             body, before, seal = raw[: sealed.start()] + b"}", seal, sealed[1]
             missing.update(range(due, number))
+            # Behind a hole the seal before is unknown: only the content is checked.
             if number == due and before != _UNKNOWN and _seal(before, body) != seal:
                 yield Hole("changed", number, "the line, or the one before it, has other bytes than were sealed")
             else:
@@ -236,7 +232,7 @@ def read(file: BinaryIO) -> Iterator[Line | Hole]:
 
 
 def _raw_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Lines of a file; a line that is too long is cut to its end, which is no line of a bundle."""
+    """Iterate over the lines of a file, but only over the end of a line that is too long."""
     while raw := file.readline(LINE_BYTES):
         whole = raw
         while len(raw) == LINE_BYTES and not raw.endswith(b"\n"):
@@ -254,9 +250,9 @@ def _parsed(number: int, kind: str, body: bytes) -> Line | Hole:
 _UNKNOWN = b"?"
 """Seal of a missing or broken line."""
 MOST_MISSING = 100_000
-"""Lines that may be missing: a limit of memory against made-up numbers."""
+"""Missing lines at most: a limit of memory against made-up numbers."""
 END = "end"
-"""Kind of the last item of `read`: its number is the expected number of lines, as far as was read."""
+"""Kind of the last item of `read`, whose number is the number of lines."""
 
 
 def _seal(before: bytes, body: bytes) -> bytes:

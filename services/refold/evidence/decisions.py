@@ -1,4 +1,4 @@
-"""Decisions of people in the runs of a bundle, counted again by the functions of the executor."""
+"""Decisions of people in a bundle, counted again by the executor's functions."""
 
 from __future__ import annotations
 
@@ -37,12 +37,11 @@ class PeopleDecided(NamedTuple):
 
 
 class Authorities:
-    """Catalog of a bundle as of any time, by entries signed with the reader's trusted root keys."""
+    """Catalog of a bundle at any time, by entries signed with trusted root keys."""
 
     def __init__(self, trust: Trust) -> None:
         self.trust, self.platform = trust, platform_of(trust)
-        """Platform that the catalog was signed for (`production/refold.`); by default, that of the first entry that
-        names one. Entries for others then do not count."""
+        """Platform that the catalog was signed for, by default the first entry's. Entries for others are void."""
         self._entries = list[tuple[CatalogEntry, bytes]]()
         self._whole = Catalog(trust)
         self._by_count = dict[int, Catalog]()
@@ -58,12 +57,11 @@ class Authorities:
         return why
 
     def withdrawn(self, keys: Iterable[str]) -> list[str]:
-        """Keys that the catalog has revoked by its end: with a stolen key, signatures can be backdated."""
+        """Return keys that the catalog finally lacks or has revoked: a stolen key can backdate signatures."""
         known = self._whole.keys
         return sorted({kid for kid in keys if kid not in known or known[kid].revoked})
 
     def at(self, ms: int) -> Catalog:
-        """The catalog in force at a time, by the authority's signed entries."""
         there = [(entry, value) for entry, value in self._entries if entry.at_ms <= ms]
         if len(there) not in self._by_count:
             found = self._by_count[len(there)] = Catalog(KeyRing(self.trust, self.platform))
@@ -79,7 +77,7 @@ def text_digest(text: str) -> str:
 
 
 def recounted(before: RunState, event: events.ApprovalDecided, at_ms: int, known: Authorities) -> Hole | Decision:
-    """The decision in an event, if people made it on exactly the question of the run `before`."""
+    """Return the decision in an event if people made it on exactly this question, else a hole."""
     found: Hole | Decision = Hole("decision", 0, "")
     for then_ms in (at_ms, at_ms + SKEW_MS):  # the clock of a writer to the catalog may be ahead
         found = _decided(before, event, known.at(then_ms))
@@ -113,7 +111,7 @@ def _decided(before: RunState, event: events.ApprovalDecided, catalog: Catalog) 
 
 
 def not_let_out(order: ToolRequest) -> str:
-    """Reason why an order's decision does not allow it; empty if it does. Its signature is already verified."""
+    """Return the reason why a verified decision does not allow an order, or empty."""
     found = Decision.parse(signature.content_of(order.decision))
     facts = ToolFacts(order.tool, found.version, found.schema, order.effect)
     refused = decision.refusal(found, order, facts, environment=found.environment, now_ms=order.at_ms)
@@ -121,7 +119,7 @@ def not_let_out(order: ToolRequest) -> str:
 
 
 def _other(before: RunState, event: events.ApprovalDecided, found: Decision) -> str:
-    """Part of a decision that differs from the question or from the event; empty if none does."""
+    """Return the part of a decision that differs from the question or event, or empty."""
     opened, call = before.open.get(event.step), before.call(event.step)
     if opened is None or opened.question is None:
         return "question: people were asked nothing"

@@ -1,8 +1,7 @@
-"""Redaction: entries without some of their values, whose digests stay.
+"""Redaction: a value of an entry becomes a pointer (`blob:SHA-256:BYTES`), whose digest stays.
 
-A redacted value becomes a pointer to a large value (`blob:SHA-256:BYTES`), so every reader of runs can show it, and the
-signed digest of arguments can still be compared. The entry keeps its id, which its bytes do not prove any more. A
-decision whose token contains such a value loses it, and with it the signature.
+The entry keeps its id, which its bytes no longer prove. A decision loses a token that contains such a value, and with
+it the signature.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from refold.ports.log import Record
 ARGS, RESULTS = "args", "results"
 RULES = (ARGS, RESULTS)
 _FIELDS = {**dict.fromkeys(("args", "asked", "edit", "input"), ARGS), **dict.fromkeys(("result", "data"), RESULTS)}
-"""Fields of events with JSON of agents, tools and people, and the rule that removes each."""
+"""Rule that redacts each field of events."""
 _IN_TOKEN = {"edit": ARGS, "amend": ARGS, "answer": RESULTS}
-"""Field of a verdict's signed decision that has the text; all other fields have digests."""
+"""Rule that redacts a decision's token, by verdict: other tokens contain only digests."""
 
 
 def rules_of(text: str) -> tuple[str, ...]:
-    """The rules in `args,results`. **Raises** UsageError for others."""
+    """Parse rules such as `args,results`. **Raises** UsageError for others."""
     named = [part for each in text.split(",") if (part := each.strip())]
     if wrong := sorted(set(named) - set(RULES)):
         raise UsageError(f"nothing is redacted by {wrong[0][:40]!r}", hint="--redact args, results, or args,results")
@@ -34,7 +33,7 @@ def rules_of(text: str) -> tuple[str, ...]:
 
 
 def without_values(record: Record, rules: Collection[str]) -> Record:
-    """An entry's record without the values that the rules remove; the same record if there are none."""
+    """Return an entry's record with its values redacted; the same record if there are none."""
     entry = codec.decode(Entry, record.value or b"")
     kept = [_without(event, rules) for event in entry.events]
     if kept == entry.events:
@@ -43,7 +42,7 @@ def without_values(record: Record, rules: Collection[str]) -> Record:
 
 
 def is_redacted(entry: Entry, rules: Collection[str]) -> bool:
-    """True if an entry has no values that the rules remove, and pointers in their place."""
+    """True if the rules have replaced values, and none is left."""
     kept = [_without(event, rules) for event in entry.events]
     there = (getattr(event, name, "") for event in entry.events for name, rule in _FIELDS.items() if rule in rules)
     hidden = any(map(is_pointer, there)) or any(is_hidden(event, rules) for event in entry.events)
@@ -51,7 +50,6 @@ def is_redacted(entry: Entry, rules: Collection[str]) -> bool:
 
 
 def is_hidden(event: Event, rules: Collection[str]) -> bool:
-    """True if an event is a decision whose token the rules have removed."""
     return _in_token(event, rules) and is_pointer(getattr(event, "token", ""))
 
 

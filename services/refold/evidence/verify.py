@@ -1,5 +1,4 @@
-"""One pass over a bundle that names every hole, by the bytes alone: without Kafka, and without trust in its writer.
-Memory grows with the largest run, not with the bundle: a finished run leaves one line."""
+"""Verifies a bundle in one pass by its bytes alone. Memory grows with the largest run, not the bundle."""
 
 from __future__ import annotations
 
@@ -42,15 +41,14 @@ from refold.ports.log import Record
 from refold.views.words import with_ellipsis
 
 MOST_HOLES = 1_000
-"""Most reported holes."""
 MOST_PASSED = 1_000
-"""Lines of one gap whose places are worked out."""
+"""Missing lines of one gap that are attributed to a run."""
 HOLE_CHARS = 1_000
 """Characters of a reported hole."""
 
 
 class BundleRun(NamedTuple):
-    """A run of a bundle: its last event, the id of the entry with it, and the first events of its redacted entries."""
+    """A run of a bundle: its last event `seq`, last entry `head`, and first events of `redacted` entries."""
 
     run_id: RunId
     entries: int
@@ -63,11 +61,10 @@ class BundleRun(NamedTuple):
 
 
 class VerifiedBundle(NamedTuple):
-    """Content of a bundle, and every hole in it. `notes` are the things that it does not prove, in words.
+    """Content of a bundle and its holes; `notes` are the things that it does not prove.
 
-    `unchecked` counts signatures of decisions and of the catalog without a root key of the reader, with a hole in the
-    catalog, or with a catalog older than the decision, and those of redacted decisions. `platform` is the one that the
-    catalog was signed for, `catalog` the number and the time (ms) of its last entry.
+    `unchecked` counts signatures that are redacted, or lack a root key of the reader or a complete, recent catalog.
+    `catalog` is the number and time (ms) of its last entry.
     """
 
     about: str
@@ -90,9 +87,8 @@ class VerifiedBundle(NamedTuple):
 
 
 def verify_bundle(file: BinaryIO, trust: Trust, *, heads: Collection[str] = (), catalog: int = 0) -> VerifiedBundle:
-    """Check a bundle. `trust` has the reader's root keys: without any, people's signatures are not checked. `heads` of
-    runs and `catalog`, the number of its last entry, are from another source: the bytes prove neither. **Raises**
-    MalformedError for a file that is no bundle at all."""
+    """Check a bundle; without root keys in `trust`, not its signatures. `heads` of runs and `catalog`, the number of
+    its last entry, are known from another source. **Raises** MalformedError for a file that is no bundle."""
     checking = _Pass(Authorities(trust), heads, catalog)
     found = (hole for line in read(file) for hole in checking.take(line))
     holes = [hole._replace(what=with_ellipsis(hole.what, HOLE_CHARS)) for hole in islice(found, MOST_HOLES)]
@@ -116,7 +112,7 @@ def verify_bundle(file: BinaryIO, trust: Trust, *, heads: Collection[str] = (), 
 
 
 class _Pass:
-    """Knowledge of a bundle up to a line."""
+    """State of a check between two lines."""
 
     def __init__(self, known: Authorities, heads: Collection[str], catalog: int) -> None:
         self.contents: Contents | None = None
@@ -126,13 +122,12 @@ class _Pass:
         self.known, self._newer, self._forked = known, False, False
         self._schemas, self._counter, self._next = set[int](), 0, 0
         self._torn, self._broken = set[str](), set[str]()
-        """Runs and kinds of lines with a gap: `_torn` just now, so that the next line cannot be linked; `_broken` for
-        good, so that consequences are no holes of their own."""
+        """Runs and kinds of lines with a gap: up to the next line, or for good, with consequences not reported."""
         self._due: dict[int, int] = {}
-        """The event with which a missing line should begin, by the number of the line."""
+        """Expected first event of a missing line, by its number."""
         self._heads: dict[str, Head] = {}
         self._told: dict[tuple[str, str], str] = {}
-        """Records of parents about their children: input and outcome."""
+        """Parents' records of their children: input and outcome."""
         self._begin(RunId(""))
 
     def _begin(self, run: RunId) -> None:
@@ -243,7 +238,7 @@ class _Pass:
         self._broken.add(part)
 
     def _damaged(self, hole: Hole) -> Hole:
-        """Name a broken or missing line by its run and the event that it should have."""
+        """Add a line's run and its expected event to a hole."""
         kind, run = self._place(hole.record)
         if hole.kind != "removed":  # missing lines are reported last: they may still come
             self._pass_by(hole.record + 1)
@@ -251,7 +246,7 @@ class _Pass:
         return hole._replace(what=f"{run or kind}: {hole.what}", run_id=run, seq=self._due.get(hole.record, 0))
 
     def _pass_by(self, number: int) -> None:
-        """Pass over missing lines up to this one."""
+        """Record the lines before this one as missing."""
         for missing in range(self._next, min(number, self._next + MOST_PASSED)):
             kind, run = self._place(missing)
             if kind == ENTRY and run not in self._torn:
@@ -308,7 +303,7 @@ class _Pass:
             yield from self._said(found, line.n)
 
     def _read(self, record: Record, name: EntryId, *, hidden: bool) -> LogRecord | None:
-        """The entry in a record, if its bytes match its key, or are redacted. **Raises** FoldError."""
+        """Return the entry in a record if its bytes match its key or are redacted. **Raises** FoldError."""
         found = chain.read(record.key, record.value)
         if isinstance(found, Unreadable):
             raise FoldError(found.reason)
@@ -382,7 +377,7 @@ class _Pass:
             yield Hole("cut", lines, what, run, self._due.get(lines, 0))
 
     def _leave(self) -> Iterator[Hole]:
-        """Compare a run that was read whole with its parent's records."""
+        """Compare a finished run with its parent's records."""
         state, run, head = self._state, self._run, self._head(self._run)
         if not run:
             return
@@ -398,7 +393,7 @@ class _Pass:
             self._take_told(state)
 
     def _take_told(self, state: RunState) -> None:
-        """Record a run's facts about its children, and count its chained calls without a claim."""
+        """Record a run's facts about its children; count chained calls without a claim."""
         for step, each in enumerate(state.steps, 1):
             outcome = state.outcomes[step][1] if step in state.outcomes else None
             if isinstance(each, events.ChildStarted):

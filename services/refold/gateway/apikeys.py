@@ -1,4 +1,4 @@
-"""API keys: a file with their digests. The command line changes it, and gateways reload a changed file."""
+"""API keys, stored as digests in a file."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ _KEY = re.compile(r"rfk_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 
 
 class ApiKey(BaseModel):
-    """A stored key: its prefix, which is public, and the digest of the whole. **Units**: `expires_ms` and `made_ms`
-    since 1970 in UTC; 0: it never expires."""
+    """A stored key. **Units**: milliseconds since 1970; `expires_ms` 0: never."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -47,25 +46,23 @@ _State = tuple[int, int, int]
 
 
 def new_api_key(actor: str, roles: tuple[str, ...], expires_ms: int) -> tuple[str, ApiKey]:
-    """Return a fresh key, which is shown once, and its entry in the file. 256 bits need no slow digest."""
+    """Return a fresh key and its entry in the file."""
     prefix = secrets.token_hex(6)
     text = f"{KEY_PREFIX}{prefix}_{secrets.token_urlsafe(32)}"
     made_ms = clock_ms()
-    return text, ApiKey(
+    return text, ApiKey(  # 256 random bits need no slow digest
         prefix=prefix, digest=_digest(text), actor=actor, roles=roles, expires_ms=expires_ms, made_ms=made_ms
     )
 
 
 class ApiKeys:
-    """The keys of a file. Without a path there are none."""
-
     def __init__(self, path: str) -> None:
         self._path = Path(path) if path else None
         self._state: _State | None = None
         self._keys: Mapping[str, ApiKey] = {}
 
     def load(self) -> Mapping[str, ApiKey]:
-        """Return the keys by prefix, read now. **Raises** NotFoundError, UsageError for a file that holds none."""
+        """Return the keys by prefix, read now. **Raises** NotFoundError, UsageError for an invalid file."""
         if self._path is None:
             return {}
         try:
@@ -76,20 +73,19 @@ class ApiKeys:
             raise UsageError(f"{self._path} is no file of API keys", hint=_HINT) from None
 
     def named(self, prefix: str) -> ApiKey | None:
-        """Return the key with a prefix, if it holds now. Where the file cannot be read, none does."""
+        """Return the unexpired key with a prefix, or None."""
         self._refresh()
         key = self._keys.get(prefix)
         return key if key is not None and not 0 < key.expires_ms <= clock_ms() else None
 
     def found(self, text: str) -> ApiKey | None:
-        """Return the key that a text is, if it holds now."""
+        """Return the unexpired key with this text, or None."""
         parts = _KEY.fullmatch(text)
         key = self.named(parts[1]) if parts else None
         return key if key is not None and hmac.compare_digest(key.digest, _digest(text)) else None
 
     def change(self, change: Callable[[dict[str, ApiKey]], None]) -> None:
-        """Change the file in one step, safe with concurrent changes. **Raises** as `load`; UsageError without a
-        path."""
+        """Change the file in one step, under a lock. **Raises** as `load`; UsageError without a path."""
         if self._path is None:
             raise UsageError("there is no file of API keys", hint="add --file, or set REFOLD_GATEWAY__API_KEYS")
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -67,8 +67,6 @@ PAGES = (
 
 
 class Api(FastAPI):
-    """The application with its description."""
-
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
             self.openapi_schema = documented(super().openapi())
@@ -79,7 +77,7 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[dict[str, Gateway]]]
 
 
 def build_api(gateway: Gateway) -> Api:
-    """Return the application. It opens the gateway when it begins, and closes it when it ends."""
+    """Return the application; its lifespan opens and closes the gateway."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Gateway]]:
@@ -97,7 +95,7 @@ def build_api(gateway: Gateway) -> Api:
 
 
 def routed(lifespan: Lifespan | None = None, hosts: Iterable[str] = ()) -> Api:
-    """Application with all routes, also reachable by `hosts`. Without `lifespan` it can only be described."""
+    """Return the application with all routes. Without `lifespan` it can only be described."""
     app = Api(
         title="Refold",
         version="0.1.0",

@@ -1,4 +1,4 @@
-"""The server's protocol, with a limit on the time that the headers of a request may take."""
+"""HTTP protocol of the server, with a time limit for headers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import asyncio
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADERS_S = 10.0
-"""The time the headers of a request may take to arrive. The server by itself waits for ever."""
+"""Seconds for the headers of a request; the server itself waits for ever."""
 
 
 class TimedProtocol(H11Protocol):
-    """Ends connections on which no whole request begins in time."""
-
     _due: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""The OpenAPI document: the framework's, derived from the routes, with all problems and examples."""
+"""The OpenAPI document, completed with problems and examples."""
 
 from __future__ import annotations
 
@@ -49,12 +49,11 @@ _EXAMPLES = {
 
 
 def title_of(status: int) -> str:
-    """Return the name of a status. The standard library's names depend on the version of Python."""
+    # The standard library's names depend on the version of Python.
     return _PROBLEMS[status][0] if status in _PROBLEMS else HTTPStatus(status).phrase
 
 
 def documented(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with every problem that a route answers with, and examples."""
     schemas = document["components"]["schemas"]
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)

@@ -1,4 +1,4 @@
-"""Live figures of the last minutes, as `refold serve insights` writes them. Nothing rests on them."""
+"""Live figures of the last minutes, written by `refold serve insights`; for display only."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from refold.ports.log import Record
 from refold.runtime.outages import OUTAGES
 
 WINDOW_MS = 900_000
-"""Age of the oldest minute that counts."""
 WATCHED_S = 30.0
-"""Time without requests after which the topic is no longer read."""
+"""Seconds without requests after which the topic is no longer read."""
 FIRST_S = 0.5
-"""Time for which the first request waits."""
+"""Seconds that the first request waits."""
 _SUMS = [field.name for field in fields(RunInsight) if isinstance(field.default, int)]
 
 
 class LiveFigures:
-    """See the module. `read` yields the records of `run-insight`, and None when there are no more for now."""
+    """Figures of the last minutes. `read` yields the records of `run-insight`, and None when idle."""
 
     def __init__(self, read: Callable[[], Iterator[Record | None]]) -> None:
         self._read = read
@@ -35,7 +34,7 @@ class LiveFigures:
         self._asked = 0.0
 
     def latest(self) -> list[RunInsight]:
-        """Return sums over the last minutes by kind and name, and the alerts of these minutes, the latest first."""
+        """Return sums by kind and name, and alerts, the latest first."""
         self._asked = time.monotonic()
         with self._lock:
             if first := self._thread is None or not self._thread.is_alive():

@@ -1,4 +1,4 @@
-"""Forks that people ask the gateway for: one at a time, each in a process that is ended with its report."""
+"""Forks on the gateway: one at a time, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from refold.forks.worker import ForkJob, ForkSetup
 from refold.gateway.rates import BusyError
 
 FORK_S = 60.0
-"""Time for which a fork may load its app, and go on. Others are refused meanwhile."""
+"""Seconds for a fork to load its app, and to run."""
 
 MOST_FORKED = 64 << 20
-"""Bytes of a run and those below it, with their large values, that a gateway forks: it has them several times."""
+"""Bytes of a family that a gateway forks: memory has several copies."""
 
 
 class ForkRoom:
-    """Room for one fork. `app` has the code, as `refold serve gateway --app` names it; empty: there is none."""
+    """Room for one fork. `app` is the code, empty for none."""
 
     def __init__(self, app: str = "") -> None:
         self.app, self._room = app, threading.Lock()
@@ -28,7 +28,7 @@ class ForkRoom:
 
     @contextmanager
     def free(self) -> Iterator[None]:
-        """The room, for one thread. **Raises** BusyError while there is another, UsageError without an app."""
+        """Hold the room. **Raises** BusyError while it is taken, UsageError without an app."""
         if not self.app:
             hint = "refold serve gateway --app APP, or refold run fork where the code is"
             raise UsageError("this gateway has no code to fork with", hint=hint)
@@ -42,7 +42,7 @@ class ForkRoom:
             self._room.release()
 
     def fork(self, job: ForkJob, setup: ForkSetup) -> ForkReport:
-        """Forks a run. **Raises** UsageError where the app cannot be loaded, or for a change that cannot be."""
+        """Forks a run. **Raises** UsageError for an app that does not load, or an invalid change."""
         self._process = process = ForkProcess(setup, limit_s=FORK_S)
         try:
             return process.load().fork(job)

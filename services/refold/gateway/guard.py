@@ -1,4 +1,4 @@
-"""Checks before every request: origin, size and time; and the headers of every answer for browsers."""
+"""Checks before every request (origin, size, time), and the security headers of every answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = structlog.get_logger()
 
 MOST_BODY = 2 << 20
 BODY_S = 10.0
-"""The time the body of a request may take to arrive, all of it."""
+"""Seconds for the whole body of a request."""
 
 _PORT = re.compile(r":[0-9]{1,5}\Z")
 _FORM = "application/x-www-form-urlencoded"
@@ -50,15 +50,12 @@ HEADERS = [
 
 
 def is_page(path: str) -> bool:
-    """True for paths of pages, where forms are sent and errors are pages."""
+    """True for paths of pages, which take forms."""
     return _PAGES.fullmatch(path) is not None
 
 
 class SiteGuard:
-    """Refuses requests of other sites, and those that are too large or too slow. Pure ASGI, so that streams are not
-    delayed. A `Host` that is not ours is refused: an attacker may point a name at this machine. The origin is checked,
-    too: a page of another site cannot write, nor learn from loading unreadable answers (as how long a search takes). A
-    link from another site may be followed."""
+    """Refuses requests of other sites, and too large or slow ones. Pure ASGI, so that streams are not delayed."""
 
     def __init__(self, app: Asgi, hosts: Iterable[str] = ()) -> None:
         self._app, self._hosts = app, frozenset(_PORT.sub("", host).lower() for host in hosts)
@@ -68,6 +65,8 @@ class SiteGuard:
             await self._app(scope, receive, send)
             return
         headers = _Headers(scope["headers"])
+        # A name of an attacker may point at this machine. A page of another site must not write, nor learn from the
+        # loading of answers that it cannot read (how long a search takes); its links may be followed.
         refused = self._refused_host(headers.one("host")) or _refused_page(headers, unsafe=scope["method"] not in SAFE)
         refused = refused or _refused_body(headers, forms=is_page(scope["path"]))
         if refused is not None:
@@ -92,7 +91,7 @@ class SiteGuard:
 
 
 class _Headers:
-    """Headers by name, with all values, since a client may repeat one."""
+    """Headers by name, which a client may repeat."""
 
     def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
         self._values: dict[str, list[str]] = {}
@@ -107,7 +106,7 @@ class _Headers:
 
 
 class _Answer:
-    """Wrapper of `send`. `begun`: an answer has begun, so no other can be sent."""
+    """Wrapper of `send`, which adds headers. `begun`: no other answer can be sent."""
 
     def __init__(self, send: Send) -> None:
         self._send, self.begun = send, False
@@ -123,7 +122,7 @@ class _Answer:
 
 
 class _Body:
-    """A request body, with limits of size and time."""
+    """Wrapper of `receive`, with limits of size and time."""
 
     def __init__(self, receive: Receive, answer: _Answer) -> None:
         self._receive, self._answer, self._size, self._whole = receive, answer, 0, False

@@ -1,4 +1,4 @@
-"""Lists from the view other than runs: sessions, calls in doubt, versions that runs need."""
+"""Lists from the view other than runs."""
 
 from __future__ import annotations
 
@@ -24,18 +24,17 @@ from refold.views.api import CursorFilter, DailyRow, DoubtPage, DoubtRow, Sessio
 from refold.views.member import AgentServed
 
 MOST_WALKED = 5_000
-"""Rows that a page of sessions looks at: some 30 ms. A session with more runs than that makes a page short."""
+"""Rows that a page of sessions examines: some 30 ms. A session with more runs makes a page short."""
 RUNS_NAMED = 20
-"""Runs that the row of a version names."""
 MOST_SUMMED = 50_000
-"""Rows of sums by day that are added up: of 90 days, some 500 tools and models."""
+"""Rows of sums by day that are added up."""
 LEAST_REPEATED = 3
 """Equal calls of a run that count as a loop."""
 CODES_NAMED = 5
 
 
 def session_page(view: ViewReader, wanted: CursorFilter) -> SessionPage:
-    """Return sessions, those first in which a run was asked for last."""
+    """Return a page of sessions, by their newest run."""
     newest = Query(RUN_SESSIONS, order="requested_ms", descending=True, limit=MOST_PAGE)
     query, found, seen = behind_cursor(wanted.cursor, "sessions", newest), list[ViewRow](), set[str]()
     for _ in range(MOST_WALKED // MOST_PAGE):
@@ -54,7 +53,7 @@ def session_page(view: ViewReader, wanted: CursorFilter) -> SessionPage:
 
 
 def _is_newest(view: ViewReader, newest: Query, session: str, row: ViewRow, *, first: bool) -> bool:
-    """True if no earlier page has the session: the walk meets the newest run of each first."""
+    """True if no earlier page has the session."""
     return first or view.query(replace(newest, where=(Where("session", "=", session),), limit=1)) == [row]
 
 
@@ -73,7 +72,7 @@ def _sessions(view: ViewReader, found: list[ViewRow], cursor: str) -> SessionPag
 
 
 def doubt_page(view: ViewReader, wanted: CursorFilter) -> DoubtPage:
-    """Return calls in doubt, those first that went out first."""
+    """Return a page of calls in doubt, the oldest first."""
     query = Query(STEPS, (Where("status", "=", "doubt"),), order="sent_ms", limit=wanted.limit)
     page, cursor = page_behind(view, wanted.cursor, "doubts", query)
     runs = view.rows(RUNS, [(_of(STEPS, row, "run_id"),) for row in page])
@@ -106,8 +105,7 @@ def version_rows(view: ViewReader, serving: Iterable[AgentServed]) -> list[Versi
 
 
 class Activity(NamedTuple):
-    """Sums since a day: of agents, of tools, and of both by day, failure codes, and repeated calls. **Shape**: keys are
-    agent and tool; an empty tool means the runs of an agent. `loops` are the most frequent ones."""
+    """Sums since a day by agent and tool, failures by code, and loops. An empty tool: the agent's runs."""
 
     agents: list[DailyRow]
     tools: list[DailyRow]

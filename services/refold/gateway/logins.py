@@ -1,4 +1,4 @@
-"""Logins: the author of a request, by API key, token, cookie or a proxy's header; or this machine's one user."""
+"""Logins: the author of a request, by API key, token, cookie or a proxy's header, or this machine's one user."""
 
 from __future__ import annotations
 
@@ -39,24 +39,23 @@ _log = structlog.get_logger()
 
 COOKIE = "__Host-refold"
 ACTING = "refold-acting"
-"""Cookie of `refold dev`: the person whom its pages act as. The one user chooses it; it proves nothing."""
+"""Cookie of `refold dev`: the person that the one user's pages act as. It proves nothing."""
 CSRF_HEADER, SECRET_HEADER = "refold-csrf", "refold-proxy-secret"
 SESSION_S = 12 * 3_600
 FAILED_S = 0.5
-"""Time that the answer to a login that fails takes. A good one is never held up."""
+"""Seconds until a failed login is answered."""
 MOST_FAILING = 256
-"""Failed logins that wait for their answer. A further one is answered at once, by 429."""
+"""Failed logins that wait for their answer; a further one gets 429 at once."""
 LOGGED_A_MINUTE = 30
 RECHECK_S = 5.0
-"""Longest time that a stream with something to send continues after its login has ended."""
+"""Seconds between checks of a stream's login."""
 MOST_ROLES = 100
 LONGEST_NAME = 200
 
 
 class Login(NamedTuple):
-    """Author of a request. `roles` open routes and go into votes. `until` is in seconds since 1970. `key` is the prefix
-    of the API key. `local`: the one user of this machine, with every right and no roles of a login. `cookie`: of the
-    browser's session; for the one user, the person whom the pages act as."""
+    """Author of a request. `until`: seconds since 1970; `key`: prefix of the API key; `local`: the one user of this
+    machine, with every right; `cookie`: of the browser's session, or for the one user the acting person."""
 
     actor: str
     roles: tuple[str, ...] = ()
@@ -69,11 +68,11 @@ class Login(NamedTuple):
         return self.local or may(self.roles, role)
 
     def has_label(self, name: str, value: str) -> bool:
-        """True if it is known by the login that limits of this label count for it: its name, or a role `NAME=VALUE`."""
+        """True if the login proves a label: its name, or a role `NAME=VALUE`."""
         return self.local or value == self.actor or f"{name}={value}" in self.roles
 
     def most(self, rates: Mapping[str, int]) -> int:
-        """Requests a minute: by API key, else by the best role, else by program or person."""
+        """Return the requests a minute of the login, by API key, role or kind."""
         program = not self.cookie and (self.local or self.key or self.until < math.inf)
         roles = [rates[role] for role in self.roles if role in rates]
         return rates.get(self.key) or max(roles, default=rates["program" if program else "person"])
@@ -85,11 +84,11 @@ class Login(NamedTuple):
 
 
 class _WrongLoginError(Exception):
-    """A login that proves nothing; its message is the kind of login."""
+    """An invalid login; its message is the kind of login."""
 
 
 class Logins:
-    """Maps requests to logins, by settings. `actor` is the user of this machine. **Raises** UsageError for settings."""
+    """Maps requests to logins. `actor` is the user of this machine. **Raises** UsageError for settings."""
 
     def __init__(self, part: GatewayPart, actor: str) -> None:
         self._part, self._actor = part, actor
@@ -109,8 +108,8 @@ class Logins:
             self._verifier = TokenVerifier(part.oidc)
 
     async def admit(self, request: Request, route: str) -> Login | None:
-        """Return the login if it may use a route; None without one, on public routes. **Raises** HTTPException 401
-        without a reason, UnauthorisedError for a missing role."""
+        """Return the login if it may use a route; None without one, on public routes. **Raises** HTTPException 401,
+        UnauthorisedError for a missing role."""
         role = role_of(route, {request.method})
         try:
             login = await self._login(request)
@@ -129,7 +128,7 @@ class Logins:
         return login
 
     async def proven(self, request: Request, text: str) -> Login:
-        """Return the login of an API key or token. **Raises** HTTPException 401 without saying why."""
+        """Return the login of an API key or token. **Raises** HTTPException 401."""
         try:
             return await self._of_bearer(text)
         except _WrongLoginError as error:
@@ -137,26 +136,25 @@ class Logins:
             raise _unknown() from None
 
     def session(self, login: Login) -> tuple[str, float]:
-        """Return the value of a cookie for a login, and until when it counts: never longer than the login."""
+        """Return the value and the end of a cookie for a login."""
         until = min(login.until, time.time() + SESSION_S)
         said = {"actor": login.actor, "roles": login.roles, "until": until, "key": login.key}
         text = urlsafe_b64encode(json.dumps(said).encode()).decode()
         return f"{text}.{self._mac('session', text)}", until
 
     def acting(self, name: str) -> str:
-        """Header by which pages act as a person; without a name, as the one user of this machine. **Raises**
-        UnauthorisedError for a name that is not in `people`, which only `refold dev` sets."""
+        """Return the header that sets or removes the acting person. **Raises** UnauthorisedError."""
         if name and name not in self.people:
             hint = "`refold dev` acts as the persons of the roles file beside the app's policies, and nothing else does"
             raise UnauthorisedError(f"these pages do not act as {name[:LONGEST_NAME]!r}", hint=hint)
         return f"{ACTING}={quote(name, safe='')}; Path=/; HttpOnly; SameSite=Strict{'' if name else '; Max-Age=0'}"
 
     def csrf(self, cookie: str) -> str:
-        """Token that a page with this cookie sends with every write."""
+        """Return the token of writes by pages with this cookie."""
         return self._mac("csrf", cookie)
 
     def holds(self, login: Login) -> bool:
-        """True while a login counts: it is not over, and its API key is as it was."""
+        """True while a login counts: it has not expired, and its API key is unchanged."""
         if time.time() >= login.until:
             return False
         if not login.key:
@@ -165,7 +163,7 @@ class Logins:
         return key is not None and (key.actor, key.roles) == (login.actor, login.roles)
 
     async def while_held(self, login: Login, chunks: AsyncIterable[Any]) -> AsyncIterator[Any]:
-        """Pass on a stream for as long as its login holds."""
+        """Pass on a stream while its login holds."""
         checked = time.monotonic()
         async with aclosing(chunks) as inner:  # type: ignore[type-var]
             async for chunk in inner:
@@ -237,7 +235,7 @@ class Logins:
         return login
 
     def _told(self, kind: str, actor: object, told: Iterable[object]) -> Login:
-        """Login of a name and roles from a token or proxy. Only roles mapped by the settings open routes."""
+        """Return the login of a token's or proxy's name and roles. Only mapped roles open routes."""
         if not isinstance(actor, str) or len(actor) > LONGEST_NAME or not is_person(actor):
             raise _WrongLoginError(kind)
         names = [each for each in told if isinstance(each, str) and 0 < len(each) <= LONGEST_NAME]
@@ -246,18 +244,17 @@ class Logins:
         return Login(actor, tuple(dict.fromkeys([*here, *rest]))[:MOST_ROLES])
 
     def _check_page(self, request: Request, login: Login, *, form: bool) -> None:
-        """**Raises** UnauthorisedError for a write with a cookie unless a page of this host sent it. The token of a
-        form is in its body, so it is checked where forms are read."""
+        """**Raises** UnauthorisedError for a write with a cookie from another host's page."""
         host, origins = request.headers["host"], request.headers.getlist("origin")
         own = [f"https://{host}"], [f"http://{host}"] if is_own_host(host) else []
         if not origins or origins not in own:
             raise UnauthorisedError(_FROM_PAGES, hint="send this host's Origin")
-        if not form:
+        if not form:  # a form's token is in its body, checked where forms are read
             csrf = request.headers.getlist(CSRF_HEADER)
             self.check_csrf(login, csrf[0] if len(csrf) == 1 else "")
 
     def check_csrf(self, login: Login, sent: str) -> None:
-        """**Raises** UnauthorisedError for a write with a cookie and without the token of its page."""
+        """**Raises** UnauthorisedError for a write with a cookie and without its token."""
         if login.cookie and not _same(sent, self.csrf(login.cookie)):
             raise UnauthorisedError(_FROM_PAGES, hint="send in Refold-Csrf what GET /api/login has given")
 
@@ -294,7 +291,6 @@ def _cookies(headers: Iterable[str], wanted: str = COOKIE) -> list[str]:
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> Any:
-    """Return a claim by its name, or by its path through objects."""
     found: Any = claims
     for part in (name,) if name in claims else name.split("."):
         found = found.get(part) if isinstance(found, dict) else None

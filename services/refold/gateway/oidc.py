@@ -1,4 +1,4 @@
-"""Tokens of an OpenID provider: JSON Web Tokens, verified by the keys that it publishes."""
+"""Tokens of an OpenID provider, verified by its published keys."""
 
 from __future__ import annotations
 
@@ -24,22 +24,20 @@ from refold.runtime.settings import OidcPart
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA")
 """Asymmetric algorithms only: with a shared key, every verifier could sign."""
 MOST_TOKEN = 8_192
-"""Characters of a token, before anything is decoded."""
 MOST_JWKS = 256 << 10
 FETCH_S = 5.0
 REFETCH_S = 30.0
-"""Time after a fetch before the next one may begin, whatever keys tokens name."""
+"""Least seconds between fetches, whatever keys tokens name."""
 JWKS_FRESH_S = 600.0
 JWKS_KEPT_S = 3_600.0
-"""Time for which keys count while the provider is away: one that it has withdrawn counts no longer than that."""
+"""Seconds for which keys count while the provider is away: withdrawn ones count no longer."""
 LEEWAY_S = 30
 PUBLIC_KINDS = ("RSA", "EC", "OKP")
-"""Kinds of keys with a public half. A shared secret among an issuer's keys is none."""
+"""Kinds of keys with a public half, unlike shared secrets."""
 
 
+# The keys come from the configured address, and from no other.
 class _NoRedirects(HTTPRedirectHandler):
-    """The keys come from the address that was set, and from no other."""
-
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> None:
@@ -47,7 +45,7 @@ class _NoRedirects(HTTPRedirectHandler):
 
 
 class TokenVerifier:
-    """Verifies tokens of one issuer for one audience. Used on one event loop. **Raises** UsageError for settings."""
+    """Verifies tokens of one issuer for one audience, on one event loop."""
 
     def __init__(self, part: OidcPart) -> None:
         if not part.audience or not part.jwks:
@@ -68,7 +66,7 @@ class TokenVerifier:
         self._lock = asyncio.Lock()
 
     async def claims(self, token: str) -> dict[str, Any] | None:
-        """Return the claims of a token, or None. **Raises** UnreachableError while no keys can be had."""
+        """Return the claims of a valid token, or None. **Raises** UnreachableError without keys."""
         with suppress(JoseError, ValueError, TypeError, RecursionError):
             if len(token) > MOST_TOKEN:
                 return None

@@ -1,6 +1,4 @@
-"""Live output of calls for all listeners of a process: one reader of `run-stream`, bounded and lossy. A part is
-accepted once the view has its call, and only from the topic of the call's pool: an executor writes into the topic of
-its own pool alone."""
+"""Live output of calls for all listeners of a process: one reader of `run-stream`, bounded and lossy."""
 
 from __future__ import annotations
 
@@ -21,14 +19,14 @@ from refold.gateway.reading import ReadSide, events_after
 from refold.runtime.outages import OUTAGES
 
 GIVE_UP_S = 5.0
-"""Time for which a part waits until the view has its call."""
+"""Seconds that a part waits until the view has its call."""
 MOST_LIVE_CALLS = 10_000
-"""Number of calls whose pool and last try are remembered."""
+"""Calls whose pool and last try are cached."""
 PARTS_AGAIN_S = 1.0
 
 
 class LiveParts:
-    """See the module. `wanted`: true if a run, or for the empty name any, has listeners; `give` takes parts."""
+    """Reader of live parts. `wanted`: true if a run, or any (""), has listeners; `give` receives parts."""
 
     def __init__(
         self,
@@ -44,7 +42,6 @@ class LiveParts:
         self._thread: threading.Thread | None = None
 
     def listen(self) -> None:
-        """Read for as long as there are listeners."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._read, name="refold-gateway-parts", daemon=True)
             self._thread.start()
@@ -65,7 +62,7 @@ class LiveParts:
                 time.sleep(PARTS_AGAIN_S)
 
     def _believed(self) -> Iterator[LivePart]:
-        """Parts whose call is in the view. Others wait, and the oldest of a pool are dropped first."""
+        """Yield parts whose call is in the view."""
         if len(self._pools) > MOST_LIVE_CALLS:
             self._pools, self._tries = {}, Tries()
         waiting, kept, sizes = self._waiting, list[tuple[float, str, StreamPart]](), dict[str, int]()
@@ -76,6 +73,7 @@ class LiveParts:
                 continue
             if not (of := self._pools.get(part.call_id) or asked.get(part.call_id)):
                 of = asked[part.call_id] = self._pool(part)
+            # An executor can write only its own pool's topic, so it cannot forge other pools' parts.
             if of == pool:
                 self._pools[part.call_id] = of
                 if (told := self._tries.read(part)) is not None:

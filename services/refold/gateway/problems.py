@@ -1,4 +1,4 @@
-"""Every error as a problem with a stable code, and the status that fits."""
+"""Errors as problems with a stable code and a fitting status."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _STATUS: tuple[tuple[type[RefoldError], int], ...] = (
     (UsageError, 422),
     (UnauthorisedError, 403),
 )
-"""Any other error concerns a dependency of the gateway, not the request: 503."""
+"""Status by error; any other concerns a dependency: 503."""
 
 _CODES = {400: "malformed", 401: "login", 404: "no_route", 405: "no_method", 408: "slow_body", 413: "too_large"}
-"""Of errors that no operation has raised."""
+"""Codes of errors that no operation raised."""
 MOST_DETAIL = 500
-"""Characters of a detail: it quotes the request, which may be large."""
+"""Characters of a detail: it quotes the request."""
 
 
 async def problem(request: Request, error: Exception) -> Response:
-    """Return any error as a problem, and in a browser as a page."""
+    """Return an error as a problem, and in a browser as a page."""
     found, headers = _told(error)
     shared = request.scope.get("state", {}).get("gateway")
     if found.status == 503 and shared is not None and shared.dev:

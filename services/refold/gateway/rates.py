@@ -11,17 +11,17 @@ from contextlib import contextmanager
 from refold.core.errors import TransientError
 
 MOST_NAMES = 10_000
-"""Names that are remembered: a few MiB."""
+"""Names that are cached: a few MiB."""
 
 
 class BusyError(TransientError):
-    """More is asked for at once, or in a minute, than the gateway serves."""
+    """More concurrent requests, or requests a minute, than the gateway serves."""
 
     code = "busy"
 
 
 class SharedRoom:
-    """Limited number of places, at most half of them for one name. Any thread may ask."""
+    """Limited number of places, at most half of them for one name. Thread-safe."""
 
     def __init__(self, most: int, what: str) -> None:
         self._most, self._what, self._lock = most, what, threading.Lock()
@@ -29,7 +29,7 @@ class SharedRoom:
 
     @contextmanager
     def one(self, name: str) -> Iterator[None]:
-        """Hold a place. **Raises** BusyError while all places are taken, or the name's share is."""
+        """Hold a place. **Raises** BusyError while all places, or the name's share, are taken."""
         with self._lock:
             if self._held.total() >= self._most or self._held[name] >= max(1, self._most // 2):
                 raise BusyError(f"too many {self._what} are under way", retry_after=1.0)
@@ -43,14 +43,14 @@ class SharedRoom:
 
 
 class RateLimit:
-    """Limit of requests a minute for each name. Any thread may ask. **Units**: seconds."""
+    """Limit of requests a minute for each name. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._times: OrderedDict[str, deque[float]] = OrderedDict()
 
     def wait_s(self, name: str, most: int) -> float:
-        """Count one more time and return 0, or how long to wait if there were too many in the last minute."""
+        """Count a request and return 0, or the seconds to wait if the last minute had too many."""
         now = time.monotonic()
         with self._lock:
             times = self._times.setdefault(name, deque())

@@ -1,4 +1,4 @@
-"""Reads of the gateway: the view in use, and how a request waits until it has a write."""
+"""Reads of the gateway: the view in use, and waits for writes."""
 
 from __future__ import annotations
 
@@ -56,21 +56,20 @@ from refold.views.run import RunEvent, entry_events
 _T = TypeVar("_T")
 
 WAIT_S = 2.0
-"""The time a read waits for a write. Then the client asks again."""
+"""Seconds that a read waits for a write."""
 POLL_S = 0.02
 STATES: Mapping[str, Where] = {
     name: Where(name, ">", 0) for name in ("doubt", "waiting_for_people", "on_hold", "paused", "waiting")
 }
-"""Conditions of a run beside its status, those first that name it where several are met."""
+"""Conditions of a run beside its status; where several are met, the first names it."""
 STALLED = "stalled"
 STATUSES = (*get_args(Status), STALLED)
 SORTS = ("requested_ms", "at_ms", "ended_ms")
 INPUT_TOPICS = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED)
-"""Topics of inputs of runs."""
 MOST_AFTER = 100
-"""Places in a `Refold-After`."""
+"""Places in a `Refold-After` at most."""
 MOST_KEPT_BYTES = 32 << 20
-"""Memory of runs that are kept folded: three of 5,000 events, or hundreds of usual ones."""
+"""Bytes of cached runs: three of 5,000 events, or hundreds of usual ones."""
 
 
 class NotYetError(TransientError):
@@ -81,8 +80,8 @@ class NotYetError(TransientError):
 
 @dataclass(frozen=True)
 class RunQuery:
-    """Filter and order of a list of runs; empty fields match any. **Raises** MalformedError for invalid values.
-    `alone`: a run has one state, that of `one_state`."""
+    """Filter and order of a list of runs; empty fields match any. `alone`: by `one_state`. **Raises**
+    MalformedError."""
 
     agent: str = ""
     state: str = ""
@@ -138,7 +137,7 @@ class RunQuery:
         )
 
     def _others(self) -> tuple[list[Where], list[RunsWith]]:
-        """Conditions that exclude runs whose one state is not `state`."""
+        """Return conditions that exclude runs with another `one_state`."""
         names, ends = [*STATES], self.state in (STALLED, *ENDED)
         before = names.index(self.state) if self.state in names else len(names) - (self.state != "suspended")
         where = [Where(name, "=", 0) for name in names[: 1 if ends else before]]
@@ -147,7 +146,7 @@ class RunQuery:
 
 
 def one_state(row: Mapping[str, object], *, stalled: bool) -> str:
-    """Return the one state of a run under which people look for it, by its columns `status` and `STATES`."""
+    """Return the state under which people look for a run."""
     status = str(row["status"])
     if status in ENDED or stalled:
         return "doubt" if row["doubt"] else status if status in ENDED else STALLED
@@ -163,17 +162,16 @@ class After(NamedTuple):
 
 
 class KeptRuns:
-    """Recently folded runs, so that repeated reads need no new fold. Any thread may ask. Returned runs must not be
-    changed. Runs that are erased from the view are dropped by the next `find`."""
+    """Cache of recently folded runs, which must not be changed. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock, self._runs = threading.Lock(), dict[RunId, Run]()
 
     def find(self, view: ViewReader, run: RunId) -> Run | None:
-        """Return a run as of one moment, if the view has it."""
         with self._lock:
             kept = self._runs.copy()
         there = view.rows(HEADS, [(name,) for name in kept])
+        # Erased runs are dropped, whichever run is requested.
         gone = [name for name in kept if (name,) not in there or not there[name,][HEADS.places["seq"]]]
         runs, known = ViewedRuns(view), kept.get(run)
         found = (runs.again(known) if known and run not in gone else None) or runs.find(run)
@@ -188,7 +186,7 @@ class KeptRuns:
 
 
 def _folded_bytes(run: Run) -> int:
-    """Approximate memory of a folded run, measured with 1,700 entries of 200 bytes."""
+    # Measured with 1,700 entries of 200 bytes.
     return sum(5_000 + 2 * len(judged.record.value or b"") for judged in run.records)
 
 
@@ -196,8 +194,8 @@ Refused = Callable[[Cause], RefoldError | None]
 
 
 class ReadSide:
-    """The view in use. Any thread may ask. **Raises** UnreachableError while there is none. `refused` returns the
-    reason of a refused input."""
+    """Reads from the view in use. Thread-safe. `refused` returns the error of a refused input. **Raises**
+    UnreachableError without a view."""
 
     def __init__(self, database: ViewDatabase, refused: Refused = lambda _: None) -> None:
         self._database, self._refused, self.kept = database, refused, KeptRuns()
@@ -212,21 +210,20 @@ class ReadSide:
 
     @contextmanager
     def still(self, after: After | None = None) -> Iterator[ViewReader]:
-        """The view as of one moment, after these writes. **Raises** NotYetError if they are missing. The block must
-        raise ConflictError only by reads of the view: it means a generation that was just dropped, and becomes
-        UnreachableError."""
+        """The view as of one moment, after these writes. **Raises** NotYetError if they are missing."""
         self.check_after(after)
+        # A ConflictError inside means a generation that was just dropped: the block raises it for no other reason.
         with _in_use(), self.store().snapshot() as view:
             yield view
 
     def check_after(self, after: After | None) -> None:
-        """**Raises** NotYetError if the view has not these writes; why an input was refused."""
+        """**Raises** NotYetError if the view lacks these writes; the error of a refused input."""
         if after and (missing := self._missing(after)):
             hint = "ask again in a second; leave the header out for an input that changes nothing"
             raise NotYetError(f"the view is behind {missing}", retry_after=1.0, hint=hint)
 
     def _missing(self, after: After) -> str:
-        """Return the first place that the view lacks, else empty. **Raises** the error of a refused input."""
+        """Return the first place that the view lacks, or empty."""
         with _in_use():
             store = self.store()
             positions = store.positions() if after.positions else {}
@@ -246,12 +243,10 @@ class ReadSide:
         return self._database.wait(timeout_s)
 
     def head(self, run: RunId) -> ViewRow | None:
-        """Return the row of `heads` of a run."""
         with _in_use():
             return self.store().rows(HEADS, [(run,)]).get((run,))
 
     def find(self, run: RunId) -> Run | None:
-        """Return a run as of one moment, if the view has it."""
         with self.still() as view:
             return ViewedRuns(view).find(run)
 
@@ -264,11 +259,11 @@ class ReadSide:
         return found
 
     def run_at(self, view: ViewReader, run: str, seq: int) -> Run:
-        """Return a run as it was after an event. **Raises** as `run`; MalformedError for a number that it has not."""
+        """Return a run after an event. **Raises** as `run`; MalformedError for an unknown event."""
         return self.runs_at(view, run, [seq])[0]
 
     def runs_at(self, view: ViewReader, run: str, seqs: Sequence[int]) -> list[Run]:
-        """Return a run as it was after each of these events. **Raises** as `run_at`."""
+        """Return a run after each event. **Raises** as `run_at`."""
         last = int(self.check(view, run)[HEADS.places["seq"]])
         if wrong := [seq for seq in seqs if not 1 <= seq <= last]:
             raise MalformedError(f"run {run} has no event {wrong[0]}", hint=f"its events are 1 to {last}")
@@ -277,7 +272,7 @@ class ReadSide:
         return found
 
     def seq_at(self, view: ViewReader, run: str, at_ms: int) -> int:
-        """Return the number of a run's last event by a time. **Raises** as `run_at`, of a time before its first one."""
+        """Return the number of a run's last event by a time. **Raises** as `run_at`."""
         name = RunId(str(self.check(view, run)[0]))
         if seq := ViewedRuns(view).seq_at(name, at_ms):
             return seq
@@ -319,13 +314,13 @@ class ReadSide:
         return limits_of(map(spent_of, view.scan(LIMIT_ROWS)))
 
     def missing(self, view: ViewReader, run: str) -> NotFoundError | None:
-        """Return the error of a run that was erased, or that the view does not have; None for one that it has."""
+        """Return the error of a run that the view lacks, or None."""
         name = run_id(run)
         known = view.rows(HEADS, [(name,)])
         return ViewedRuns(view).gone(name) if known else _missing(view, name)
 
     def check(self, view: ViewReader, run: str) -> ViewRow:
-        """Return the row of `heads` of a run that has events. **Raises** as `run`."""
+        """Return the row of `heads` of a run with events. **Raises** as `run`."""
         name = run_id(run)
         head = view.rows(HEADS, [(name,)]).get((name,))
         if head is None or not head[HEADS.places["seq"]]:
@@ -348,7 +343,7 @@ class ReadSide:
 
 
 async def patiently(look: Callable[[], _T]) -> _T:
-    """Repeat `look` while it raises NotYetError, for `WAIT_S` at most. Pauses hold no thread. **Raises** as `look`."""
+    """Repeat `look` while it raises NotYetError, for `WAIT_S` at most, without holding a thread."""
     deadline, pause_s = time.monotonic() + WAIT_S, POLL_S
     while True:
         try:
@@ -361,8 +356,8 @@ async def patiently(look: Callable[[], _T]) -> _T:
 
 
 def _of_models(rows: Sequence[ViewRow]) -> Iterator[ViewRow]:
-    """Rows of `daily`. A call names its model when it completes; before, it counts for its tool's only model."""
-    models = defaultdict[ViewRow, set[Scalar]](set)
+    """Assign calls without a model to their tool's only model."""
+    models = defaultdict[ViewRow, set[Scalar]](set)  # a call names its model only when it completes
     for row in rows:
         models[row[:3]] |= {row[3]} - {""}
     for row in rows:
@@ -370,7 +365,7 @@ def _of_models(rows: Sequence[ViewRow]) -> Iterator[ViewRow]:
 
 
 def daily_sums(rows: Iterable[ViewRow]) -> Iterator[DailyRow]:
-    """Sums of rows of `daily` by day, agent, tool and model, erased runs included."""
+    """Sum rows of `daily` by day, agent, tool and model, erased runs included."""
     found: dict[ViewRow, list[int]] = {}
     for row in rows:
         known = found.setdefault(row[: DAILY.keys - 1], [0] * (len(row) - DAILY.keys))
@@ -384,7 +379,7 @@ def daily_sums(rows: Iterable[ViewRow]) -> Iterator[DailyRow]:
 
 
 def _below(buckets: Sequence[int], share: float) -> int:
-    """Upper bound of this share of the durations, in milliseconds."""
+    """Return the upper bound of a quantile of durations, in milliseconds."""
     wanted, total = share * sum(buckets), 0
     for number, amount in enumerate(buckets):
         total += amount
@@ -411,7 +406,7 @@ def summary_of(row: ViewRow) -> RunSummary:
 
 
 def events_after(view: ViewReader, run: str, seq: int, limit: int = MOST_PAGE) -> list[RunEvent]:
-    """Events of a run after this number, from at most `limit` entries."""
+    """Return events of a run after this number, from at most `limit` entries."""
     where = (Where("run_id", "=", run), Where("last_seq", ">", seq))
     rows = view.query(Query(ENTRIES, where, order="seq", limit=limit))
     return [event for row in rows for event in events_in(row) if event.seq > seq]
@@ -422,7 +417,7 @@ def events_in(row: ViewRow) -> list[RunEvent]:
 
 
 def after_of(header: str) -> After | None:
-    """Parse `Refold-After`: `topic/partition/offset` of records, several with commas."""
+    """Parse `Refold-After`: `topic/partition/offset`, several with commas."""
     parts = [part for each in header.split(",") if (part := each.strip())]
     if len(parts) > MOST_AFTER:
         raise MalformedError(f"Refold-After names {len(parts)} places", hint=f"name the last {MOST_AFTER}")
@@ -441,7 +436,7 @@ def after_of(header: str) -> After | None:
 
 
 def number_of(text: str) -> int | None:
-    """Return the number that a text of up to 18 digits is, which fits into 64 bits; None if it is another text."""
+    """Parse a number of up to 18 digits, which fits 64 bits; None for another text."""
     return int(text) if len(text) <= 18 and text.isascii() and text.isdecimal() else None
 
 
@@ -455,7 +450,7 @@ def _caused_by(cause: Cause) -> tuple[Where, ...]:
 
 @contextmanager
 def _in_use() -> Iterator[None]:
-    """Translate the error of a database whose generations were switched or dropped in between."""
+    """Translate the error of a generation that was switched or dropped meanwhile."""
     try:
         yield
     except ConflictError as error:
@@ -467,7 +462,7 @@ def cursor_behind(place: ViewRow, listing: object) -> str:
 
 
 def behind_cursor(cursor: str, listing: object, query: Query) -> Query:
-    """Return a query for the page that a cursor is of. **Raises** MalformedError for one of another query."""
+    """Return the query of a cursor's page. **Raises** MalformedError for a cursor of another query."""
     if not cursor:
         return query
     try:
@@ -483,8 +478,7 @@ def behind_cursor(cursor: str, listing: object, query: Query) -> Query:
 
 
 def page_behind(view: ViewReader, cursor: str, listing: object, query: Query) -> tuple[list[ViewRow], str]:
-    """Return the page of a cursor, and the cursor of the next page, empty after the last. **Raises** MalformedError for
-    a cursor of another query."""
+    """Return the page of a cursor, and the next cursor, empty after the last. **Raises** as `behind_cursor`."""
     query = behind_cursor(cursor, listing, query)
     rows = view.query(replace(query, limit=query.limit + 1))  # one more, to detect another page
     page = rows[: query.limit]
@@ -496,5 +490,5 @@ def _fits(value: Scalar) -> bool:
 
 
 def hash_of(listing: object) -> str:
-    """Digest of a query, to bind cursors to it."""
+    """Return a digest that binds cursors to a query."""
     return blake2b(repr(listing).encode(), digest_size=8).hexdigest()

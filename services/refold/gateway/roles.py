@@ -1,4 +1,4 @@
-"""The role that each route needs: the one table."""
+"""The role that each route needs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 _VIEWER, _OPERATOR, _APPROVER, _ADMIN = ACCESS = ("viewer", "operator", "approver", "admin")
-"""Roles that open routes. All others of a login only go into votes."""
+"""Roles that open routes; all others only go into votes."""
 PUBLIC: Final = ""
-"""The role of a route that needs no login."""
+"""Role of a route that needs no login."""
 
 GRANTS: Mapping[str, frozenset[str]] = {
     _VIEWER: frozenset({_VIEWER}),
@@ -16,7 +16,6 @@ GRANTS: Mapping[str, frozenset[str]] = {
     _APPROVER: frozenset({_VIEWER, _APPROVER}),
     _ADMIN: frozenset(ACCESS),
 }
-"""Roles that each role includes."""
 
 ROUTE_ROLES: Mapping[str, str] = {
     "health": PUBLIC,
@@ -39,16 +38,16 @@ ROUTE_ROLES: Mapping[str, str] = {
     "replay_letter": _ADMIN,
     "replay_form": _ADMIN,
 }
-"""Roles of routes that differ from the role of their method."""
+"""Roles of routes that differ from their method's."""
 
 DOUBT_ROLES: Mapping[bool, str] = {True: _APPROVER, False: _OPERATOR}
-"""Role for settling a call in doubt, by whether people are asked: then it is a vote."""
+"""Role to settle a call in doubt, by whether people are asked."""
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def role_of(route: str, methods: Iterable[str]) -> str:
-    """Return the role that a route needs: of one that only reads, `viewer`, of others `operator`."""
+    """Return the role that a route needs; by default `viewer` to read, `operator` to write."""
     return ROUTE_ROLES.get(route, _VIEWER if SAFE.issuperset(methods) else _OPERATOR)
 
 

@@ -1,8 +1,8 @@
 """The selection of a stream, a client's place in it, and its next page from the view.
 
-The stream of a run numbers its events. Streams of several runs count by partition of the log. An entry counts since an
-offset that never falls within a run and is the same in every view of a log, so a client can continue from any place it
-was given, also after a rebuild and through another gateway."""
+The stream of a run numbers its events; others count by partition of the log. An entry counts since an offset that is
+the same in every view and never within a run: a client can continue from any place, through any gateway.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from refold.views.run import RunEvent
 PAGE_ENTRIES = 20
 """Entries that a listener reads from the view at a time."""
 LOOK_ENTRIES = 500
-"""Entries of a partition that are looked through at a time, for all."""
+"""Entries of a partition that are read at a time for all listeners."""
 WINDOW = 20_000
 """Offsets of a partition that are searched at a time for entries of some runs."""
 ENDS = ("RunCompleted", "RunFailed", "RunCancelled")
@@ -38,8 +38,7 @@ ASKS = (
 """Events by which questions to people are asked, decided and closed."""
 
 Places = Mapping[int, tuple[int, int]]
-"""A client's place, by partition: it has everything that counts since an earlier offset, and this number of events that
-count since this one."""
+"""A client's place by partition: it has everything before an offset, and a number of events at it."""
 Cursor = int | Places
 NOWHERE = (0, 0)
 
@@ -48,7 +47,7 @@ SelectionKind = Literal["run", "family", "session", "all", "inbox"]
 
 
 class SentEvent(NamedTuple):
-    """An event as it is sent, and where a client is that has it. `ends`: its run is over by it."""
+    """An event as sent, and the place behind it. `ends`: its run is over."""
 
     at: Cursor
     data: bytes
@@ -57,7 +56,7 @@ class SentEvent(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Events from the view, and where a client is that has them. `whole`: these are all up to where was asked for."""
+    """Events from the view, and the place behind them. `whole`: they reach the bound."""
 
     events: list[SentEvent]
     at: Cursor
@@ -65,7 +64,7 @@ class Page(NamedTuple):
 
 
 class ToldEvent(NamedTuple):
-    """An event, its data in JSON, and where a client is that has it and all before it of its partition."""
+    """An event, its data in JSON, and the place behind it in its partition."""
 
     event: RunEvent
     data: bytes
@@ -74,7 +73,7 @@ class ToldEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class Selection:
-    """Selected events of a stream. `tag` begins its ids and tells them from those of other streams and logs."""
+    """Selected events of a stream. `tag` begins its ids, distinct for each stream and log."""
 
     kind: SelectionKind
     name: str = ""
@@ -105,7 +104,7 @@ class Selection:
         return f"{self.tag}/{','.join(places)}"
 
     def sent(self, told: ToldEvent, at: Places) -> SentEvent | None:
-        """Return an event as a message, None if the stream has it not."""
+        """Return an event as a message, None if it is not selected."""
         event, data, _ = told
         if self.kind == "inbox" and event.type not in ASKS:
             return None
@@ -118,7 +117,7 @@ class Selection:
         return SentEvent(place, message, event.seq, event.type in ENDS)
 
     def page(self, store: ViewReader, at: Cursor, until: Places | None) -> Page:
-        """Return the next events behind a place, up to another; None: all that there are."""
+        """Return the next events behind a place, up to another, if any."""
         if isinstance(at, int):
             return self._page_of_run(store, at, until)
         mine = {number: end for number, (end, _) in (until or {}).items() if self.home in (None, number)}
@@ -157,11 +156,11 @@ class Selection:
 
 
 LIVE = 1 << 62
-"""Placeholder of an event without a number."""
+"""Number of an event that has none."""
 
 
 def part_message(part: LivePart, at: Places, *, of_run: bool) -> SentEvent:
-    """Return a part as a message without an id. It is lost where it is not taken at once."""
+    """Return a live part as a message without an id."""
     data = json.dumps(asdict(part), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
     return SentEvent(0 if of_run else at, b"event: part\ndata: %s\n\n" % data, LIVE, ends=False)
 
@@ -174,7 +173,7 @@ def _place(text: str) -> tuple[int | None, tuple[int, int]]:
 
 
 def looked_through(store: ViewReader, partition: int, start: int, end: int) -> tuple[list[ViewRow], int]:
-    """Return entries that count since offsets from one up to another, and up to which offset these are all."""
+    """Return entries between two offsets, and the offset up to which they are complete."""
     return _counting(store, partition, start, end, Query(ENTRIES, limit=LOOK_ENTRIES))
 
 

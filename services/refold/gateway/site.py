@@ -54,21 +54,20 @@ _T = TypeVar("_T")
 
 MOST_READS = MOST_WRITES = 64
 ROOMS = {"reads": MOST_READS, "writes": MOST_WRITES, "waits": 64, "large values": 64, "bundles": 4, "archived files": 2}
-"""Concurrent requests by kind. A bundle's runs are in memory until its reader, who may be slow, has them; an archived
-file has up to 64 MiB, and more once it is unpacked."""
+"""Concurrent requests by kind. Bundles stay in memory for slow readers; archived files have 64 MiB or more."""
 BUSY_S = 2.0
-"""Time after which a read is refused if there is no room to wait."""
+"""Seconds after which a read without room to wait is refused."""
 SEND_S = 20.0
-"""Longest time for sending a part of a file: a client that does not read must not hold a place for longer."""
+"""Seconds for sending a part of a file: a slow client must not hold a place."""
 LEAST_PACKED = 1_000
-"""Bytes of a page or a file that is compressed."""
+"""Least bytes to compress."""
 DEFAULT_WAIT_S = 2.0
 LONGEST_WAIT_S = 30.0
 
 
 @dataclass
 class Gateway:
-    """Parts that the routes share. `login` is empty until `by` sets it in a copy for a request."""
+    """Parts that the routes share; `by` copies it for the login of a request."""
 
     platform: Platform
     database: ViewDatabase
@@ -77,14 +76,14 @@ class Gateway:
     request_key: SigningKey | None = None
     forks: ForkRoom = field(default_factory=ForkRoom)
     data: str = ""
-    """The folder of keys that no setting names."""
+    """Folder of keys that no setting names."""
     dev: bool = False
-    """True if `refold dev` has started this gateway, and the planner and executors with it."""
+    """True if `refold dev` has started this gateway, the planner and executors."""
     address: str = field(default="/inbox", init=False)
-    """The page that was asked for: forms that lead back to it name it."""
+    """Page of the request: forms that lead back to it name it."""
     login: Login | None = field(default=None, init=False)
     archived: str = field(default="", init=False)
-    """The file of the archive that this request was answered from."""
+    """File of the archive from which this request is answered."""
 
     def __post_init__(self) -> None:
         refusals = Refusals(self.platform)
@@ -97,7 +96,7 @@ class Gateway:
         self._rooms = {kind: SharedRoom(most, kind) for kind, most in ROOMS.items()}
 
     def by(self, login: Login | None, address: str = "/inbox") -> Gateway:
-        """Copy for a request: it writes in the name of the login."""
+        """Return a copy for a request, which writes in the name of the login."""
         found, client = copy(self), self.client
         if login is not None:
             client = client.of(login.actor, roles=login.roles, vote_key=self.logins.people.get(login.actor, ""))
@@ -105,7 +104,7 @@ class Gateway:
         return found
 
     def signer(self) -> SigningKey | None:
-        """Key that signs the reader's votes, if there is one."""
+        """Return the key that signs the reader's votes, if there is one."""
         file = self.logins.people.get(self.actor, "") or self.platform.settings.gateway.vote_key
         with suppress(RefoldError):
             return vote_key(file, self.data)
@@ -113,7 +112,7 @@ class Gateway:
 
     @property
     def actor(self) -> str:
-        """In whose name everything is written."""
+        """Name in which everything is written."""
         return self.login.actor if self.login is not None else ""
 
     def check_role(self, role: str) -> None:
@@ -122,12 +121,12 @@ class Gateway:
             self.login.check(role)
 
     def may_use(self, route: str) -> bool:
-        """True if the login's roles allow a form of a route: else pages hide it."""
+        """True if the login's roles allow a form of a route."""
         return self.login is None or self.login.may(role_of(route, ["POST"]))
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Names of this gateway, besides those of this machine."""
+        """Names of this gateway, besides this machine's."""
         return () if self.logins.local else self.platform.settings.gateway.hosts
 
     @property
@@ -141,19 +140,20 @@ class Gateway:
 
     @contextmanager
     def view(self, after: str) -> Iterator[ViewReader]:
-        """The view as of one moment. **Raises** BusyError."""
+        """The view as of one moment, after a `Refold-After`. **Raises** BusyError."""
         with self.place("reads"), self.reading.still(after_of(after)) as view:
             yield view
 
     @contextmanager
     def view_of(self, run: str, after: str) -> Iterator[ViewReader]:
-        """The view, or a view of the run's archived copy if the view no longer has the run. A run that was erased
-        without a copy stays erased, even if an older copy exists. **Raises** as `view`; UnreachableError for a view
-        that stands still: its runs may be erased by now, and missing ones may exist."""
+        """The view, or a view of the run's archived copy if it no longer has the run. **Raises** as `view`;
+        UnreachableError for a view that stands still."""
         with self.view(after) as view:
+            # Its runs may be erased meanwhile, and missing ones may exist.
             if reason := self.writing.stands_still(view.notes()):
                 raise UnreachableError(reason, hint=f"{REBUILD}; `refold run show` reads the log")
             missing = self.reading.missing(view, run) if self._archive else None
+            # A run that was erased without a copy stays erased, even if an older copy exists.
             if missing is None or self._archive is None or not may_be_archived(missing):
                 yield view
                 return
@@ -164,13 +164,13 @@ class Gateway:
             yield view
 
     def blobs(self) -> ObjectBlobs | None:
-        """Where large values of the run lie that was asked for."""
+        """Return the store with the large values of the requested run."""
         settings = self.platform.settings
         return archived_blobs(settings, settings.archive.url) if self.archived else blob_store(settings)
 
     @contextmanager
     def log(self) -> Iterator[Runs]:
-        """Runs as they are read from Kafka itself. **Raises** UnreachableError at once while it is away, BusyError."""
+        """Runs read from Kafka. **Raises** UnreachableError at once while it is away, BusyError."""
         with self.place("reads"):
             self.platform.knock()
             yield self.platform.runs
@@ -201,8 +201,7 @@ def _archive(url: str) -> ArchivedRuns | None:
 
 
 class SentFile(StreamingResponse):
-    """A file generated while it is sent; the generator is closed with the connection. The first bytes are made before
-    the status is sent, so that an error gets its own."""
+    """A file generated while it is sent. The first bytes are made before the status, so that an error gets its own."""
 
     def __init__(self, parts: Generator[bytes], media_type: str, **headers: str) -> None:
         self._parts, first = parts, next(parts)
@@ -221,14 +220,14 @@ class SentFile(StreamingResponse):
 
 
 class StrictRequest(Request):
-    """A request whose body is read as every service reads JSON: no duplicate keys, no NaN, no lone surrogates."""
+    """A request whose body is read as strict JSON: no duplicate keys, no NaN, no lone surrogates."""
 
     async def json(self) -> Any:
         return await run_in_threadpool(canonical.parse, await self.body(), containers=canonical.MAX_CONTAINERS)
 
 
 class StrictRoute(APIRoute):
-    """Route that checks the login, then reads strict JSON. No body is read before the login is known."""
+    """Route that checks the login before it reads the body, as strict JSON."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -262,7 +261,7 @@ _PREFIX = re.compile("(/[A-Za-z0-9._~-]+)+")
 
 
 def below_prefix(request: Request, response: Response) -> Response:
-    """Put the links of a page, or a redirect, below the path of a proxy, as its header names it."""
+    """Put links and redirects below the path that a proxy's header names."""
     prefix = request.headers.get("x-forwarded-prefix", "").rstrip("/")
     if not _PREFIX.fullmatch(prefix):
         return response
@@ -277,8 +276,9 @@ def below_prefix(request: Request, response: Response) -> Response:
 
 
 def _compressed(request: Request, response: Response, login: Login | None) -> bool:
-    """True for pages and their files. With a cookie only if no other site can have chosen reflected text: a page
-    contains the secret of its forms, and an eavesdropper could derive it from compressed sizes (BREACH)."""
+    """True for answers to compress: pages and their files."""
+    # With a cookie, no other site may have chosen reflected text: from compressed sizes an eavesdropper could derive
+    # the secret of a page's forms (BREACH).
     own = not (login and login.cookie) or request.headers.get("sec-fetch-site") in ("none", "same-origin")
     takes, kind = request.headers.get("accept-encoding", ""), response.headers.get("content-type", "")
     return own and "gzip" in takes and kind.startswith("text/") and len(getattr(response, "body", b"")) > LEAST_PACKED
@@ -293,7 +293,7 @@ Site = Annotated[Gateway, Depends(_gateway)]
 
 
 async def show_lag(shared: Site, response: Response) -> None:
-    """Add the seconds since Kafka last answered to the response, while it is away."""
+    """Add `Refold-Lag`, the seconds since Kafka last answered, while it is away."""
     if lag_s := shared.writing.lag_s:
         response.headers["Refold-Lag"] = str(lag_s)
 

@@ -1,10 +1,9 @@
 """Events of runs as server-sent events: one query and one encoding per batch for all listeners.
 
-A listener is a place in the latest events that its channel shares. It reads on from there, at its own pace, or from the
-view if they are gone: nothing is queued for it. Listeners that need the same page at the same time share one read.
-
-The stream of a run ends after its last event, and when it is erased. After `RunFailed` a returning client waits for the
-events of a retry, however long that takes. Streams of several runs do not end."""
+A listener is a place in its channel's latest events. It reads on at its own pace, or from the view: nothing is queued
+for it. The stream of a run ends after its last event, and when it is erased; after `RunFailed` a returning client waits
+for a retry. Streams of several runs do not end.
+"""
 
 from __future__ import annotations
 
@@ -44,26 +43,26 @@ from refold.runtime.outages import OUTAGES
 _T = TypeVar("_T")
 
 NEWS_S = 0.05
-"""Interval at which the view is asked for entries that are new."""
+"""Seconds between looks for new entries in the view."""
 NET_S = 1.0
-"""Interval where the database notifies of changes, in case a notification is lost."""
+"""Seconds between looks where the database notifies of changes, in case a notification is lost."""
 HEARTBEAT_S = 15.0
 SLOW_S = 5.0
-"""Time between two looks at all runs that are listened to: an erased run has no entries."""
+"""Seconds between looks at all followed runs: an erased run has no entries."""
 SWITCHED_S = 0.5
-"""Interval at which the generation in use is looked up. A dropped one has no positions, so nothing is new in it."""
+"""Seconds between look-ups of the generation in use."""
 AWAY_S = 1.0
-"""The time a stream waits while the database is away."""
+"""Seconds that a stream waits while the database is away."""
 KEPT_BYTES = 1 << 20
 """Bytes of the latest encoded events that listeners share."""
 FORGOTTEN_S = 2.0
-"""Time for which they are kept after the last one."""
+"""Seconds without events after which they are dropped."""
 CHUNK_BYTES = 64 << 10
-"""Of a chunk: a slow reader holds no more than this, and one page."""
+"""Bytes of a chunk: a slow reader holds no more, and one page."""
 PAGES_AT_ONCE = 3
-"""Pages that are read at once: the look for news needs a thread too."""
+"""Pages read at once: the look for news needs a thread too."""
 MOST_SESSIONS = 10_000
-"""Runs whose sessions are remembered."""
+"""Runs whose sessions are cached."""
 MOST_STREAMS = 20_000
 
 
@@ -74,7 +73,7 @@ class TooManyError(TransientError):
 
 
 class StreamChunk(NamedTuple):
-    """Events, joined; the number behind them, and where a client is that has them. `ends`: their run is over."""
+    """Joined events, the number and the place behind them. `ends`: their run is over."""
 
     end: int
     at: Cursor
@@ -84,8 +83,7 @@ class StreamChunk(NamedTuple):
 
 @dataclass(eq=False)
 class Channel:
-    """Latest events of a selection, without gaps, for all its listeners. `first` is the number of the oldest. `live`:
-    it gets new events. `heartbeats` counts the signs of life."""
+    """Latest events of a selection, without gaps, from the number `first` on. `live`: it gets new ones."""
 
     selection: Selection
     events: deque[SentEvent] = field(default_factory=deque)
@@ -106,7 +104,6 @@ class Channel:
         return self.first + len(self.events)
 
     def add(self, sent: SentEvent, now: float) -> None:
-        """Take the next event. **Units**: seconds of the monotonic clock."""
         self.heard = now
         self.events.append(sent)
         self._bytes += len(sent.data)
@@ -115,8 +112,7 @@ class Channel:
             self.first += 1
 
     def forget(self) -> None:
-        """Drop all events: slower listeners read them from the view."""
-        self.first, self._bytes = self.end, 0
+        self.first, self._bytes = self.end, 0  # slower listeners read from the view
         self.events.clear()
 
     def wake(self) -> None:
@@ -124,12 +120,13 @@ class Channel:
         self.more = asyncio.Event()
 
     def chunk(self, number: int, at: Cursor) -> StreamChunk:
-        """Return events from a number on, joined, because a write costs more than its bytes. A client of a run may be
-        ahead of the last look, through another gateway."""
+        """Return joined events from a number on."""
+        # A client may be ahead of the last look, through another gateway.
         while isinstance(at, int) and number < self.end and self.events[number - self.first].seq <= at:
             number += 1
         if number == self.end:
             return StreamChunk(number, at, b"", ends=False)
+        # Joined, because a write costs more than its bytes.
         if self._joined[0] != (number, self.end):
             found, size, end = list[bytes](), 0, number
             while end < self.end and size < CHUNK_BYTES:
@@ -162,7 +159,7 @@ class Channel:
 
 
 class StreamNews(NamedTuple):
-    """Findings of a look: new events, how far it has come, streams that are over, and if there is more at once."""
+    """Findings of a look: new events, its place, streams that are over, and if there is more at once."""
 
     events: list[tuple[Channel, SentEvent]]
     seen: Places
@@ -171,7 +168,7 @@ class StreamNews(NamedTuple):
 
 
 class RunStreams:
-    """The streams of a process. Used on its event loop, but for `begin`, which any thread may call."""
+    """The streams of a process. Used on its event loop, except `begin`, which is thread-safe."""
 
     def __init__(self, reading: ReadSide, platform: Platform | None = None) -> None:
         self._reading = reading
@@ -197,7 +194,7 @@ class RunStreams:
         return len(self._channels)
 
     def check_room(self, actor: str = "") -> None:
-        """**Raises** TooManyError if there are as many streams as a process serves, or half of them are the actor's."""
+        """**Raises** TooManyError for too many streams of the process or the actor."""
         for count, most in ((self.count, MOST_STREAMS), (self._of[actor], MOST_STREAMS // 2)):
             if count >= most:
                 raise TooManyError(f"there are {count} streams", retry_after=5.0)
@@ -212,7 +209,7 @@ class RunStreams:
         parts: bool = False,
         from_now: bool = False,
     ) -> tuple[Selection, Cursor | None]:
-        """Return the selection and the start; None: nothing more will come. `from_now`: a family as well. **Raises**
+        """Return the selection and its start, None at its end. `from_now`: skip the past of a family. **Raises**
         MalformedError, NotFoundError, GoneError; NotYetError if the view is behind the id."""
         reading, where = self._reading, None
         with reading.still(after) as view:
@@ -234,7 +231,7 @@ class RunStreams:
     async def follow(
         self, selection: Selection, at: Cursor, *, named: bool = False, actor: str = ""
     ) -> AsyncIterator[bytes]:
-        """Yield the events behind a place, and on. `named`: begin with the place itself."""
+        """Yield the events behind a place. `named`: begin with the place itself."""
         if self._watch is None or self._watch.done():
             self._loop = asyncio.get_running_loop()
             self._watch = self._loop.create_task(self._look_for_ever())
@@ -295,7 +292,7 @@ class RunStreams:
                 return
 
     async def _is_over(self, channel: Channel, at: Cursor) -> bool:
-        """True if nothing, such as a retry, follows the event that ended the run."""
+        """True if nothing follows the event that ended the run."""
         if not isinstance(at, int):
             return False
         page = await self._read(lambda store: channel.selection.page(store, at, None))
@@ -369,7 +366,7 @@ class RunStreams:
             channel.wake()
 
     def _look(self) -> StreamNews:
-        """Return events since the last look. After a failed look its events are read again."""
+        """Return events since the last look that succeeded."""
         store = self._opened_store()
         positions = positions_in(store)
         before = positions if self._seen is None else self._seen
@@ -407,11 +404,10 @@ class RunStreams:
         return [channel for key in keys if (channel := self._channels.get(key)) is not None]
 
     def _wants(self, run: str) -> bool:
-        """True if parts of a run have listeners, for the empty name those of any run. Any thread may ask."""
+        """True if a run's parts, or for the empty name any, have listeners. Thread-safe."""
         return self._of_parts > 0 and (not run or any(key in self._channels for key in _with_parts(run)))
 
     def _hand_over(self, parts: list[LivePart]) -> None:
-        """Pass parts from the reading thread to the event loop."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._give_parts, parts)
 
@@ -425,7 +421,7 @@ class RunStreams:
                     channel.wake()
 
     def _over(self, store: ViewReader) -> list[Channel]:
-        """Check now and then for ended streams: those of erased runs, and all if the log was replaced."""
+        """Return ended streams: of erased runs, and all if the log was replaced."""
         if time.monotonic() - self._slow <= SLOW_S:
             return []
         self._slow = time.monotonic()
@@ -449,7 +445,7 @@ def _check_session(view: ViewReader, name: str) -> None:
 
 
 def _heartbeat(selection: Selection, at: Cursor) -> bytes:
-    """A sign of life. It moves clients past positions without events for them."""
+    """Return a sign of life, which moves clients past positions without events for them."""
     return b": still here\n\n" if isinstance(at, int) else f"id: {selection.sealed(at)}\n: still here\n\n".encode()
 
 

@@ -1,4 +1,4 @@
-"""Writes of the gateway: inputs of runs, and nothing else. Outcomes are read from the view, or from refusals."""
+"""Writes of the gateway: inputs of runs. Outcomes are read from the view, or from refusals."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ from refold.views.history import Run
 
 LISTEN_AGAIN_S = 1.0
 ASK_S = 5.0
-"""Time between two questions to Kafka if it is there."""
+"""Seconds between checks that Kafka answers."""
 DEAF_S = 20.0
-"""Silence after which the client counts as broken: an answer may take ten seconds."""
+"""Seconds of silence after which the client counts as broken: an answer may take ten."""
 LAG_S = 2.0
-"""Interval of reading the end of the log, to measure how far the view is behind."""
+"""Seconds between reads of the log's end, to measure the view's lag."""
 REMEMBERED_REFUSALS = 10_000
-"""Refused inputs that are remembered: a few MiB."""
+"""Refused inputs that are cached: a few MiB."""
 REBUILD = "set REFOLD_VIEWS__URL to the views of this log, or rebuild them: `refold projection rebuild`"
 _UNSEEN = object()
 
 
 class Refusals:
-    """The planner's dead letters from now on, read by a separate thread, which waits while Kafka is away. `log` is the
-    identity of the log, as noted in views; empty until Kafka has answered."""
+    """The planner's dead letters from now on, read by a thread. `log`: identity of the log, once Kafka has answered."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
@@ -50,7 +49,6 @@ class Refusals:
         threading.Thread(target=self._listen, name="refold-gateway-refusals", daemon=True).start()
 
     def of(self, position: Cause) -> RefoldError | None:
-        """Return why an input was refused, if it was."""
         return self._found.get(position)
 
     def close(self) -> None:
@@ -87,19 +85,19 @@ class Refusals:
 
 
 class WriteSide:
-    """Performs operations on runs. Any thread may ask. **Raises** UnreachableError while Kafka is away."""
+    """Performs operations on runs. Thread-safe. **Raises** UnreachableError while Kafka is away."""
 
     def __init__(self, platform: Platform, reading: ReadSide, refusals: Refusals) -> None:
         self._platform, self._reading, self._refusals = platform, reading, refusals
 
     @property
     def listens(self) -> bool:
-        """True if Kafka has answered lately: a broken client, or a dead thread, gets no answers."""
+        """True if Kafka has answered lately."""
         return self._refusals.listens.is_set() and time.monotonic() - self._refusals.heard_s < DEAF_S
 
     @property
     def lag_s(self) -> int:
-        """Seconds since Kafka last answered, 0 if it does: views lack all later writes."""
+        """Seconds since Kafka last answered, 0 if it does."""
         return 0 if self.listens else round(time.monotonic() - self._refusals.heard_s) + 1
 
     @property
@@ -111,7 +109,7 @@ class WriteSide:
         return int(time.monotonic() - ends[0][0]) if ends else 0
 
     def stands_still(self, notes: Mapping[str, str]) -> str:
-        """Return why a view with these notes shows nothing new: it has stopped, or is of another log. Else nothing."""
+        """Return the reason why a view shows nothing new, or empty."""
         if stopped := notes.get("stopped"):
             return f"the views stand still: {stopped.partition(chr(10))[0]}"
         viewed, written = notes.get("log", ""), self._refusals.log
@@ -143,8 +141,7 @@ class WriteSide:
             time.sleep(POLL_S)
 
     def perform_by_log(self, run: str, build: Callable[[Run], OperationRow], wait_s: float) -> Performed | Cause:
-        """Perform an operation that needs the run's partition of the log: on a stalled run or disordered records.
-        **Raises** as `perform`; NotFoundError."""
+        """Perform an operation on a stalled run or disordered records. **Raises** as `perform`; NotFoundError."""
         self._platform.knock()
         runs = self._platform.runs
         try:
@@ -159,7 +156,6 @@ class WriteSide:
             return position
 
     def get(self, run: str) -> Run:
-        """Return a run as the view has it. **Raises** NotFoundError."""
         with self._reading.still() as view:
             return self._reading.run(view, RunId(run))
 

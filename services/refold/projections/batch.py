@@ -11,26 +11,25 @@ from refold.ports.tables import Scalar, ViewChanges, ViewKey, ViewStore, ViewTab
 from refold.sdk.projection import SHARES
 
 LARGEST_ROW = 1 << 20
-"""Bytes of a row at most; larger values belong into the log or a blob store."""
+"""Characters of text and bytes of a row at most; larger values belong in the log or a blob store."""
 LARGEST_KEY = 600
-"""Characters of a key or an indexed value: an index entry in Postgres has 2,704 bytes at most."""
+"""Characters of a key or an indexed value at most: Postgres limits an index entry to 2,704 bytes."""
 _EXACT: dict[type[Scalar], Callable[[Any], Scalar]] = {
     str: str.__str__,
     int: int.__int__,
     bytes: lambda value: b"".join((value,)),
 }
-"""Conversion of subclasses, such as enumerations, to the types that stores return."""
+"""Converters of subclasses, such as enumerations, to the types of stores."""
 
 
 def shares_of(table: ViewTable) -> ViewTable:
-    """Return the table of each run's part in sums: subtracted when the run is erased or read again."""
+    """Return the table of each run's part in sums, to subtract when the run is erased or read again."""
     columns = {"run_id": str, **{name: kind for name, kind in table.columns.items() if name != "erased"}}
     return ViewTable(f"{table.name}{SHARES}", columns, table.keys, sums=True)
 
 
 class Batch:
-    """Rows touched by a batch. `run` is the run whose events are applied. When a run is forgotten, its rows go, and its
-    part of the sums is subtracted."""
+    """Rows read and changed by a batch of records; `run` is the run whose events are applied."""
 
     def __init__(self, store: ViewStore, tables: Collection[ViewTable], internal: Collection[ViewTable] = ()) -> None:
         self._store = store
@@ -48,14 +47,13 @@ class Batch:
         self._foreseen: set[str] = set()
         self.changes = ViewChanges(self.tables)
         self.indexes: dict[RunId, dict[ViewKey, list[ViewKey]]] = {}
-        """Keys of a run's dead letters, by topic, partition and key of their record, loaded at the first tombstone."""
+        """Keys of a run's dead letters by topic, partition and record key; loaded at the first tombstone."""
 
     def enter(self, run: RunId) -> None:
-        """Set the run that subsequent reads and writes belong to."""
         self.run = run
 
     def changed(self) -> ViewChanges:
-        """Return all changes of the batch; nothing may be written afterwards."""
+        """Return all changes; nothing may be written afterwards."""
         for table in self.tables:
             if dirty := self._dirty[table.name]:
                 self.changes.rows[table] = {key: None if row is None else tuple(row) for key, row in dirty.items()}
@@ -71,22 +69,20 @@ class Batch:
         return self.changes
 
     def _remove_nothing(self, table: ViewTable, totals: dict[ViewKey, list[int]]) -> None:
-        """Remove sums to which no run contributes any more: their keys would name erased runs."""
+        """Remove sums to which no run contributes: their keys would name erased runs."""
         for key, row in self._store.rows(table, list(totals)).items():
             if not any(_sum(row[table.keys :], totals[key])):
                 self.changes.rows.setdefault(table, {})[key] = None
                 del totals[key]
 
-    # For projections
+    # For projections: see `View`.
 
     def get(self, of: ViewTable, /, **by: Scalar) -> dict[str, Scalar] | None:
-        """See `View`."""
         self._check(of, sums=False)
         row = self.row(of, self._key(of, by))
         return None if row is None else of.named(row)
 
     def put(self, into: ViewTable, /, **values: Scalar) -> None:
-        """See `View`."""
         self._check(into, sums=False)
         values.setdefault("run_id", self.run)
         if values.keys() != into.columns.keys():
@@ -100,7 +96,6 @@ class Batch:
         self.write(into, key, row)
 
     def change(self, of: ViewTable, /, **values: Scalar) -> None:
-        """See `View`."""
         self._check(of, sums=False)
         key = self._key(of, values)
         row = self.row(of, key)
@@ -116,14 +111,12 @@ class Batch:
         self.write(of, key, row)
 
     def drop(self, of: ViewTable, /, **by: Scalar) -> None:
-        """See `View`."""
         self._check(of, sums=False)
         key = self._key(of, by)
         if self.row(of, key) is not None:
             self.write(of, key, None)
 
     def add(self, to: ViewTable, /, **values: Scalar) -> None:
-        """See `View`."""
         self._check(to, sums=True)
         values["erased"] = 0
         key = self._key(to, values)
@@ -203,7 +196,7 @@ class Batch:
     # For the projector, without checks of declarations
 
     def fetch(self, table: ViewTable, keys: Iterable[ViewKey]) -> None:
-        """Read the rows of these keys at once, where they were not read before."""
+        """Read the rows of these keys that are not cached, in one query."""
         known = self._rows[table.name]
         wanted = [key for key in dict.fromkeys(keys) if key not in known]
         if wanted:
@@ -215,12 +208,11 @@ class Batch:
                 known[key] = None if gone or row is None else list(row)
 
     def has(self, table: ViewTable, key: ViewKey) -> bool:
-        """True if there is a row of this key, which was read before."""
+        """True if a fetched key has a row."""
         return self._rows[table.name].get(key) is not None
 
     def foresee(self, runs: Collection[RunId], new: Collection[RunId], steps: Collection[ViewKey]) -> None:
-        """Note the runs of the batch, the new ones without rows, and the steps of its events. A lookup by run, or by
-        run and step, then reads the rows of all of them in one query."""
+        """Set the runs and steps of the batch: the first lookup by run, or by run and step, reads all of them."""
         self.new = new
         self._likely = {
             ("run_id",): [(run,) for run in runs if run not in new],
@@ -228,7 +220,7 @@ class Batch:
         }
 
     def row(self, table: ViewTable, key: ViewKey) -> list[Scalar] | None:
-        """Return a row, which the caller may not change. **Raises** UsageError if it is another run's."""
+        """Return a row, read-only. **Raises** UsageError if it belongs to another run."""
         known = self._rows[table.name]
         if key not in known:
             if table.keyed_by_run and key[table.run_place] in self.new:
@@ -242,7 +234,7 @@ class Batch:
         return row
 
     def edit(self, table: ViewTable, key: ViewKey) -> list[Any] | None:
-        """Return a row to be changed in place, but for its key."""
+        """Return a row to be changed in place, except for its key."""
         row = self._rows[table.name].get(key)
         if row is None or row[table.run_place] != self.run:
             row = self.row(table, key)
@@ -254,7 +246,7 @@ class Batch:
         self._rows[table.name][key] = self._dirty[table.name][key] = row
 
     def rows_of(self, table: ViewTable) -> list[list[Scalar]]:
-        """Return all rows of the run in order of their keys. Scans all rows of the table in the batch."""
+        """Return the run's rows in key order. Scans all rows of the table in the batch."""
         run, known = self.run, self._rows[table.name]
         stored = () if run in self.changes.runs else self._store.rows_of(table, run)
         found = {row[: table.keys]: list(row) for row in stored if row[: table.keys] not in known}
@@ -262,7 +254,7 @@ class Batch:
         return [found[key] for key in sorted(found)]
 
     def totals_of(self, table: ViewTable, key: ViewKey) -> list[int]:
-        """Return the run's additions to the sums of a key (without `erased`) in this batch, to be changed in place."""
+        """Return the run's additions to the sums of a key (without `erased`), to be changed in place."""
         if (added := self._added.get(self.run)) is None:
             added = self._added[self.run] = {}
         if (sums := added.get(table.name)) is None:
@@ -272,7 +264,7 @@ class Batch:
         return amounts
 
     def forget(self, run: RunId, *, erased: bool) -> None:
-        """Remove all rows of a run. Its part of the sums is subtracted; that of an erased run stays, marked as such."""
+        """Remove all rows of a run and subtract its part of the sums; an erased run's part stays, marked as such."""
         pending = self._added.pop(run, {})
         self.indexes.pop(run, None)
         for table, share in self._shares.items():

@@ -1,4 +1,4 @@
-"""A generation of a projection and its position in the log, fed batch by batch up to a limit."""
+"""Feeds a generation of a projection from the log, batch by batch."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ FED_BYTES = 16 << 20
 OLDEST_S = 0.2
 """Longest wait of a batch for more records; the delay for readers."""
 _LAST = "last "
-"""Begins the name of the note that has the last record read of a partition."""
+"""Prefix of the note with the last record read of a partition."""
 
 
 class Follower:
-    """A generation that follows the log. `store` is its own. Not thread-safe. **Raises** as its log and its store."""
+    """A generation that follows the log; `store` contains its rows. Not thread-safe."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Follower:
         return UsageError(f"the views of {name} stand still: {reason}", hint=ways_out)
 
     def advance(self, timeout_s: float, until: Mapping[Place, int] | None = None) -> int:
-        """Apply the next batch and return how many records it had. Records at `until` or behind stay unread."""
+        """Apply the next batch, up to the positions `until`, and return its number of records."""
         if until != self._until:
             self.close()  # records at the bound before were dropped: another feed begins at the positions
             self._until = until
@@ -96,7 +96,7 @@ class Follower:
         return {place: (there[place], after) for place, after in reached.items() if after > there[place]}
 
     def reach(self, until: Mapping[Place, int], timeout_s: float = 60.0) -> None:
-        """Go on to exactly these positions. **Raises** ConflictError if their records do not arrive."""
+        """Advance to exactly these positions. **Raises** ConflictError if their records do not arrive."""
         heard = self._clock()
         while any(self.positions[place] < end for place, end in until.items()):
             if self.advance(0.1, until):
@@ -110,13 +110,13 @@ class Follower:
             feed.close()
 
     def _wanted(self) -> dict[Place, int]:
-        """Places to read from. Markers are read to their end first: a tombstone without a marker costs a look at its
-        run. The last record of each place is read again, to verify that it is unchanged."""
+        """Return the offsets to read from, by place; the last record of each is read again."""
         bounds, until = self._source.bounds(), self._until
         # Beyond `until` nothing is applied: markers that came since must not keep the other topics from being read.
         self._ends = {
             place: end if until is None else min(end, until.get(place, 0)) for place, (_, end) in bounds.items()
         }
+        # Markers first: a tombstone without a marker costs a look at its run.
         self._marking = self._behind_in(RUN_SNAPSHOT)
         wanted = [place for place in self.positions if not self._marking or place[0] == RUN_SNAPSHOT]
         return {place: max(self._again(place), bounds[place][0]) for place in wanted}
@@ -125,9 +125,8 @@ class Follower:
         return int(self._last[place].partition(" ")[0]) if place in self._last else self.positions[place]
 
     def _check_last(self, record: Record) -> bool:
-        """Return False for the last record, read again. **Raises** UsageError for another record in its place. A log
-        that was cut may have grown beyond the position since, so offsets alone do not show it. In other topics a later
-        record of its key may have replaced it."""
+        """Return False for the last record, read again. **Raises** UsageError for another record in its place."""
+        # A log that was cut may have grown beyond the position since: offsets alone do not show it.
         place = record.topic, record.partition
         if place in self._last and self._last[place] != _named(record):
             raise self._lost(f"the log has lost its end: {place[0]}/{place[1]} has another record {record.offset}")
@@ -137,7 +136,6 @@ class Follower:
         return any(self.positions[place] < end for place, end in self._ends.items() if place[0] == topic)
 
     def _take(self, feed: LogFeed, timeout_s: float) -> list[Record]:
-        """A batch of records, extended while more are available."""
         records = feed.take(timeout_s)
         begun, size = self._clock(), sum(len(record.value or b"") for record in records)
         while records and len(records) < MOST_RECORDS and size < FED_BYTES and self._clock() - begun < OLDEST_S:
@@ -154,8 +152,8 @@ def _markers_first(record: Record) -> bool:
 
 
 def _named(record: Record) -> str:
-    """Offset of a record and a digest of its key, which no other entry has; in other topics, whose keys repeat, also
-    its time."""
+    """Return the offset of a record and a digest."""
+    # Keys repeat in other topics, so their digest includes the time.
     own = record.key or b"" if record.topic == RUN_LOG else f"{record.key!r} {record.at_ms}".encode()
     return f"{record.offset} {blake2b(own, digest_size=8).hexdigest()}"
 
@@ -173,7 +171,7 @@ def _last_records(notes: Mapping[str, str]) -> dict[Place, str]:
 def misplaced(
     notes: Mapping[str, str], positions: Mapping[Place, int], log: str, bounds: Mapping[Place, tuple[int, int]]
 ) -> str:
-    """Return the reason why positions are invalid in a log (another log, or lost records); empty if they are valid."""
+    """Return the reason why positions do not fit a log (another log, lost records), or empty."""
     if (of := notes.get("log", "")) != log:
         return f"they are of the log {of}, and this one is {log}"
     for place, (start, end) in bounds.items():
@@ -187,5 +185,5 @@ def misplaced(
 
 
 def lags(positions: Mapping[Place, int], bounds: Mapping[Place, tuple[int, int]]) -> dict[Place, int]:
-    """Return how many offsets each position is behind the high watermark."""
+    """Return each position's distance from the high watermark, in offsets."""
     return {place: max(0, end - positions.get(place, 0)) for place, (_, end) in bounds.items()}

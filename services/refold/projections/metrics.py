@@ -1,4 +1,4 @@
-"""Metrics of the views for Prometheus, read from the database when scraped, at most every few seconds."""
+"""Prometheus metrics of the views, read when scraped and cached for seconds."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
 SHOWN_S = 5.0
-"""Time for which a result is cached: counting runs reads an index of all of them."""
+"""Seconds for which metrics are cached: counting runs reads an index of all of them."""
 BUSIEST = 100
 OTHER = "other"
-"""Label of all tools but the busiest, as each label is a time series."""
+"""Label of all tools but the busiest: each label is a time series."""
 
 KAFKA_S = 3.0
 
@@ -54,8 +54,7 @@ _SUMS = {
 
 
 class ViewMetrics(Collector):
-    """Collector of view metrics. While the database or Kafka is away, it reports only that. Kafka has `KAFKA_S` to
-    answer: Prometheus would count a process with late metrics as down."""
+    """Collector of view metrics; two of them report an unreadable database and an unreachable Kafka."""
 
     def __init__(self, database: ViewDatabase, source: LogSource, ask: Callable[[], Workers] | None = None) -> None:
         self._database, self._source, self._ask = database, source, ask
@@ -75,6 +74,7 @@ class ViewMetrics(Collector):
             if self._asked.done():
                 self._asked = self._asker.submit(lambda: [*self._read_log()])
             try:
+                # Prometheus counts a process with late metrics as down.
                 self._found += self._asked.result(KAFKA_S)
             except (RefoldError, TimeoutError):
                 unheard = 1
@@ -113,7 +113,7 @@ class ViewMetrics(Collector):
             yield family
 
     def _read_log(self) -> Iterator[Metric]:
-        """Kafka's metrics of projections and workers."""
+        """Read the metrics of projections and workers from Kafka."""
         names = self._database.projections()
         stores = {name: self._database.store(name, serving(self._database, name)) for name in names}
         positions = {name: store.positions() for name, store in stores.items()}
@@ -140,8 +140,9 @@ class ViewMetrics(Collector):
         yield family
 
     def _totals(self, generation: int, view: ViewReader) -> dict[str, Counter[str]]:
-        """Sums by tool. Days before yesterday no longer grow, so they are added up once a day."""
+        """Return sums by column and tool."""
         yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
+        # Days before yesterday no longer grow: they are added up once a day.
         if self._closed[:2] != (generation, yesterday):
             self._closed = generation, yesterday, _by_tool(view, Where("day", "<", yesterday))
         fresh = _by_tool(view, Where("day", ">=", yesterday))

@@ -1,8 +1,7 @@
 """Applies batches of run-log records to the rows of a view.
 
-A record counts if it extends the head of its run, which is a row. A record with a lower seq is a copy or a loser of a
-race. For any other record the run is read whole, by the fold shared by all readers, and its rows are replaced: so
-copied, mirrored, linked and repaired histories give the same result everywhere.
+A record counts if it extends the head of its run; one with a lower seq is a copy or lost a race. After any other record
+the run is read whole by the fold that all readers share, and its rows are replaced.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ HEADS = ViewTable(
      "file": str},
     1,
 )  # fmt: skip
-"""End of each run's history. `reason`: why it is unreadable; `marked`: when its erasure began, in milliseconds, 0 for
-never; `file`: its copy in the archive; `orphans`: entries wait for a predecessor that may still come."""
+"""Head of each run's history. `reason`: why it is unreadable; `marked`: start of its erasure in milliseconds, 0 for
+none; `file`: its copy in the archive; `orphans`: entries wait for a predecessor."""
 
 CALLS = ViewTable(
     "calls",
@@ -51,7 +50,7 @@ CALLS = ViewTable(
     },
     2,
 )  # fmt: skip
-"""The calls that runs have proposed, for projections that ask for them by their outcomes. Columns as in `Called`."""
+"""Calls that runs have proposed, for projections of their outcomes. Columns as in `Called`."""
 
 _ENDS: Mapping[type, Status] = {
     events.RunCompleted: "completed",
@@ -61,7 +60,7 @@ _ENDS: Mapping[type, Status] = {
 
 
 class Accepted(NamedTuple):
-    """An accepted entry, with its id, its record, and the offset of the record that made it count."""
+    """An accepted entry; `since` is the offset of the record that made it count."""
 
     id: EntryId
     entry: Entry
@@ -71,8 +70,8 @@ class Accepted(NamedTuple):
 
 @dataclass(frozen=True)
 class WholeRun:
-    """A run in the log up to an offset: accepted entries in order, and the `reason` if they are not all. `marked`: an
-    archivist erases it, so nothing of it counts. `orphans`: entries without their predecessor exist."""
+    """History of a run up to an offset. `reason`: why `entries` is incomplete; `marked`: it is being erased, so nothing
+    counts; `orphans`: entries lack their predecessor."""
 
     entries: Sequence[Accepted] = ()
     reason: str = ""
@@ -81,25 +80,25 @@ class WholeRun:
 
 
 Expect = Callable[[Batch, Sequence[Entry]], None]
-"""Reads the rows of a batch's entries at once, before they are accepted: one query for each would cost more."""
+"""Reads the rows that a batch's entries change, before they are accepted, with one query for each table."""
 
 
 Beside = Callable[[Batch, Record, int], None]
-"""Applies a record of another topic; the number is that of the platform's partitions."""
+"""Applies a record of another topic; the number is the platform's partition count."""
 
 
 class WholeRuns(Protocol):
-    """Reads runs whole, each from its home."""
+    """Source of whole runs."""
 
     @property
     def partitions(self) -> int: ...
 
     def home(self, run: RunId) -> int:
-        """Return the partition of a run; records under its name elsewhere are not part of its history."""
+        """Return the partition of a run; records in others are not part of its history."""
         ...
 
     def read(self, runs: Collection[RunId], ends: Mapping[int, int]) -> Mapping[RunId, WholeRun]:
-        """Return runs as of these offsets by partition of the run log. A run without any record is absent."""
+        """Return runs as of these offsets by partition. A run without any record is absent."""
         ...
 
 
@@ -110,7 +109,7 @@ class ProjectionError(RefoldError):
 
 
 class RunHead(NamedTuple):
-    """The head of a run as a row of `HEADS` has it."""
+    """Row of `HEADS`."""
 
     last: Head
     status: Status | str
@@ -121,17 +120,16 @@ class RunHead(NamedTuple):
 
 
 LONGEST_APPLY_S = 1.0
-"""Time for a projection's code per batch, during which others wait."""
+"""Seconds of a projection's code per batch, during which others wait."""
 MOST_RUN = 255
-"""Characters of the id of a run at most."""
+"""Characters of a run's id at most."""
 _NEW = RunHead(Head(), "", marked=0, reason="")
 
 
 @dataclass
 class Projector:
-    """Applies batches of records to the tables of one generation of a projection. `notes_replaced`: a note names the
-    runs whose rows a batch removes, for publishers. `counts` are of records `accepted` and `void`, of `events`, and of
-    runs `erased` and read whole (`repaired`)."""
+    """Applies batches of records to one generation of a projection. `notes_replaced`: a note names the runs whose rows
+    a batch removes, for publishers; `counts`: records, events and runs by outcome."""
 
     projection: Projection
     store: ViewStore
@@ -155,15 +153,13 @@ class Projector:
 
     @staticmethod
     def tables_of(projection: Projection) -> tuple[ViewTable, ...]:
-        """Return all tables of a generation: those of the projection, heads, calls and shares."""
         return (HEADS, CALLS, *projection.tables, *(shares_of(table) for table in projection.tables if table.sums))
 
     def apply(
         self, records: Sequence[Record], moves: Mapping[Place, tuple[int, int]], notes: Mapping[str, str] | None = None
     ) -> ViewChanges:
-        """Apply records of `run-log` and `run-snapshot` in order, and commit them with `moves` and `notes`. **Raises**
-        ProjectionError, with nothing committed, when the projection's code raises; ConflictError when another process
-        has moved the position."""
+        """Apply records in order, and commit them with `moves` and `notes`. **Raises** ProjectionError, with nothing
+        committed, if the projection's code raises; ConflictError if another process moved the position."""
         self._took_s = 0.0
         with _uncollected():
             changes = self._changes(records, moves)
@@ -210,7 +206,6 @@ class Projector:
         return batch
 
     def _besides(self, batch: Batch, run: RunId, record: Record) -> None:
-        """Apply a record of another topic; those of erased runs are ignored."""
         if record.topic in (RUN_SNAPSHOT, APPROVAL_VOTED) and record.partition != self.histories.home(run):
             return
         batch.enter(run)
@@ -261,7 +256,7 @@ class Projector:
             ) from error
 
     def _apply(self, batch: Batch, accepted: Accepted) -> None:
-        """Call a user's projection with the events that it subscribes to."""
+        """Apply the entry's events that a user's projection subscribes to."""
         entry, begun = accepted.entry, time.monotonic()
         for seq, event in enumerate(entry.events, start=entry.seq):
             self._seq = seq
@@ -282,7 +277,7 @@ class Projector:
             raise UsageError(f"it has taken {self._took_s:.1f} s for a batch, and {LONGEST_APPLY_S:g} s is the most")
 
     def _bury(self, batch: Batch, record: Record, head: RunHead, aside: dict[RunId, None]) -> None:
-        """Apply a tombstone: that of the head erases the run; any other removes a loser, or follows the head's."""
+        """Apply a tombstone: the head's erases the run if a marker exists; without one the run is read whole."""
         parts = parse_log_key(record.key)
         if parts is None or parts[2] != head.last.id:
             self.counts["void"] += 1
@@ -298,7 +293,7 @@ class Projector:
         self.counts["erased"] += 1
 
     def _mark(self, batch: Batch, record: Record, aside: dict[RunId, None]) -> None:
-        """Apply a marker: it precedes the first tombstone of a run, and stays until no topic has records of it."""
+        """Apply an erasure marker or its removal."""
         head = self._head(batch)
         if record.value is not None:
             marker = read_marker(batch.run, record.value)
@@ -347,8 +342,9 @@ class Projector:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Pause the garbage collector during a batch, whose objects all live to its end. Collection would take a third of
-    the time with Python's defaults, and a tenth with the settings of a service."""
+    """Pause the garbage collector during a batch."""
+    # All objects of a batch live to its end. Collection would take a third of the time with Python's defaults, and a
+    # tenth with the settings of a service.
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -362,7 +358,7 @@ _Found = LogRecord | Unreadable | str
 
 
 def _read(record: Record) -> tuple[RunId, _Found]:
-    """The run of a record, empty for none, and the record's kind."""
+    """Return the run of a record, empty for none, with its entry or kind."""
     if record.topic != RUN_LOG:
         run = erased_run(record.key) if record.topic == RUN_SNAPSHOT else None
         return (run, "marker") if run else _run_beside(record)
@@ -376,7 +372,6 @@ def _read(record: Record) -> tuple[RunId, _Found]:
 
 
 def _run_beside(record: Record) -> tuple[RunId, str]:
-    """Run of a record beside the run log, empty for none, and its kind."""
     if record.topic == RUN_SNAPSHOT:
         run = held_run(record.key)
         return run or RunId(""), "beside" if run else ""

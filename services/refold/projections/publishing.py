@@ -1,9 +1,4 @@
-"""Publishes changed rows of runs to `run-view`, at least once, after the transaction that changed them.
-
-Rows are read from the database, and again after Kafka has acknowledged them: a process that lost the lock meanwhile
-then overwrites its stale row. A note in the view has the position of published rows; it moves after them, so the next
-start writes all rows that a crash left unwritten.
-"""
+"""Publishes changed rows of runs to `run-view`, at least once, after the transaction that changed them."""
 
 from __future__ import annotations
 
@@ -21,28 +16,28 @@ from refold.ports.tables import Query, ViewChanges, ViewReader, ViewRow, ViewSto
 from refold.projections.shipped.tables import ENTRIES, RUNS
 
 SendRows = Callable[[Mapping[RunId, bytes | None]], None]
-"""Writes values by run, None for a tombstone, and returns when Kafka has them. **Raises** UnreachableError."""
+"""Writes values by run, None for a tombstone, and waits for Kafka. **Raises** UnreachableError."""
 
 RUN_IDS = ViewTable(RUNS.name, {"run_id": str}, 1)
-"""The column that `RUNS` has in any version."""
+"""Key of `RUNS`, the same in any version."""
 
 PUBLISHED, REPLACED = "published", "replaced"
-"""Notes: positions up to which rows are written; runs whose rows went in the last batch that removed some."""
+"""Notes: positions up to which rows are published; runs whose rows were removed last."""
 MANY_RUNS = 500
 NOTED_EACH = 50
 """Batches between two notes of the position; a start publishes their rows once more."""
 
 
 class RunRows:
-    """Publisher of rows. `store` is the generation in use; `in_use` opens its successor after it was dropped.
-    **Raises** UnreachableError and ConflictError: begin again with another one."""
+    """Publisher of rows. `in_use` opens the generation that replaced `store`. **Raises** UnreachableError and
+    ConflictError: begin again with another publisher."""
 
     def __init__(self, store: ViewStore, send: SendRows, in_use: Callable[[], ViewReader] | None = None) -> None:
         self._store, self._send, self._in_use = store, send, in_use or (lambda: store)
         self._batches, self._positions = 0, dict[Place, int]()
 
     def begin(self) -> None:
-        """Publish rows that may be unpublished: all rows, if no position is noted."""
+        """Publish the rows since the noted position, or all."""
         self._positions = dict(self._store.positions())  # before the notes: a batch in between refuses the next note
         notes = self._store.notes()
         known = json.loads(notes.get(PUBLISHED, "null"))
@@ -71,6 +66,7 @@ class RunRows:
     def _write(self, runs: Collection[RunId]) -> None:
         keys = [(run,) for run in runs]
         rows: dict[RunId, ViewRow | None] = {}
+        # Read again after Kafka has the rows: a process that lost the lock meanwhile overwrites its stale row.
         while (now := self._rows(keys)) != rows:
             self._send({run: _value(row) for run, row in now.items() if run not in rows or rows[run] != row})
             rows = now
@@ -83,6 +79,7 @@ class RunRows:
         return {key[0]: found.get(key) for key in keys}
 
     def _note(self) -> None:
+        # Noted after the rows are published, so that the next start writes all rows that a crash left unwritten.
         ends = {str(place[1]): at for place, at in self._positions.items() if place[0] == RUN_LOG}
         # A process that lost the lock must not clear what a batch of its successor has left to publish.
         notes = {PUBLISHED: json.dumps(ends), REPLACED: ""}

@@ -1,4 +1,4 @@
-"""Runs of a view, folded from its rows of entries in milliseconds, whatever the size of the log."""
+"""Runs folded from a view's rows of entries."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from refold.views.history import JudgedRecord, Run, extend, fold_to
 
 
 class ViewedRuns:
-    """Runs of a view. `store` is the generation in use of the shipped projection."""
+    """Reader of runs from `store`, the generation in use of the shipped projection."""
 
     def __init__(self, store: ViewReader) -> None:
         self._store = store
 
     def find(self, run: str, until: int = 0) -> Run | None:
-        """Return a run up to the event `until`, 0 for all; None if the view has no complete history of it. Void
-        records, and reasons of stalls, are only in the log."""
+        """Return a run up to the event `until`, 0 for all; None if the view has no complete history. Void records and
+        reasons of stalls are only in the log."""
         points = self.points(run, [until or sys.maxsize])
         return points[0] if points else None
 
     def points(self, run: str, seqs: Collection[int]) -> list[Run]:
-        """Return a run as of each of these events, folded once; none if `find` returns none."""
+        """Return a run as of each of these events; empty where `find` returns None."""
         wanted = run_id(run)
         head = self._store.rows(HEADS, [(wanted,)]).get((wanted,))
         if head is None or head[HEADS.places["reason"]] or not head[HEADS.places["seq"]]:
@@ -47,14 +47,13 @@ class ViewedRuns:
         return found if known and whole else []
 
     def again(self, known: Run) -> Run | None:
-        """Return a known run with its entries since; None if they do not continue it. An entry's id is a digest of all
-        before it, so equal heads mean equal histories."""
+        """Return a known run with its newer entries; None if they do not continue it."""
         name, seq = known.state.run_id, known.state.head.seq
         head = self._store.rows(HEADS, [(name,)]).get((name,))
         if head is None or head[HEADS.places["reason"]]:
             return None
         entry = head[HEADS.places["entry"]]
-        if entry == known.state.head.id:
+        if entry == known.state.head.id:  # an id is a digest of all entries before it too
             return known
         found, where = known.copy(), (Where("run_id", "=", name), Where("last_seq", ">", seq))
         try:
@@ -66,7 +65,7 @@ class ViewedRuns:
         return found if entry == found.state.head.id else None
 
     def gone(self, run: RunId) -> GoneError | None:
-        """Return the error of an erased run, until no topic has records of it; None for any other."""
+        """Return the error of an erased run while any topic has records of it; None for any other."""
         head = self._store.rows(HEADS, [(run,)]).get((run,))
         if (
             head is None
@@ -77,7 +76,7 @@ class ViewedRuns:
         return gone(run, head[HEADS.places["marked"]], head[HEADS.places["file"]])  # type: ignore[arg-type]
 
     def seq_at(self, run: RunId, at_ms: int) -> int:
-        """Return the number of a run's last event by a time; 0 if that is before its first one."""
+        """Return the number of a run's last event by a time, 0 for none."""
         where = (Where("run_id", "=", run), Where("at_ms", "<=", at_ms))
         rows = self._store.query(Query(ENTRIES, where, order="seq", descending=True, limit=1))
         return int(rows[0][ENTRIES.places["last_seq"]]) if rows else 0
@@ -92,13 +91,12 @@ class ViewedRuns:
 
 
 def runs_with(labels: Iterable[tuple[str, str]], session: str) -> tuple[RunsWith, ...]:
-    """Return the conditions on runs that have all of these labels, and are part of a session, if one is named."""
+    """Return the conditions on runs with all of these labels and, if named, the session."""
     found = [RunsWith(RUN_LABELS, (Where("name", "=", name), Where("value", "=", value))) for name, value in labels]
     return (*found, *([RunsWith(RUN_SESSIONS, (Where("session", "=", session),))] if session else []))
 
 
 def _chained(rows: Iterable[ViewRow], head: EntryId = NO_ENTRY) -> Iterator[tuple[JudgedRecord, Entry]]:
-    """Iterate over the entries of a run. **Raises** FoldError for one that does not follow its predecessor."""
     for judged, entry in map(entry_of, rows):
         if entry.prev != head:
             raise FoldError(f"an entry of run {entry.run_id} does not follow from the one before in the views")
@@ -107,7 +105,7 @@ def _chained(rows: Iterable[ViewRow], head: EntryId = NO_ENTRY) -> Iterator[tupl
 
 
 def entry_of(row: ViewRow) -> tuple[JudgedRecord, Entry]:
-    """Return the record and the entry of a row of `entries`. **Raises** FoldError if its bytes have another id."""
+    """Decode a row of `entries`. **Raises** FoldError if its bytes have another id."""
     of = ENTRIES.named(row)
     entry, name = codec.decode(Entry, of["value"]), EntryId(of["id"])
     if entry_id(of["value"][codec.FRAME_BYTES :]) != name or entry.run_id != of["run_id"]:
@@ -118,5 +116,5 @@ def entry_of(row: ViewRow) -> tuple[JudgedRecord, Entry]:
 
 
 def children_of(run: Run) -> list[RunId]:
-    """Return the runs that a run has started itself, in order."""
+    """Return the direct children of a run."""
     return [RunId(name) for step in run.timeline.steps if step.kind in ("run", "event") for name in step.runs]

@@ -1,4 +1,4 @@
-"""Updates projections: the generations in use and being built. One process per database; others wait for its lock."""
+"""Updates projections: the generations in use and being built. One process per projection; others wait for its lock."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ from refold.sdk.projection import Projection
 _log = structlog.get_logger()
 
 REFRESH_S = 1.0
-"""Interval of looks for generations made by other processes, and for the end of the log."""
+"""Seconds between looks for generations made by other processes."""
 PACE_S = 0.1
-"""Least time between commits of a projection that has caught up: a transaction costs as much as a hundred records. A
-single record is not delayed; in a steady stream readers see it so much later."""
+"""Least seconds between commits of a projection that has caught up: each costs as much as a hundred records."""
 BACKOFF_S = (0.5, 10.0)
-"""After an error of Kafka or the database: the first wait and the longest."""
+"""First and longest wait, in seconds, after an error of Kafka or the database."""
 
 
 def priced(own: Mapping[str, Price] | None = None) -> tuple[PriceOf, str]:
@@ -45,12 +44,12 @@ def priced(own: Mapping[str, Price] | None = None) -> tuple[PriceOf, str]:
 
 
 def shipped(own: Mapping[str, Price] | None = None) -> tuple[Projection, ...]:
-    """Return the shipped projections. `own` are prices of an app, which override `genai-prices`."""
+    """Return the shipped projections, with an app's prices."""
     return (Shipped(*priced(own)),)
 
 
 class BuildProgress(NamedTuple):
-    """Progress of a generation, in offsets: `lag` is left of the total `of`."""
+    """Progress of a generation: `lag` offsets are left of the total `of`."""
 
     generation: int
     lag: int
@@ -58,7 +57,7 @@ class BuildProgress(NamedTuple):
 
 
 class KeptProjection:
-    """A projection in its database. `stopped` is the reason of a halt, which lasts until a generation is added."""
+    """A projection in its database; `stopped` is the reason of a halt, until a generation is added."""
 
     def __init__(
         self,
@@ -83,7 +82,7 @@ class KeptProjection:
         return self.projection.name
 
     def turn(self, timeout_s: float) -> int:
-        """Apply new records; return their number. Errors of Kafka and the database are waited out."""
+        """Apply new records and return their number. Errors of Kafka and the database are waited out."""
         if self._clock() < self._until:
             time.sleep(timeout_s)
             return 0
@@ -109,7 +108,6 @@ class KeptProjection:
 
     @property
     def serves(self) -> bool:
-        """True if a generation is in use, and not halted."""
         return self._serving is not None and not self.stopped
 
     def close(self) -> None:
@@ -129,7 +127,7 @@ class KeptProjection:
                     follower.store.commit(ViewChanges((), notes={"stopped": reason}))
 
     def _restarts(self) -> bool:
-        """True once a generation is newer than the stopped one: `refold projection rebuild` makes one."""
+        """Clear the halt and return True if a newer generation exists (`refold projection rebuild`)."""
         if self._clock() - self._looked < REFRESH_S:
             return False
         self._looked = self._clock()
@@ -153,7 +151,7 @@ class KeptProjection:
         return count
 
     def _serve(self, work: Callable[[Follower], int | None]) -> int | None:
-        """Advance the generation in use. If this log does not fit it, it halts while another is built."""
+        """Advance the generation in use; close it if this log does not fit it and another is being built."""
         if self._serving is None:
             return None
         try:
@@ -197,8 +195,8 @@ class KeptProjection:
         self._looked = self._clock()
 
     def _tidied(self) -> tuple[int, int]:
-        """Numbers of the generations in use and being built, 0 for none. Drops all others. A crash can leave a replaced
-        one undropped. A build of another version cannot go on: its tables differ."""
+        """Drop all other generations; return the numbers in use and being built, 0 for none."""
+        # A crash can leave a replaced one undropped. A build of another version cannot go on: its tables differ.
         there = self._database.generations(self.name)
         self._newest = max(there, default=0)
         serving = next((number for number, state in there.items() if state == "serving"), 0)
@@ -230,7 +228,7 @@ class KeptProjection:
         return self._database.store(self.name, serving(self._database, self.name))
 
     def _switch(self, building: Follower) -> None:
-        """Put a caught-up generation in use. The parts of erased runs in sums are carried over."""
+        """Put a caught-up generation in use."""
         if (serving := self._serving) is not None:
             there = {place: max(at, serving.positions.get(place, 0)) for place, at in building.positions.items()}
             self._serve(lambda each: each.reach(there))
@@ -250,19 +248,18 @@ class KeptProjection:
             self._database.drop(self.name, old)
 
     def _gone(self, old: int, store: ViewReader) -> list[str]:
-        """Published runs that no longer exist: a halted generation has missed their erasure."""
+        """Return published runs that no longer exist: a halted generation has missed their erasure."""
         gone = {str(row[0]) for row in self._database.store(self.name, old).scan(RUN_IDS)}
         return sorted(gone.difference(str(row[0]) for row in store.scan(RUN_IDS)))
 
 
 def made_by(projection: Projection) -> dict[str, str]:
-    """Return the notes of a generation with the version and inputs of its rows."""
+    """Return the version and inputs of rows, as notes."""
     return {"version": str(projection.version), "inputs": projection.inputs}
 
 
 def carried(projection: Projection, serving: Follower, building: Follower) -> ViewChanges:
-    """Parts of erased runs in sums, from the generation in use. Both are at the same position. Idempotent at that
-    position, and without effect at another: a second process may have gone on."""
+    """Return changes that copy erased runs' parts in sums to a generation at the same position."""
     changes = ViewChanges(projection.tables, moves=fenced(building.positions))
     for table in projection.tables:
         if table.sums:
@@ -276,7 +273,7 @@ def carried(projection: Projection, serving: Follower, building: Follower) -> Vi
 
 
 class Difference(NamedTuple):
-    """A row that the view has and the log does not lead to, or vice versa; the missing one is None."""
+    """A row that differs; None where the view or the fold of the log lacks it."""
 
     table: str
     key: tuple[Scalar, ...]
@@ -286,7 +283,7 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Result of a fold of the log from its start: digests by table, and the rows that differ."""
+    """A view compared with a fold of the log, with digests by table."""
 
     generation: int
     positions: Mapping[Place, int]
@@ -305,8 +302,8 @@ def verify(
     source: LogSource,
     progress: Callable[[BuildProgress], object] = lambda _: None,
 ) -> Comparison:
-    """Fold the log again up to the position of a live view, and compare all rows. Parts of erased runs in sums are not
-    compared: no log has them. **Raises** NotFoundError; ConflictError for rows of another version or other prices."""
+    """Fold the log again up to the position of a live view, and compare all rows. **Raises** NotFoundError;
+    ConflictError for rows of another version or other prices."""
     number = serving(database, projection.name)
     with database.store(projection.name, number).snapshot() as view:
         _check_made(projection, view)
@@ -338,7 +335,7 @@ def _check_made(projection: Projection, view: ViewReader) -> None:
 
 
 def serving(database: ViewDatabase, projection: str) -> int:
-    """Return the generation in use. **Raises** NotFoundError."""
+    """Return the number of the generation in use. **Raises** NotFoundError."""
     for number, state in database.generations(projection).items():
         if state == "serving":
             return number
@@ -355,18 +352,18 @@ def _digest(table: ViewTable, store: ViewReader, starts: Mapping[Place, int]) ->
 def _comparable(
     table: ViewTable, store: ViewReader, starts: Mapping[Place, int], *, in_order: bool = True
 ) -> Iterator[ViewRow]:
-    """Rows that follow from the log, which begins at `starts`."""
     rows = store.scan(table, in_order=in_order)
     if table.fading:
         topic, partition, offset = (table.places[name] for name in table.fading)
         return (row for row in rows if row[offset] >= starts.get((row[topic], row[partition]), 0))  # type: ignore[arg-type, operator]
+    # No log has the parts of erased runs in sums.
     return (row for row in rows if not (table.sums and row[table.keys - 1]))
 
 
 def _differences(
     table: ViewTable, stores: tuple[ViewReader, ViewReader], starts: Mapping[Place, int]
 ) -> Iterator[Difference]:
-    """Differing rows of a table, in order of keys. Sums of 0 equal missing ones."""
+    """Iterate over differing rows in key order. Sums of 0 equal missing ones."""
     sides = [iter(_there(table, store, starts)) for store in stores]
     left, right = (next(side, None) for side in sides)
     while left is not None or right is not None:
@@ -390,8 +387,7 @@ MANY_RECORDS = 1_000
 def keep_all(
     slots: Collection[KeptProjection], stop: Callable[[], bool], stand: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Update projections until `stop`. A halted one does not delay the others. `stand` is called in each round with the
-    projections that are halted or behind."""
+    """Update projections until `stop`. Each round reports those halted or behind, or an empty text, to `stand`."""
     read = MANY_RECORDS
     while not stop():
         busy = sum(slot.turn(0.0) for slot in slots)

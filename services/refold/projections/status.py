@@ -1,4 +1,4 @@
-"""Progress of projections, by their database and the log, whichever process updates them."""
+"""Progress of projections, read from their database and the log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAMPLE_S = 1.0
 
 
 def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) -> ProjectionInfo:
-    """Return the progress of a projection. If it is behind, a second passes to measure it. **Raises** NotFoundError."""
+    """Return the progress of a projection; one that is behind is measured for a second. **Raises** NotFoundError."""
     found = database.generations(name)
     if not found:
         there = ", ".join(database.projections()) or "none yet"
@@ -69,7 +69,7 @@ def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) ->
 
 
 def needs_of(view: ViewReader, since_ms: int) -> dict[str, int]:
-    """Return how many runs, calls, questions and dead letters since then need people."""
+    """Return the numbers of runs, calls and questions that need people, and of dead letters since `since_ms`."""
     steps = {name: view.count(Query(STEPS, (Where("status", "=", state),))) for name, state in _CALLS.items()}
     letters = Query(DEAD_LETTER_ROWS, (Where("at_ms", ">=", since_ms),))
     questions = view.count(Query(APPROVALS, (Where("open", "=", 1),)))
@@ -82,13 +82,12 @@ def needs_of(view: ViewReader, since_ms: int) -> dict[str, int]:
 
 
 _CALLS = {"doubts": "doubt", "held": "held"}
-"""Calls that need people, by the status of their step."""
 
 
 def stands_still(
     notes: Mapping[str, str], positions: Mapping[Place, int], log: str, bounds: Mapping[Place, tuple[int, int]]
 ) -> str:
-    """Return the reason why a generation with these notes and positions is halted, or empty."""
+    """Return the reason of a generation's halt, or empty."""
     return notes.get("stopped", "") or misplaced(notes, positions, log, bounds)
 
 

@@ -20,7 +20,7 @@ _home = lru_cache(1 << 14)(home)  # the hash takes as long as the rest of a reco
 
 
 class LoggedRuns:
-    """Whole runs from the log. Scans the homes of the runs; records of other runs cost a look at their keys."""
+    """`WholeRuns` read by scans of the runs' home partitions."""
 
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader

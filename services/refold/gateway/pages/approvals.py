@@ -1,4 +1,4 @@
-"""The page of one question, and its forms for votes. Reading a question never decides it."""
+"""The page of one question, and its forms for votes. A GET never decides."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ def approval_pages(site: APIRouter) -> None:
 
     @site.post("/approvals/{approval:path}/vote", response_class=HTMLResponse)
     async def vote_form(shared: Site, approval: str, request: Request) -> Response:
-        """A vote on the question that the page has shown, by its whole digest, and back to the run or the question."""
         fields = await form_of(request, shared)
         action = one_of(fields, "action", VERBS)
         words = _words(fields, action)
@@ -59,7 +58,7 @@ def approval_pages(site: APIRouter) -> None:
 
     @site.post("/approvals/{approval:path}/outcome", response_class=HTMLResponse)
     async def outcome_form(shared: Site, approval: str, request: Request) -> Response:
-        """Settle a call in doubt: by the question about it a vote, by the id of the call an operator's word."""
+        """Settle a call in doubt: a vote by a question's id, an operator's decision by a call's id."""
         fields = await form_of(request, shared)
         came = one_of(fields, "outcome", VERDICTS_ON_DOUBT)
         asks_people = approval != asked_about(approval)
@@ -92,7 +91,7 @@ def _shown(shared: Gateway, approval: str) -> PageQuestion:
 
 
 def _words(fields: Mapping[str, str], action: str) -> dict[str, Any]:
-    """Arguments of an action, from the form. **Raises** MalformedError for invalid JSON."""
+    """Parse the arguments of an action. **Raises** MalformedError."""
     words: dict[str, Any] = {"message": fields.get("message", "")}
     if action in ballot.HANDING:
         words["to"] = tuple(name.strip() for name in fields.get("to", "").split(",") if name.strip())
@@ -106,14 +105,14 @@ def _words(fields: Mapping[str, str], action: str) -> dict[str, Any]:
 
 
 def _said_already(shared: Gateway, approval: str, written: Mapping[str, object]) -> bool:
-    """True if this very vote is recorded: a form may arrive twice, by a second click or a lost answer."""
+    """True if this very vote is recorded: a form may arrive twice."""
     known = index.find(approval) if (index := topics_of(shared, approval)) else None
     mine = [vote for vote in known.said if vote.actor == shared.actor] if known else []
     return any(all(getattr(vote, name) == value for name, value in written.items()) for vote in mine)
 
 
 def _before_sending(shared: Gateway, asked: Approval, words: Mapping[str, Any]) -> HTMLResponse:
-    """The page that shows the policy's verdict on edited arguments, before they are sent."""
+    """Show the policy's verdict on edited arguments."""
     request = asked.request
     change = wording.changed_args(request.args, words["args"])
     said = verdict_on(asked, words["args"])
@@ -125,7 +124,7 @@ def _settle(shared: Gateway, call: str, settled: Settlement) -> None:
 
 
 def _refused(shared: Gateway, approval: str, fields: Mapping[str, str], error: RefoldError) -> HTMLResponse:
-    """The page that shows the question of the form beside the current one."""
+    """Show the form's question beside the current one."""
     was = now = None
     with suppress(RefoldError):  # the id was made up, or the view is behind: the error suffices
         was = _shown(shared, approval)

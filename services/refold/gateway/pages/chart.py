@@ -1,4 +1,4 @@
-"""A run over time: bars of work to scale, and time in which nothing worked folded to a strip of one width."""
+"""A run over time: bars of work to scale, and long idle times folded to strips."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from refold.views.history import Run
 from refold.views.steps import RunStep
 
 WIDTH = 1000.0
-"""Units of the drawing, from the first event to the last."""
+"""Units of the drawing."""
 FOLD = 64.0
-"""Of time that is folded."""
+"""Units of a folded time."""
 MOST_FOLDED = 400.0
-"""Of all such time together."""
+"""Units of all folded times together."""
 LEAST_FOLDED_MS = 2_000
-"""Shorter times are drawn to scale."""
 LEAST_BAR = 3.0
 MOST_STACKED = 4
-"""Attempts of a call above each other; further ones begin at the top again."""
+"""Attempts of a call above each other."""
 LEAST_COUNTED = 6
-"""Steps without anything remarkable, one behind the other, that become a count."""
+"""Consecutive unremarkable steps that become a count."""
 ALL = "all"
 UNFINISHED = ("proposed", "approval", "running", "backoff", "doubt", "held", "sleeping", "waiting")
 BAD = ("failed", "unknown", "doubt", "expired", "given_up")
@@ -38,17 +37,14 @@ class Bar(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """Time that is folded."""
-
     x: float
     width: float
     ms: int
 
 
 class ChartRow(NamedTuple):
-    """A row of the timeline: a step, a count of several, or a run started by a step. `seq` is the number of its first
-    event, `run` its run if it is not the page's, `depth` the distance from that. `counted` names the counted steps;
-    `child` is the run of the row, and `shown` True if its steps follow."""
+    """A row of the timeline: a step, several (`counted`), or a run (`child`). `seq`: its first event; `run`: its run if
+    not the page's; `depth`: the distance from that; `shown`: its steps follow."""
 
     step: RunStep
     seq: int
@@ -64,13 +60,12 @@ class ChartRow(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The name by which a count is opened that begins with this row."""
+        """Name that opens a count."""
         return f"{self.run}/{self.seq}" if self.run else str(self.seq)
 
 
 class Below(NamedTuple):
-    """Runs below one as rows of the view, and the steps of those that are read, with their seqs. `opened`: runs whose
-    steps are shown, and keys of rows shown instead of a count."""
+    """Descendants of a run, with the steps that were read. `opened`: runs and counts that are shown in full."""
 
     runs: Mapping[str, RunSummary]
     steps: Mapping[str, list[tuple[int, RunStep]]]
@@ -78,8 +73,6 @@ class Below(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """The timeline of a run. `steps` counts its own."""
-
     rows: list[ChartRow]
     folds: list[Fold]
     start_ms: int
@@ -108,7 +101,6 @@ class Scale:
             self.folds.append(Fold(self.place(first), width, last - first))
 
     def place(self, at_ms: int) -> float:
-        """Return the place of a time, from 0 to WIDTH."""
         x, at = 0.0, self._from
         for (first, last), fold in zip(self._long, self.folds, strict=False):
             if at_ms < first:
@@ -122,7 +114,6 @@ class Scale:
 
 
 def step_kind(step: RunStep) -> str:
-    """Return the kind of a step in the picture: model, tool, child, people, wait or note."""
     if step.kind == "call":
         return "model" if "__model." in step.name else "tool"
     return {"run": "child", "event": "child", "sleep": "wait", "wait": "wait", "callback": "people"}.get(
@@ -131,7 +122,7 @@ def step_kind(step: RunStep) -> str:
 
 
 def chart_of(run: Run, now_ms: int, below: Below) -> Chart:
-    """Return the timeline of a run, as it is at a time, with the runs below it."""
+    """Return a run's timeline with its descendants."""
     timeline = run.timeline
     drawn = [*timeline.steps, *(step for steps in below.steps.values() for _, step in steps)]
     start = min((step.started_ms for step in drawn), default=run.state.at_ms)
@@ -157,7 +148,7 @@ class _Rows(NamedTuple):
     def of(
         self, run: str, steps: Iterable[tuple[int, RunStep]], crashes: Mapping[int, str], depth: int = 0
     ) -> Iterator[ChartRow]:
-        """Rows of a run's steps; a long series of unremarkable steps becomes one row."""
+        """Yield rows of steps; a series of unremarkable ones becomes one row."""
         noise: list[ChartRow] = []
         for seq, step in steps:
             kind, crash = step_kind(step), crashes.get(step.step, "")
@@ -205,14 +196,14 @@ class _Rows(NamedTuple):
 
 
 def _is_noise(row: ChartRow) -> bool:
-    """True for unremarkable steps: reads and model requests that succeeded at the first attempt."""
+    """True for reads and model requests that succeeded at once."""
     step = row.step
     well = step.kind == "call" and step.effect == "pure" and step.status == "completed" and not row.crash
     return well and len(step.attempts) == 1 and not (step.approvals or step.late or step.resolved)
 
 
 def begun_at(run: Run) -> Iterator[tuple[int, int]]:
-    """The number of the event that has begun each step."""
+    """Yield each step with the event that began it."""
     known = 0
     for judged in run.records:
         for seq, event in enumerate(judged.entry.events, judged.entry.seq) if judged.entry else ():
@@ -228,7 +219,7 @@ def _busy(step: RunStep, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _union(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Spans in order, with overlapping ones merged."""
+    """Merge overlapping spans."""
     begun, last = 0, 0
     for first, until in spans:
         if last and first <= last:

@@ -29,11 +29,11 @@ from refold.views.member import AgentServed, ToolServed
 
 LETTERS = "/dead-letters"
 HEX_SHOWN = 2_000
-"""Digits of an input in hex; the API has all of them."""
+"""Digits of an input in hex."""
 
 
 class ShownLetter(ApiBody):
-    """The part of a dead letter that is shown: its input, what a replay would do, and where one was sent."""
+    """Query of a dead letter's page."""
 
     whole: bool = False
     dry_run: bool = False
@@ -56,7 +56,6 @@ def deployed_pages(site: APIRouter) -> None:
 
     @site.get(f"{LETTERS}/{{place:path}}", response_class=HTMLResponse)
     def letter_page(shared: Site, place: str, wanted: Annotated[ShownLetter, Query()]) -> HTMLResponse:
-        """A dead letter out of Kafka; on request with its input, or with what a replay would do."""
         role = ROUTE_ROLES["replay_form"]
         if wanted.dry_run:  # it reads a whole partition
             shared.check_role(role)
@@ -95,7 +94,6 @@ def deployed_pages(site: APIRouter) -> None:
 
     @site.post(f"{LETTERS}/{{place:path}}/replay", response_class=HTMLResponse)
     async def replay_form(shared: Site, place: str, request: Request) -> Response:
-        """Send the input of a dead letter again, as it still lies in its topic."""
         await form_of(request, shared)
         done = await run_in_threadpool(replay_of, shared, place, dry_run=False)
         return RedirectResponse(f"{LETTERS}/{place}?sent={done.topic}/{done.partition}/{done.offset}", 303)
@@ -123,7 +121,7 @@ def deployed_pages(site: APIRouter) -> None:
 
     @site.get("/health")
     def health_page() -> RedirectResponse:
-        """The address of this page until 0.2."""
+        """Redirect from the address until 0.2."""
         return RedirectResponse("/workers", 308)
 
     @site.get("/workers", response_class=HTMLResponse)
@@ -159,7 +157,7 @@ def _letters(shared: Gateway, view: ViewReader, wanted: LetterFilter) -> Grid:
 
 
 def _reported(name: str, caption: str, made: Callable[[], Grid]) -> Grid:
-    """A table from Kafka; while Kafka is away, the reason why it is empty."""
+    """Return a table; while Kafka is away, the reason why it is empty."""
     try:
         return made()
     except RefoldError as error:
@@ -199,7 +197,6 @@ def _halts(shared: Gateway) -> Grid:
 
 
 def _workers(shared: Gateway) -> list[Grid]:
-    """Groups, red where a worker must be started, and workers; while Kafka is away, the reason for an empty table."""
     try:
         found = workers_of(shared)
     except RefoldError as error:

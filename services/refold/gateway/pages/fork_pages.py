@@ -1,4 +1,4 @@
-"""A fork as a page: its changes as a form, and its report with both timelines side by side."""
+"""A fork as a page: its changes as a form, and its report with both timelines."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from refold.views.steps import RunStep
 AS_RECORDED, NO_CALL, OWN_POLICY = "as recorded", "none", "the run's own"
 SAID_OF_CALLS = (AS_RECORDED, "approve", "reject", "edit", "answer")
 MOST_OFFERED, MOST_DECIDED = 100, 10
-"""Calls that a form offers, and questions."""
+"""Calls and questions that a form offers."""
 MOST_ROWS, LEAST_EQUAL = 400, 6
-"""Rows of a timeline that are shown; equal ones behind each other that become a count."""
+"""Rows shown of a timeline; consecutive equal rows that become a count."""
 EQUAL = ("kept", "same")
 LEAD = (
     "The code of today goes on from an event, where nothing can happen. The log answers its calls; the first call that "
@@ -50,8 +50,8 @@ LEAD = (
 
 
 class ForkedStep(NamedTuple):
-    """A row of both timelines: a step of the run, of the fork, or of both. `word` is the difference, `seq` its event,
-    `equal` the number of rows that it counts, `note` the changed verdict of a policy."""
+    """A row of both timelines: a step of the run, of the fork, or of both. `word`: the difference; `equal`: number of
+    counted rows; `note`: a policy's changed verdict."""
 
     before: RunStep | None
     after: RunStep | None
@@ -62,7 +62,7 @@ class ForkedStep(NamedTuple):
 
 
 class ForkShown(NamedTuple):
-    """A report with the timelines of each run of it. `linked`: its rows lead to the pages of the run."""
+    """A report with its runs' timelines. `linked`: with links to the run."""
 
     report: ForkReport
     timelines: Mapping[str, Sequence[ForkedStep]]
@@ -75,12 +75,10 @@ class ForkShown(NamedTuple):
 def fork_pages(site: APIRouter) -> None:
     @site.get("/runs/{run}/fork", response_class=HTMLResponse)
     def fork_page(shared: Site, run: str, at: Annotated[int, Asked(ge=0, le=LARGEST_NUMBER)] = 0) -> HTMLResponse:
-        """The changes of a fork as a form; without an app, or the role, the command that forks."""
         return _page(shared, run, {"at": str(at)}, 200, ())
 
     @site.post("/runs/{run}/fork", response_class=HTMLResponse)
     async def fork_form(shared: Site, run: str, request: Request) -> HTMLResponse:
-        """Fork a run and show what came of it. Nothing is written."""
         fields = await form_of(request, shared)
 
         def forked() -> HTMLResponse:
@@ -96,7 +94,7 @@ def fork_pages(site: APIRouter) -> None:
 
 
 def fork_from(run: Run, at: int) -> int:
-    """Return where a fork begins of a run that is shown as after an event: behind its end nothing is left to go on."""
+    """Return the event to fork from; 0 if a finished run is shown at its end."""
     return 0 if run.state.over and at == run.state.head.seq else at
 
 
@@ -131,7 +129,7 @@ def _form(shared: Gateway, run: Run, fields: Mapping[str, str], at: int) -> AskF
 
 
 def _fields(run: Run, at: int, policies: Sequence[str]) -> Iterator[tuple[str, str, str, Sequence[str]]]:
-    """Fields of possible changes after an event of a run: name, label, kind and choices."""
+    """Yield the fields of possible changes: name, label, kind and choices."""
     cut = _cut(each for each in run.records if each.entry and each.entry.last_seq <= at)
     over, seqs = at_seq(run, cut).state.outcomes if cut else {}, dict(begun_at(run))
     ahead = [step for step in run.timeline.steps if step.kind == "call" and step.step not in over][:MOST_OFFERED]
@@ -161,7 +159,7 @@ def _call(step: RunStep) -> str:
 
 
 def _body(shared: Gateway, fields: Mapping[str, str]) -> ForkBody:
-    """The changes in a form. **Raises** MalformedError, UsageError."""
+    """Parse the changes in a form. **Raises** MalformedError, UsageError."""
     told = {name: text for name, text in fields.items() if text.strip()}
     found: dict[str, Any] = {"at": told.get("at", "0").strip(), "model": told.get("model", "").strip()}
     found |= {"edits": _of_call(told, "edit", "args"), "results": _of_call(told, "given", "result")}
@@ -184,7 +182,7 @@ def _body(shared: Gateway, fields: Mapping[str, str]) -> ForkBody:
 
 
 def _of_call(told: Mapping[str, str], pick: str, name: str) -> dict[int, Any]:
-    """JSON of a form for the chosen call. **Raises** MalformedError if only one of the two is there."""
+    """Parse the JSON for the chosen call. **Raises** MalformedError if either is missing."""
     step = number_of(told.get(pick, "").partition(" ")[0])
     if (step is None) != (name not in told):
         raise MalformedError(f"a call has no {name}, or {name} no call", hint="choose the call, and write JSON")
@@ -192,7 +190,7 @@ def _of_call(told: Mapping[str, str], pick: str, name: str) -> dict[int, Any]:
 
 
 def fork_parts(family: Sequence[Run], report: ForkReport, *, linked: bool = True) -> Iterator[object]:
-    """The parts of a page about a fork. Without the `family` they have no timelines."""
+    """Yield the parts of a page about a fork; without `family`, no timelines."""
     known, timelines = {run.state.run_id: run for run in family}, dict[str, list[ForkedStep]]()
     try:
         forked = runs_in(BytesIO(b"".join(fork_bundle(family, report).lines()))) if family and report.steps else {}
@@ -206,8 +204,7 @@ def fork_parts(family: Sequence[Run], report: ForkReport, *, linked: bool = True
 
 
 def fork_file(title: str, reports: Sequence[ForkReport], cells: Sequence[Mapping[str, str]], family: Any = ()) -> str:
-    """Page of reports for a file: `cells` of each in a table, then the reports that differ, with timelines if `family`
-    is set."""
+    """Return a page of reports for a file: a table, then the reports that differ, or all with `family`."""
     table = Grid("forks", title, [*cells[0]], [[*map(Cell, each.values())] for each in cells], "")
     told = [report for report in reports if family or report.verdict != "same"]
     shown = [part for report in told for part in fork_parts(family, report, linked=False)]
@@ -215,7 +212,7 @@ def fork_file(title: str, reports: Sequence[ForkReport], cells: Sequence[Mapping
 
 
 def _counted(rows: Iterable[ForkedStep]) -> Iterator[ForkedStep]:
-    """Rows, with a long series of equal ones shortened to the first, a count, and the last."""
+    """Shorten long series of equal rows to the first, a count, and the last."""
     for word, group in groupby(rows, key=lambda row: row.word):
         some = [*group]
         many = len(some) >= LEAST_EQUAL and word in EQUAL
@@ -223,7 +220,7 @@ def _counted(rows: Iterable[ForkedStep]) -> Iterator[ForkedStep]:
 
 
 def _rows(source: Run | None, fork: Run, report: ForkReport) -> Iterator[ForkedStep]:
-    """Steps of both sides in order; a step of one side alone keeps its position."""
+    """Pair the steps of both sides, in order."""
     cut = _cut(each for each in fork.records if each.record.offset >= 0)
     before = {step.step: step for step in source.timeline.steps} if source else {}
     seqs = dict(begun_at(source)) if source else {}

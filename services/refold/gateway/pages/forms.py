@@ -1,4 +1,4 @@
-"""The fields of a form, as browsers send them without JavaScript."""
+"""Fields of a form, as browsers send them without JavaScript."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_FIELDS = 50
 
 
 def one_of(fields: Mapping[str, str], name: str, words: Collection[str]) -> str:
-    """Value of a form's button. **Raises** MalformedError for any other word."""
+    """Return the value of a form's button. **Raises** MalformedError for any other word."""
     said = fields.get(name, "")
     if said not in words:
         raise MalformedError(f"{said[:40]!r} is no {name}", hint="use a button of the page")
@@ -22,8 +22,8 @@ def one_of(fields: Mapping[str, str], name: str, words: Collection[str]) -> str:
 
 
 async def form_of(request: Request, shared: Gateway) -> dict[str, str]:
-    """Fields of a form by name. **Raises** MalformedError for a repeated field or too many; UnauthorisedError for a
-    login by cookie without the token of its page."""
+    """Return the fields of a form. **Raises** MalformedError for a repeated field or too many; UnauthorisedError for a
+    login by cookie without its token."""
     try:
         pairs = parse_qsl((await request.body()).decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError as error:

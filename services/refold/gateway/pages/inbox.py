@@ -26,25 +26,24 @@ from refold.projections.shipped.tables import APPROVALS, RUNS
 from refold.views.api import ApiBody, CursorFilter
 
 MOST_LISTED = 200
-"""Questions on a page."""
 DOUBTS_LISTED = 20
-"""Calls in doubt on a page: the history of each is folded."""
+"""Calls in doubt on a page: each one's history is folded."""
 PICK = "pick:"
 MOST_PICKED = 40
 MANY_WAIT_S = 10.0
-"""The time each of several votes waits for its outcome."""
+"""Seconds that each of several votes waits for its outcome."""
 TABS = (("mine", "for you"), ("all", "all"), ("doubt", "in doubt"), ("decided", "decided"))
 
 
 class InboxFilter(ApiBody):
-    """The part of the inbox that is shown; without one what is for who asks."""
+    """Query of the inbox; by default questions for the reader."""
 
     show: Literal["", "mine", "all", "doubt", "decided"] = ""
     cursor: str = Field("", max_length=2_000)
 
 
 class CameOf(NamedTuple):
-    """The outcome of one vote of several. `good`: it was sent, and counts."""
+    """Outcome of one of several votes. `good`: it was sent, and counts."""
 
     approval: str
     tool: str
@@ -55,7 +54,7 @@ class CameOf(NamedTuple):
 def inbox_pages(site: APIRouter) -> None:
     @site.get("/inbox", response_class=HTMLResponse)
     def inbox_page(shared: Site, wanted: Annotated[InboxFilter, Query()]) -> HTMLResponse:
-        """Questions that are open, soon expiring ones first, then the oldest; or decided ones, or calls in doubt."""
+        """Show open questions, soon expiring ones first, or decided ones, or calls in doubt."""
         show = wanted.show or "mine"
         with shared.view("") as view:
             counts = {"all": view.count(_listed("all")), "doubt": view.count(_listed("doubt"))}
@@ -75,7 +74,7 @@ def inbox_pages(site: APIRouter) -> None:
 
     @site.post("/inbox", response_class=HTMLResponse)
     async def inbox_form(shared: Site, request: Request) -> Response:
-        """Show the questions that were chosen; then decide them, each by a vote of its own, one after the other."""
+        """Show the chosen questions; then decide each by a vote of its own."""
         fields = await form_of(request, shared)
         picked = {name.removeprefix(PICK): digest for name, digest in fields.items() if name.startswith(PICK)}
         if not 0 < len(picked) <= MOST_PICKED:
@@ -102,7 +101,7 @@ def _judged(shared: Gateway, doubts: list[dict[str, Any]]) -> list[dict[str, Any
 
 
 def _known(shared: Gateway, rows: list[dict[str, Any]], *, mine: bool) -> tuple[list[dict[str, Any]], bool]:
-    """Questions with their arguments and offers, those for the reader first; and True if Kafka is away."""
+    """Return questions with arguments and offers, those for the reader first, and True if Kafka is away."""
     if not rows or (index := topics_of(shared)) is None:
         return [row | {"args": "", "offers": (), "stand_ins": ()} for row in rows], bool(rows)
     known = [(row, index.find(str(row["approval_id"]))) for row in rows]
@@ -112,7 +111,7 @@ def _known(shared: Gateway, rows: list[dict[str, Any]], *, mine: bool) -> tuple[
 
 
 def _doubts(shared: Gateway, view: ViewReader, cursor: str) -> tuple[list[dict[str, Any]], str]:
-    """Calls in doubt, each with its step: it has the receiver's key and the error of the attempt."""
+    """Return calls in doubt with their steps and questions, and the next cursor."""
     page = doubt_page(view, CursorFilter(cursor=cursor, limit=DOUBTS_LISTED))
     found = []
     for row in page.doubts:

@@ -1,4 +1,4 @@
-"""An event in a panel: the messages of a model, the changes, the causes, and its record in Kafka."""
+"""An event in a panel: a model's messages, changes, causes, and its record in Kafka."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from refold.views.why import Why, entry_with
 from refold.views.words import with_ellipsis
 
 MOST_CHANGED = 120
-"""Characters of a value that an event has changed."""
+"""Characters of a changed value."""
 MOST_HEX = 256
 """Bytes of a record that are shown; larger ones are downloaded."""
 MOST_LINES = 400
-"""Of a conversation on one page: the newest."""
+"""Lines of a conversation on one page: the newest."""
 
 
 class ShownRecord(NamedTuple):
-    """The record that has an event. `schema` is its id, subject and version; `dump` are its first bytes in lines."""
+    """Record of an event. `schema`: id, subject and version; `dump`: its first bytes in hex."""
 
     size: int
     digest: str
@@ -42,14 +42,12 @@ class ShownRecord(NamedTuple):
 
 
 class LargeValue(NamedTuple):
-    """A value in the blob store."""
-
     digest: str
     size: int
 
 
 class EventPanel(NamedTuple):
-    """An event with all details. `saw` are the messages of a model, in `lines`, if it is about a model's call."""
+    """An event with all details; `saw` and `lines` are a model's messages."""
 
     event: RunEvent
     changes: list[tuple[str, str, str]]
@@ -60,17 +58,17 @@ class EventPanel(NamedTuple):
 
     @property
     def streaming(self) -> str:
-        """The id of the call, if a model may be answering it."""
+        """Id of the call, if a model may be answering it."""
         return self.saw.call_id if self.saw and self.event.type in ("CallProposed", "CallDispatched") else ""
 
 
 def large_value(value: Any) -> LargeValue | None:
-    """Return where a large value lies that the log only names; None for any other."""
+    """Return the place of a large value, None for any other."""
     return LargeValue(value[len(MARK) :].partition(":")[0], size_of(value)) if isinstance(value, Pointing) else None
 
 
 def saw_model(run: Run, event: RunEvent, text_of: Any) -> tuple[ModelMessages | None, list[SaidLine]]:
-    """Messages of a model for the call of an event, in lines; None for any other event."""
+    """Return a model's messages for an event's call, also in lines."""
     if not event.type.startswith("Call") or not (step := event.event.get("step", 0)):
         return None, []
     try:
@@ -81,7 +79,7 @@ def saw_model(run: Run, event: RunEvent, text_of: Any) -> tuple[ModelMessages | 
 
 
 def conversation(run: Run, text_of: Any) -> list[SaidLine]:
-    """Messages between models, tools and people, in order. `step` and `seq` are those of the call."""
+    """Return the messages between models, tools and people, in order."""
     found = list[tuple[int, SaidLine]]()
     for turn in conversation_of(run.state, text_of):
         proved = "" if turn.verified else f"not proven: {turn.why}"
@@ -115,7 +113,7 @@ def _people_said(run: Run) -> Iterator[tuple[int, SaidLine]]:
 
 
 def record_of(run: Run, event: RunEvent, prefix: str, base: str) -> ShownRecord:
-    """Return the record that has an event, with commands that read it again."""
+    """Return an event's record, with commands that read it."""
     judged, entry = entry_with(run, event.seq)
     value, of = judged.record.value or b"", run.state.run_id
     number = int.from_bytes(value[1:5], "big")
@@ -143,7 +141,7 @@ def _hex_line(value: bytes, at: int) -> str:
 
 
 def changes_of(diff: RunDiff) -> list[tuple[str, str, str]]:
-    """Differences between two points of a run, by name: before and then."""
+    """Return differences between two points of a run: name, before and after."""
     found = [(each.name, _short(each.left), _short(each.right)) for each in diff.fields]
     for step in diff.steps:
         if step.change == "changed":

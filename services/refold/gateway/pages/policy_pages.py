@@ -1,4 +1,4 @@
-"""Policies: the one in force, a draft's verdicts on recorded calls, and the differences between two."""
+"""Pages of policies: in force, drafts on recorded calls, and differences."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ PASTED = "the policy"
 MOST_PASTED = 100_000
 """Characters of a draft: YAML is parsed at some 200 kB a second."""
 MOST_JUDGED = 200
-"""Runs that a draft is tried on: the newest ones."""
+"""Newest runs that a draft is tried on."""
 MOST_DIFFERENT = 200
 ARGS_CHARS = 120
 DRAFT = "rules:\n- name: read-only\n  when: tool.effect == 'pure'\n  allow: true\n"
 
 
 class ShownPolicies(ApiBody):
-    """Digests of two policies to compare."""
+    """Query of the policies page: digests of two to compare."""
 
     left: str = Field("", max_length=64)
     right: str = Field("", max_length=64)
@@ -49,7 +49,6 @@ class ShownPolicies(ApiBody):
 def policy_pages(site: APIRouter) -> None:
     @site.get("/policies", response_class=HTMLResponse)
     def policies_page(shared: Site, wanted: Annotated[ShownPolicies, Query()]) -> HTMLResponse:
-        """The policy in force, and others of the catalog; or what differs between two of them."""
         catalog = catalog_of(shared)
         parts: list[object] = []
         if wanted.left and wanted.right:
@@ -62,7 +61,7 @@ def policy_pages(site: APIRouter) -> None:
 
     @site.post("/policies", response_class=HTMLResponse)
     async def try_policy_form(shared: Site, request: Request) -> HTMLResponse:
-        """Compare what a draft says of recorded calls with what was said of them. Nothing is published."""
+        """Judge recorded calls by a draft. Nothing is published."""
         fields = await form_of(request, shared)
         draft, agent = fields.get("policy", "").replace("\r\n", "\n"), fields.get("agent", "").strip()
         if len(draft) > MOST_PASTED:
@@ -72,7 +71,6 @@ def policy_pages(site: APIRouter) -> None:
 
 
 def yaml_of(policy: Policy) -> str:
-    """Return the text of a policy, the same for the same policy."""
     return yaml.safe_dump(policy.content, allow_unicode=True, width=100)
 
 

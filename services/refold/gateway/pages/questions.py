@@ -32,18 +32,18 @@ from refold.views.steps import Ask, RunStep
 MOST_VOTES = 100
 """Votes that a page shows of a question."""
 MOST_STAND_INS = 8
-"""Limit of persons that a question offers to act as."""
+"""Persons that a question offers to act as."""
 REMIND_MS = 10 * 60_000
-"""Shortest time between two reminders about a question that pages send, for all persons together."""
+"""Least time between two reminders about a question from pages."""
 ASKED_S = 2.0
-"""How long a vote waits for a question that is in the view and not yet in its topic."""
+"""Seconds that a vote waits for a question to reach its topic."""
 MOST_INLINE = 10_000
-"""Characters of a question that is shown among others. A longer one is decided on the page that has all of it."""
+"""Characters of a question shown among others; longer ones have their own page."""
 _PATH = re.compile(r"\bargs((?:\.\w+)+)")
 
 
 class RuleSeen(NamedTuple):
-    """The rule that asks, with the values it read. `unknown` are names whose values only the app has."""
+    """The rule that asks, with the values it read. `unknown`: names whose values only the app has."""
 
     when: str
     values: dict[str, Any]
@@ -52,10 +52,9 @@ class RuleSeen(NamedTuple):
 
 @dataclass(frozen=True)
 class PageQuestion:
-    """A question with its step and outcome. `waits` is the open question about its call, if any, `run` the current run,
-    `then` the run when people were asked. `known` is the question in the topics; None while they are not read, see
-    `informed`. `warning` is a reason not to vote. `alone`: the page is of this question, and has all of it. `child`:
-    the page is of a run that waits for this run."""
+    """A question with its step and outcome. `waits`: the open question about its call; `then`: the run when people were
+    asked; `known`: the question in the topics, once `informed`; `alone`: the page shows only this question; `child`:
+    the page shows an ancestor."""
 
     request: ApprovalRequest
     step: RunStep
@@ -68,32 +67,31 @@ class PageQuestion:
     rule: RuleSeen | None = None
     warning: str = ""
     seq: int = 0
-    """The last event of the run."""
+    """Last event of the run."""
     alone: bool = False
     child: bool = False
     offers: frozenset[str] = frozenset()
     """Actions whose vote by the reader would be accepted now."""
     stand_ins: list[str] = field(default_factory=list)
-    """Persons who may decide and as whom the pages of `refold dev` may act."""
+    """Persons entitled to decide that pages of `refold dev` may act as."""
 
     @property
     def place(self) -> str:
-        """The name of the question on a page: its step, and for a child the run as well."""
+        """Name of the question on a page."""
         return f"{self.step.step}-{self.request.run_id}" if self.child else f"{self.step.step}"
 
     @property
     def whole(self) -> bool:
-        """True if the page shows all of the arguments."""
         return self.alone or len(self.request.args) + len(self.request.proposed_args) <= MOST_INLINE
 
     @property
     def most(self) -> int:
-        """Characters that are shown of arguments."""
+        """Characters shown of arguments."""
         return sys.maxsize if self.whole else MOST_INLINE // 4
 
     @property
     def decidable(self) -> bool:
-        """True if the page offers to decide it: a vote would be taken, and all that it binds is on the page."""
+        """True if a vote would be accepted, and all that it binds is on the page."""
         return self.open and self.whole and not self.warning and not self.offers.isdisjoint(ballot.DECIDING)
 
     @property
@@ -103,7 +101,7 @@ class PageQuestion:
 
     @property
     def change(self) -> TextDiff | None:
-        """The change that the arguments describe, if they describe one."""
+        """Change that the arguments describe, if any."""
         return change_in(json_text(self.request.args))
 
     @property
@@ -113,13 +111,13 @@ class PageQuestion:
 
     @property
     def context(self) -> dict[str, Any]:
-        """Context that a framework adds to the arguments, by names that begin with `$`; it is not editable."""
+        """Context that a framework adds to the arguments, by names that begin with `$`."""
         found = json_text(self.request.args)
         return {name: found[name] for name in found if name[:1] == "$"} if isinstance(found, dict) else {}
 
     @property
     def own(self) -> Any:
-        """The arguments, without that."""
+        """Arguments without `context`."""
         found = json_text(self.request.args)
         return {name: found[name] for name in found if name[:1] != "$"} if self.context else found
 
@@ -129,7 +127,7 @@ class PageQuestion:
 
     @property
     def verified(self) -> bool:
-        """True if a key of the catalog proves the requester of the run."""
+        """True if a catalog key proves the run's requester."""
         return self.known is not None and is_verified(self.request, self.known.roles.askers)
 
 
@@ -148,7 +146,7 @@ def open_questions(view: ViewReader, run: Run, *, child: bool = False) -> list[P
 
 
 def _asked(run: Run) -> Iterator[tuple[int, ApprovalRequested | ApprovalEscalated]]:
-    """Events that ask people, the latest first."""
+    """Yield the events that ask people, the latest first."""
     for judged in reversed(run.records):
         entry = judged.entry
         for seq, event in reversed([*enumerate(entry.events, entry.seq)] if entry else []):
@@ -175,8 +173,7 @@ def _question(view: ViewReader, run: Run, then: Run, step: int) -> PageQuestion:
 
 
 def informed(shared: Gateway, questions: list[PageQuestion]) -> list[PageQuestion]:
-    """Questions completed from Kafka's topics, with the actions on offer. While Kafka is away the people who may decide
-    are unknown: offers follow roles alone, and a vote is answered by 503."""
+    """Complete questions from Kafka's topics, with the actions on offer."""
     if not questions:
         return questions
     first = next((each for each in questions if each.open), questions[0])
@@ -184,14 +181,15 @@ def informed(shared: Gateway, questions: list[PageQuestion]) -> list[PageQuestio
     index = topics_of(shared, first.request.approval_id if family else "", wait=first.open)
     if index is not None:
         return [_informed(shared, index, each) for each in questions]
+    # Without Kafka the entitled people are unknown: offers follow roles alone, and a vote gets 503.
     some = frozenset(ballot.DECIDING if shared.may_use("vote") else ())
     late = some - {"edit", "answer"}
     return [replace(each, offers=some if each.request.attempt == 1 else late) for each in questions]
 
 
 def topics_of(shared: Gateway, near: str = "", *, wait: bool = False) -> ApprovalIndex | None:
-    """Index of the questions in the topics, at the home of `near` alone if named; None without Kafka. With `wait`, wait
-    for a question that is in the view and not yet in its topic."""
+    """Return the questions in the topics, or only of the home of `near`; with `wait`, once it is there."""
+    # None without Kafka: pages are shown without the topics.
     with suppress(UnreachableError, UsageError), shared.log():
         approvals = shared.platform.approvals
         partition = approvals.home_of(near) if near else None
@@ -217,7 +215,7 @@ def _informed(shared: Gateway, index: ApprovalIndex, question: PageQuestion) -> 
 
 
 def offers_of(shared: Gateway, index: ApprovalIndex, known: Approval | None) -> dict[str, Any]:
-    """Return `offers`, the actions whose vote would be taken now, and `stand_ins`, see `PageQuestion`."""
+    """Return the fields `offers` and `stand_ins` of a `PageQuestion`."""
     if known is None or known.state != "open":
         return {"offers": frozenset(), "stand_ins": []}
     offers, roles = frozenset[str](), shared.login.roles if shared.login else ()
@@ -233,7 +231,7 @@ def _reminded(known: Approval) -> bool:
 
 
 def _other_content(request: ApprovalRequest) -> str:
-    """Error if the content of a question does not match its digest; else empty."""
+    """Return an error if a question's content differs from its digest, or empty."""
     with suppress(MalformedError):
         if named(request) == request:
             return ""
@@ -241,14 +239,14 @@ def _other_content(request: ApprovalRequest) -> str:
 
 
 def _warning(run: Run, known: Approval) -> str:
-    """Reason not to vote: the log has another question, or several about the call."""
+    """Return a reason not to vote, or empty."""
     return against(run.state, known) or ", ".join(
         f"people are asked {other} about it as well" for other in known.others
     )
 
 
 def _votes(view: ViewReader, request: ApprovalRequest) -> list[dict[str, Any]]:
-    """Votes in order from the view: without long texts, and without marks of void ones."""
+    """Return the votes from the view, oldest first."""
     where = (Where("run_id", "=", request.run_id), Where("approval_id", "=", request.approval_id))
     rows = map(VOTES.named, view.query(Query(VOTES, where, limit=MOST_VOTES)))
     blank = {"to": (), "args": "", "result": "", "void": ""}
@@ -272,8 +270,8 @@ def _rule(then: Run, step: int, request: ApprovalRequest, known: Approval) -> Ru
 
 
 def checked_vote(shared: Gateway, approval: str, question: str, action: str, words: dict[str, Any]) -> Approval:
-    """Return the question of a vote that would count now. Nothing is sent. **Raises** ConflictError if another question
-    was shown, or it is decided or closed; UsageError for a void vote; NotFoundError, UnreachableError."""
+    """Check that a vote would count now, and return its question. **Raises** ConflictError for another or a closed
+    question; UsageError for a void vote; NotFoundError, UnreachableError."""
     with shared.log():
         approvals = shared.platform.approvals
         approvals.asked(approval, ASKED_S)

@@ -1,4 +1,4 @@
-"""Sessions, agents and tools, limits, and actions of operators, from the view alone."""
+"""Pages of sessions, agents and tools, limits, and actions of operators, from the view alone."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ ALERTS = {"failing": "failing tool", "loop": "loop of equal calls"}
 MOST_NOW = 20
 """Agents and tools of the last minutes that are shown."""
 MOST_TURNS = 20
-"""Runs of a session whose input and end are shown as its conversation: its top runs."""
+"""Top runs of a session in its conversation."""
 
 
 class ShownSession(CursorFilter):
-    """The session that is shown; none: all."""
+    """Query of the sessions page."""
 
     session: str = Field("", max_length=500)
 
 
 class ShownActivity(ApiBody):
-    """The days that are added up, and the agent or tool that is shown day by day."""
+    """Query of the activity page."""
 
     days: int = Field(USUAL_DAYS, ge=1, le=366)
     agent: str = Field("", max_length=500)
@@ -51,8 +51,6 @@ class ShownActivity(ApiBody):
 def record_pages(site: APIRouter) -> None:
     @site.get("/sessions", response_class=HTMLResponse)
     def sessions_page(shared: Site, request: Request, wanted: Annotated[ShownSession, Query()]) -> Response:
-        """Sessions, the newest first; or one with its runs and what was said in them."""
-
         def made(view: ViewReader) -> dict[str, Any]:
             found = {"place": "/sessions", "title": "Sessions"}
             if wanted.session:
@@ -65,7 +63,6 @@ def record_pages(site: APIRouter) -> None:
 
     @site.get("/tools", response_class=HTMLResponse)
     def tools_page(shared: Site, request: Request, wanted: Annotated[ShownActivity, Query()]) -> Response:
-        """Sums of agents and tools, and of one of them day by day."""
         figures = shared.figures.latest()
 
         def made(view: ViewReader) -> dict[str, Any]:
@@ -156,7 +153,7 @@ def _sessions(view: ViewReader, wanted: ShownSession) -> Grid:
 
 
 def _session(shared: Gateway, view: ViewReader, wanted: ShownSession) -> Iterator[object]:
-    """Runs of a session, the newest first, and the conversation of the newest, in order."""
+    """Yield a session's runs and conversation."""
     found = shared.reading.runs(view, RunQuery(session=wanted.session), wanted.cursor)
     if not found.runs and not wanted.cursor:
         raise NotFoundError(f"no run is part of the session {wanted.session[:100]!r}", hint="/sessions has all")
@@ -193,7 +190,7 @@ def _of_day(row: DailyRow | None, tool: str) -> tuple[int, int]:
 
 
 def now_grid(found: Sequence[RunInsight]) -> Grid:
-    """Figures of the last minutes, alerts first. `failed` of a tool has its retries, too."""
+    """Return figures of the last minutes, alerts first."""
     alerts = [each for each in found if each.kind in ALERTS]
     busy = sorted((each for each in found if each.kind not in ALERTS), key=lambda each: (each.kind, -_much(each)))
     return grid_of(

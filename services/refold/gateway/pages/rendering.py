@@ -1,4 +1,4 @@
-"""HTML from templates. Text of models, tools and people is escaped, spelt out and cut, in one place."""
+"""HTML from templates. Text of models, tools and people is escaped, spelt out and cut here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from refold.views.words import ago, duration, in_utc, moment, tool_name, with_el
 MOST_TEXT = 4_000
 """Characters of a text on a page; a link leads to all of it."""
 REFERRER = "same-origin"
-"""Of pages. With `no-referrer` browsers send forms without the origin that writes are judged by."""
+"""Referrer policy of pages. With `no-referrer` browsers send forms without the origin that writes are checked by."""
 NAVIGATION = (
     ("Runs", "/"),
     ("Inbox", "/inbox"),
@@ -45,12 +45,12 @@ NAVIGATION = (
     ("Operators", "/operators"),
     ("Workers", "/workers"),
 )
-"""Pages that all others lead to: the first four stand in the top bar, where it has room."""
+"""Pages in the navigation; the top bar shows the first four."""
 TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 
 
 class Asset(NamedTuple):
-    """A file that pages name, with the digest of its content."""
+    """A static file with its digest."""
 
     content: bytes
     media_type: str
@@ -66,12 +66,12 @@ ASSETS: Mapping[str, Asset] = {name: _asset(name) for name in ("refold.css", "re
 
 
 def seen(text: object, limit: int = 0) -> str:
-    """Return a text as it is to be seen on one line, cut to a limit."""
+    """Return a text for one line, made visible and cut to a limit."""
     return visible(with_ellipsis(str(text), limit))
 
 
 def lines(text: object, limit: int = MOST_TEXT) -> str:
-    """Return a text of several lines, each as it is to be seen; a long one without its middle, which is counted."""
+    """Return a text of several lines, made visible; a long one without its middle."""
     whole = str(text)
     if len(whole) > limit:
         left = f"\n… {len(whole) - limit // 2 * 2:,} of {len(whole):,} characters are not shown here …\n"
@@ -128,8 +128,8 @@ _TEMPLATES = _environment()
 def view_page(
     template: str, shared: Gateway, request: Request, made: Callable[[ViewReader], Mapping[str, Any]]
 ) -> Response:
-    """Page from the view, or 304 for a valid `ETag`. It changes each minute, since pages show ages."""
-    login, minute = shared.login, int(time.time() / 60)
+    """Return a page from the view, or 304 for a valid `ETag`."""
+    login, minute = shared.login, int(time.time() / 60)  # pages show ages
     with shared.view("") as view:
         by = (login.cookie, login.actor, login.roles) if login else ()
         of = repr((str(request.url), by, minute, sorted(view.positions().items()), view.notes()))
@@ -142,14 +142,14 @@ def view_page(
 
 
 def html_file(template: str, **values: Any) -> str:
-    """Return a page that loads nothing and leads nowhere, for a file."""
+    """Return a self-contained page, for a file."""
     style = Markup(ASSETS["refold.css"].content.decode())
     blank = {"lead": "", "actions": (), "place": "", "login": None, "csrf": "", "heading": values["title"]}
     return _TEMPLATES.get_template(template).render({**blank, **values}, style=style)
 
 
 def html_page(template: str, shared: Gateway | None = None, status: int = 200, **values: Any) -> HTMLResponse:
-    """Page for the login. `now_ms` is the time at which it was made."""
+    """Return a page for the login."""
     login = shared.login if shared else None
     values = {"heading": values.get("title"), "lead": "", "actions": (), **values}
     values.setdefault("now_ms", int(time.time() * 1000))

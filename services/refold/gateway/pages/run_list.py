@@ -45,7 +45,7 @@ SEARCHED = (
     ("code", "Failed with this code"),
 )
 COMMANDED = {"agent": "--agent", "session": "--session", "label": "--label", "state": "--status"}
-"""Options of `refold run list` for each filter."""
+"""Option of `refold run list` for each filter."""
 FAMILY_COUNTS = FAMILIES.names[FAMILIES.keys :]
 
 
@@ -107,11 +107,8 @@ def run_list_pages(site: APIRouter) -> None:
 
     @site.post("/start", response_class=HTMLResponse)
     async def start_form(shared: Site, request: Request) -> Response:
-        """Ask for a run, and show it; where it is not there in time, the list that it will be in.
-
-        The form has the id of the run, so that sent twice it starts one.
-        """
         fields = await form_of(request, shared)
+        # The form has the id of the run: sent twice it starts one.
         data, name = canonical.parse(fields.get("input") or "null"), run_id(fields.get("id", "").strip())
         labels = dict(label_of(each) for each in fields.get("label", "").split())
         if not (agent := fields.get("agent", "")):
@@ -131,8 +128,8 @@ def _values(found: object) -> Iterator[str]:
 
 
 def _counts(view: ViewReader, listing: RunQuery) -> Counter[str]:
-    """Number of runs in each state that meet the other filters. Statuses are counted by their index, other states in
-    one pass over the few runs that have one."""
+    """Return the number of runs in each state that meet the other filters."""
+    # Statuses are counted by their index, other states in one pass over the few runs that have one.
     every = replace(listing, state="", top=False)
     query, columns = every.query(), ("status", *STATES)
     counts = Counter({str(status): number for (status,), number in view.counts(query, ("status",)).items()})
@@ -147,7 +144,7 @@ def _counts(view: ViewReader, listing: RunQuery) -> Counter[str]:
 
 
 def _inputs(view: ViewReader, runs: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """JSON inputs of some runs, until their first entries exceed a total size."""
+    """Yield the inputs of runs, up to a total size of entries."""
     left = MOST_PREVIEWED
     for run in runs:
         if left < 0 or (row := view.rows(ENTRIES, [(run, 1)]).get((run, 1))) is None:
@@ -159,7 +156,7 @@ def _inputs(view: ViewReader, runs: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _command(asked: dict[str, Any]) -> str:
-    """Command that lists the same; empty if it lacks a filter. Values are quoted for the shell."""
+    """Return the command that lists the same; empty if it lacks a filter."""
     if not COMMANDED.keys() >= asked.keys() or asked.get("state", "doubt") not in ("doubt", STALLED, "pending", *ENDED):
         return ""
     words = [word for name, found in asked.items() for value in _values(found) for word in (COMMANDED[name], value)]
@@ -167,6 +164,6 @@ def _command(asked: dict[str, Any]) -> str:
 
 
 def _families(view: ViewReader, roots: Iterable[str]) -> Iterator[tuple[str, dict[str, int]]]:
-    """Counts of the families of some roots: live runs, questions, doubts, holds, failures, tokens, cost."""
+    """Yield the counts of families by root."""
     for row in view.rows(FAMILIES, [(root, 0) for root in set(roots)]).values():
         yield str(row[0]), {name: int(value) for name, value in zip(FAMILY_COUNTS, row[FAMILIES.keys :], strict=True)}

@@ -1,4 +1,4 @@
-"""The page of a run: its activity, its questions, its timeline, and its state at any event."""
+"""The page of a run: its activity, questions, timeline, and state at any event."""
 
 from __future__ import annotations
 
@@ -58,23 +58,21 @@ from refold.views.steps import Ask, CallAttempt, RunStep
 from refold.views.why import Why, entry_with, why
 
 BUTTONS = ("cancel", PAUSE, RESUME, "retry")
-"""Actions of the form of a run."""
 EVENT_NAMES = [kind.__name__ for kind in get_args(Event)]
 MOST_CAUSES = 30
-"""Links back to the request in one panel; the last of them leads on."""
+"""Links back to the request in one panel."""
 MOST_PANELS = 6
 """Events that are open beside each other."""
 MOST_BELOW = 1_000
-"""Steps of the runs below one that are read for its page."""
+"""Steps of descendants that are read for a page."""
 MOST_ASKING = 5
-"""Runs below one whose questions are on its page."""
+"""Descendants whose questions are on the page."""
 NOT_AGAIN = ("stored", "probed", "late")
-"""Ways in which calls were answered that were not executed again."""
+"""Answers of calls that were not executed again."""
 
 
 class ShownOfRun(ApiBody):
-    """Shown part of a run: its state after an event, open events, and the kind of view. With `part` rows are left out,
-    since the requesting page has them."""
+    """Query of a run's page. `part`: without rows, which the requesting page has."""
 
     at: int = Field(0, ge=0, le=LARGEST_NUMBER)
     seq: list[Annotated[int, Field(ge=0, le=LARGEST_NUMBER)]] = Field(default_factory=list, max_length=100)
@@ -172,7 +170,6 @@ def run_pages(site: APIRouter) -> None:
 
     @site.post("/calls/{call:path}/settle", response_class=HTMLResponse)
     async def settle_form(shared: Site, call: str, request: Request) -> Response:
-        """Settle a call on hold: try it again, give it a result, or let it fail. Then show its run."""
         fields = await form_of(request, shared)
         verdict = one_of(fields, "verdict", ("did_not_happen", "happened", "give_up"))
         result = canonical.parse(fields["result"]) if verdict == "happened" and fields.get("result") else None
@@ -186,7 +183,7 @@ def run_pages(site: APIRouter) -> None:
 
 
 def _operation(shared: Gateway, word: str, fields: Mapping[str, str], run: Run) -> OperationRow:
-    """Operation of a button. **Raises** ConflictError if the run does not allow it."""
+    """Return the operation of a button. **Raises** ConflictError."""
     if word != "retry":
         return operations.word(run.state, word, By(shared.actor, fields.get("reason", ""), sign=shared.sign))
     if not run.state.over:
@@ -198,7 +195,7 @@ def _operation(shared: Gateway, word: str, fields: Mapping[str, str], run: Run) 
 
 
 def _changes_in(run: Run, fields: Mapping[str, str]) -> Changes:
-    """Changes of a retry from a form: the first repeated step, and edited arguments of its call."""
+    """Return the changes of a retry in a form."""
     step = number_of(fields.get("from", "0")) or 0
     edit = canonical.parse(fields["args"]) if step and fields.get("args") else None
     if not 1 <= step <= len(run.state.steps) or edit == json_text(run.timeline.steps[step - 1].args):
@@ -223,7 +220,8 @@ def _link(run: str, chosen: Mapping[str, object], **changes: object) -> str:
 
 
 def _picking(link: Callable[..., str], seqs: list[int]) -> Callable[[int], str]:
-    """Link that opens or closes an event, built from one template: a page has thousands of them."""
+    """Return a function that links to an opened or closed event."""
+    # From one template: a page has thousands of these links.
     before, after = link(seq=[0]).split("seq=0", 1)
     others = "".join(f"&seq={each}" for each in seqs)
 
@@ -238,7 +236,7 @@ def _picking(link: Callable[..., str], seqs: list[int]) -> Callable[[int], str]:
 def _panels(
     run: Run, points: Mapping[int, Run], reasons: Mapping[int, Why], texts: Any, at: tuple[str, str]
 ) -> Iterator[EventPanel]:
-    """Panels of the open events, in this order. `at` is the prefix of topics and the address of the gateway."""
+    """Yield panels of the open events; `at` is the topics' prefix and the gateway's address."""
     for seq, because in reasons.items():
         if (event := event_at(run, seq)) is not None:
             changes = changes_of(run_diff(points[seq - 1], points[seq])) if seq > 1 else []
@@ -246,7 +244,7 @@ def _panels(
 
 
 def _stuck(shared: Gateway, run: Run, asked: list[PageQuestion], *, now: bool) -> dict[str, Any]:
-    """Work that waits for people or operators, with the possible actions."""
+    """Return work that waits for people or operators, with the possible actions."""
     agent = run.state.request.agent if run.state.request else ""
     return {
         "asked": asked,
@@ -261,7 +259,7 @@ def _stuck(shared: Gateway, run: Run, asked: list[PageQuestion], *, now: bool) -
 
 
 def _asked_on(shared: Gateway, view: ViewReader, run: Run, below: Below, *, now: bool) -> list[PageQuestion]:
-    """Open questions of a run, and of the first runs below it that have any: it waits for those. Empty unless `now`."""
+    """Return open questions of a run and its first descendants; empty unless `now`."""
     if not now:
         return []
     asking = (row.run_id for row in below.runs.values() if row.waiting_for_people or row.doubt)
@@ -271,7 +269,7 @@ def _asked_on(shared: Gateway, view: ViewReader, run: Run, below: Below, *, now:
 
 
 def _below(view: ViewReader, run: Run, opened: frozenset[str]) -> Below:
-    """Runs below one, with the steps of the first of them; opened ones come first."""
+    """Return the descendants of a run, with the steps of the first ones."""
     name = run.state.run_id
     if not run.state.children:
         return Below({}, {}, opened)
@@ -305,7 +303,7 @@ def _step_of(row: Mapping[str, Any]) -> tuple[int, RunStep]:
 
 
 def _rows(run: Run, show: str, now_ms: int, below: Below) -> dict[str, Any]:
-    """The timeline, and the numbers of steps that are over, model requests, and steps not executed again."""
+    """Return the timeline and counts of steps."""
     steps = run.timeline.steps
     return {
         "chart": chart_of(run, now_ms, below),
@@ -317,13 +315,12 @@ def _rows(run: Run, show: str, now_ms: int, below: Below) -> dict[str, Any]:
 
 
 def _points(run: Run, seqs: set[int]) -> dict[int, Run]:
-    """The run after each of these events; after its last one it is the run itself, without a fold."""
     earlier = sorted(seqs - {run.state.head.seq})
     return {run.state.head.seq: run, **dict(zip(earlier, at_seqs(run, earlier), strict=True))}
 
 
 def _words(shared: Gateway, run: Run) -> list[str]:
-    """Buttons of the page, the way out first, without those that state or role would refuse."""
+    """Return the buttons that state and role allow, the way out first."""
     if shared.archived or not shared.may_use("run_form"):
         return []
     words = ["retry"]

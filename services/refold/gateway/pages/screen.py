@@ -1,5 +1,4 @@
-"""The parts of screens: tables, forms, texts and choices, which `screen.html` renders uniformly. Texts are raw: the
-template shows them through the filters alone."""
+"""Parts of screens: tables, forms, texts and choices. Texts are raw: the template escapes them."""
 
 from __future__ import annotations
 
@@ -12,14 +11,14 @@ from refold.gateway.pages.wording import TextDiff
 SCREEN = "screen.html"
 
 BAR_HEIGHT = 18
-"""Units of the tallest bar, and of their picture."""
+"""Height of the tallest bar."""
 BAR_PITCH = 6
 MOST_FILTERED = 500
-"""Characters of a text that filters take."""
+"""Characters of a filter at most."""
 
 
 class DayBar(NamedTuple):
-    """A bar in a row of bars, and from below the part of it that failed."""
+    """A bar in a row of bars; `failed` is the lower part."""
 
     x: int
     height: int
@@ -27,8 +26,8 @@ class DayBar(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell of a table. `kind`: text, `num`, `usd`, `code`, `status`, `at`, `took`; `note` follows in small print.
-    **Units**: `usd` in billionths of a dollar, `at` and `took` in milliseconds."""
+    """A cell of a table. `kind`: text, `num`, `usd`, `code`, `status`, `at`, `took`; `note` is small print. **Units**:
+    `usd` in billionths of a dollar, `at` and `took` in milliseconds."""
 
     value: Any
     kind: str = "text"
@@ -63,7 +62,7 @@ class AskField(NamedTuple):
 
 
 class AskForm(NamedTuple):
-    """A form. `says` explains its button; with `reads` it is a query that writes nothing."""
+    """A form; with `reads` it is a query that writes nothing."""
 
     id: str
     title: str
@@ -97,8 +96,6 @@ class Choices(NamedTuple):
 
 
 class TextChange(NamedTuple):
-    """Two texts, line by line."""
-
     id: str
     title: str
     change: TextDiff
@@ -108,8 +105,8 @@ class TextChange(NamedTuple):
 def grid_of(
     name: str, caption: str, rows: Iterable[Any], columns: str, cells: Mapping[str, Callable[[Any], Cell]], **more: str
 ) -> Grid:
-    """Table of read models. `columns` are heads with `;` between them: each one of `cells`, or followed by a kind and
-    an attribute: `Steps num steps`."""
+    """Return a table of read models. `columns` are heads with `;` between them: each one of `cells`, or followed by a
+    kind and an attribute: `Steps num steps`."""
     heads = [each.strip() for each in columns.split(";")]
     plain = [head if head in cells else head.rsplit(" ", 2) for head in heads]
 
@@ -123,8 +120,7 @@ def grid_of(
 
 
 def url(path: str, **wanted: object) -> str:
-    """Address of a page, with filters in the query, where no text can change the target. Empty if a text is too long
-    for a filter."""
+    """Return an address with filters in its query; empty if a text is too long."""
     asked = {name: value for name, value in wanted.items() if value not in ("", 0, None)}
     if any(len(str(value)) > MOST_FILTERED for name, value in asked.items() if name != "cursor"):
         return ""
@@ -132,7 +128,7 @@ def url(path: str, **wanted: object) -> str:
 
 
 def bars_of(days: Iterable[tuple[int, int]]) -> list[DayBar]:
-    """Return bars for days: how many there were, and how many of them failed."""
+    """Return bars for days: total and failed."""
     told = list(days)
     most = max((whole for whole, _ in told), default=0) or 1
     return [

@@ -1,4 +1,4 @@
-"""Log in and out, and the files that pages name."""
+"""Pages to log in and out, and the files that pages name."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from refold.gateway.routes.logins import cookie_of, no_cookie
 from refold.gateway.site import Site
 
 FOR_EVER = "public, max-age=31536000, immutable"
-"""Of a file whose URL has the digest of its content: browsers ask for it once."""
+"""Cache header of a file named by its digest."""
 
 
 def page_of(address: str) -> str:
-    """Return an address if it is a page of this site, else that of the runs: a form leads to no other site."""
+    """Return an address if it is a page of this site, else `/`."""
     parts = urlsplit(address)
     here = not parts.scheme and not parts.netloc and address.startswith("/") and is_page(parts.path)
     return address if here and parts.path not in ("/login", "/logout", "/acting") else "/"
@@ -34,7 +34,6 @@ def site_pages(site: APIRouter) -> None:
 
     @site.post("/login", response_class=HTMLResponse)
     async def login_form(shared: Site, request: Request) -> Response:
-        """Set the cookie for an API key or token, and show the page that was asked for."""
         fields = await form_of(request, shared)
         login = await shared.logins.proven(request, fields.get("key", "").strip())
         return RedirectResponse(page_of(fields.get("to", "")), 303, {"Set-Cookie": cookie_of(shared, login)[0]})
@@ -46,7 +45,6 @@ def site_pages(site: APIRouter) -> None:
 
     @site.post("/acting", response_class=HTMLResponse)
     async def acting_form(shared: Site, request: Request) -> Response:
-        """Act as a person of the roles file, in `refold dev`, and show the page again that was left."""
         fields = await form_of(request, shared)
         cookie = shared.logins.acting(fields.get("person", ""))
         return RedirectResponse(page_of(fields.get("to", "")), 303, {"Set-Cookie": cookie})

@@ -1,4 +1,4 @@
-"""A step in a few words, and the difference of two texts."""
+"""A step in a few words, conversations in lines, and the difference of two texts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from refold.views.words import tool_name
 
 BRIEF_CHARS = 90
 MOST_NESTED = 6
-"""Of parts in a message."""
+"""Depth of parts in a message."""
 BEFORE_AFTER = (("before", "after"), ("old", "new"), ("old_text", "new_text"), ("old_string", "new_string"))
 MOST_COMPARED = 400_000
-"""Comparisons of lines and words that a diff may take, some 0.1 s: the worst texts take the square of their length."""
+"""Comparisons that a diff may take, some 0.1 s: the worst texts take the square of their length."""
 MOST_DIFF_LINES = 2_000
-"""Lines of a diff that are drawn: each is an element of the page."""
 MOST_INDENTED = 50_000
-"""Characters of JSON data that is shown in lines: 64 levels of it indent each line by as many spaces."""
+"""Characters of JSON shown in lines: 64 levels indent each line by as many spaces."""
 DECIDED = {
     "approve": "approved",
     "reject": "rejected",
@@ -47,7 +46,7 @@ def called_name(name: str) -> str:
 
 
 def brief(step: RunStep) -> str:
-    """Summary of a step: its label, the text of a model, or the shortest arguments."""
+    """Summarise a step: its label, the text of a model, or the shortest arguments."""
     if step.label:
         return step.label
     if step_kind(step) == "model":
@@ -86,7 +85,7 @@ PARTS = {
 
 
 def said_lines(message: Any, depth: int = 0) -> list[SaidLine]:
-    """Lines of a model's message or answer, in order: pydantic-ai's format, or one with role and content."""
+    """Return the lines of a model's message or answer: pydantic-ai's format, or one with role and content."""
     if not isinstance(message, dict) or depth > MOST_NESTED:
         return [SaidLine("the model", "model", json_lines(message))] if depth == 0 else []
     if isinstance(message.get("part_kind"), str):
@@ -107,12 +106,12 @@ def said_lines(message: Any, depth: int = 0) -> list[SaidLine]:
 
 
 def json_lines(value: Any) -> str:
-    """A text unchanged, or JSON data in lines with short fields of each object first, so that a megabyte does not hide
-    them. Large data has one line."""
+    """Return a text unchanged, or JSON data in lines; large data has one line."""
     if isinstance(value, str):
         return value
     try:
         indent = 1 if len(json.dumps(value)) <= MOST_INDENTED else None
+        # Short fields first: a megabyte must not hide them.
         return json.dumps(_short_first(value), ensure_ascii=False, indent=indent)
     except RecursionError:
         return "it is nested too deep to be shown"
@@ -137,7 +136,7 @@ def _said(result: Any) -> str:
 
 
 class DiffLine(NamedTuple):
-    """A line of a diff. `change`: `add`, `del` or nothing; `parts` are pieces of its text, with those that changed."""
+    """A line of a diff. `change`: `add`, `del` or empty; `parts`: pieces of its text, with True for changed ones."""
 
     change: str
     old: int
@@ -146,7 +145,7 @@ class DiffLine(NamedTuple):
 
 
 class TextDiff(NamedTuple):
-    """Two arguments that are a text before and after. `sides`: both whole, in place of lines that take too long."""
+    """A text before and after. `sides`: both whole, in place of lines that take too long."""
 
     title: str
     lines: list[DiffLine]
@@ -156,7 +155,7 @@ class TextDiff(NamedTuple):
 
 
 def change_in(found: Any) -> TextDiff | None:
-    """Return the change that arguments describe, as data; None where they describe none. Its title has all others."""
+    """Return the change that arguments describe, if any."""
     if not isinstance(found, dict):
         return None
     for old, new in BEFORE_AFTER:
@@ -169,7 +168,7 @@ def change_in(found: Any) -> TextDiff | None:
 
 
 def changed_args(before: str, after: str) -> TextDiff:
-    """Change of arguments, a line for each argument and for each line of a text."""
+    """Compare arguments, a line for each."""
     return _diffed("arguments", readable(before), readable(after))
 
 
@@ -178,13 +177,13 @@ def text_diff(title: str, before: str, after: str) -> TextDiff:
 
 
 def shown_outcome(step: RunStep) -> str:
-    """Return the lines of a step's result or failure, with its status."""
+    """Return a step's status, and its result or failure, in lines."""
     failure = step.failure and f"{step.failure.code}: {step.failure.message}"
     return f"{step.status}\n{failure or json_lines(json_text(step.result))}"
 
 
 class _Matcher(difflib.SequenceMatcher[str]):
-    """Sequence matcher with a budget of comparisons. `left` is one list shared by all matchers of a diff."""
+    """Sequence matcher with a budget of comparisons, `left`, shared within a diff."""
 
     def __init__(self, before: list[str], after: list[str], left: list[int]) -> None:
         # What is there often, as brackets are in code, is looked for in short texts alone.
@@ -192,7 +191,7 @@ class _Matcher(difflib.SequenceMatcher[str]):
         self._before, self._places, self._left = before, vars(self)["b2j"], left
 
     def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
-        """Return the longest match of a part. **Raises** OverflowError."""
+        """**Raises** OverflowError beyond the budget."""
         # It looks at all equal items of the other side for each item, however small the part of that side is.
         self._left[0] -= sum(1 + len(self._places.get(item, ())) for item in self._before[alo:ahi])
         if self._left[0] < 0:
@@ -227,7 +226,7 @@ def _diff_lines(before: list[str], after: list[str], left: list[int]) -> Iterato
 
 
 def _parts(before: str, after: str, left: list[int]) -> tuple[list[tuple[bool, str]], list[tuple[bool, str]]]:
-    """Both sides of a line in pieces, each with True if the other side lacks it."""
+    """Split both lines into pieces, with True for those that the other lacks."""
     words = _WORDS.findall(before), _WORDS.findall(after)
     found: tuple[list[tuple[bool, str]], list[tuple[bool, str]]] = [], []
     for tag, a, b, c, d in _Matcher(*words, left).get_opcodes():

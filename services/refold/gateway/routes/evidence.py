@@ -1,4 +1,4 @@
-"""Why something happened in a run, and the records that prove it."""
+"""Routes of causes and of the records that prove them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ _FILE: dict[int | str, dict[str, Any]] = {200: {"content": {"application/jsonl":
 
 
 def evidence_routes(site: APIRouter) -> None:
-    """Add the routes."""
-
     @site.get("/api/runs/{run}/why/{seq}", summary="Show why something happened")
     def show_why(shared: Site, run: str, seq: Seq, after: AfterHeader = "") -> Why:
         """The chain from an event back to the request, each link with its place in Kafka, claims too."""

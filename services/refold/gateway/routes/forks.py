@@ -23,8 +23,6 @@ from refold.views.history import Run
 
 
 def fork_routes(site: APIRouter) -> None:
-    """Add the route."""
-
     @site.post("/api/runs/{run}/fork", summary="Fork a run")
     def fork_run(shared: Site, run: str, body: ForkBody) -> ForkReport:
         """Let the code of today go on from an event, with changes, in a process that can do nothing.
@@ -35,7 +33,7 @@ def fork_routes(site: APIRouter) -> None:
 
 
 def fork_of(shared: Gateway, run: str, body: ForkBody) -> tuple[list[Run], ForkReport]:
-    """Return a run with those below it, and its fork. **Raises** as `ForkRoom`; MalformedError, NotFoundError."""
+    """Return a run with its descendants, and its fork. **Raises** as `ForkRoom`; MalformedError, NotFoundError."""
     changes = ForkChanges(
         input=canonical.dumps(body.input) if body.input is not None else "",
         edits={step: canonical.dumps(args) for step, args in body.edits.items()},
@@ -57,7 +55,7 @@ def fork_of(shared: Gateway, run: str, body: ForkBody) -> tuple[list[Run], ForkR
 
 
 def known_policies(shared: Gateway) -> Mapping[str, Policy]:
-    """Return the policies of the catalog by digest; none while Kafka is away: the log has how calls were judged."""
+    """Return the policies of the catalog by digest; none while Kafka is away."""
     with suppress(UnreachableError):
         return catalog_of(shared).policies
     return {}

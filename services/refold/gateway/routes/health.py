@@ -1,4 +1,4 @@
-"""Health: if the process lives, and if it can answer."""
+"""Health of the process and its dependencies."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from refold.views.api import Alive, Health
 
 
 def health_routes(site: APIRouter) -> None:
-    """Add the routes."""
-
     @site.get("/healthz", summary="Show if the process lives")
     async def health() -> Alive:
         """True: it answers."""
@@ -29,7 +27,7 @@ def health_routes(site: APIRouter) -> None:
 
 
 def health_of(shared: Gateway) -> Health:
-    """Return `ok`, or the problems of the views and of Kafka."""
+    """Return the state of the views and of Kafka."""
     views, kafka = "ok", "ok" if shared.writing.listens else "not heard"
     try:
         views = shared.writing.stands_still(shared.reading.store().notes()) or views

@@ -1,4 +1,4 @@
-"""Inputs of runs, and their outcomes. Each is a record in a topic of inputs, and nothing else."""
+"""Inputs of runs, each one record in a topic, and their outcomes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ WORDS = {
 
 
 def input_routes(site: APIRouter) -> None:
-    """Add the routes."""
     post = partial(site.post, responses={202: {"model": InputSent, "description": "Sent, and no outcome in time"}})
 
     @post("/api/runs", summary="Start a run")
@@ -171,7 +170,7 @@ def input_routes(site: APIRouter) -> None:
 
 
 def run_request(shared: Gateway, body: RunBody, key: str = "") -> RunRequest:
-    """Request for a run, in the name of the login. **Raises** as `operations.prepared`."""
+    """Return the request for a run, in the name of the login. **Raises** as `operations.prepared`."""
     request = RunRequest(
         RunId(_named(body.id, key)),
         body.agent,
@@ -189,7 +188,7 @@ def run_request(shared: Gateway, body: RunBody, key: str = "") -> RunRequest:
 
 
 def refuse_effects(again: list[Done]) -> None:
-    """**Raises** ConflictError if there are calls that may have had their effect, and would be made again."""
+    """**Raises** ConflictError if calls may have had their effect, and would be made again."""
     if again:
         calls = ", ".join(f"step {done.step} {done.tool} ({done.effect})" for done in again[:10])
         hint = "`repeat_effects` has them made again, if the code asks for them"
@@ -197,7 +196,7 @@ def refuse_effects(again: list[Done]) -> None:
 
 
 def perform(shared: Gateway, response: Response, operation: OperationRow, wait: float) -> Performed | InputSent:
-    """Perform an operation, and tell the response where its outcome lies."""
+    """Perform an operation, and put the place of its outcome into the response."""
     return _answered(response, operation.message.run_id, shared.writing.perform(operation, wait))
 
 
@@ -213,26 +212,25 @@ def _answered(response: Response, run: RunId, done: Performed | Cause) -> Perfor
 
 
 def said_of(done: Performed | InputSent) -> CommandResult | InputSent:
-    """Body of the answer to an operation."""
     return done if isinstance(done, InputSent) else done.said
 
 
 def _said(
     shared: Gateway, response: Response, run: RunId, build_row: Callable[[Run], OperationRow], wait: float
 ) -> CommandResult | InputSent:
-    """Perform an operation on a run as read from the view."""
+    """Perform an operation on a run from the view."""
     return said_of(perform(shared, response, build_row(shared.writing.get(run)), wait))
 
 
 def _said_by_log(
     shared: Gateway, response: Response, run: RunId, build_row: Callable[[Run], OperationRow], wait: float
 ) -> CommandResult | InputSent:
-    """Perform an operation on a run as read from the log."""
+    """Perform an operation on a run from the log."""
     return said_of(_answered(response, run, shared.writing.perform_by_log(run, build_row, wait)))
 
 
 def _named(own: str, key: str) -> str:
-    """Id of an input from its body or `Idempotency-Key`. **Raises** MalformedError if they differ."""
+    """Return an input's id, from its body or `Idempotency-Key`. **Raises** MalformedError if they differ."""
     if own and key and own != key:
         raise MalformedError("the body has an id, and Idempotency-Key is another", hint="send one of them")
     return own or key

@@ -42,8 +42,6 @@ LetterPlace = Annotated[str, Path(description="`[SERVICE/]PARTITION/OFFSET`, as 
 
 
 def list_routes(site: APIRouter) -> None:
-    """Add the routes."""
-
     @site.get("/api/sessions", summary="List sessions")
     def list_sessions(shared: Site, wanted: Annotated[CursorFilter, Query()], after: AfterHeader = "") -> SessionPage:
         """Sessions, those first in which a run was asked for last."""
@@ -149,19 +147,18 @@ def list_routes(site: APIRouter) -> None:
 
 
 def served_of(shared: Gateway) -> Served:
-    """Return the agents of planners and the tools of executors, read from Kafka. **Raises** UnreachableError."""
+    """Return the agents of planners and the tools of executors. **Raises** UnreachableError."""
     with shared.log():
         return shared.platform.served()
 
 
 def workers_of(shared: Gateway) -> Workers:
-    """Return workers, asked of Kafka. **Raises** UnreachableError."""
     with shared.log():
         return shared.platform.workers()
 
 
 def catalog_of(shared: Gateway) -> Catalog:
-    """Return the catalog that is in force, read from Kafka. **Raises** UnreachableError without it or its root key."""
+    """Return the catalog in force. **Raises** UnreachableError without it or its root key."""
     with shared.log():
         try:
             return shared.platform.catalog.whole
@@ -170,7 +167,7 @@ def catalog_of(shared: Gateway) -> Catalog:
 
 
 def projections_of(shared: Gateway) -> list[ProjectionInfo]:
-    """Return how far each projection is, compared with Kafka. **Raises** UnreachableError."""
+    """Return the progress of each projection. **Raises** UnreachableError."""
     settings, database = shared.platform.settings, shared.database
     with shared.log():
         shared.platform.knock()
@@ -179,7 +176,7 @@ def projections_of(shared: Gateway) -> list[ProjectionInfo]:
 
 
 def replay_of(shared: Gateway, place: str, *, dry_run: bool) -> InputReplayed:
-    """Write the input of a dead letter again, or only look at where it belongs. **Raises** as `replayed`."""
+    """Send the input of a dead letter again, or only return its partition. **Raises** as `replayed`."""
     found, at = replayed(shared.platform.runs.reader, place)
     if dry_run:
         return InputReplayed(sent=False, topic=found.topic, partition=at)

@@ -16,8 +16,6 @@ _COOKIE = f"{COOKIE}={{}}; Path=/; Max-Age={{}}; Secure; HttpOnly; SameSite=Lax"
 
 
 def login_routes(site: APIRouter) -> None:
-    """Add the routes."""
-
     @site.get("/api/login", summary="Show who is logged in")
     def show_login(shared: Site) -> LoggedIn:
         """In whose name you write, and your roles; with a cookie also what `Refold-Csrf` has to be."""
@@ -42,7 +40,7 @@ def login_routes(site: APIRouter) -> None:
 
 
 def cookie_of(shared: Gateway, login: Login) -> tuple[str, str]:
-    """Return the header that sets a cookie for a login, and the cookie. **Raises** UsageError for a proxy's word."""
+    """Return the header that sets a cookie for a login, and the cookie. **Raises** UsageError for a proxy's login."""
     if login.until == math.inf and not login.key:  # it would outlive the proxy's no
         raise UsageError("your login is no key and no token", hint="ask without a cookie: you are known already")
     cookie, until = shared.logins.session(login)
@@ -50,7 +48,6 @@ def cookie_of(shared: Gateway, login: Login) -> tuple[str, str]:
 
 
 def no_cookie() -> str:
-    """Return the header that removes the cookie."""
     return _COOKIE.format("", 0)
 
 

@@ -26,8 +26,6 @@ MOST_WAIT = timedelta(seconds=LONGEST_WAIT_S)
 
 
 def people_routes(site: APIRouter) -> None:
-    """Add the routes."""
-
     @site.get("/api/approvals", summary="List questions to people")
     async def list_approvals(
         shared: Site, state: Annotated[State, Query(description="which of them")] = "open"

@@ -1,6 +1,5 @@
-"""The Avro schemas in the form of Confluent's Schema Registry, read-only, so that its clients can read our records. Ids
-are those of `schemas/schemas.lock` and of records. A subject is named by its topic, prefix and `-value`, as serializers
-ask for it, or as in the lock file."""
+"""The Avro schemas as a read-only Confluent Schema Registry. Ids are those in records; a subject is a topic with prefix
+and `-value`, or as in `schemas/schemas.lock`."""
 
 from __future__ import annotations
 
@@ -20,13 +19,12 @@ _SUFFIX = "-value"
 
 
 class RegistryAnswer(JSONResponse):
-    """JSON under the name that clients of a registry ask for."""
+    """JSON with the media type of a registry."""
 
     media_type = MEDIA_TYPE
 
 
 def registry_routes(site: APIRouter) -> None:
-    """Add the routes."""
     errors = {"model": RegistryError, "description": "Not Found"}
     get = partial(site.get, response_class=RegistryAnswer)
     find = partial(get, responses={404: errors})

@@ -1,4 +1,4 @@
-"""Runs: lists of them, and each one as it is, as it was, and how it became so."""
+"""Routes of runs: lists, and a run now, earlier, and its history."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from refold.views.steps import RunStep
 
 
 def run_routes(site: APIRouter) -> None:
-    """Add the routes."""
     get = site.get
 
     @get("/api/runs", summary="List runs")
@@ -130,7 +129,6 @@ def run_routes(site: APIRouter) -> None:
 
 
 def query_of(wanted: RunFilter) -> RunQuery:
-    """Return the query of a filter. **Raises** MalformedError."""
     labels = tuple(label_of(each) for each in wanted.label)
     return RunQuery(**wanted.model_dump(exclude={"label", "cursor"}), labels=labels)
 
@@ -140,7 +138,7 @@ def _texts(shared: Gateway, run: Run) -> Callable[[str], str]:
 
 
 def label_of(text: str) -> tuple[str, str]:
-    """Return the label that a text is. **Raises** MalformedError."""
+    """Parse a label, `NAME=VALUE`. **Raises** MalformedError."""
     name, equals, value = text.partition("=")
     if not (equals and name):
         raise MalformedError(f"label={text[:80]!r} is no label", hint="write label=team=pay")

@@ -21,7 +21,6 @@ FromNowOption = Annotated[bool, Query(description="begin with what happens next,
 
 
 def stream_routes(site: APIRouter) -> None:
-    """Add the routes."""
     stream: dict[str, Any] = {
         "responses": {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
         "response_class": StreamingResponse,

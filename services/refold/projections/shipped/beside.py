@@ -1,6 +1,5 @@
 """Rows from records beside the run log: votes, dead letters, holds of runs, and sums under limits. A row follows from
-the last record of a key, which is in one partition, and from the run log, so the order of topics and partitions does
-not matter. They are erased with their run."""
+the last record of a key and the run log, whatever the order of topics."""
 
 from __future__ import annotations
 
@@ -26,18 +25,18 @@ from refold.views.letter import letters_in
 
 KEY_CHARS = 4_096
 REPORTER_CHARS = 500
-"""Characters of a reporter, which is part of a key: see `LARGEST_KEY`."""
+"""Characters of a reporter, a part of a key: see `LARGEST_KEY`."""
 _STALLED = tuple(FAMILIES.names).index("stalled") - FAMILIES.keys
 
 
 def take_beside(batch: Batch, record: Record, partitions: int) -> None:
-    """Apply a record of a topic beside the run log. One that cannot be read makes no row, or leaves the one before."""
+    """Apply a record of a topic beside the run log; an unreadable one changes no row."""
     if (take := _TAKES.get(record.topic)) is not None:
         take(batch, record, partitions)
 
 
 def rows_beside(batch: Batch) -> list[tuple[ViewTable, list[Scalar]]]:
-    """Return the run's rows that do not follow from the run log: they stay when its history is read again."""
+    """Return the run's rows that follow from other topics: they stay when its history is read again."""
     kept = [(of, row) for of in (HOLDS, DEAD_LETTER_ROWS, VOTES) for row in batch.rows_of(of)]
     return [(of, _uncounted(row) if of is VOTES else row) for of, row in kept if of is not VOTES or row[_LOGGED]]
 
@@ -50,7 +49,7 @@ def write_beside(batch: Batch, rows: list[tuple[ViewTable, list[Scalar]]], root:
 
 
 def count_votes(batch: Batch, event: events.ApprovalDecided) -> None:
-    """Note the votes of a decision in the log. Votes for a grant count only for its first decision."""
+    """Mark the votes of a logged decision as counted, except for a grant that is used again."""
     try:
         made = Decision.parse(content_of(event.token))
     except (MalformedError, UnauthorisedError):

@@ -14,7 +14,7 @@ from refold.projections.shipped.turn import Turn, asks, cut
 
 
 def paused_by(role: str) -> int:
-    """Return the bit of a pause: 1 for the run's own, 2 for its parent's."""
+    """Return a pause's bit: 1 for the run's own, 2 for its parent's."""
     return 2 if role == PARENT else 1
 
 
@@ -39,7 +39,7 @@ def _asked(turn: Turn, event: events.ApprovalRequested, seq: int) -> None:
 
 
 def _escalated(turn: Turn, event: events.ApprovalEscalated, seq: int) -> None:
-    """Add the question of an escalation, which replaces the one before."""
+    """Replace a question by its escalation."""
     row = turn.step(event.step)
     if row is None or (before := turn.batch.row(APPROVALS, (row[StepAt.approval_id],))) is None:
         return
@@ -112,7 +112,7 @@ def cancelled(turn: Turn, event: events.RunCancelled, seq: int) -> None:
 
 
 def _acted(turn: Turn, seq: int, actor: str, action: str, *more: str, step: int = 0) -> None:
-    """Write an operator's action. `more` are its detail and its reason, if any."""
+    """Write an operator's action; `more` are its detail and reason."""
     run, at_ms = turn.entry.run_id, turn.entry.at_ms
     detail, reason = (*map(cut, more), "", "")[:2]
     row: list[Scalar] = [run, seq, at_ms, actor, action, detail, step, reason]

@@ -25,8 +25,7 @@ from refold.views.steps import Timeline
 
 
 class Shipped(Projection):
-    """Projection of runs, steps, questions, and sums by family and by day. `prices` are those of usage without a bill;
-    `price_table` in `runs` names their version. Other prices need a rebuild."""
+    """Projection of runs, steps, questions and sums. `prices` apply to usage without a bill."""
 
     name = "refold"
     version = 3
@@ -48,7 +47,7 @@ class Shipped(Projection):
 
     def __init__(self, prices: PriceOf | None = None, price_table: str = "") -> None:
         self._prices, self._price_table = prices, price_table if prices else ""
-        self.inputs = self._price_table
+        self.inputs = self._price_table  # other prices need a rebuild
 
     def expect(self, batch: Batch, entries: Sequence[events.Entry]) -> None:
         """Read the rows that entries will change, with one query for each table."""
@@ -61,7 +60,7 @@ class Shipped(Projection):
         take_beside(batch, record, partitions)
 
     def forget(self, batch: Batch) -> None:
-        """Remove the run's rows from the run log, which is read again."""
+        """Remove the run's rows that follow from the run log; the others stay."""
         rows = rows_beside(batch)
         batch.forget(batch.run, erased=False)
         write_beside(batch, rows, root_of(batch.run))
@@ -205,8 +204,9 @@ def _forked(turn: Turn, event: events.RunForked, seq: int) -> None:
 
 
 def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -> None:
-    """Fold the whole history: it decides which steps a retry or fork discards, and which wait again."""
+    """Set a run and its steps from a fold of its history."""
     batch, entry = turn.batch, turn.entry
+    # Only the fold decides which steps a retry or fork discards, and which wait again.
     rows = [row for row in batch.rows_of(tables.ENTRIES) if row[1] != entry.seq]
     history = [(EntryId(row[-2]), codec.decode(events.Entry, row[-1])) for row in rows]  # type: ignore[arg-type]
     state, timeline = fold.fold(history, entry.run_id), Timeline(entry.run_id)
@@ -232,7 +232,7 @@ def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -
 
 
 def _set_run(row: list[Any], state: RunState) -> None:
-    """Set a run's columns after a retry or fork, except for those that steps contribute."""
+    """Set a run's columns from its fold; those that its steps sum begin at 0."""
     row[RunAt.status], row[RunAt.says], row[RunAt.started_ms] = state.status, cut(state.says), state.started_ms
     row[RunAt.open], row[RunAt.busy] = len(state.open), state.busy
     row[RunAt.paused] = sum(people.paused_by(pause.role) for pause in state.paused)
@@ -241,7 +241,7 @@ def _set_run(row: list[Any], state: RunState) -> None:
 
 
 def _end(turn: Turn, accepted: Accepted) -> None:
-    """Set the status of a run at the end of an entry, as `core.run.fold.advance` does."""
+    """Set a run's status at the end of an entry, as `fold.advance` does."""
     row, entry = turn.run, turn.entry
     row[RunAt.at_ms], row[RunAt.seq], row[RunAt.head] = entry.at_ms, entry.last_seq, accepted.id.hex()
     status = row[RunAt.status]
@@ -253,14 +253,13 @@ def _end(turn: Turn, accepted: Accepted) -> None:
 
 
 def _count_in_family(turn: Turn, before: list[Any], after: list[Any]) -> None:
-    """Add the difference between two rows of a run to the sums of its family."""
     sums = turn.batch.totals_of(tables.FAMILIES, (turn.run[RunAt.root],))
     for place, (now, was) in enumerate(zip(_part(after), _part(before) if before else (0,) * 10, strict=True)):
         sums[place] += now - was
 
 
 def _part(row: list[Any]) -> tuple[int, ...]:
-    """A run's part in the row of its family, from the last columns of its row."""
+    """Return a run's part in its family's sums."""
     status, asked, doubt, on_hold, tokens, nano_usd, *_ = row
     live = status not in ENDED
     ended = status == "completed", status == "failed", status == "cancelled"
@@ -268,7 +267,7 @@ def _part(row: list[Any]) -> tuple[int, ...]:
 
 
 _ON_STEPS = frozenset({*steps.STEP_EVENTS, *people.QUESTION_EVENTS, events.CallCompleted}) - set(get_args(Step))
-"""The events that change a step which was there before."""
+"""Events that change an existing step."""
 
 _EVENTS: dict[type, Apply] = {
     **steps.STEP_EVENTS,

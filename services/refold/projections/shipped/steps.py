@@ -1,4 +1,4 @@
-"""Rows of steps by event: their statuses are those of `views.steps.Timeline`."""
+"""Rows of steps by event, with the statuses of `views.steps.Timeline`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from refold.projections.shipped.tables import BUCKETS, REPEATED_CALLS, STEPS, Da
 from refold.projections.shipped.turn import Turn, cut, failed
 
 MOST = 1 << 48
-"""Tokens and billionths of a dollar of a call at most: results may report any number, and sums of many have 64 bits."""
+"""Tokens and billionths of a dollar of a call at most: sums have 64 bits."""
 
 AVOIDED = frozenset({"stored", "probed"})
 """Reasons for which a call was completed without a second effect."""
@@ -22,12 +22,12 @@ Apply = Callable[[Turn, Any, int], None]
 
 
 def summable(amount: int) -> int:
-    """The amount, clamped to the range of sums: events and results may report any number."""
+    """Clamp an amount to the range of sums."""
     return max(0, min(MOST, amount))
 
 
 def _begins(kind: str, name: Callable[[Any], str], status: str = "noted", phase: str = "") -> Apply:
-    """Return the function that writes the row of a new step."""
+    """Return the function that begins a step."""
 
     def begin(turn: Turn, event: Any, seq: int) -> None:
         turn.move(_begin(turn, event.step, seq, kind, name(event), noted=status == "noted"), status, phase)
@@ -48,7 +48,6 @@ def _begin(turn: Turn, step: int, seq: int, kind: str, name: str, *, noted: bool
 
 
 def _proposed(turn: Turn, event: events.CallProposed, seq: int) -> None:
-    """Write a call: its step, its place among equal ones, and its day."""
     run = turn.entry.run_id
     row = _begin(turn, event.step, seq, "call", event.tool, noted=False)
     turn.move(row, "proposed", "proposed")
@@ -63,7 +62,7 @@ def _proposed(turn: Turn, event: events.CallProposed, seq: int) -> None:
 
 
 def digest_of_args(event: events.CallProposed) -> str:
-    """Return a name for a call with its arguments, equal for equal ones."""
+    """Return a digest of a call's tool and arguments."""
     return blake2b(f"{len(event.tool)}:{event.tool}{event.args}".encode(), digest_size=8).hexdigest()
 
 
@@ -106,9 +105,8 @@ def call_completed(turn: Turn, event: events.CallCompleted, seq: int) -> None:
 
 
 def _model_of(usage: Any) -> str:
-    """Return the model of a usage as a text that every database accepts."""
     model = usage.get("model", "") if usage else ""
-    return cut(model.encode(errors="replace").decode()) if isinstance(model, str) else ""
+    return cut(model.encode(errors="replace").decode()) if isinstance(model, str) else ""  # databases refuse surrogates
 
 
 def call_failed(turn: Turn, event: events.CallFailed, seq: int) -> None:
@@ -150,15 +148,14 @@ def _renewed(turn: Turn, event: events.CallRenewed, seq: int) -> None:
 
 
 def _given_up(turn: Turn, event: events.StepGivenUp, seq: int) -> None:
-    """Give up a step, except for a call in doubt, whose outcome people still settle."""
     row = turn.step(event.step)
-    if row is not None and row[StepAt.status] != "doubt":
+    if row is not None and row[StepAt.status] != "doubt":  # people still settle a doubt
         turn.move(row, "given_up", "")
         row[StepAt.ended_ms] = turn.entry.at_ms
 
 
 def _settled(status: str, *, clears: bool = False) -> Apply:
-    """Return the function that closes a step. `clears`: an earlier failure is removed."""
+    """Return the function that closes a step; `clears` removes an earlier failure."""
 
     def settle(turn: Turn, event: Any, seq: int) -> None:
         if (row := turn.step(event.step)) is not None:
@@ -181,9 +178,8 @@ def _match_failed(turn: Turn, event: events.MatchFailed, seq: int) -> None:
 
 
 def _reserved(turn: Turn, event: events.CallReserved, seq: int) -> None:
-    """Mark a call as metered: its bill has the usage, so its result is not read for it."""
     if (row := turn.step(event.step)) is not None:
-        row[StepAt.metered] = 1
+        row[StepAt.metered] = 1  # its bill has the usage, so its result is not read for it
 
 
 def _billed(turn: Turn, event: events.CallBilled, seq: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from refold.sdk.projection import key, sums, table
 
 TEXT_CHARS = 200
-"""Characters of free text in a row at most: status lines, reasons, messages of failures."""
+"""Characters of free text in a row at most."""
 
 HOLD_CHARS = 10_000
 """Characters of the message and stack of a hold: the remedy is at the end."""

@@ -22,7 +22,7 @@ PriceOf = Callable[[Mapping[str, Any], int], int]
 
 @dataclass(slots=True)
 class Turn:
-    """An entry, and the row of its run, which is changed in place. `price` is for usage that no budget bills."""
+    """An entry, and the row of its run, changed in place. `price` is for usage that no budget bills."""
 
     batch: Batch
     entry: Entry
@@ -33,7 +33,7 @@ class Turn:
     _sums: list[int] = field(default_factory=list)
 
     def step(self, number: int) -> list[Any] | None:
-        """The row of a step, to be changed in place; None if the history contradicts itself."""
+        """Return the row of a step, to be changed in place; None if the history contradicts itself."""
         return self.batch.edit(STEPS, (self.entry.run_id, number))
 
     @property
@@ -42,7 +42,7 @@ class Turn:
         return bool(self.entry.last_seq <= self.run[RunAt.forked_at])
 
     def sums(self, tool: str = "", model: str = "") -> list[int]:
-        """The sums of the day of the entry, to be changed in place."""
+        """Return the sums of the entry's day, to be changed in place."""
         if self.copied:
             return [0] * len(DAILY.columns)
         if self._of != (of := (tool, model)):
@@ -51,7 +51,7 @@ class Turn:
         return self._sums
 
     def move(self, row: list[Any], status: str, phase: str) -> None:
-        """Set a step's status, and its phase while it is open, else ""."""
+        """Set a step's status and phase ("" once closed), and update the counts of its run."""
         run, was = self.run, row[StepAt.phase]
         if was != phase:
             run[RunAt.open] += bool(phase) - bool(was)
@@ -68,7 +68,7 @@ class Turn:
             row[StepAt.status] = status
 
     def count(self, row: list[Any], sign: int) -> None:
-        """Add a step's contribution to the row of its run, or subtract it."""
+        """Add a step to the counts of its run, or subtract it (`sign` -1)."""
         run, status = self.run, row[StepAt.status]
         run[RunAt.doubt] += sign * (status == "doubt")
         run[RunAt.on_hold] += sign * (status == "held")
@@ -76,7 +76,7 @@ class Turn:
         run[RunAt.waiting_for_people] += sign * asks(row)
 
     def question(self, row: list[Any], **change: Any) -> None:
-        """Change the row of a step's newest question."""
+        """Change columns of a step's newest question."""
         if (asked := self.batch.edit(APPROVALS, (row[StepAt.approval_id],))) is not None:
             for name, value in change.items():
                 asked[APPROVALS.places[name]] = value
@@ -91,6 +91,6 @@ def cut(text: str, most: int = TEXT_CHARS) -> str:
 
 
 def failed(row: list[Any], failure: Failure | None) -> None:
-    """Write the failure of a step, or clear it."""
+    """Set or clear the failure of a step."""
     row[StepAt.failure_code] = cut(failure.code) if failure else ""
     row[StepAt.failure_message] = cut(failure.message) if failure else ""
