@@ -52,7 +52,7 @@ def test_a_campaign_of_faults_loses_doubles_and_sticks_nothing(
     assert counts["late_results"] > 0
     assert counts["effects_avoided_by_key"] > 0
     assert counts["dead_letters"] > 0
-    assert all(counts[f"approvals.{verdict}"] > 0 for verdict in ("approve", "edit", "reject", "answer", "expire"))
+    assert all(counts[f"approvals.{verdict}"] > 0 for verdict in ("approve", "amend", "reject", "answer", "expire"))
     assert all(counts[f"votes_void.{code}"] > 0 for code in ("late", "requester", "unentitled", "unauthorised"))
     assert counts["effects_agreed_to"] > 0
     assert counts["approvals_escalated"] > 0
