@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +68,22 @@ def test_what_the_model_of_a_run_below_says_is_seen_where_its_steps_are_shown(de
     expect(page.locator(".deep .row em.says")).to_contain_text("one two", timeout=60_000)
     (dev.data / "hang").unlink()
     expect(page.locator("#head .pill")).to_have_text("completed", timeout=60_000)
+
+
+def test_a_time_is_shown_in_the_zone_of_its_reader_and_in_utc(dev: Dev, driven: Browser) -> None:
+    dev.refold("run", "start", "talker", "--id", "t-zone", "--input", '{"prompt":"hello"}')
+    page = driven.new_page(base_url=dev.state["gateway"], timezone_id="Asia/Tokyo", locale="en-GB")
+    try:
+        eventually(lambda: page.request.get("/api/runs/t-zone").ok, within=60, what="the run")
+        page.goto("/runs/t-zone")
+        time = page.locator("time[datetime]").first
+        sent = time.get_attribute("title")
+        time.hover()
+        assert sent is not None
+        assert "GMT+9" not in sent
+        expect(time).to_have_attribute("title", re.compile(r"GMT\+9, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$"))
+    finally:
+        page.close()
 
 
 def test_a_page_comes_back_as_it_was_left(dev: Dev, page: Page) -> None:

@@ -123,6 +123,15 @@ function draw() {
   }
 }
 
+// A time is relative; on hover it is that of the reader's own zone, too. Before that it is as the gateway sent it: parts
+// that are equal are not replaced.
+document.addEventListener("mouseover", ({ target }) => {
+  const time = target.closest?.("time[datetime]"), at = new Date(time?.dateTime);
+  if (isNaN(at)) return;
+  const own = at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
+  time.title = `${own}, ${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
+});
+
 let due = 0;
 function soon() { if (!due) due = setTimeout(() => { due = 0; refresh(); }, 150); }
 
