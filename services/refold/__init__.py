@@ -7,10 +7,8 @@ These names are for authors of agents and tools. Tests of an app need neither Ka
   pointless; after any other exception the outcome is unknown. A probe returns `DID_NOT_HAPPEN`.
 - `Heartbeat` is passed to tools that declare it, and raises `Cancelled` once the call is not needed.
 - `Secret` is a value that only a tool reads: the log contains its name.
-- `Budget` limits a run, `Limit` all runs of a day or month. `Reserve` is an amount set aside for a call, `Price` the
-  price of a model.
-- `Projection` fills tables from the log. `table`, `sums` and `key` declare them; `apply` gets a `View` and a
-  `Recorded`.
+- `Budget` limits a run, `Limit` all runs of a day or month. `Reserve` is held for a call, `Price` belongs to a model.
+- `Projection` fills tables from the log, declared with `table`, `sums` and `key`; `apply` gets `View` and `Recorded`.
 - `Signal` is the result of `ctx.wait_for`, `Callback` of `ctx.callback`.
 - An agent may catch `CallFailed`, `ChildFailed`, `CallbackError` and `TimeoutError`.
 - `UsageError` and `NonDeterminismError` name the necessary change of the code.

@@ -806,7 +806,7 @@ class ChildBilled:
 
 @dataclass(frozen=True, slots=True)
 class BudgetReached:
-    """The budget of this run, or of one above it, has passed its soft threshold.
+    """A budget that this run counts for has passed its soft threshold: the run's own, one above it, or a window's.
 
     `what`: `tokens`, `usd` (billionths), `calls` or `seconds` (milliseconds). `taken` includes the requested call;
     `limit` is the bound.
@@ -821,9 +821,7 @@ class BudgetReached:
 
 @dataclass(frozen=True, slots=True)
 class CallRepeated:
-    """The code requests a call that it has already made `times` times with equal arguments. The call fails without an
-    attempt.
-    """
+    """The code repeats a call that it has made `times` times with equal arguments. The call fails without a try."""
 
     step: int
     times: int

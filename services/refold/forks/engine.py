@@ -98,8 +98,7 @@ class Surroundings:
 class UnansweredStep(ReadModel):
     """A step without an answer that stopped a fork: a call that would have been sent, or a question to people.
 
-    `phase`: `dispatched` for a call on its way to an executor, `approval` for a question to `approvers`, or another
-    phase of an open step, such as `callback`.
+    `phase`: `dispatched` for a call to an executor, `approval` for a question to `approvers`, or another phase.
     """
 
     run_id: str

@@ -242,8 +242,7 @@ class SessionPage(ReadModel):
 class DoubtRow(ReadModel):
     """A call whose outcome is unknown. `sent_ms` is the time when attempt `attempt` was sent.
 
-    `approval` is the id of the question to people about it; empty if an operator decides. `ways` are the possible
-    verdicts.
+    `approval` is the question to people about it; empty if an operator decides. `ways` are the possible verdicts.
     """
 
     call_id: str
@@ -359,9 +358,7 @@ class InputReplayed(ReadModel):
 
 
 class InputSent(ReadModel):
-    """An input in Kafka without an outcome so far. Send its position in the header `Refold-After`: the read waits for
-    it.
-    """
+    """An input in Kafka without an outcome so far. A read that sends `Refold-After` with its position waits for it."""
 
     run_id: str
     topic: str
@@ -422,10 +419,7 @@ class Alive(ReadModel):
 
 
 class Health(ReadModel):
-    """Readiness of the gateway. `kafka` is `ok` while the gateway reads it.
-
-    `views` is `ok`, or the problem; without a login only `not ok`.
-    """
+    """Readiness of the gateway. `views` and `kafka`: `ok`, or the problem (`views` without a login: only `not ok`)."""
 
     ready: bool
     views: str

@@ -39,10 +39,7 @@ class MaybePaid(ReadModel):
 
 
 class RunBudget(ReadModel):
-    """Spending of a run and of its finished children, and its limits.
-
-    `reached`: ids of the runs, this one or above it, whose budget has passed its soft threshold.
-    """
+    """Spending of a run and its finished children, and limits. `reached`: budgets above their soft threshold."""
 
     used: Spending
     maybe_paid: MaybePaid

@@ -85,9 +85,7 @@ class ServedBy(ReadModel):
 
 
 class AgentServed(ReadModel):
-    """A version of an agent, and the planners that have it. Planners with different code (`manifest`) are separate
-    rows.
-    """
+    """A version of an agent, and the planners that have it. Planners with a different `manifest` are separate rows."""
 
     agent: str
     version: str

@@ -79,10 +79,9 @@ class Ask(ReadModel):
 class RunStep(ReadModel):
     """A step of a run: a request of its agent, and the outcome. `args` and `result` are JSON texts, empty for none.
 
-    `label` is a display name from the agent. The `args` of a wait are its match, those of a callback the schema of its
-    result. `key` is the idempotency key of a call, or with `actor` the sender's key of a callback's answer. `runs` are
-    the runs that the step starts or signals. `how`, `began_ms` and `took_ms`: see `CallCompleted`. `waits`: no executor
-    serves the pool of the call.
+    `label`: display name. `args`: of a wait its match, of a callback the schema of its result. `key`: idempotency key
+    of a call, or of a callback's answer by `actor`. `runs`: runs that the step starts or signals. `how`, `began_ms` and
+    `took_ms`: see `CallCompleted`. `waits`: no executor serves the pool of the call.
     """
 
     step: int

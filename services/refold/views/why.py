@@ -30,9 +30,8 @@ LinkKind = Literal[
 class WhyLink(ReadModel):
     """A link of the chain of causes. `events` are the events of one entry that it is about.
 
-    `seq`: number of the event, or of the first event of the entry for a cause, a parent or the request. `place`:
-    position of the record. `cause`: input of the entry. `by`: people or service behind it. `other`: run and event of
-    another run that caused it. `said`: details of the first event.
+    `seq`: number of its event, or of the first event of the entry. `place`: position of the record. `cause`: input of
+    the entry. `by`: author. `other`: run and event of another run that caused it. `said`: details of the first event.
     """
 
     kind: LinkKind

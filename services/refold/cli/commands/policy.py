@@ -35,8 +35,7 @@ AppOption = Annotated[str, "APP", "App whose tools are checked: MODULE:APP or pa
 def check_policy(files: FilesArgument, *, app_: AppOption = "", printer: Printer) -> None:
     """Report errors in policy files, and dead rules. Exit code 1 if there are any.
 
-    With --app, also report tools with effect `once` if the policy has no `doubt`: their calls in doubt wait for an
-    operator.
+    With --app, also report tools with effect `once` under a policy without `doubt`: an operator settles their doubts.
     """
     tools = load_app(app_).tools.values() if app_ else ()
     content: dict[str, Any] = {}

@@ -20,9 +20,7 @@ _FILE: dict[int | str, dict[str, Any]] = {200: {"content": {"application/jsonl":
 def evidence_routes(site: APIRouter) -> None:
     @site.get("/api/runs/{run}/why/{seq}", summary="Show why something happened")
     def show_why(shared: Site, run: str, seq: Seq, after: AfterHeader = "") -> Why:
-        """Return the causes of an event back to the request, each link with its position in Kafka, with the claims of a
-        call.
-        """
+        """Return the causes of an event back to the request, with their positions in Kafka and the claims of a call."""
         with shared.view_of(run, after) as view:
             found, find = shared.reading.run(view, run), ViewedRuns(view).find
             because = why(found, seq, find)

@@ -70,9 +70,7 @@ def list_routes(site: APIRouter) -> None:
     def list_operator_actions(
         shared: Site, wanted: Annotated[ActionFilter, Query()], after: AfterHeader = ""
     ) -> list[OperatorAction]:
-        """Return cancels, pauses, resumes, retries, resolutions and migrations of runs with actor and reason, the
-        latest first.
-        """
+        """Return cancels, pauses, resumes, retries, resolutions and migrations with actor and reason, latest first."""
         with shared.view(after) as view:
             return shared.reading.actions(view, wanted)
 
@@ -131,9 +129,7 @@ def list_routes(site: APIRouter) -> None:
 
     @site.get("/api/workers", summary="List workers")
     def list_workers(shared: Site) -> Workers:
-        """Return planners, executors and approval services, living and killed, with their backlogs. They are read from
-        Kafka.
-        """
+        """Return planners, executors and approval services, living and killed, with backlogs, as read from Kafka."""
         return workers_of(shared)
 
     @site.get("/api/halts", summary="List halts")

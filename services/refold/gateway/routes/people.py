@@ -67,8 +67,7 @@ def people_routes(site: APIRouter) -> None:
     ) -> Voted | CommandResult | InputSent:
         """Record the outcome of a call in doubt. The id of a question sends a vote, signed in the actor's name.
 
-        The id of a call sends an operator's verdict, if no people are asked about the call; otherwise the answer is
-        409.
+        The id of a call sends an operator's verdict. 409 if people are asked about the call.
         """
         asks_people = call != asked_about(call)
         shared.check_role(DOUBT_ROLES[asks_people])

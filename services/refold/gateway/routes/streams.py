@@ -66,9 +66,7 @@ def stream_routes(site: APIRouter) -> None:
 
     @site.get("/api/stream", summary="Follow all runs", **stream)
     async def stream_all(shared: Site, last: Last = "", after: AfterHeader = "") -> Response:
-        """Send the events of all runs from now on as server-sent events. The first message, `begun`, has the current
-        id.
-        """
+        """Send the events of all runs from now on (server-sent events). The first one, `begun`, has the current id."""
         return await _followed(shared, "all", "", last, after)
 
     @site.get("/api/inbox/stream", summary="Follow questions to people", **stream)
