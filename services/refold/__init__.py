@@ -1,13 +1,13 @@
 """Refold: durable AI agents as event-sourced services on Kafka, so that a crash is a non-event.
 
-Names for authors of agents and tools. They need neither Kafka nor Redis: an app is tested alone.
+These names are for authors of agents and tools. Tests of an app need neither Kafka nor Redis.
 
 - `App` registers tools and agents, `Context` is an agent's access to the world, `Retry` bounds attempts.
 - A tool raises `NotDone` if the effect did not happen and may be tried again, `TerminalError` if another try is
   pointless; after any other exception the outcome is unknown. A probe returns `DID_NOT_HAPPEN`.
 - `Heartbeat` is passed to tools that declare it, and raises `Cancelled` once the call is not needed.
-- `Secret` is a value for a tool alone: the log has only its name.
-- `Budget` limits a run, `Limit` all runs of a day or month; `Reserve` is set aside for a call, `Price` is a model's.
+- `Secret` is a value that only a tool reads: the log contains its name.
+- `Budget` limits a run, `Limit` all runs of a day or month. `Reserve` is held for a call, `Price` belongs to a model.
 - `Projection` fills tables from the log, declared with `table`, `sums` and `key`; `apply` gets `View` and `Recorded`.
 - `Signal` is the result of `ctx.wait_for`, `Callback` of `ctx.callback`.
 - An agent may catch `CallFailed`, `ChildFailed`, `CallbackError` and `TimeoutError`.

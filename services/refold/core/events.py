@@ -69,7 +69,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """Past of a call that people are asked about: an attempt that failed, a doubt, or what somebody said of it.
+    """Past of a call that people are asked about: a failed attempt, a doubt, or an earlier verdict on a doubt.
 
     `what`: `failed`, `unknown` (it may have happened), `doubt`, or the verdict of `by` on a doubt (`happened`,
     `did_not_happen`, `give_up`). `words` are cut.
@@ -120,7 +120,7 @@ class Used:
 
 @dataclass(frozen=True, slots=True)
 class ForkedFrom:
-    """The run whose history another one begins with: its entries up to event `seq`, the last of which is `head`.
+    """The run whose history another run begins with: its entries up to event `seq`. `head`: id of the last of them.
 
     `lineage`: runs whose histories this one contains, oldest first. The code is chosen by the name of the oldest.
     """
@@ -133,7 +133,7 @@ class ForkedFrom:
 
 @dataclass(frozen=True, slots=True)
 class RunRequested:
-    """A run exists. `request_digest` tells a repeated start from a contradictory one; `seed` feeds `ctx.random`.
+    """A run exists. `request_digest` tells a repeated request from a conflicting one; `seed` feeds `ctx.random`.
 
     `policy`: digest of the policy that judges its calls. `token`: signed request; a child has its root's. `outlives`:
     the run continues when its parent ends. `deadline_ms`: the run fails then; 0: never. `above`: agents of the runs
@@ -172,7 +172,7 @@ class RunRequested:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The agent's code begins. `version` is the agent's, `app` that of the app that it is part of.
+    """The agent's code begins. `version` is the agent's version, `app` the version of its app.
 
     `manifest`: digests of code and tools, and Python's minor version, by name. `input`: the run's input with the values
     drawn by reading it, such as the time; empty if there are none.
@@ -186,7 +186,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class NoteRecorded:
-    """The agent wrote something down: a plan, a decision, a checkpoint, a thought."""
+    """The agent recorded a note: a plan, a decision, a checkpoint, a thought."""
 
     step: int
     kind: str
@@ -195,7 +195,7 @@ class NoteRecorded:
 
 @dataclass(frozen=True, slots=True)
 class CallProposed:
-    """The agent asks for a tool. Everything that later attempts need is fixed here, the idempotency key too.
+    """The agent requests a call of a tool. This event fixes all values of later attempts, with the idempotency key.
 
     `rule`: rule of the policy that judged the call. `label`: display name, in no key and no digest. `asked`: arguments
     requested by the code, if an operator replaced them. `builds_on`: steps of earlier calls that the arguments refer
@@ -219,7 +219,7 @@ class CallProposed:
 
 @dataclass(frozen=True, slots=True)
 class CallJudged:
-    """A policy that is in force by now has judged the call again."""
+    """A newer policy in force has judged the call again."""
 
     step: int
     policy: str
@@ -258,7 +258,7 @@ class ApprovalRequested:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalEscalated:
-    """Nobody has decided in time: more people are asked, until `expires_ms`. That is a `question` of its own.
+    """No decision came in time. More people are asked, by a `question` of its own, until `expires_ms`.
 
     `approval`: seq of the `ApprovalRequested`.
     """
@@ -305,7 +305,7 @@ class CallDispatched:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed:
-    """One try is over without a result, another follows at `retry_ms`. `unknown`: the effect may have happened."""
+    """An attempt ended without a result; another follows at `retry_ms`. `unknown`: the effect may have happened."""
 
     step: int
     attempt: int
@@ -346,7 +346,7 @@ class CallFailed:
 
 @dataclass(frozen=True, slots=True)
 class CallDoubted:
-    """Nobody can know whether the effect happened: a human decides."""
+    """It is unknown if the effect happened: people decide."""
 
     step: int
     attempt: int
@@ -355,7 +355,7 @@ class CallDoubted:
 
 @dataclass(frozen=True, slots=True)
 class DoubtResolved:
-    """A human decided about a call in doubt, or one that is held: `happened`, `did_not_happen` or `give_up`."""
+    """A person decided on a call in doubt or on hold: `happened`, `did_not_happen` or `give_up`."""
 
     step: int
     attempt: int
@@ -366,7 +366,7 @@ class DoubtResolved:
 
 @dataclass(frozen=True, slots=True)
 class LateResultRecorded:
-    """A result came for a call that was settled without it. `contradicts`: it says otherwise than the human did."""
+    """A result came after the call was settled without it. `contradicts`: it differs from the verdict of a person."""
 
     step: int
     attempt: int
@@ -385,14 +385,14 @@ class SleepStarted:
 
 @dataclass(frozen=True, slots=True)
 class SleepEnded:
-    """The time has come."""
+    """The sleep is over."""
 
     step: int
 
 
 @dataclass(frozen=True, slots=True)
 class StepGivenUp:
-    """The agent waits for a step no longer: the task that did was cancelled. What is under way is not undone.
+    """The agent no longer waits for a step: the waiting task was cancelled. Calls that were sent are not undone.
 
     A later outcome of the call is recorded as late, and a call in doubt stays open for people.
     """
@@ -409,14 +409,14 @@ class RunCompleted:
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """The agent raised, or could not go on."""
+    """The agent raised, or could not continue."""
 
     failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
 class RunCancelled:
-    """Somebody stopped the run. Calls that were open stay without a result."""
+    """An actor stopped the run. Open calls stay without a result."""
 
     reason: str
     actor: str
@@ -427,7 +427,7 @@ class RunCancelled:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointReached:
-    """The agent says how far it has come: a step, as a note is."""
+    """The agent reached a named point of its work. It is a step, as a note is."""
 
     step: int
     name: str
@@ -442,7 +442,7 @@ class StatusSet:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailed:
-    """A task of the agent's failed, and nobody awaited it. No step: it changes nothing."""
+    """A task of the agent failed, and the agent did not await it. No step: it changes nothing."""
 
     task: str
     failure: Failure
@@ -450,7 +450,7 @@ class TaskFailed:
 
 @dataclass(frozen=True, slots=True)
 class RunSuspended:
-    """All that the run waits for is time or others, from the end of this entry on.
+    """From the end of this entry on, the run waits only for time or for others.
 
     `reason`: `paused`, `approval`, `doubt`, `held`, `callback`, `wait`, `child`, `backoff` or `sleep`. `blocked_by`:
     author of the pause, approval, call, callback, signal, run or time. Of several waits, people and runs come before
@@ -463,7 +463,7 @@ class RunSuspended:
 
 @dataclass(frozen=True, slots=True)
 class RunResumed:
-    """The run goes on, at the end of this entry.
+    """The run continues, at the end of this entry.
 
     `by`: cause, in the form of `blocked_by`, or the person that ended a pause; `code` for code that was held.
     """
@@ -476,7 +476,7 @@ class RunResumed:
 
 @dataclass(frozen=True, slots=True)
 class SignalReceived:
-    """Somebody has told the run something. It is kept until a wait takes it, which may be in the same entry.
+    """A signal for the run arrived. It is kept until a wait takes it, which may be in the same entry.
 
     `sent_ms`: append time, if the signal came while the run's code was held and no wait has been checked; else 0.
     """
@@ -490,9 +490,9 @@ class SignalReceived:
 
 @dataclass(frozen=True, slots=True)
 class SignalDropped:
-    """A signal of so many `bytes` came, no wait took it, and the run keeps too many already.
+    """A signal of this size in `bytes` was dropped: no wait took it, and the run keeps too many signals already.
 
-    Until a wait takes one of those, others that find no room are dead letters, and no events.
+    Until a wait takes a kept signal, further signals without room become dead letters, not events.
     """
 
     signal_id: str
@@ -503,7 +503,7 @@ class SignalDropped:
 
 @dataclass(frozen=True, slots=True)
 class WaitStarted:
-    """The agent waits for a signal of this name of which `match` (CEL) is true, until a time (0: for ever)."""
+    """The agent waits for a signal with this name and a true `match` (CEL), until a time (0: without end)."""
 
     step: int
     name: str
@@ -513,7 +513,7 @@ class WaitStarted:
 
 @dataclass(frozen=True, slots=True)
 class MatchFailed:
-    """The `match` of a wait has no value for a signal, so that it does not match. Told once of a wait."""
+    """The `match` of a wait raised an error for a signal, so the signal does not match. Recorded once for each wait."""
 
     step: int
     signal_id: str
@@ -522,14 +522,14 @@ class MatchFailed:
 
 @dataclass(frozen=True, slots=True)
 class WaitsPostponed:
-    """The open waits from step `first` on are asked later about the signals that are kept; 0: all were asked."""
+    """The open waits from step `first` on are checked later against the kept signals; 0: all are checked."""
 
     first: int
 
 
 @dataclass(frozen=True, slots=True)
 class WaitEnded:
-    """The wait took a signal that was received before; no other wait gets it."""
+    """The wait took a received signal; no other wait gets it."""
 
     step: int
     signal_id: str
@@ -537,14 +537,14 @@ class WaitEnded:
 
 @dataclass(frozen=True, slots=True)
 class WaitExpired:
-    """Nothing has come in time for a wait or a callback; the agent sees a TimeoutError."""
+    """The time of a wait or a callback is over without an answer; the agent sees a TimeoutError."""
 
     step: int
 
 
 @dataclass(frozen=True, slots=True)
 class CallbackCreated:
-    """The agent has made a token with which somebody outside resolves this step, until a time (0: for ever).
+    """The agent created a token that resolves this step from outside, until a time (0: without end).
 
     `digest`: digest of the token, which the log does not contain. `schema`: JSON Schema of the result, if any.
     """
@@ -558,7 +558,7 @@ class CallbackCreated:
 
 @dataclass(frozen=True, slots=True)
 class CallbackCompleted:
-    """Whoever has the token gave the result. `key` is their own name for what they said."""
+    """The holder of the token sent the result. `key` is the sender's idempotency key."""
 
     step: int
     result: str
@@ -568,7 +568,7 @@ class CallbackCompleted:
 
 @dataclass(frozen=True, slots=True)
 class CallbackFailed:
-    """Whoever has the token said that there will be no result; the agent sees the failure."""
+    """The holder of the token sent a failure: there will be no result; the agent sees the failure."""
 
     step: int
     failure: Failure
@@ -581,7 +581,7 @@ class CallbackFailed:
 
 @dataclass(frozen=True, slots=True)
 class ChildStarted:
-    """The agent starts another run, which is named after this step (`core.ids.child_id`).
+    """The agent starts another run, whose id is derived from this step (`core.ids.child_id`).
 
     `outlives`: the child is independent of this run's end and pauses.
     """
@@ -594,7 +594,7 @@ class ChildStarted:
 
 @dataclass(frozen=True, slots=True)
 class ChildCompleted:
-    """How a run ended that this one had started. `status`: completed (with a result), failed or cancelled.
+    """A run that this one started has ended. `status`: completed (with a result), failed or cancelled.
 
     `used`: usage of the child and its descendants, if it counts for this run.
     """
@@ -608,7 +608,7 @@ class ChildCompleted:
 
 @dataclass(frozen=True, slots=True)
 class SignalSent:
-    """The agent tells another run something: a signal with this name, whose id is `core.ids.signal_id` of the step."""
+    """The agent sends a signal with this name to another run. Its id is `core.ids.signal_id` of the step."""
 
     step: int
     run_id: str
@@ -618,7 +618,7 @@ class SignalSent:
 
 @dataclass(frozen=True, slots=True)
 class EventPublished:
-    """The agent tells of something. The agents that were registered for it are started, a run each."""
+    """The agent publishes an event. It starts one run of each agent that was registered for the event."""
 
     step: int
     name: str
@@ -631,7 +631,7 @@ class EventPublished:
 
 @dataclass(frozen=True, slots=True)
 class RunAnnotated:
-    """Somebody has added a note for readers of the history. No step: nothing follows from it.
+    """A note for readers of the history was added. No step: it has no consequences.
 
     Notes with equal `note_id` are one note. `role` of the actor: `operator` or `requester`.
     """
@@ -644,7 +644,7 @@ class RunAnnotated:
 
 @dataclass(frozen=True, slots=True)
 class RunPaused:
-    """No code of the run is run and nothing new goes out, until all who have paused it let it go on.
+    """The run's code is not run and no new call is sent until all pauses of the run are lifted.
 
     `role` of the actor: `operator`, `requester`, or `parent` (a pause inherited from the parent run). `said_ms` and
     `offset`: append time and offset of the request, `signed_ms`: time of its signature. `seq`: the parent's last event
@@ -662,7 +662,7 @@ class RunPaused:
 
 @dataclass(frozen=True, slots=True)
 class RunUnpaused:
-    """A pause is over, that of a parent or (any other `role`) the run's own. For the rest see `RunPaused`."""
+    """A pause is over: of the parent run if `role` is `parent`, else the run's own. Other fields: see `RunPaused`."""
 
     actor: str
     role: str = "operator"
@@ -677,7 +677,7 @@ class RunUnpaused:
 
 @dataclass(frozen=True, slots=True)
 class RunRetried:
-    """A failed run goes on, see `core.run.redrive`. What is not 0 is a limit of the run from now on.
+    """A failed run continues, see `core.run.redrive`. Numbers other than 0 are limits of the run from now on.
 
     **Units**: billionths of a dollar.
     """
@@ -715,14 +715,14 @@ class RunForked:
 
 @dataclass(frozen=True, slots=True)
 class CallRenewed:
-    """A call is asked for anew under its key: its id has the seq of this event, its attempts begin at 1."""
+    """A call is requested again under its key. Its new id contains the seq of this event; its attempts begin at 1."""
 
     step: int
 
 
 @dataclass(frozen=True, slots=True)
 class CallHeld:
-    """A call has used up its attempts, and waits for an operator, as it was to: `DoubtResolved` is their word.
+    """A call has used up its attempts and, as configured, waits for an operator: see `DoubtResolved`.
 
     `did_not_happen` allows as many attempts again, `happened` supplies a result, `give_up` lets the call fail.
     """
@@ -737,7 +737,7 @@ class CallHeld:
 
 @dataclass(frozen=True, slots=True)
 class PatchTaken:
-    """The run has come to a change in its agent's code as a new one: it takes the new way, for ever.
+    """The run reached a change of its agent's code after the change was made: it takes the new branch for good.
 
     Not a step: histories from before the change have none, and step numbers stay the same.
     """
@@ -747,7 +747,7 @@ class PatchTaken:
 
 @dataclass(frozen=True, slots=True)
 class RunMigrated:
-    """Somebody has handed the run to another version of its agent, which agrees with its history so far.
+    """The run was moved to another version of its agent, which agrees with its history so far.
 
     `actor` is empty for a run started by a planner that did not execute its code. Then this is the first execution, and
     may have the `input` that `RunStarted` lacks.
@@ -764,7 +764,7 @@ class RunMigrated:
 
 @dataclass(frozen=True, slots=True)
 class CallReserved:
-    """An attempt of a call may take so much, and counts as if it had until it is billed.
+    """The amount that an attempt of a call may take. It counts as used until the attempt is billed.
 
     Attempt 0 is not dispatched: it records the reservation of each later attempt. `cheap`: the call is the cheaper
     alternative already. **Units**: billionths of a dollar.
@@ -779,7 +779,7 @@ class CallReserved:
 
 @dataclass(frozen=True, slots=True)
 class CallBilled:
-    """An attempt has taken so much. `call` is the seq in the call's id, as what was asked for anew is another call.
+    """The amount that an attempt has taken. `call` is the seq in the call's id: a call requested again is another call.
 
     `twice`: the attempt may have run a second time, so its reservation counts as well. With windowed limits, the bill
     replaces `for_tokens` and `for_nano_usd`, reserved at `since_ms`.
@@ -798,7 +798,7 @@ class CallBilled:
 
 @dataclass(frozen=True, slots=True)
 class ChildBilled:
-    """A run below this one has taken so much, and is over; nobody waits for it any more."""
+    """Usage of a finished descendant that no run waits for any more."""
 
     run_id: str
     used: Used
@@ -806,7 +806,7 @@ class ChildBilled:
 
 @dataclass(frozen=True, slots=True)
 class BudgetReached:
-    """The budget of this run, or of one above it, is used up so far that something follows: its soft threshold.
+    """A budget that this run counts for has passed its soft threshold: the run's own, one above it, or a window's.
 
     `what`: `tokens`, `usd` (billionths), `calls` or `seconds` (milliseconds). `taken` includes the requested call;
     `limit` is the bound.
@@ -821,7 +821,7 @@ class BudgetReached:
 
 @dataclass(frozen=True, slots=True)
 class CallRepeated:
-    """The code asks for a call that it has made so many times, with equal arguments. It is not made, and fails."""
+    """The code repeats a call that it has made `times` times with equal arguments. The call fails without a try."""
 
     step: int
     times: int

@@ -32,7 +32,7 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunSignal:
-    """Topic `run-signalled`, key run_id/signal_id: what a user says of a run that exists.
+    """Topic `run-signalled`, key run_id/signal_id: an input of a user for an existing run.
 
     `kind`: `cancel` or `pause` (data: {reason}), `resume`, or `annotate` (data: {note, id}, `id` is the `signal_id`),
     for a run of the actor, and with a `token` signed by the actor; `signal` (`name`, `data`), consumed by one wait
@@ -54,7 +54,7 @@ class RunSignal:
 
 @dataclass(frozen=True, slots=True)
 class RunOperation:
-    """Topic `run-operated`, key run_id/signal_id: what an operator says of anybody's run that exists.
+    """Topic `run-operated`, key run_id/signal_id: a command of an operator for any existing run.
 
     `kind`: `cancel` or `pause` (data: {reason}), `resume`, `annotate` (data: {note}), `resolve` (data: {step, attempt,
     verdict, result, comment}), `repair` (data: {head}), `migrate` (data: {from, seq, to}); for a held run `retry` or
@@ -72,7 +72,7 @@ class RunOperation:
 
 @dataclass(frozen=True, slots=True)
 class EarlierCall:
-    """A call of the same run that has a result, both as the run log has them. A large result is what stands for it."""
+    """A call of the same run with its result, as in the run log. A large result is a pointer."""
 
     step: int
     args: str
@@ -81,7 +81,7 @@ class EarlierCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """Topic `tool-requested.<pool>`, key call_id: try this call. A tombstone closes it.
+    """Topic `tool-requested.<pool>`, key call_id: a request to execute this call. A tombstone closes it.
 
     `issued`: run-log offset of the entry that ordered the attempt, `at_ms`: its time. `policy`: digest of the policy
     that judged the call. `decision`: signed decision that allows it, if required. `settled`: signed decision that
@@ -114,7 +114,7 @@ class ToolRequest:
 
 @dataclass(frozen=True, slots=True)
 class ShortRequest(ToolRequest):
-    """Topic `tool-requested.<pool>`, key call_id: the same, with those `earlier` calls that come after a `base`.
+    """Topic `tool-requested.<pool>`, key call_id: a `ToolRequest` with only the `earlier` calls after a `base`.
 
     `base`: digest of the `earlier` calls of a previous request of this run (`core.run.building.Base`). An executor that
     does not have them answers `incomplete` and gets a `ToolRequest`.
@@ -158,7 +158,7 @@ INCOMPLETE = "incomplete"
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """Topic `tool-completed.<pool>`, key call_id: how an attempt ended.
+    """Topic `tool-completed.<pool>`, key call_id: the outcome of an attempt.
 
     `status`: `completed` (result), `failed` (no effect; `retryable`), `broken` (effect, but no usable result),
     `unknown` (possible effect), `doubt` (declared in the claim chain: people decide), `unauthorised` (not sent: no
@@ -234,7 +234,7 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalVote:
-    """Topic `approval-voted`, key approval_id/vote_id: what somebody said, signed where it was taken in (a JWS)."""
+    """Topic `approval-voted`, key approval_id/vote_id: a vote or comment, signed where it was received (a JWS)."""
 
     approval_id: str
     vote_id: str
@@ -257,7 +257,7 @@ class ApprovalDecision:
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """Topic `catalog`, key name, once in every partition: something that the authority publishes.
+    """Topic `catalog`, key name, once in every partition: an entry that the authority publishes.
 
     `kind`: `policy` (name policy/DIGEST), `current` (digest of the policy for new runs), `roles`, `key` (name key/KID)
     or `halt` (name halt/SCOPE/NAME; content: the reason). `content`: JSON; null revokes the entry. `token`: signature
@@ -277,7 +277,7 @@ class CatalogEntry:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """Topic `run-completed`, key run_id: a run is over. `status`: completed, failed or cancelled.
+    """Topic `run-completed`, key run_id: the outcome of a finished run. `status`: completed, failed or cancelled.
 
     `stop`: `finished`, `cancelled`, or the code of the failure. `used`: usage of the run and its descendants, if it is
     counted. `labels` are the request's.
@@ -298,12 +298,12 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Topic `run-snapshot`, key hold/run_id: the code of this run is not run, its inputs are recorded as facts.
+    """Topic `run-snapshot`, key hold/run_id: this run's code is not run; its inputs are only recorded.
 
-    `kind`: `stalled` (its code and its history do not go together here) or `quarantined` (its code held everything up;
-    only a human lets it go on). `reason` is stable and for programs, `message` for people, `detail` a stack. `needs` is
-    the version of the agent that the run began with, `code` that of the code which is held. `retry_ms`: when it is
-    tried again by itself, `tries` how often it was.
+    `kind`: `stalled` (code and history do not match at this planner) or `quarantined` (the code blocked the lane; only
+    a person lifts the hold). `reason` is a stable code for programs, `message` is for people, `detail` a stack trace.
+    `needs` is the agent's version at the start of the run, `code` the version of the held code. `retry_ms`: time of the
+    next automatic retry, `tries`: number of retries so far.
     """
 
     run_id: RunId
@@ -321,7 +321,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class KeptRun:
-    """Topic `run-snapshot`, key run/RUN: the accepted entries of a run that lives.
+    """Topic `run-snapshot`, key run/RUN: the accepted entries of a live run.
 
     All its entries below the offset `log`: first `blocks` separate records, then `entries`. With a `status` they need
     not be read before `due_ms` (0: never) unless an input for the run comes. `seq`: seq of the last entry; a retried
@@ -339,7 +339,7 @@ class KeptRun:
 
 @dataclass(frozen=True, slots=True)
 class KeptBlock:
-    """Topic `run-snapshot`, key run/RUN/NUMBER: entries of a run that lives, never written again with others."""
+    """Topic `run-snapshot`, key run/RUN/NUMBER: a fixed block of entries of a live run, written once."""
 
     run_id: RunId
     number: int
@@ -348,7 +348,7 @@ class KeptBlock:
 
 @dataclass(frozen=True, slots=True)
 class EndedRuns:
-    """Topic `run-snapshot`, key over/NUMBER: runs that are over, a row each (`core.run.finished`).
+    """Topic `run-snapshot`, key over/NUMBER: finished runs, one row each (`core.run.finished`).
 
     `pools`: comma-joined names for the pool numbers in the rows.
     """
@@ -359,7 +359,7 @@ class EndedRuns:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Topic `run-snapshot`, key marks: how far the other records of the partition hold. Written after all of them.
+    """Topic `run-snapshot`, key marks: positions that the other records of the partition cover. Written last.
 
     The snapshot covers the run log below `log`, with all its commands acknowledged, and all inputs below `inputs`
     (offsets by topic, as text). `round`: only grows. `check`: checksum over the other records. `anchor`: id (hex) of an
@@ -464,7 +464,7 @@ class RunInsight:
 
 @dataclass(frozen=True, slots=True)
 class RunErased:
-    """Topic `run-snapshot`, key erased/run_id: the run was erased, and something of it may lie somewhere still.
+    """Topic `run-snapshot`, key erased/run_id: the run was erased; copies may still exist.
 
     `head`: id of its last entry, `digest`: digest of its archived records, both in hex. `file`: place in the archive;
     empty if it has none. `pools`: pools of its calls.
@@ -502,7 +502,7 @@ Message = (
 
 @dataclass(frozen=True, slots=True)
 class StreamPart:
-    """Topic `run-stream`, key call_id: what a call says while it runs, the tokens of a model. Nothing rests on it.
+    """Topic `run-stream`, key call_id: live output of a call, such as the tokens of a model. For display only.
 
     `attempt` and `began_ms` identify the execution, also after a take-over by another executor; `n` numbers its parts.
     """
@@ -518,7 +518,7 @@ class StreamPart:
 
 @dataclass(frozen=True, slots=True)
 class MemberAgent:
-    """A version of an agent that a planner has, with the manifest that a run of it begins with, but for prices."""
+    """A version of an agent that a planner has. `manifest` is the manifest of a new run, without prices."""
 
     name: str
     version: str
@@ -540,7 +540,7 @@ class MemberTool:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Topic `member`, key name: what a planner or an executor serves. A tombstone follows when it leaves cleanly.
+    """Topic `member`, key name: the agents of a planner, or the tools of an executor. A clean stop leaves a tombstone.
 
     For display only: any executor may write it (ADR 30), so no service reads it. `kind`: planner or executor. `pool`:
     an executor's. `slots`: concurrent calls. `cut`: schemas or more were left out to stay within the payload limit.
@@ -561,7 +561,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class WindowSpent:
-    """Topic `budget-spent`, key window/subject/lane/teller: what the runs of one lane took in a window, so far.
+    """Topic `budget-spent`, key window/subject/lane/teller: spending of the runs of one lane in a window, so far.
 
     `window`: a day (`2026-11-23`) or month (`2026-11`) of UTC. Counts the runs of `agent` (if set) that have the value
     with digest `value` for `label` (if set), or no value that is reported separately (`rest`). Covers the lane's

@@ -96,9 +96,9 @@ class Surroundings:
 
 
 class UnansweredStep(ReadModel):
-    """A step that nothing answered: what the fork would have fired, or whom it would have asked.
+    """A step without an answer that stopped a fork: a call that would have been sent, or a question to people.
 
-    `phase`: `dispatched` is a call on its way to an executor, `approval` a question to `approvers`.
+    `phase`: `dispatched` for a call to an executor, `approval` for a question to `approvers`, or another phase.
     """
 
     run_id: str

@@ -25,7 +25,7 @@ ForkVerdict = Literal["same", "other", "stopped", "disagrees", "raises"]
 
 
 class ForkedCall(ReadModel):
-    """A call of one side, or of both with other arguments. A `step` of 0: that side has none."""
+    """A call that one side lacks, or that differs in its arguments. `before` and `after` are its steps; 0: none."""
 
     change: Literal["added", "left out", "changed"]
     run_id: str
@@ -37,7 +37,7 @@ class ForkedCall(ReadModel):
 
 
 class OtherJudgement(ReadModel):
-    """A call that both sides have and that a policy judges otherwise in the fork."""
+    """A call of both sides that a policy judges differently in the fork."""
 
     run_id: str
     step: int
@@ -48,14 +48,14 @@ class OtherJudgement(ReadModel):
 
 
 class ForkReport(ReadModel):
-    """A fork beside its run. `verdict`: `same`, `other`, `stopped`, `disagrees` (at `step`; `fork_at` is where the code
-    still agrees) or `raises`.
+    """Comparison of a fork with its run. Pairs are before and after.
 
-    Pairs are before and after. `answered` counts what answered its calls: `record`, `given`, `decided`, `stub`, `pure`.
-    `usd` is None where nobody knows a price. `refused` counts what the app wanted to do, by Python's names for that;
-    `isolated`: the kernel refused to its process whatever acts on others (seccomp), and not Python alone.
-    `kept` is how many entries of each run the fork begins with, `rows` those that it has added, which lie in no topic:
-    key and value in hex. `steps` has for each step of a run of the fork the recorded one that it is; 0: none.
+    `verdict`: `same`, `other`, `stopped`, `disagrees` (at `step`; the code agrees up to `fork_at`) or `raises`.
+    `answered` counts answers to calls by their source: `record`, `given`, `decided`, `stub`, `pure`. `usd` is None
+    without a price of a model. `refused` counts refused actions of the app, by Python's audit event. `isolated`: the
+    kernel (seccomp) refused effects too, not only Python. `kept` counts the entries of each run that the fork begins
+    with, `rows` are the entries that it added, in no topic: key and value in hex. `steps` lists the recorded step for
+    each step of the fork, by run; 0: none.
     """
 
     run_id: str

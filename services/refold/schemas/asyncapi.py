@@ -17,7 +17,7 @@ OUTSIDE = frozenset({"client", "approver", "steward", "viewer", "insights"})
 """Principals of programs outside the platform, except operators of Kafka."""
 
 _KEY = re.compile(r"key ([^\s:,]+)[:,]")
-_KEYS: dict[type, str] = {Entry: "run_id/seq/entry_id", DeadLetter: "that of the input"}
+_KEYS: dict[type, str] = {Entry: "run_id/seq/entry_id", DeadLetter: "the key of the input"}
 _DEFAULT_PREFIX = "refold."
 _HEADERS = {
     "type": "object",
@@ -51,7 +51,7 @@ def asyncapi(topics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         "info": {
             "title": "Refold",
             "version": "0.1.0",
-            "description": "Topics that programs outside may write or read. Rights are those of `infra/topics.yaml`.",
+            "description": "Topics that external programs may write or read. `infra/topics.yaml` contains the rights.",
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": "application/vnd.apache.avro+binary",

@@ -30,7 +30,7 @@ class ApiBody(BaseModel):
 
 
 class RunBody(ApiBody):
-    """Asks for a run. The same `id` with the same agent and input is one run, however often it is asked for."""
+    """Request to start a run. Requests with equal `id`, agent and input start one run."""
 
     agent: str = Field(examples=["incident"])
     input: Any = Field(None, description="JSON data: the agent's arguments by name", examples=[{"name": "Ada"}])
@@ -81,7 +81,7 @@ class NoteBody(ApiBody):
 
 
 class WithReason(ApiBody):
-    """Why an operation is asked for; it stays in the history."""
+    """Reason of an operation, recorded in the history."""
 
     reason: str = ""
 
@@ -108,7 +108,7 @@ _OfSteps = dict[Annotated[int, Field(ge=1, le=LARGEST_NUMBER)], Any]
 
 
 class ForkBody(ApiBody):
-    """Changes of a fork: what is otherwise behind an event."""
+    """Changes of a fork after the event at which it begins."""
 
     at: int = Field(
         0, ge=0, le=LARGEST_NUMBER, description="keep the entries that end at this event or before; 0: none"
@@ -125,7 +125,7 @@ class ForkBody(ApiBody):
 
 
 class RepairBody(ApiBody):
-    """Which history of a run counts."""
+    """Choice of the history of a run that counts."""
 
     head: str = Field("", pattern="^([0-9a-f]{32})?$", description="id of its last entry; empty: the one that counts")
 
@@ -157,10 +157,10 @@ class CastVote(ApiBody):
 
 
 class ResolveDoubt(ApiBody):
-    """The outcome of a call in doubt, as somebody has found it."""
+    """The verdict of a person on the outcome of a call in doubt."""
 
     verdict: Literal["happened", "did_not_happen", "give_up"]
-    result: Any = Field(None, description="of `happened`: what the tool would have returned")
+    result: Any = Field(None, description="of `happened`: the result that the tool would have returned")
     message: str = Field("", description="how you know")
 
     @model_validator(mode="after")
@@ -217,9 +217,9 @@ class CursorFilter(ListFilter):
 
 
 class SessionRow(ReadModel):
-    """A session. `runs` counts the runs that are part of it; all else is of the one that was asked for last.
+    """A session. `runs` counts its runs; all other fields are of the run that was requested last.
 
-    **Units**: milliseconds since 1970 in UTC; `at_ms` is when that run's last entry was made.
+    **Units**: milliseconds since 1970 in UTC; `at_ms` is the time of that run's last entry.
     """
 
     session: str
@@ -240,9 +240,9 @@ class SessionPage(ReadModel):
 
 
 class DoubtRow(ReadModel):
-    """A call whose outcome nobody knows: it was made, or not. `sent_ms` is when attempt `attempt` went out.
+    """A call whose outcome is unknown. `sent_ms` is the time when attempt `attempt` was sent.
 
-    `approval` is the question about it, empty where an operator decides. `ways` are the verdicts that there are.
+    `approval` is the question to people about it; empty if an operator decides. `ways` are the possible verdicts.
     """
 
     call_id: str
@@ -268,10 +268,10 @@ class DoubtPage(ReadModel):
 
 
 class VersionRow(ReadModel):
-    """A version of an agent that runs need: `live` of them, of which `runs` are the first by id.
+    """A version of an agent that runs need. `live` counts these runs, `runs` are the first of them by id.
 
-    `members` are the planners that report to have it. Without one, these runs go on with the newest version where that
-    agrees with their histories, and else stall.
+    `members` are the planners that report this version. Without one, the newest version continues each run whose
+    history it matches; the other runs stall.
     """
 
     agent: str
@@ -291,10 +291,10 @@ class DailyFilter(ListFilter):
 
 
 class DailyRow(ReadModel):
-    """Sums of a day in UTC, of one agent, tool and model. Rows without a tool are of runs.
+    """Sums of a day in UTC for one agent, tool and model. Rows with an empty tool are sums of runs.
 
-    `p50_ms` and `p95_ms` are bounds of the time from a call's last order to its outcome: half of them, and 95 in a
-    hundred, took less. 0: there was none. What runs have added that were erased since is part of all sums.
+    `p50_ms` and `p95_ms` are upper bounds of the median and the 95th percentile of call durations; 0: there are none. A
+    duration is measured by the executor, else from the last dispatch to the outcome. All sums include erased runs.
     """
 
     day: str
@@ -328,7 +328,7 @@ class ActionFilter(ListFilter):
 
 
 class OperatorAction(ReadModel):
-    """Action of an operator on a run. `step` is 0 where it is of none."""
+    """Action of an operator on a run. `step` is 0 if the action is not about a step."""
 
     run_id: str
     seq: int
@@ -349,7 +349,7 @@ class LetterFilter(ListFilter):
 
 
 class InputReplayed(ReadModel):
-    """The input of a dead letter, and where it belongs; with `offset` if it was `sent` there."""
+    """The input of a dead letter and its destination. `sent`: it was written there, at `offset`."""
 
     sent: bool
     topic: str
@@ -358,7 +358,7 @@ class InputReplayed(ReadModel):
 
 
 class InputSent(ReadModel):
-    """An input that lies in Kafka and has no outcome yet. The header `Refold-After` names it: a read waits for it."""
+    """An input in Kafka without an outcome so far. A read that sends `Refold-After` with its position waits for it."""
 
     run_id: str
     topic: str
@@ -367,7 +367,7 @@ class InputSent(ReadModel):
 
 
 class HttpProblem(ReadModel):
-    """An error, as RFC 9457 has it. `code` is stable across releases, `hint` is what to do next."""
+    """An error in the format of RFC 9457. `code` is stable across releases, `hint` is the next action."""
 
     type: str = "about:blank"
     title: str
@@ -378,13 +378,13 @@ class HttpProblem(ReadModel):
 
 
 class RegistrySchema(ReadModel):
-    """A schema as text, as Confluent's Schema Registry answers."""
+    """A schema as text, in the format of Confluent's Schema Registry."""
 
     text: str = Field(alias="schema")
 
 
 class RegistryVersion(RegistrySchema):
-    """A version of a subject. `id` is what records carry."""
+    """A version of a subject. `id` is the schema id in records."""
 
     subject: str
     id: int
@@ -392,20 +392,20 @@ class RegistryVersion(RegistrySchema):
 
 
 class RegistryConfig(ReadModel):
-    """Which changes of schemas there may be."""
+    """Compatibility rule for changes of schemas."""
 
     compatibilityLevel: str  # noqa: N815 - Confluent's name
 
 
 class RegistryError(ReadModel):
-    """An error, as Confluent's Schema Registry has it: 40401 no subject, 40402 no version, 40403 no schema."""
+    """An error in the format of Confluent's Schema Registry: 40401 no subject, 40402 no version, 40403 no schema."""
 
     error_code: int
     message: str
 
 
 class LoggedIn(ReadModel):
-    """A login. `csrf` is what a page sends as `Refold-Csrf` with every write; empty without a cookie."""
+    """A login. Pages send `csrf` as `Refold-Csrf` with every write; it is empty without a cookie."""
 
     actor: str
     roles: list[str]
@@ -413,13 +413,13 @@ class LoggedIn(ReadModel):
 
 
 class Alive(ReadModel):
-    """Always true: a process that hangs does not answer."""
+    """Liveness of the gateway. `ok` is always true: a process that hangs does not answer."""
 
     ok: bool
 
 
 class Health(ReadModel):
-    """True if the gateway can answer: `ok`, or what is wrong with the views, and with Kafka."""
+    """Readiness of the gateway. `views` and `kafka`: `ok`, or the problem (`views` without a login: only `not ok`)."""
 
     ready: bool
     views: str

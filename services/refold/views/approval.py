@@ -127,12 +127,12 @@ class StandingGrant(ReadModel):
 
 
 class Question(ReadModel):
-    """A question to people: may this call go out, or (`about` is `doubt`) what was its outcome?
+    """A question to people: may this call be sent, or (`about` is `doubt`) what was its outcome?
 
-    `id` has the digest of all that is asked, so that a decision on it is on nothing else. `quorum` of those in
-    `approvers` have to agree, `leading` do so far. `verdict` is empty while nothing is decided, `held` says why no
-    service decides, `grant` under which grant it was decided. `others` are open questions about the same call: an
-    honest planner asks none.
+    `id` contains the digest of everything asked, so a decision cannot be used for another question. `quorum` of the
+    `approvers` must agree; `leading` do so far. `verdict` is empty while the question is open. `held` is the reason why
+    no service decides, `grant` the grant that decided. `others` are further open questions about the same call: a
+    correct planner asks one at a time.
     """
 
     id: str = Field(serialization_alias="approval")
@@ -170,8 +170,8 @@ class Question(ReadModel):
 class QuestionShown(Question):
     """A question with its request, votes and decision.
 
-    `people` may decide, `refused` are unreadable votes, `log` is a conflict with the run log, `ended` the outcome in
-    the run.
+    `people` are entitled to decide, `refused` are unreadable votes, `log` is a conflict with the run log, `ended` is
+    the outcome in the run.
     """
 
     people: list[str]

@@ -15,10 +15,10 @@ WHY = ("reason", "comment", "message", "verdict", "rule", "text")
 
 
 class AuditLine(ReadModel):
-    """A fact of a run's history. `writer` is the service that wrote it, `actors` are people that it names.
+    """An event of a run's history. `writer` is the service that wrote it, `actors` are the people that it names.
 
-    `cause` is the input that led to it, `key` the idempotency key of the call, where it is of one. `why` has the
-    reasons that were given, `note` what the agent has noted, or somebody about the run.
+    `cause` is the input that led to it. `key` is the idempotency key, if the event is about a call. `why` contains the
+    recorded reasons, `note` a note of the agent or on the run.
     """
 
     run_id: str

@@ -26,7 +26,7 @@ class Spending(ReadModel):
 
 
 class RunLimits(Spending):
-    """The limits of a run. **Units**: as `Taken`; milliseconds."""
+    """The limits of a run. **Units**: as `Spending`; `ms` in milliseconds."""
 
     ms: int
 
@@ -39,7 +39,7 @@ class MaybePaid(ReadModel):
 
 
 class RunBudget(ReadModel):
-    """What a run has taken with those of its children that are over, and its limits. `reached`: soft thresholds."""
+    """Spending of a run and its finished children, and limits. `reached`: budgets above their soft threshold."""
 
     used: Spending
     maybe_paid: MaybePaid
@@ -50,9 +50,9 @@ class RunBudget(ReadModel):
 
 
 class LimitInUse(ReadModel):
-    """A limit per day or month, and what was spent. Of a label `value` is the digest of its value, or `rest`.
+    """A limit per day or month, and the spending in that time. `value` is the digest of the label's value, or `rest`.
 
-    `reached`: `hard` or `soft`, by the kind of which most is used up; empty below both.
+    `reached`: `hard` or `soft`, by the amount that is used up most; empty below both.
     """
 
     window: str

@@ -17,9 +17,9 @@ STEP_FIELDS = ("status", "result", "failure", "args", "how", "rule", "actor")
 
 
 class RunPoint(ReadModel):
-    """A point in the history of a run: the number of its last event, and the time of that.
+    """A point in the history of a run: the number and the time of its last event.
 
-    `forked` is the first event that lies in no topic, as those of a fork; 0: all lie in the log.
+    `forked` is the first event that is in no topic, as in forks; 0: all events are in the log.
     """
 
     run_id: str
@@ -30,7 +30,7 @@ class RunPoint(ReadModel):
 
 
 class FieldChange(ReadModel):
-    """A value on both sides."""
+    """A value before and after."""
 
     name: str
     left: Any

@@ -7,7 +7,7 @@ from refold.views.model import ReadModel
 
 
 class HaltRow(ReadModel):
-    """A halt. `scope` is `agent`, `tool`, `pool`, `requester`, or `all`; `what` is both in words."""
+    """A halt. `scope` is `agent`, `tool`, `pool`, `requester` or `all`; `what` is scope and name in one text."""
 
     what: str
     scope: str

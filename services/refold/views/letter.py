@@ -15,7 +15,7 @@ from refold.views.model import ReadModel
 
 
 class Letter(ReadModel):
-    """A dead letter in a line. `letter` is its own place, `lies` that of the input."""
+    """A dead letter in a line. `letter` is its own position, `from` the position of the input."""
 
     letter: str
     lies: str = Field(serialization_alias="from")

@@ -13,9 +13,9 @@ from refold.views.model import ReadModel, json_text
 
 
 class Worker(ReadModel):
-    """A process that is in the group of its role (`alive`), or was killed. `versions` are those of its agents or tools.
+    """A process that is a member of its role's group (`alive`), or was killed. `versions` are its agents or tools.
 
-    **Units**: milliseconds since 1970. `seen_ms` of a killed one is its last report, which comes once a day.
+    **Units**: milliseconds since 1970. `seen_ms` of a killed process is its last report; it reports once a day.
     """
 
     role: str
@@ -31,10 +31,10 @@ class Worker(ReadModel):
 
 
 class WorkerGroup(ReadModel):
-    """All workers of a role, or of a pool. `unserved` are partitions that no member has.
+    """All workers of a role, or of a pool. `unserved` are partitions without a member.
 
-    `needed`: something waits for it, or one of it was killed. `waiting` requests, calls or questions were not taken,
-    the oldest for `oldest_s` seconds. `lag` is in records, by topic.
+    `needed`: work waits for the group, or one of its members was killed. `waiting` counts requests, calls or questions
+    that no member has taken, the oldest for `oldest_s` seconds. `lag` is in records, by topic.
     """
 
     role: str
@@ -68,10 +68,10 @@ class Workers(ReadModel):
 
 
 class ServedBy(ReadModel):
-    """A member that serves it, or did until it was killed: `alive` is asked of its group, None where nobody asked.
+    """A member that serves an agent or a tool, or did until it was killed. `alive`: it is in its group; None: unknown.
 
-    **Units**: milliseconds since 1970. A member reports once a day that it still serves: `reported_ms` is the last
-    time. The record of a member that was killed stays until eight days after that.
+    **Units**: milliseconds since 1970. `reported_ms` is its last report; it reports once a day. The record of a killed
+    member stays for eight days after that.
     """
 
     member: str
@@ -85,7 +85,7 @@ class ServedBy(ReadModel):
 
 
 class AgentServed(ReadModel):
-    """A version of an agent, and the planners that have it. Planners with different code are apart (`manifest`)."""
+    """A version of an agent, and the planners that have it. Planners with a different `manifest` are separate rows."""
 
     agent: str
     version: str
@@ -96,7 +96,7 @@ class AgentServed(ReadModel):
 class ToolServed(ReadModel):
     """A tool, and the executors that run it. `arguments` is the JSON Schema of its arguments, empty if left out.
 
-    `approval`: it never runs without a decision, whatever a policy says.
+    `approval`: each call needs a decision, even if a policy allows it.
     """
 
     tool: str

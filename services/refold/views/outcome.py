@@ -11,17 +11,17 @@ from refold.views.model import ReadModel
 
 
 class Started(ReadModel):
-    """A run that a planner has taken. `known`: it was there before, with the same agent and input."""
+    """A run that a planner has accepted. `known`: it existed before, with the same agent and input."""
 
     run_id: str
     known: bool
 
 
 class CommandResult(ReadModel):
-    """The outcome of what was sent to a run.
+    """The outcome of an input to a run.
 
-    `outcome`: `accepted`, or `known` when the log had it before and nothing changed; `asked` when people are asked for
-    it instead. `status` is that of the run by then.
+    `outcome`: `accepted`, `known` (already in the log, nothing changed) or `asked` (people are asked to decide it).
+    `status` is the status of the run after it.
     """
 
     run_id: str
@@ -30,7 +30,7 @@ class CommandResult(ReadModel):
 
 
 class SignalResult(CommandResult):
-    """The outcome of a signal or an answer: its id `said`, and the `step` that took it, 0 if none so far."""
+    """The outcome of a signal or an answer. `said` is its id, `step` the step that took it; 0: none so far."""
 
     step: int
     said: str = ""
@@ -58,8 +58,8 @@ class Resolved(CommandResult):
 class Voted(ReadModel):
     """The outcome of a vote.
 
-    `outcome`: `decided` (it is part of the decision), `decided_otherwise`, `counted` (it counts, and `quorum` have to
-    agree, of which there are `leading`), or `recorded`.
+    `what`: `decided` (the vote is part of the decision), `decided_otherwise`, `counted` (`leading` of `quorum` people
+    agree so far) or `recorded` (it cannot decide by itself).
     """
 
     outcome: str = Field(serialization_alias="what")

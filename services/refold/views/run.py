@@ -29,7 +29,7 @@ WhyFailed = Failure
 
 
 class Pause(ReadModel):
-    """Who has paused a run, and since when."""
+    """A pause of a run: its author, reason and time."""
 
     actor: str
     reason: str
@@ -44,9 +44,9 @@ class Pause(ReadModel):
 class RunRow(ReadModel):
     """A run in a line.
 
-    `status` is one of pending, running, suspended, completed, failed, cancelled, or stalled. `approvals` are the open
-    questions to people, `in_doubt` and `held` calls that wait for a human, `waiting` the names of the signals and
-    callbacks that it waits for, `says` what its agent has reported last.
+    `status` is pending, running, suspended, completed, failed, cancelled or stalled. `approvals` are the open questions
+    to people, `in_doubt` and `held` the calls that need a person's decision, `waiting` the names of signals and
+    callbacks that the run waits for. `says` is the status text of the agent.
     """
 
     run_id: str
@@ -126,7 +126,7 @@ class Ended(ReadModel):
 
 
 class LastEntry(ReadModel):
-    """The last entry of a run: its id, place (-1: there is none), and the digest of all that is folded."""
+    """The last entry of a run: its id, its position (-1: none), and the digest of the folded state."""
 
     id: str
     seq: int
@@ -136,7 +136,7 @@ class LastEntry(ReadModel):
 
 
 class KeptSignalRow(ReadModel):
-    """A signal that the run has and that no wait took so far."""
+    """A received signal that no wait has taken so far."""
 
     signal_id: str
     name: str
@@ -146,7 +146,7 @@ class KeptSignalRow(ReadModel):
 
 
 class ForkOf(ReadModel):
-    """A run whose history a live fork began with, up to event `seq`, and who has begun it."""
+    """The run whose history, up to event `seq`, a live fork begins with. `actor` started the fork."""
 
     run_id: str
     seq: int
@@ -155,12 +155,12 @@ class ForkOf(ReadModel):
 
 
 class RunInfo(RunRow):
-    """A run as it is now, whole.
+    """A run with all its details, now or at a point of its history.
 
-    `manifest` names what it is made of: digests of code and tools, and its policy. `hold` is why its code is not run,
-    `unheard` are tasks that failed and that nobody awaited. `resolve` are commands that settle what waits for a human.
-    `models` are the requests to models that wait for their answers; of a run at a point of its history alone.
-    `waited_ms` is the time from the request until a planner took it.
+    `manifest`: digests of code and tools, and the policy. `hold`: the reason why the code is not run. `unheard`: failed
+    tasks that the agent did not await. `resolve`: commands that settle the calls in doubt or on hold. `models`:
+    requests to models without an answer, only at a point of the history. `waited_ms`: time from the request until a
+    planner accepted it.
     """
 
     result: Any
@@ -203,8 +203,8 @@ class RunShown(RunInfo):
 class RunEvent(ReadModel):
     """An event of a run's history. `type` is its name in the log, `event` its fields, `seq` its number, from 1.
 
-    `partition` and `offset` are where its entry lies in `topic`, `cause` is the input that it answers, `actor` is who
-    wrote it.
+    `topic`, `partition` and `offset` are the position of its entry, `cause` is the input that led to the entry, `actor`
+    the author of the entry.
     """
 
     run_id: str = Field(exclude=True)

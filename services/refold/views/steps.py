@@ -35,10 +35,10 @@ StepStatus = Literal[
 
 
 class CallAttempt(ReadModel):
-    """One try of a call. `dispatches` counts how often it went to the executors; more than once is a take-over.
-    `before`: the run has failed since, and the call was asked for again.
+    """One try of a call. `dispatches` counts how often it was sent to the executors; more than once is a take-over.
+    `before`: the run has failed since, and the call was requested again.
 
-    **Units**: milliseconds since 1970; 0 stands for not (yet). `status`: running, completed, failed, unknown or doubt.
+    **Units**: milliseconds since 1970; 0 means not (yet). `status`: running, completed, failed, unknown or doubt.
     """
 
     number: int
@@ -52,10 +52,10 @@ class CallAttempt(ReadModel):
 
 
 class Ask(ReadModel):
-    """A question to people about a call. `verdict` is empty while it is open, `expire` if nobody decided in time.
+    """A question to people about a call. `verdict` is empty while it is open, `expire` if no decision came in time.
 
-    `about` is `doubt` where they are asked for the outcome of the call.
-    **Units**: milliseconds since 1970; 0 stands for not (yet), or never.
+    `about` is `doubt` if the question is the outcome of the call.
+    **Units**: milliseconds since 1970; 0 means not (yet), or never.
     """
 
     approval_id: str
@@ -77,11 +77,11 @@ class Ask(ReadModel):
 
 
 class RunStep(ReadModel):
-    """What a run asked for once, and its outcome. `args` and `result` are JSON texts, empty for none.
+    """A step of a run: a request of its agent, and the outcome. `args` and `result` are JSON texts, empty for none.
 
-    `label` is the agent's own name for the step, which names nothing that runs. Of a wait `args` is its match, of a
-    callback the schema of its result; `key` and `actor` are of who answered. `runs` are those that it starts.
-    `how`, `began_ms` and `took_ms` are those of `CallCompleted`. `waits`: no executor serves the pool of the call.
+    `label`: display name. `args`: of a wait its match, of a callback the schema of its result. `key`: idempotency key
+    of a call, or of a callback's answer by `actor`. `runs`: runs that the step starts or signals. `how`, `began_ms` and
+    `took_ms`: see `CallCompleted`. `waits`: no executor serves the pool of the call.
     """
 
     step: int
@@ -135,9 +135,9 @@ def resolve_commands(name: str) -> list[str]:
 
 
 class Successor(ReadModel):
-    """A planner that went on where another one was: its first entry is `seq`, before step `step`.
+    """A planner that took over the run from another. Its first entry is `seq`, before step `step`.
 
-    One that has written nothing yet is not known.
+    A planner that has not written an entry yet is not listed.
     """
 
     actor: str

@@ -28,10 +28,10 @@ LinkKind = Literal[
 
 
 class WhyLink(ReadModel):
-    """A link of the chain. `events` are those of its entry that it is about, `seq` is the number of the last of them.
+    """A link of the chain of causes. `events` are the events of one entry that it is about.
 
-    `place` is where the record lies, `cause` the input that its entry answers, `by` who is behind it, `other` the entry
-    of another run that is the cause. `said` has what tells it from others of its kind.
+    `seq`: number of its event, or of the first event of the entry. `place`: position of the record. `cause`: input of
+    the entry. `by`: author. `other`: run and event of another run that caused it. `said`: details of the first event.
     """
 
     kind: LinkKind
@@ -47,7 +47,7 @@ class WhyLink(ReadModel):
 
 
 class Why(ReadModel):
-    """Why an event of a run has happened; of a call, the `step`, its whole course."""
+    """Causes of an event of a run. For an event of a call, `step` is the call and `links` include its whole course."""
 
     run_id: str
     seq: int

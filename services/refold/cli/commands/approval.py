@@ -248,7 +248,7 @@ def answer(
 
 def delegate(
     approval: ApprovalArgument,
-    to: Annotated[str, "NAME", "The person who decides in your place."],
+    to: Annotated[str, "NAME", "The person to decide in your place."],
     *,
     voter: Messenger,
 ) -> None:
@@ -262,7 +262,7 @@ def reassign(
     *,
     voter: Messenger,
 ) -> None:
-    """Replace the list of people who may decide."""
+    """Replace the list of approvers."""
     voter.vote(approval, "reassign", to=tuple(to))
 
 
@@ -282,7 +282,7 @@ def reject(approval: ApprovalArgument, *, voter: Messenger) -> None:
 
 
 def remind(approval: ApprovalArgument, *, voter: Messenger) -> None:
-    """Remind the people who may decide. The reminder stays in the history."""
+    """Remind the approvers. The reminder stays in the history."""
     voter.vote(approval, "remind")
 
 

@@ -90,10 +90,10 @@ def verify_file(
     data: options.DataOption = "",
     printer: Printer,
 ) -> None:
-    """Check a bundle by its bytes alone, without Kafka. Names every hole: the run, the event, the record.
+    """Check a bundle by its bytes alone, without Kafka. Prints each hole with its run, event and record.
 
-    Exits with 0 when it holds, as far as the notes say, with 1 for a hole or what is not proven (no root key, a catalog
-    older than a decision), with 2 for a file that is no bundle, and with 8 when entries are redacted.
+    Exit code 0: the bundle holds, with the printed notes. 1: it has a hole or an unproven part (no root key, a catalog
+    older than a decision). 2: the file is not a bundle. 8: entries are redacted.
     """
     trust = trusted(source(root).partition("\n")[0]) if root else addresses(data=data).trust
     with reading(Path(bundle)) as file:

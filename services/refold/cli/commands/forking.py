@@ -49,7 +49,7 @@ class Forking(Shell):
     model: Annotated[str, "NAME", "Have its agents of pydantic-ai ask this model."] = ""
     stub: Annotated[str, "FILE", "Results by tool, as YAML or JSON, where the record has none."] = ""
     allow_pure: Annotated[bool, "Run `pure` calls and ask models here, where nothing else answers. Costs."] = False
-    budget: Annotated[str, "usd=2.50,calls=9", "What --allow-pure may take in all."] = ""
+    budget: Annotated[str, "usd=2.50,calls=9", "Budget of all calls that --allow-pure runs."] = ""
     archive: ArchiveUrl = ""
 
     @property
@@ -104,13 +104,13 @@ class OneFork(Forking, Operator):
     input_: Annotated[str, "JSON|@FILE|-", "Another input; with --at 0."] = ""
     edit_call: Annotated[list[str] | None, "STEP=JSON", "Other arguments of a call; may be repeated."] = None
     result: Annotated[list[str] | None, "STEP=JSON", "Another result of a call; may be repeated."] = None
-    decide: Annotated[list[str] | None, "APPROVAL=VERDICT", "What people say; may be repeated."] = None
+    decide: Annotated[list[str] | None, "APPROVAL=VERDICT", "Decision on an approval; may be repeated."] = None
     to: Annotated[str, "FILE", "Write the fork as a bundle, as `refold why --bundle` does."] = ""
     page: Annotated[str, "FILE", "Also write the report as a page for browsers, with both timelines."] = ""
     live: Annotated[bool, "Start an ordinary run from there: its calls are made. For operators."] = False
     as_: Annotated[str, "--as ID", "Id of the run that --live starts.  \\[default: RUN-fork-...]"] = ""
     reason: options.ReasonOption = ""
-    yes: Annotated[bool, "Do not ask before --live repeats what may have had its effect."] = False
+    yes: Annotated[bool, "Do not ask before --live repeats calls that may have had their effect."] = False
 
     def start(self, run: str) -> None:
         """Start a live fork, after a question if effects may be repeated."""
@@ -139,13 +139,13 @@ class OneFork(Forking, Operator):
 
 
 def fork_run(run: options.RunArgument, *, app: AppOption = "", one: OneFork) -> None:
-    """Fork a run: let today's code go on from one of its events, with changes, where nothing can happen.
+    """Fork a run: run today's code from one of its events, with changes, in a process without effects.
 
-    The record answers its calls. A call that it does not have ends the fork, and is shown with what the policy says of
-    it. VERDICT is approve, reject, reject:WHY, edit:JSON or answer:JSON. Exits with 0 when the fork is the same as the
-    run, with 7 when it is another, with 4 when it stopped, and with 1 when the code does not agree before SEQ.
+    The log answers its calls. A call without an answer ends the fork, and is shown with the judgement of the policy.
+    VERDICT is approve, reject, reject:WHY, edit:JSON or answer:JSON. Exit code 0: the fork equals the run. 7: it
+    differs. 4: it stopped. 1: the code does not agree with the history before SEQ.
 
-    With --live the fork is a run of its own that begins with the kept history, on the code that is deployed.
+    With --live the fork is a new run on the deployed code, which begins with the kept history.
     """
     if one.live:
         one.start(run)
@@ -180,7 +180,7 @@ class Chosen(Forking):
     since: Annotated[str, "2h|TIME", "Only runs requested since then."] = ""
     failed: Annotated[bool, "Only runs that have failed."] = False
     jobs: Annotated[options.Positive, "Processes at once."] = 1
-    to: Annotated[str, "FILE", "Add each report to this file as it comes; what is there is not forked again."] = ""
+    to: Annotated[str, "FILE", "Append each report to this file; runs in the file are not forked again."] = ""
     page: Annotated[str, "FILE", "Also write the report as a page for browsers."] = ""
 
     def takes(self, state: RunState) -> bool:
@@ -191,10 +191,10 @@ class Chosen(Forking):
 
 
 def fork_runs(*, app: AppOption, chosen: Chosen) -> None:
-    """Fork all runs that match, with other code, another policy or model. Nothing can happen.
+    """Fork all runs that match, with other code, another policy or model, in processes without effects.
 
-    Exits with 0 when all are the same, with 7 when one is another or stopped, with 1 when the code does not agree with
-    one, and with 3 when there is no such run. With --to it goes on where it was stopped.
+    Exit code 0: all forks equal their runs. 7: a fork differs or stopped. 1: the code does not agree with a history. 3:
+    no run matches. With --to, an interrupted command continues.
     """
     rows = sorted(_reports(app, chosen), key=lambda row: row.run_id)
     counts = dict(sorted(Counter(row.verdict for row in rows).items()))

@@ -33,7 +33,7 @@ def init_root(
 ) -> None:
     """Create the root key, which signs policies, roles and keys. An existing one is shown again.
 
-    Whoever has it controls the platform: store the file away from services and people's daily work.
+    The holder of this key controls the platform: store the file away from services and people's daily work.
     """
     path = root_path(root, data)
     try:
@@ -59,7 +59,7 @@ class Holder(SigningOptions):
 
     use: Annotated[str, "Purpose: decision, vote or request."]
     actor: Annotated[list[str] | None, "Person the key signs for. May be repeated."] = None
-    anybody: Annotated[bool, "Sign for anybody: for a gateway that authenticates its users."] = False
+    anybody: Annotated[bool, "Sign for any person: for a gateway that authenticates its users."] = False
     role: Annotated[list[str] | None, "Role that the key may assert for its actors. May be repeated."] = None
     strength: Annotated[str, "Login method of the key's holder, for policies."] = ""
     out: OutOption = ""
@@ -114,8 +114,8 @@ def rotate_key(
 ) -> None:
     """Create a key that replaces another. The old key signs no more; its earlier signatures stay valid.
 
-    With --at in the future both sign until then: time to restart services with the new one. If somebody else may have
-    the key, revoke it instead.
+    With --at in the future both keys sign until then: time to restart services with the new one. If the old key may be
+    stolen, revoke it instead.
     """
     retired_ms = time_ms(at, "--at") if at else clock_ms()
     if at and retired_ms < clock_ms():

@@ -35,7 +35,7 @@ AppOption = Annotated[str, "APP", "App whose tools are checked: MODULE:APP or pa
 def check_policy(files: FilesArgument, *, app_: AppOption = "", printer: Printer) -> None:
     """Report errors in policy files, and dead rules. Exit code 1 if there are any.
 
-    With --app, also report tools whose calls in doubt nobody can run again.
+    With --app, also report tools with effect `once` under a policy without `doubt`: an operator settles their doubts.
     """
     tools = load_app(app_).tools.values() if app_ else ()
     content: dict[str, Any] = {}
@@ -64,8 +64,8 @@ def publish_policy(
 ) -> None:
     """Put a policy in force for new runs, and roles for all runs. Publishing it again changes nothing.
 
-    Warns of rules that no call can reach and roles without people. Refuses a role that is neither in the roles nor on
-    a key of the catalog: nobody could decide by it.
+    Warns of rules that no call can reach and roles without people. Refuses a role that is neither in the roles nor on a
+    key of the catalog: no vote could count for it.
     """
     if not files and not roles:
         raise UsageError("there is nothing to publish", hint="name policy files, or --roles FILE")
@@ -105,7 +105,7 @@ def drop_policy(
     force: Annotated[bool, "Drop it even if approvals or runs still use it."] = False,
     signing: SigningOptions,
 ) -> None:
-    """Remove an old policy from the catalog: its rules ask nobody any more.
+    """Remove an old policy from the catalog: its rules no longer ask for approvals.
 
     The policy in force judges runs that began under it. Open approvals under it can only be rejected until its files
     are published again. If there are such runs or approvals, --force is required.
@@ -128,7 +128,7 @@ def drop_policy(
 
 
 def show_policy(*, shell: Shell) -> None:
-    """Show what is in force: the policy of new runs, roles, keys."""
+    """Show the policy of new runs, the roles and the keys in force."""
     there = shell.platform.catalog
     found = policy_views.in_force(there.whole)
     warn_of_void(there)

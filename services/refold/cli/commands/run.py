@@ -128,7 +128,7 @@ class Showing(Shell):
 
 
 def show_run(run: options.RunArgument, *, showing: Showing) -> None:
-    """Show a run: its status, its steps, and what waits for people."""
+    """Show a run: its status, its steps, and its open questions to people."""
     bundle = showing.bundle
     shown, family, archive = recorded_run(run, showing.archive, showing, from_log=showing.from_log, bundle=bundle)
     shown = point(shown, showing.at)
@@ -290,7 +290,7 @@ def diff_run(
     left: Annotated[str, "SEQ|TIME|RUN", "A point of the run, or another run."] = "",
     right: Annotated[str, "SEQ|TIME", "A later point of the run; without it, the second argument is a run."] = "",
     *,
-    bundle: Annotated[str, "FILE", "Compare with the copy in this bundle, such as that of a fork."] = "",
+    bundle: Annotated[str, "FILE", "Compare with the copy in this bundle, such as a fork."] = "",
     from_log: FromLog = False,
     shell: Shell,
 ) -> None:
@@ -309,7 +309,7 @@ def diff_run(
 
 
 def audit_run(run: options.RunArgument, *, archive: ArchiveUrl = "", from_log: FromLog = False, shell: Shell) -> None:
-    """Print the audit trail of a run as JSON Lines: who did what, why, and by which input."""
+    """Print the audit trail of a run as JSON Lines: each event with its actors, reason and input."""
     history, *_ = recorded_run(run, archive, shell, from_log=from_log)
     for line in audit_of(history):
         output.emit(line)
@@ -376,7 +376,7 @@ def limits(
     value: Annotated[str, "Only limits for this value of a label, such as a tenant."] = "",
     shell: Shell,
 ) -> None:
-    """List what runs have spent of the limits per day and month, the newest first, and a gateway's limits a minute."""
+    """List the spending under limits per day and month, the newest first, and a gateway's limits a minute."""
     found = [
         each
         for each in limits_in_use(shell.runs.reader.scan(BUDGET_SPENT))

@@ -30,7 +30,7 @@ _SEES = {
 
 
 def status(*, shell: Shell) -> None:
-    """Show which services live, what waits, and what needs people. The exit code is 1 if anything does.
+    """Show live services, their backlogs, and problems that need people. The exit code is 1 if there are any.
 
     Killed processes leave their group after REFOLD_KAFKA__SESSION_TIMEOUT_MS, 10 s by default.
     """

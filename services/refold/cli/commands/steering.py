@@ -103,8 +103,8 @@ _PAST = {"cancel": "cancelled", PAUSE: "paused", RESUME: "resumed"}
 def cancel_run(run: OneOrMany = "", *, reason: options.ReasonOption = "", operator: Speaker) -> None:
     """Cancel a run and the runs it has started. Best effort for a call that an executor has claimed already.
 
-    To cancel a run that somebody else requested, you need the right to write `run-operated`. --session, --label and
-    --agent select many runs; add --yes to cancel them.
+    To cancel another person's run, you need the right to write `run-operated`. --session, --label and --agent select
+    many runs; add --yes to cancel them.
     """
     operator.say("cancel", run, reason)
 

@@ -28,7 +28,7 @@ def apply_topics(*, app_: PoolsOption = "", shell: Shell) -> None:
 
 
 def diff_topics(*, app_: PoolsOption = "", shell: Shell) -> None:
-    """Show what `apply` would change; exit code 1 if anything."""
+    """Show the changes that `apply` would make. Exit code 1 if there are any."""
     differences = topics_of(shell.platform, app_).diff()
     shell.tell(differences, lambda: _print(differences, "should be"), ok=not differences)
 

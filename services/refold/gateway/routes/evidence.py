@@ -20,7 +20,7 @@ _FILE: dict[int | str, dict[str, Any]] = {200: {"content": {"application/jsonl":
 def evidence_routes(site: APIRouter) -> None:
     @site.get("/api/runs/{run}/why/{seq}", summary="Show why something happened")
     def show_why(shared: Site, run: str, seq: Seq, after: AfterHeader = "") -> Why:
-        """The chain from an event back to the request, each link with its place in Kafka, claims too."""
+        """Return the causes of an event back to the request, with their positions in Kafka and the claims of a call."""
         with shared.view_of(run, after) as view:
             found, find = shared.reading.run(view, run), ViewedRuns(view).find
             because = why(found, seq, find)
@@ -37,7 +37,7 @@ def evidence_routes(site: APIRouter) -> None:
         redact: Annotated[str, Query(max_length=40, description="args, results or both: only their digests")] = "",
         after: AfterHeader = "",
     ) -> SentFile:
-        """A file for `refold verify`: the run and all that it has started, or with `seq` what led to that event."""
+        """Return a file for `refold verify`: the run and all its descendants, or with `seq` the causes of an event."""
         about, rules = f"{run}/{seq}" if seq else run, rules_of(redact)
 
         def lines() -> Generator[bytes]:

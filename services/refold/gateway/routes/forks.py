@@ -25,9 +25,9 @@ from refold.views.history import Run
 def fork_routes(site: APIRouter) -> None:
     @site.post("/api/runs/{run}/fork", summary="Fork a run")
     def fork_run(shared: Site, run: str, body: ForkBody) -> ForkReport:
-        """Let the code of today go on from an event, with changes, in a process that can do nothing.
+        """Continue a run from one of its events with today's code and changes, in a process without effects.
 
-        Nothing is written. One fork runs at a time: another is refused with 429.
+        Nothing is written. One fork runs at a time; another is refused with 429.
         """
         return fork_of(shared, run, body)[1]
 

@@ -13,14 +13,14 @@ from refold.views.api import Alive, Health
 def health_routes(site: APIRouter) -> None:
     @site.get("/healthz", summary="Show if the process lives")
     async def health() -> Alive:
-        """True: it answers."""
+        """Return true if the process answers."""
         return Alive(ok=True)
 
     @site.get(
         "/readyz", summary="Show if the gateway can answer", response_model=Health, responses={503: {"model": Health}}
     )
     def ready(shared: Site) -> JSONResponse:
-        """`ok` if the view can be read and is kept up to date, and if Kafka is heard; else what is wrong."""
+        """Return 200 if the gateway reads Kafka and its views are readable and current, else 503 with the problem."""
         found = health_of(shared)
         headers = {} if found.ready else {"Retry-After": "1"}
         return JSONResponse(found.model_dump(), 200 if found.ready else 503, headers)

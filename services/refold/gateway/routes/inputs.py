@@ -34,9 +34,9 @@ from refold.views.outcome import CommandResult, Started
 
 NO_REASON, NO_CHANGES, NO_HEAD = WithReason(), RetryBody(), RepairBody()
 WORDS = {
-    "cancel": "The run and those that it has started end as soon as they can. A run that has ended otherwise: 409.",
-    PAUSE: "The run and those that it has started propose no further calls, until they are resumed.",
-    RESUME: "A paused run goes on. A run that is paused with the one that has started it: 409.",
+    "cancel": "End the run and its descendants as soon as possible. 409 if the run has ended otherwise.",
+    PAUSE: "Pause the run and its descendants: they propose no further calls until they are resumed.",
+    RESUME: "Resume a paused run. 409 if it is paused together with the run that started it.",
 }
 
 
@@ -51,7 +51,7 @@ def input_routes(site: APIRouter) -> None:
         key: Key = "",
         wait: WaitOption = DEFAULT_WAIT_S,
     ) -> Started | InputSent:
-        """Ask for a run. `Idempotency-Key` names it where the body does not: the same again is the same run."""
+        """Start a run. `Idempotency-Key` is its id if the body has none; a repeated request starts no second run."""
         whole = run_request(shared, body, key)
         done = perform(shared, response, operations.start_run(whole), wait)
         return done if isinstance(done, InputSent) else Started(run_id=whole.run_id, known=done.what == "known")
@@ -65,7 +65,7 @@ def input_routes(site: APIRouter) -> None:
         key: Key = "",
         wait: WaitOption = DEFAULT_WAIT_S,
     ) -> CommandResult | InputSent:
-        """A signal that the run waits for, now or later. `Idempotency-Key` is its id where the body has none."""
+        """Send a signal that the run waits for, now or later. `Idempotency-Key` is its id if the body has none."""
         name = run_id(run)
         said = operations.signal_message(name, body.name, body.data, signal_id=_named(body.id, key), actor=shared.actor)
         return _said(shared, response, name, lambda found: operations.signal(found.state, said), wait)
@@ -79,9 +79,9 @@ def input_routes(site: APIRouter) -> None:
         key: Key = "",
         wait: WaitOption = DEFAULT_WAIT_S,
     ) -> CommandResult | InputSent:
-        """The result of a callback, or that there is none. The first answer counts.
+        """Complete or fail a callback. The first answer counts.
 
-        `Idempotency-Key` is the key of the answer where the body has none.
+        `Idempotency-Key` is the key of the answer if the body has none.
         """
         named = _named(body.key, key)
         said = operations.answered(token, body.data, failure=body.failure, key=named, actor=shared.actor)
@@ -118,7 +118,7 @@ def input_routes(site: APIRouter) -> None:
         key: Key = "",
         wait: WaitOption = DEFAULT_WAIT_S,
     ) -> CommandResult | InputSent:
-        """A note in the history of a run that goes on. `Idempotency-Key` is its id where the body has none."""
+        """Add a note to the history of a live run. `Idempotency-Key` is its id if the body has none."""
         by, note_id = By(shared.actor), _named(body.id, key)
         note: Callable[[Run], OperationRow] = lambda found: operations.annotate(found.state, body.note, by, note_id)  # noqa: E731
         return _said(shared, response, run_id(run), note, wait)
@@ -127,10 +127,10 @@ def input_routes(site: APIRouter) -> None:
     def retry_run(
         shared: Site, run: str, response: Response, body: RetryBody = NO_CHANGES, wait: WaitOption = DEFAULT_WAIT_S
     ) -> CommandResult | InputSent:
-        """A failed run goes on where it failed, with all finished work kept, or from a step on.
+        """Continue a failed run where it failed, or from a step on. All finished work before is kept.
 
-        Of a stalled run, the code is run again; it is stalled again: 409. A retry from a step that would leave calls
-        with effects behind: 409, unless the body has `repeat_effects`.
+        For a stalled run, its code is run again; 409 if it stalls again. 409 also if a retry from a step would repeat
+        calls with effects, unless the body has `repeat_effects`.
         """
         name, edit = run_id(run), canonical.dumps(body.edit) if body.edit is not None else ""
         changes = Changes(**body.model_dump(exclude={"edit", "repeat_effects"}), edit=edit)
@@ -152,7 +152,7 @@ def input_routes(site: APIRouter) -> None:
     def fail_run(
         shared: Site, run: str, response: Response, body: WithReason = NO_REASON, wait: WaitOption = DEFAULT_WAIT_S
     ) -> CommandResult | InputSent:
-        """A stalled run ends, whose code will never agree with its history. A run that is not stalled: 409."""
+        """Fail a stalled run whose code will never match its history. 409 if the run is not stalled."""
         by = By(shared.actor, body.reason)
         fail: Callable[[Run], OperationRow] = lambda found: operations.fail_stalled(found, by)  # noqa: E731
         return _said_by_log(shared, response, run_id(run), fail, wait)
@@ -161,9 +161,9 @@ def input_routes(site: APIRouter) -> None:
     def repair_run(
         shared: Site, run: str, response: Response, body: RepairBody = NO_HEAD, wait: WaitOption = DEFAULT_WAIT_S
     ) -> CommandResult | InputSent:
-        """The records of a run are written again in order, where a tool has mixed them. No event is added or changed.
+        """Write the records of a run again in order, if a tool has mixed them. No event is added or changed.
 
-        With a `head`, the history that ends with that entry counts, and what is not part of it is buried for good.
+        With a `head`, the history that ends with that entry counts, and all other records are void for good.
         """
         repair: Callable[[Run], OperationRow] = lambda found: operations.repair(found, body.head, shared.actor)  # noqa: E731
         return _said_by_log(shared, response, run_id(run), repair, wait)

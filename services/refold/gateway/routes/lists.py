@@ -44,7 +44,7 @@ LetterPlace = Annotated[str, Path(description="`[SERVICE/]PARTITION/OFFSET`, as 
 def list_routes(site: APIRouter) -> None:
     @site.get("/api/sessions", summary="List sessions")
     def list_sessions(shared: Site, wanted: Annotated[CursorFilter, Query()], after: AfterHeader = "") -> SessionPage:
-        """Sessions, those first in which a run was asked for last."""
+        """Return sessions, the one with the latest request first."""
         with shared.view(after) as view:
             return session_page(view, wanted)
 
@@ -52,7 +52,7 @@ def list_routes(site: APIRouter) -> None:
     def show_session(
         shared: Site, session: str, wanted: Annotated[RunFilter, Query()], after: AfterHeader = ""
     ) -> RunPage:
-        """The runs that are part of a session, the newest first, with the filters of all runs."""
+        """Return the runs of a session, the newest first, with the filters of all runs."""
         inside = wanted.model_copy(update={"session": session})
         with shared.view(after) as view:
             found = shared.reading.runs(view, query_of(inside), wanted.cursor)
@@ -62,25 +62,25 @@ def list_routes(site: APIRouter) -> None:
 
     @site.get("/api/daily", summary="List sums by day")
     def list_daily(shared: Site, wanted: Annotated[DailyFilter, Query()], after: AfterHeader = "") -> list[DailyRow]:
-        """Calls, failures, effects avoided, tokens and cost by day, agent, tool and model, the latest first."""
+        """Return calls, failures, effects avoided, tokens and cost by day, agent, tool and model, the latest first."""
         with shared.view(after) as view:
             return shared.reading.daily(view, wanted)
 
-    @site.get("/api/operator-actions", summary="List what operators did")
+    @site.get("/api/operator-actions", summary="List operator actions")
     def list_operator_actions(
         shared: Site, wanted: Annotated[ActionFilter, Query()], after: AfterHeader = ""
     ) -> list[OperatorAction]:
-        """Cancels, pauses, resumes, retries, resolutions and migrations of runs, by whom and why; the latest first."""
+        """Return cancels, pauses, resumes, retries, resolutions and migrations with actor and reason, latest first."""
         with shared.view(after) as view:
             return shared.reading.actions(view, wanted)
 
     lines: dict[str, Any] = {"response_class": Response, "responses": {200: {"content": {JSON_LINES: {}}}}}
 
-    @site.get("/api/operator-actions.jsonl", summary="Export what operators did", **lines)
+    @site.get("/api/operator-actions.jsonl", summary="Export operator actions", **lines)
     def export_operator_actions(
         shared: Site, wanted: Annotated[ActionFilter, Query()], after: AfterHeader = ""
     ) -> Response:
-        """The same rows, a JSON object on each line: without a `limit` the latest 50,000; `since_ms` chooses others."""
+        """Return the same rows as JSON Lines: without a `limit` the latest 50,000; `since_ms` selects others."""
         many = wanted if "limit" in wanted.model_fields_set else wanted.model_copy(update={"limit": MOST_EXPORTED})
         with shared.view(after) as view:
             rows = shared.reading.actions(view, many)
@@ -88,7 +88,7 @@ def list_routes(site: APIRouter) -> None:
 
     @site.get("/api/dead-letters", summary="List dead letters")
     def list_letters(shared: Site, wanted: Annotated[LetterFilter, Query()], after: AfterHeader = "") -> list[Letter]:
-        """Inputs that no service could use, and why, the latest first."""
+        """Return inputs that no service could use, with the reason, the latest first."""
         with shared.view(after) as view:
             return shared.reading.letters(view, wanted)
 
@@ -96,52 +96,52 @@ def list_routes(site: APIRouter) -> None:
     def replay_letter(
         shared: Site, place: LetterPlace, dry_run: Annotated[bool, Query(description="send nothing")] = False
     ) -> InputReplayed:
-        """Write the input of a dead letter again, as it still lies in its topic, to the partition where it belongs."""
+        """Publish the input of a dead letter again, from its topic, to the partition where it belongs."""
         return replay_of(shared, place, dry_run=dry_run)
 
     @site.get("/api/dead-letters/{place:path}", summary="Show a dead letter")
     def show_letter(shared: Site, place: LetterPlace) -> WholeLetter:
-        """A dead letter by the place that lists name, with its input. It is read from Kafka, which keeps it 14 days."""
+        """Return a dead letter with its input, by its position. It is read from Kafka, which keeps it for 14 days."""
         return whole_letter(place, find_letter(shared.platform.runs.reader, place))
 
     @site.get("/api/limits", summary="List limits per day and month")
     def list_limits(shared: Site, after: AfterHeader = "") -> list[LimitInUse]:
-        """Amounts spent of limits per day and month, the newest windows first."""
+        """Return the spending under limits per day and month, the newest windows first."""
         with shared.view(after) as view:
             return shared.reading.limits(view)
 
     @site.get("/api/agents", summary="List the agents that planners have")
     def list_agents(shared: Site) -> list[AgentServed]:
-        """Versions of agents, each with the planners that report to have it. It is read from Kafka."""
+        """Return versions of agents with the planners that report them. They are read from Kafka."""
         return served_of(shared).agents
 
     @site.get("/api/tools", summary="List the tools that executors run")
     def list_tools(shared: Site) -> list[ToolServed]:
-        """Tools by pool, each with the executors that report to run it. It is read from Kafka."""
+        """Return tools by pool with the executors that report them. They are read from Kafka."""
         return served_of(shared).tools
 
     @site.get("/api/versions", summary="List the versions that runs need")
     def list_versions(shared: Site, after: AfterHeader = "") -> list[VersionRow]:
-        """Versions with runs that go on, and the planners that have them, which are read from Kafka."""
+        """Return the versions that live runs need. The planners that have them are read from Kafka."""
         serving = served_of(shared).agents
         with shared.view(after) as view:
             return version_rows(view, serving)
 
     @site.get("/api/workers", summary="List workers")
     def list_workers(shared: Site) -> Workers:
-        """Planners, executors and approval services, living and killed, and what waits for them, asked of Kafka."""
+        """Return planners, executors and approval services, living and killed, with backlogs, as read from Kafka."""
         return workers_of(shared)
 
-    @site.get("/api/halts", summary="List what is halted")
+    @site.get("/api/halts", summary="List halts")
     def list_halts(shared: Site) -> list[HaltRow]:
-        """Tools, agents, pools and requesters whose calls wait, and why. It is read from Kafka."""
+        """Return halted tools, agents, pools and requesters with the reason. They are read from Kafka."""
         return halt_rows(catalog_of(shared).halts)
 
     @site.get("/api/projections", summary="List projections")
     def list_projections(shared: Site) -> list[ProjectionInfo]:
-        """Projections: their generations, how far each is, or why it stands still. One that is behind takes a second.
+        """Return projections with their generations and their progress, or the reason why they stopped.
 
-        It is compared with Kafka.
+        Progress is compared with Kafka: a projection that lags delays the answer by a second.
         """
         return projections_of(shared)
 

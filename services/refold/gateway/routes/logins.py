@@ -16,9 +16,9 @@ _COOKIE = f"{COOKIE}={{}}; Path=/; Max-Age={{}}; Secure; HttpOnly; SameSite=Lax"
 
 
 def login_routes(site: APIRouter) -> None:
-    @site.get("/api/login", summary="Show who is logged in")
+    @site.get("/api/login", summary="Show the login")
     def show_login(shared: Site) -> LoggedIn:
-        """In whose name you write, and your roles; with a cookie also what `Refold-Csrf` has to be."""
+        """Return your name and roles, and with a cookie the required value of `Refold-Csrf`."""
         assert shared.login is not None, "nobody else gets here"
         return _shown(shared, shared.login, shared.login.cookie)
 
@@ -26,8 +26,8 @@ def login_routes(site: APIRouter) -> None:
     def log_in(shared: Site, response: Response) -> LoggedIn:
         """Set a cookie for the API key or token of `Authorization`, for browsers.
 
-        It lasts 12 hours, or as long as the key or token.
-        Every write with the cookie has to have this host's `Origin`, and `csrf` of the answer in `Refold-Csrf`.
+        It lasts 12 hours, or as long as the key or token. Every write with the cookie needs this host's `Origin`, and
+        `csrf` of the answer in `Refold-Csrf`.
         """
         assert shared.login is not None, "nobody else gets here"
         response.headers["Set-Cookie"], cookie = cookie_of(shared, shared.login)
@@ -35,7 +35,7 @@ def login_routes(site: APIRouter) -> None:
 
     @site.post("/api/logout", summary="Log out", status_code=204)
     def logout() -> Response:
-        """Remove the cookie from the browser. Where it was stolen, revoke the API key."""
+        """Remove the cookie from the browser. If it was stolen, revoke the API key."""
         return Response(status_code=204, headers={"Set-Cookie": no_cookie()})
 
 

@@ -30,16 +30,16 @@ def people_routes(site: APIRouter) -> None:
     async def list_approvals(
         shared: Site, state: Annotated[State, Query(description="which of them")] = "open"
     ) -> list[Question]:
-        """Questions to people, the oldest first. It is read from Kafka: while that is away, the answer is 503."""
+        """Return questions to people, the oldest first. They are read from Kafka; without Kafka the answer is 503."""
         with shared.place("reads"):
             return await shared.client.approvals(state)
 
     @site.post("/api/approvals/{approval:path}/votes", summary="Vote")
     async def vote(shared: Site, approval: str, body: CastVote, key: Key = "") -> Voted:
-        """A decision on a question, by its whole id, signed in the actor's name. `Idempotency-Key` names the vote.
+        """Vote on a question, by its whole id, signed in the actor's name. `Idempotency-Key` names the vote.
 
-        A question that is decided already or closed: 409. A vote that would be void, such as that of somebody who may
-        not decide, or of the requester where they may not: 422, and nothing is sent.
+        409: the question is decided or closed. 422: the vote would be void, such as a vote of a person without the
+        right to decide, or of a requester where the policy excludes them; nothing is sent.
         """
         words = body.model_dump(include={"result", "message"})
         if body.args is not None:
@@ -48,7 +48,7 @@ def people_routes(site: APIRouter) -> None:
 
     @site.get("/api/doubts", summary="List calls in doubt")
     def list_doubts(shared: Site, wanted: Annotated[CursorFilter, Query()], after: AfterHeader = "") -> DoubtPage:
-        """Calls whose outcome nobody knows, those first that went out first."""
+        """Return calls whose outcome is unknown, the oldest first."""
         with shared.view(after) as view:
             return doubt_page(view, wanted)
 
@@ -65,9 +65,9 @@ def people_routes(site: APIRouter) -> None:
         key: Key = "",
         wait: WaitOption = DEFAULT_WAIT_S,
     ) -> Voted | CommandResult | InputSent:
-        """The outcome of a call in doubt: by the whole id of the question about it, a vote, signed in the actor's name.
+        """Record the outcome of a call in doubt. The id of a question sends a vote, signed in the actor's name.
 
-        By the id of the call itself, where nobody is asked, the word of an operator. Where people are asked: 409.
+        The id of a call sends an operator's verdict. 409 if people are asked about the call.
         """
         asks_people = call != asked_about(call)
         shared.check_role(DOUBT_ROLES[asks_people])
@@ -84,6 +84,6 @@ def people_routes(site: APIRouter) -> None:
 
     @site.get("/api/approvals/{approval:path}", summary="Show a question")
     async def show_approval(shared: Site, approval: str) -> Question:
-        """A question by its id, or the open one about a call by `RUN/SEQ`. It is read from Kafka."""
+        """Return a question by its id, or the open one about a call by `RUN/SEQ`. It is read from Kafka."""
         with shared.place("reads"):
             return await shared.client.approval(approval)

@@ -31,12 +31,12 @@ def registry_routes(site: APIRouter) -> None:
 
     @get("/registry/schemas/types", summary="List the kinds of schemas")
     def list_schema_types() -> list[str]:
-        """Avro alone."""
+        """Return the only type, Avro."""
         return ["AVRO"]
 
     @find("/registry/schemas/ids/{number}", summary="Show a schema by its id", response_model=RegistrySchema)
     def show_schema(number: str) -> RegistryAnswer:
-        """The schema with the id that a record carries in its first five bytes, behind a zero byte."""
+        """Return a schema by its id. A record carries the id in its first five bytes, after a zero byte."""
         for line in locked():
             if str(line.id) == number:
                 return RegistryAnswer({"schema": _text(line)})
@@ -44,13 +44,13 @@ def registry_routes(site: APIRouter) -> None:
 
     @get("/registry/subjects", summary="List the subjects")
     def list_subjects(shared: Site) -> list[str]:
-        """Topics with the prefix of this platform, and `-value`. Of topics of pools: without the pool."""
+        """Return the subjects: topics with the prefix of this platform and `-value`, without the names of pools."""
         prefix = shared.platform.settings.kafka.prefix
         return list(dict.fromkeys(f"{prefix}{line.subject}{_SUFFIX}" for line in locked()))
 
     @find("/registry/subjects/{subject}/versions", summary="List the versions of a subject", response_model=list[int])
     def list_schema_versions(shared: Site, subject: str) -> RegistryAnswer:
-        """The versions, from 1."""
+        """Return the versions, from 1."""
         lines = _lines(shared.platform.settings.kafka.prefix, subject)
         return RegistryAnswer([line.version for line in lines]) if lines else _unknown(subject)
 
@@ -60,7 +60,7 @@ def registry_routes(site: APIRouter) -> None:
         response_model=RegistryVersion,
     )
     def show_schema_version(shared: Site, subject: str, version: str) -> RegistryAnswer:
-        """A version by its number, or the `latest`, with the id that records carry."""
+        """Return a version by its number, or the `latest`, with its schema id."""
         lines = _lines(shared.platform.settings.kafka.prefix, subject)
         if not lines:
             return _unknown(subject)
@@ -74,7 +74,7 @@ def registry_routes(site: APIRouter) -> None:
 
     @get("/registry/config", summary="Show which changes of schemas there may be")
     def show_registry_config() -> RegistryConfig:
-        """The newest version of a schema reads what any older one wrote."""
+        """Return the rule: the newest version of a schema reads records of all older versions."""
         return RegistryConfig(compatibilityLevel="BACKWARD_TRANSITIVE")
 
 

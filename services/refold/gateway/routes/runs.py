@@ -32,7 +32,7 @@ def run_routes(site: APIRouter) -> None:
 
     @get("/api/runs", summary="List runs")
     def list_runs(shared: Site, wanted: Annotated[RunFilter, Query()], after: AfterHeader = "") -> RunPage:
-        """Runs, the newest first."""
+        """Return runs, the newest first."""
         with shared.view(after) as view:
             return shared.reading.runs(view, query_of(wanted), wanted.cursor)
 
@@ -44,7 +44,7 @@ def run_routes(site: APIRouter) -> None:
         at_ms: Annotated[int, Query(ge=0, le=LARGEST_NUMBER, description="as it was at this time; 0: now")] = 0,
         after: AfterHeader = "",
     ) -> RunInfo:
-        """A run whole: its steps, its questions, and what it began with; as it is now, or at a point of its history."""
+        """Return a run with its steps, questions and input, now or at a point of its history."""
         with shared.view_of(run, after) as view:
             seqs = [at_seq] if at_seq else []
             seqs += [shared.reading.seq_at(view, run, at_ms)] if at_ms else []
@@ -55,31 +55,31 @@ def run_routes(site: APIRouter) -> None:
 
     @get("/api/runs/{run}/diff/{left}/{right}", summary="Compare two points of a run")
     def diff_run(shared: Site, run: str, left: Seq, right: Seq, after: AfterHeader = "") -> RunDiff:
-        """Differences of a run between two events: status, steps, outcomes, budget, signals."""
+        """Return the differences of a run between two events: status, steps, outcomes, budget, signals."""
         with shared.view_of(run, after) as view:
             before, then = shared.reading.runs_at(view, run, (left, right))
         return run_diff(before, then)
 
     @get("/api/runs/{run}/audit", summary="Show the audit trail of a run")
     def audit_run(shared: Site, run: str, after: AfterHeader = "") -> list[AuditLine]:
-        """Each fact of the run: by whom, why, and by which input."""
+        """Return each event of the run with its actors, reason and input."""
         with shared.view_of(run, after) as view:
             return audit_of(shared.reading.run(view, run))
 
     @get("/api/runs/{run}/steps", summary="List the steps of a run")
     def list_steps(shared: Site, run: str, after: AfterHeader = "") -> list[RunStep]:
-        """The steps in order of their numbers."""
+        """Return the steps in order of their numbers."""
         with shared.view_of(run, after) as view:
             return shared.reading.run(view, run).timeline.steps
 
-    @get("/api/runs/{run}/steps/{step}/messages", summary="Show what a model saw")
+    @get("/api/runs/{run}/steps/{step}/messages", summary="Show the messages of a request to a model")
     def show_messages(
         shared: Site,
         run: str,
         step: Annotated[int, Path(ge=1, le=LARGEST_NUMBER, description="number of a step that asked a model")],
         after: AfterHeader = "",
     ) -> ModelMessages:
-        """The messages of a request to a model, made from the log, and if they have the digest that it recorded."""
+        """Return the messages of a request to a model, rebuilt from the log, with a check against their digest."""
         with shared.view_of(run, after) as view:
             found = shared.reading.run(view, run)
         return messages_of(found.state, step, _texts(shared, found))
@@ -92,14 +92,14 @@ def run_routes(site: APIRouter) -> None:
         limit: Annotated[int, Query(ge=1, le=MOST_PAGE, description="entries")] = MOST_PAGE,
         after: AfterHeader = "",
     ) -> list[RunEvent]:
-        """The events behind a number, in order, without gaps: those of at most `limit` entries."""
+        """Return the events after a number, in order, without gaps, from at most `limit` entries."""
         with shared.view_of(run, after) as view:
             shared.reading.check(view, run)
             return events_after(view, run_id(run), after_seq, limit)
 
     @get("/api/runs/{run}/family", summary="List the runs that a run has started")
     def list_family(shared: Site, run: str, after: AfterHeader = "") -> list[RunRow]:
-        """The runs below a run, each behind the one that has started it."""
+        """Return the descendants of a run, each after the run that started it."""
         with shared.view_of(run, after) as view:
             return [row_of(each) for each in ViewedRuns(view).family(shared.reading.run(view, run))]
 
@@ -114,9 +114,9 @@ def run_routes(site: APIRouter) -> None:
         run: Annotated[str, Query(description="the run whose value it is")],
         after: AfterHeader = "",
     ) -> StreamingResponse:
-        """A value that lies in the blob store, where an entry of this run names it. The run of a child has its own.
+        """Return a value from the blob store that an entry of this run refers to. A child's values belong to the child.
 
-        The value is checked against its digest while it is sent: one that was altered breaks off before its end.
+        The value is checked against its digest while it is sent; an altered value breaks off before its end.
         """
         with shared.view_of(run, after) as view:
             shared.reading.check(view, run)

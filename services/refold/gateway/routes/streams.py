@@ -15,9 +15,9 @@ from refold.gateway.site import AfterHeader, Gateway, SeqOption, Site
 
 Last = Annotated[str, Header(alias="Last-Event-ID", max_length=8_000, description="the id of the last event")]
 
-PartsOption = Annotated[bool, Query(description="with what models say while they say it, as messages `part`")]
+PartsOption = Annotated[bool, Query(description="also send the live output of models, as messages `part`")]
 
-FromNowOption = Annotated[bool, Query(description="begin with what happens next, if there is no Last-Event-ID")]
+FromNowOption = Annotated[bool, Query(description="begin with the next event, if there is no Last-Event-ID")]
 
 
 def stream_routes(site: APIRouter) -> None:
@@ -36,11 +36,11 @@ def stream_routes(site: APIRouter) -> None:
         after: AfterHeader = "",
         parts: PartsOption = False,
     ) -> Response:
-        """Server-sent events: the events of a run as they come, until it is over. The id of each is its number.
+        """Send the events of a run as server-sent events until the run is over. The id of each is its number.
 
-        A client that comes back with `Last-Event-ID` goes on behind it, through any gateway. Behind the last event of
-        a run that is completed or cancelled the answer is 204: browsers do not come back after it. Behind `RunFailed`
-        the stream waits for the events of a retry. The stream of a run that is erased ends, and coming back is 410.
+        A client that reconnects with `Last-Event-ID` continues after that event, at any gateway. After the last event
+        of a completed or cancelled run the answer is 204, and browsers do not reconnect. After `RunFailed` the stream
+        waits for the events of a retry. The stream of an erased run ends; a reconnect is answered with 410.
         """
         return await _followed(shared, "run", run_id(run), last or str(after_seq), after, parts=parts)
 
@@ -53,27 +53,27 @@ def stream_routes(site: APIRouter) -> None:
         parts: PartsOption = False,
         from_now: FromNowOption = False,
     ) -> Response:
-        """Server-sent events: those of a run and of all that it has started, or will, from the beginning or from now.
+        """Send the events of a run and all its descendants as server-sent events, from the beginning or from now.
 
-        Each event names its run. It ends when the run is erased.
+        Runs that start later are included. Each event names its run. The stream ends when the run is erased.
         """
         return await _followed(shared, "family", run_id(run), last, after, parts=parts, from_now=from_now)
 
     @site.get("/api/sessions/{session}/stream", summary="Follow a session", **stream)
     async def stream_session(shared: Site, session: str, last: Last = "", after: AfterHeader = "") -> Response:
-        """Server-sent events: those of all runs of a session, from the beginning, and of runs that join it."""
+        """Send the events of all present and future runs of a session as server-sent events, from the beginning."""
         return await _followed(shared, "session", session, last, after)
 
     @site.get("/api/stream", summary="Follow all runs", **stream)
     async def stream_all(shared: Site, last: Last = "", after: AfterHeader = "") -> Response:
-        """Server-sent events: those of all runs from now on. The first message, `begun`, has the id of now."""
+        """Send the events of all runs from now on (server-sent events). The first one, `begun`, has the current id."""
         return await _followed(shared, "all", "", last, after)
 
     @site.get("/api/inbox/stream", summary="Follow questions to people", **stream)
     async def stream_inbox(shared: Site, last: Last = "", after: AfterHeader = "") -> Response:
-        """Server-sent events from now on by which questions to people are asked, decided or closed.
+        """Send the events that open, decide or close questions to people, from now on, as server-sent events.
 
-        The first message, `begun`, has the id of now: list the open questions behind it, and none is missed.
+        The first message, `begun`, has the current id. List the open questions after it, so that none is missed.
         """
         return await _followed(shared, "inbox", "", last, after)
 
