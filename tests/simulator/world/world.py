@@ -67,14 +67,17 @@ class World(Surroundings):
     def parked(self) -> set[str]:
         """Runs held for good because the log has lost their beginning and kept what came after: for an operator.
 
-        A planner that lives on when its log is cut knows what it has lost, and parks nothing.
+        A planner that lives on when its log is cut knows what it has lost, and parks nothing. The entries of a copy are
+        sent at once: one that is lost may leave those behind it (docs/limits.md).
         """
-        if len(self.struck) < 2 or not self.hit("truncate-log"):
+        cut = self.hit("truncate-log")
+        if len(self.struck) < 2 or not (cut or self.hit("lost")):
             return set()
         kept = {r.key: r for n in range(self.settings.partitions) for r in self.broker.log(RUN_SNAPSHOT, n).records}
         holds = ((held_run(key), record.value) for key, record in kept.items())
         gap = GAP.partition(":")[0]
-        return {run for run, value in holds if run and value and read_hold(run, value).reason == gap}
+        held = {run for run, value in holds if run and value and read_hold(run, value).reason == gap}
+        return held if cut else {run for run in held if "-fork" in run}
 
     # Steps
 

@@ -69,7 +69,7 @@ def _late(found: Workers) -> Iterator[str]:
             where = f"partitions {', '.join(map(str, group.unserved))}" if group.members else "none is there"
             yield f"no {group.name}: {where}; {group.command}"
         elif group.oldest_s > LATE_S and group.role != "approval":
-            yield f"{group.waiting} wait for a {group.name}, one for {group.oldest_s:.0f} s; `refold worker list`"
+            yield f"{group.name}: {group.waiting} wait for it, one for {group.oldest_s:.0f} s; `refold worker list`"
 
 
 def _in_log(shell: Shell) -> dict[str, int]:
