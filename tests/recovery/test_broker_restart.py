@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from refold.adapters.kafka.offsets import latest
+from refold.adapters.kafka.trouble import Overdue
 from refold.core.errors import UsageError
 
 
@@ -35,3 +37,17 @@ def test_a_broker_that_does_not_know_its_partitions_yet_is_asked_again() -> None
 def test_a_topic_that_stays_away_is_missing() -> None:
     with pytest.raises(UsageError, match="refold topics apply"):
         latest(cast(Consumer, Back(unknown=1_000_000)), [TopicPartition("run-log", 2)])
+
+
+@pytest.mark.parametrize(
+    ("code", "ends"), [(KafkaError._UNKNOWN_PARTITION, False), (KafkaError.UNKNOWN_TOPIC_OR_PART, True)]
+)
+def test_a_service_waits_for_a_broker_that_is_away_for_minutes_and_not_for_a_topic_that_a_broker_denies(
+    code: int, ends: bool
+) -> None:
+    overdue = Overdue("ask where a topic ends")
+    overdue.late(KafkaException(KafkaError(code)))
+    overdue._since_s -= 600
+
+    with pytest.raises(UsageError) if ends else nullcontext():
+        overdue.late(KafkaException(KafkaError(code)))

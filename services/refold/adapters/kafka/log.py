@@ -177,7 +177,8 @@ class KafkaEventLog:
         try:
             there, absent = self._topics()
         except KafkaException:
-            return  # a broker that is away proves nothing
+            unknown.update(dict.fromkeys(unknown, now))  # a broker that is away, or has just started, proves nothing
+            return
         if absent != self._absent:
             for number in self._group.owned:
                 self._group.reopen(number)
@@ -269,6 +270,8 @@ class KafkaEventLog:
         try:
             end = offsets.asked(self._asker(self._membership.group), where, give_up_s=ONE_ANSWER_S)[name, partition]
         except KafkaException as error:
+            if of(error).code() in UNKNOWN_TOPIC:
+                self._trouble.unknown.setdefault(name, time.monotonic())
             if of(error).code() not in UNKNOWN_TOPIC or not pool_of(topic):
                 owed = self._ending.setdefault((name, partition), Overdue(f"ask where {name} ends in {partition}"))
                 owed.late(error)

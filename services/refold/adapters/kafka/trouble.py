@@ -34,7 +34,10 @@ class Overdue:
             self._since_s, self._told = now, 1
             _log.warning("kafka.waiting", what=self._what, error=str(said))
         waited = now - self._since_s
-        if waited >= meaning(said).later_s:
+        # While no broker answers, librdkafka forgets its metadata and calls each partition unknown, by a code of its
+        # own. An outage of a minute then ended executors. Only a broker's answer proves that a topic is gone.
+        proves = said.code() >= 0 or said.code() not in UNKNOWN_TOPIC
+        if proves and waited >= meaning(said).later_s:
             raise translate(said, self._what)
         if self._told == 1 and waited > LONG_S:
             self._told = 2
