@@ -138,6 +138,8 @@ def run(plan: Plan, folder: Path) -> Report:
         report.quiet_s = _calm(world, plan.quiet_s)
         report.faults, report.failures = saboteur.faults, [*saboteur.failures, *world.troubles]
         _time_outcomes(report.faults, world)
+        since_ms = (time.time() - time.monotonic()) * 1_000
+        world.wiped = [since_ms + fault.at * 1_000 for fault in report.faults if fault.kind == "wipe"]
         with ThreadPoolExecutor(1) as pool:
             verified = pool.submit(_verify, stack)
             report.verdict = _judge(world)

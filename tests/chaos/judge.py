@@ -32,6 +32,7 @@ class Evidence:
     `failing` the runs whose agent gives up at its end. `programs` are the trees of runs of programs, which have
     children; `said` are the places of what such runs were told. `early` are those of what was said to a run before the
     log had its request: a producer keeps no order between topics, and a broker that dies delays one of them.
+    `wiped` are the moments at which the ledger lost everything, in ms since 1970.
     """
 
     acked: dict[str, Any]
@@ -51,6 +52,7 @@ class Evidence:
     programs: dict[str, Any] = field(default_factory=dict)
     said: set[tuple[str, int, int]] = field(default_factory=set)
     early: set[tuple[str, int, int]] = field(default_factory=set)
+    wiped: list[float] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -97,6 +99,7 @@ class Call:
     unknown: int = 0
     attempts: int = 0
     end: Event | None = None
+    proposed_ms: int = 0
     settled_ms: int = 0
     resolved: str = ""
 
@@ -201,7 +204,7 @@ def _effects(verdict: Verdict, evidence: Evidence, chain: Chain) -> None:
         _allowed(verdict, call, lines, decrees=evidence.papers.decrees, over_ms=over_ms)
         left = call.end is None and call.run.partition(".")[0] in evidence.programs
         if end and (call.end or end[0] != "RunCancelled") and not left:
-            _truth(verdict, call, [line for line in lines if line["applied"]])
+            _truth(verdict, call, [line for line in lines if line["applied"]], wiped=evidence.wiped)
 
 
 def _allowed(
@@ -241,7 +244,7 @@ def _kept_elsewhere(value: str) -> str:
     return f"blob:{sha256(text).hexdigest()}:{len(text)}"
 
 
-def _truth(verdict: Verdict, call: Call, applied: list[Fields]) -> None:
+def _truth(verdict: Verdict, call: Call, applied: list[Fields], *, wiped: list[float]) -> None:
     """A result is that of an effect; a failure says that there was none; what was unknown was listed."""
     if call.end is None:
         verdict.stuck.append(f"{call} has no end, and its run has")
@@ -252,6 +255,10 @@ def _truth(verdict: Verdict, call: Call, applied: list[Fields]) -> None:
         told = call.end[1]["result"]
         if told.strip('" ') not in values and told not in map(_kept_elsewhere, values):
             verdict.wrong.append(f"{call} has the result {call.end[1]['result']}, its effects {sorted(values)}")
+    elif call.effect == "keyed" and any(
+        call.proposed_ms <= at <= line["at"] * 1_000 for at in wiped for line in applied
+    ):
+        verdict.counts["failed_and_done_behind_a_wipe"] += 1  # see docs/limits.md
     elif applied and call.effect != "pure":
         kind = verdict.wrong if call.doubts else verdict.unlisted
         kind.append(f"{call} failed with {call.end[1]['failure']['code']}, and its effect has happened")
@@ -266,7 +273,7 @@ def calls_of(history: History) -> list[Call]:
             args = json.loads(fields["args"])
             step, dangerous = fields["step"], "amount" in args
             names = history.run, args["label"], fields["key"], fields["effect"]
-            call = Call(*names, dangerous, rulings.get(step, []))
+            call = Call(*names, dangerous, rulings.get(step, []), proposed_ms=appended)
             calls[step] = call
             continue
         if fields.get("step", -1) not in calls:

@@ -103,6 +103,7 @@ class World:
         self._random = random.Random(seed)
         self._count = 0
         self.acked: dict[str, Any] = {}
+        self.wiped: list[float] = []
         self.sent: dict[str, float] = {}
         self.over: dict[str, float] = {}
         self.cancelled: set[str] = set()
@@ -234,6 +235,7 @@ class World:
             },
             failing=self.failing,
             early=said_early(found),
+            wiped=self.wiped,
         )
 
     def _groups(self) -> Groups:

@@ -76,7 +76,7 @@ class World(Surroundings):
         kept = {r.key: r for n in range(self.settings.partitions) for r in self.broker.log(RUN_SNAPSHOT, n).records}
         holds = ((held_run(key), record.value) for key, record in kept.items())
         gap = GAP.partition(":")[0]
-        held = {run for run, value in holds if run and value and read_hold(run, value).reason == gap}
+        held = {str(run) for run, value in holds if run and value and read_hold(run, value).reason == gap}
         return held if cut else {run for run in held if "-fork" in run}
 
     # Steps
