@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import nullcontext
+from pathlib import Path
 from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from refold.adapters.kafka import clients
 from refold.adapters.kafka.offsets import latest
+from refold.adapters.kafka.topics import Topics
 from refold.adapters.kafka.trouble import Overdue
 from refold.core.errors import UsageError
+from refold.embedded.kafka import EmbeddedKafka
+from refold.runtime.settings import KafkaSettings
+from tests.waiting import GIVE_UP_S
 
 
 class Back:
@@ -51,3 +59,37 @@ def test_a_service_waits_for_a_broker_that_is_away_for_minutes_and_not_for_a_top
 
     with pytest.raises(UsageError) if ends else nullcontext():
         overdue.late(KafkaException(KafkaError(code)))
+
+
+ASKS = """
+import sys, time
+from refold.adapters.kafka.groups import group_states
+from refold.core.errors import RefoldError
+from refold.runtime.settings import KafkaSettings
+while True:
+    try:
+        print(dict(group_states(KafkaSettings(bootstrap=sys.argv[1]), ["refold-planner"])["refold-planner"].committed))
+        break
+    except RefoldError:
+        time.sleep(0.02)
+"""
+
+
+@pytest.mark.long
+def test_positions_of_groups_are_asked_for_while_the_coordinator_of_a_broker_that_is_back_still_loads(
+    tmp_path: Path,
+) -> None:
+    """The AdminClient of librdkafka 2.16 ended the asking process with SIGSEGV."""
+    with EmbeddedKafka(tmp_path) as broker:
+        settings = KafkaSettings(bootstrap=broker.bootstrap)
+        Topics(settings).apply()
+        asker = clients.consumer(settings, "refold-planner")
+        asker.commit(offsets=[TopicPartition("refold.run-log", 0, 7)], asynchronous=False)
+        asker.close()
+        for _ in range(2):
+            broker.kill()
+            asking = subprocess.Popen([sys.executable, "-c", ASKS, broker.bootstrap], stdout=subprocess.PIPE, text=True)
+            broker.start()
+            said, _ = asking.communicate(timeout=GIVE_UP_S)
+
+            assert (asking.returncode, said.strip()) == (0, "{('run-log', 0): 7}")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from refold.adapters.kafka import clients
 from refold.adapters.kafka.errors import of, translate
@@ -42,19 +42,30 @@ def group_states(settings: KafkaSettings, groups: Iterable[str]) -> dict[str, Gr
 
 
 def _asked(settings: KafkaSettings, names: list[str]) -> dict[str, GroupState]:
+    # Positions first: they come from the same coordinators. An AdminClient that asks one which is away or still loading
+    # ends the process (SIGABRT, SIGSEGV in librdkafka 2.16), and each restart of a broker is such a moment.
+    committed = {name: _committed(settings, name) for name in names}
     admin = clients.admin(settings)  # a new one: an AdminClient stays with a coordinator that has moved
     described = admin.describe_consumer_groups(names, request_timeout=COORDINATOR_S)
-    asked = {name: [ConsumerGroupTopicPartitions(name)] for name in names}
-    offsets = {
-        name: admin.list_consumer_group_offsets(asked[name], request_timeout=COORDINATOR_S)[name] for name in names
-    }
-    found, prefix = dict[str, GroupState](), settings.prefix
+    found = dict[str, GroupState]()
     for name in names:
         members = getattr(_answer(described[name], name), "members", ())
-        committed = getattr(_answer(offsets[name], name), "topic_partitions", None) or ()
-        positions = {(at.topic.removeprefix(prefix), at.partition): at.offset for at in committed if at.offset >= 0}
-        found[name.removeprefix(prefix)] = GroupState(tuple(map(_member, members)), positions)
+        found[name.removeprefix(settings.prefix)] = GroupState(tuple(map(_member, members)), committed[name])
     return found
+
+
+def _committed(settings: KafkaSettings, name: str) -> dict[Place, int]:
+    asker = clients.consumer(settings, name.removeprefix(settings.prefix))  # never joins
+    try:
+        topics = asker.list_topics(timeout=COORDINATOR_S).topics.values()
+        ours = [topic for topic in topics if str(topic.topic).startswith(settings.prefix)]
+        places = [TopicPartition(str(topic.topic), number) for topic in ours for number in topic.partitions]
+        answers = asker.committed(places, timeout=COORDINATOR_S)
+    except KafkaException as error:
+        raise translate(error, f"ask for the positions of the group {name}") from None
+    finally:
+        asker.close()
+    return {(at.topic.removeprefix(settings.prefix), at.partition): at.offset for at in answers if at.offset >= 0}
 
 
 def _member(member: Any) -> GroupMember:
