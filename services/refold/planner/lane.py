@@ -189,7 +189,6 @@ class LaneSchedule:
         return self._start.resuming or self._outbox.halting.looking or (inbox.holds_back and inbox.heard)
 
     def _next_ms(self) -> int | None:
-        """Earliest due time by the log's clock."""
         times = (self._timers.next_ms(), self._outbox.unanswered.next_ms(), self._holds.next_ms())
         return min((at for at in times if at is not None), default=None)
 

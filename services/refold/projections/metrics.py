@@ -140,7 +140,6 @@ class ViewMetrics(Collector):
         yield family
 
     def _totals(self, generation: int, view: ViewReader) -> dict[str, Counter[str]]:
-        """Return sums by column and tool."""
         yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
         # Days before yesterday no longer grow: they are added up once a day.
         if self._closed[:2] != (generation, yesterday):

@@ -293,7 +293,6 @@ class Projector:
         self.counts["erased"] += 1
 
     def _mark(self, batch: Batch, record: Record, aside: dict[RunId, None]) -> None:
-        """Apply an erasure marker or its removal."""
         head = self._head(batch)
         if record.value is not None:
             marker = read_marker(batch.run, record.value)
@@ -342,7 +341,6 @@ class Projector:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Pause the garbage collector during a batch."""
     # All objects of a batch live to its end. Collection would take a third of the time with Python's defaults, and a
     # tenth with the settings of a service.
     collects = gc.isenabled()

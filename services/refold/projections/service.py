@@ -228,7 +228,6 @@ class KeptProjection:
         return self._database.store(self.name, serving(self._database, self.name))
 
     def _switch(self, building: Follower) -> None:
-        """Put a caught-up generation in use."""
         if (serving := self._serving) is not None:
             there = {place: max(at, serving.positions.get(place, 0)) for place, at in building.positions.items()}
             self._serve(lambda each: each.reach(there))

@@ -340,7 +340,6 @@ def _answered(change: StepChange) -> StepChange:
 
 
 def _tried(step: RunStep, number: int, at_ms: int, status: str, failure: Failure | None) -> list[CallAttempt]:
-    """End the attempt `number` of a step."""
     over = {"ended_ms": at_ms, "status": status, "failure": failure}
     return [
         each.model_copy(update=over)

@@ -94,7 +94,6 @@ class GroupMembership:
         self._wanted.update(positions)
 
     def _join(self) -> None:
-        """Subscribe to the group's topic."""
         # At the first look: a member that does not read would keep partitions from others.
         self._joined, self._settled_s = True, time.monotonic()
         self._consumer.subscribe(
@@ -156,7 +155,6 @@ class GroupMembership:
         self.owned = set()
 
     def _settle(self) -> None:
-        """Wait for a running assignment."""
         deadline = time.monotonic() + _LEAVE_S
         with suppress(KafkaException):
             # Closed in the middle of an assignment, librdkafka 2.16 may hang.
@@ -166,7 +164,6 @@ class GroupMembership:
                 self._consumer.unsubscribe()
 
     def _leave(self) -> None:
-        """Leave the group."""
         deadline = time.monotonic() + _LEAVE_S
         with suppress(KafkaException):
             # Closing a static member does not leave (KIP-345), the end of its subscription does.

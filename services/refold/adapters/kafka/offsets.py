@@ -40,7 +40,6 @@ def asked(
 
 
 def _look_again(asker: Consumer, topics: set[str], timeout_s: float) -> None:
-    """Refresh metadata of topics."""
     with suppress(KafkaException):
         # Without a request, a client keeps an answer without a leader for minutes.
         for topic in sorted(topics):

@@ -112,7 +112,6 @@ def _said_already(shared: Gateway, approval: str, written: Mapping[str, object])
 
 
 def _before_sending(shared: Gateway, asked: Approval, words: Mapping[str, Any]) -> HTMLResponse:
-    """Show the policy's verdict on edited arguments."""
     request = asked.request
     change = wording.changed_args(request.args, words["args"])
     said = verdict_on(asked, words["args"])

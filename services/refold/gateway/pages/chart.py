@@ -219,7 +219,6 @@ def _busy(step: RunStep, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _union(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Merge overlapping spans."""
     begun, last = 0, 0
     for first, until in spans:
         if last and first <= last:

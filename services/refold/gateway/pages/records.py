@@ -153,7 +153,6 @@ def _sessions(view: ViewReader, wanted: ShownSession) -> Grid:
 
 
 def _session(shared: Gateway, view: ViewReader, wanted: ShownSession) -> Iterator[object]:
-    """Yield a session's runs and conversation."""
     found = shared.reading.runs(view, RunQuery(session=wanted.session), wanted.cursor)
     if not found.runs and not wanted.cursor:
         raise NotFoundError(f"no run is part of the session {wanted.session[:100]!r}", hint="/sessions has all")

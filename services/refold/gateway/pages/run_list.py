@@ -164,6 +164,5 @@ def _command(asked: dict[str, Any]) -> str:
 
 
 def _families(view: ViewReader, roots: Iterable[str]) -> Iterator[tuple[str, dict[str, int]]]:
-    """Yield the counts of families by root."""
     for row in view.rows(FAMILIES, [(root, 0) for root in set(roots)]).values():
         yield str(row[0]), {name: int(value) for name, value in zip(FAMILY_COUNTS, row[FAMILIES.keys :], strict=True)}

@@ -303,7 +303,6 @@ def _step_of(row: Mapping[str, Any]) -> tuple[int, RunStep]:
 
 
 def _rows(run: Run, show: str, now_ms: int, below: Below) -> dict[str, Any]:
-    """Return the timeline and counts of steps."""
     steps = run.timeline.steps
     return {
         "chart": chart_of(run, now_ms, below),

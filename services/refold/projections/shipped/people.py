@@ -39,7 +39,6 @@ def _asked(turn: Turn, event: events.ApprovalRequested, seq: int) -> None:
 
 
 def _escalated(turn: Turn, event: events.ApprovalEscalated, seq: int) -> None:
-    """Replace a question by its escalation."""
     row = turn.step(event.step)
     if row is None or (before := turn.batch.row(APPROVALS, (row[StepAt.approval_id],))) is None:
         return

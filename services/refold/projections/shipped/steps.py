@@ -27,7 +27,6 @@ def summable(amount: int) -> int:
 
 
 def _begins(kind: str, name: Callable[[Any], str], status: str = "noted", phase: str = "") -> Apply:
-    """Return the function that begins a step."""
 
     def begin(turn: Turn, event: Any, seq: int) -> None:
         turn.move(_begin(turn, event.step, seq, kind, name(event), noted=status == "noted"), status, phase)
