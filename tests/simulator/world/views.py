@@ -303,13 +303,13 @@ class SimProjector:
         return applied
 
     def _send(self, values: Mapping[RunId, bytes | None]) -> None:
-        self.pause("send")
-        self.views.cut("send")
-        self.views.topic |= values
-        self.views.stale -= values.keys()
-        self.unchecked = set(values)
-        self.pause("sent")
         try:
+            self.pause("send")
+            self.views.cut("send")
+            self.views.topic |= values
+            self.views.stale -= values.keys()
+            self.unchecked = set(values)
+            self.pause("sent")
             self.views.cut("sent")
         except UnreachableError:  # a zombie looks at nothing once it has to take the lock anew
             self.views.stale |= self.unchecked if self.views.owner is not self else set()
