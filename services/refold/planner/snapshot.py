@@ -282,8 +282,9 @@ class SnapshotWriter:
         marks = None if moved else self._marks(log, inputs)
         if marks and replace(marks, round=self.marks.round, check=self.marks.check) == self.marks:
             return
-        # Delete only records that rows of earlier rounds replace: any record of one round may get lost.
-        needed = self._kept.keys() | self._over.keys()
+        # Delete only what earlier rows replace, as any record of one round may get lost, and the older states of failed
+        # runs that go on: a successor would begin from these.
+        needed = self._kept.keys() | (self._over.keys() - self.apart.keys())
         for key in [key for key in self._stale if key.split(b"/")[1].decode() not in needed]:
             self._check ^= self._stale.pop(key)
             self._put(key, None)

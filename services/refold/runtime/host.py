@@ -175,7 +175,6 @@ class Host:
                 return
 
     def _rest(self, spent_s: float) -> None:
-        """Return freed memory in a quiet second."""
         quiet, self._spent_s = spent_s - self._spent_s < QUIET_S, spent_s
         if quiet and spent_s >= self._given_s + GIVE_AFTER_S:
             give_back()
