@@ -431,8 +431,8 @@ def _mirrored(world: World, run: LoggedRun, order: bytes | None) -> bool:
 
 
 def _never_sent(world: World, call: LoggedCall, sent: set[tuple[str, int]]) -> Iterator[str]:
-    # An order that was lost may be given up before it could be sent again.
-    unsure = not call.settled or (call.phase == "given_up" and world.hit("lost"))
+    # An order that was lost, or that an operator's pause has overtaken, may be given up before it could be sent.
+    unsure = not call.settled or (call.phase == "given_up" and (world.hit("lost") or world.counts["pauses"] > 0))
     for attempt in call.attempts - {call.attempt} if unsure else call.attempts:
         if (call.id, attempt) not in {*sent, (call.id, call.never_sent)} and (ORDERS, call.id) not in world.refused:
             yield f"orders: attempt {attempt} of call {call.id} was accepted and never sent out"
