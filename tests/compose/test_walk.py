@@ -102,14 +102,15 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
     names = ("KAFKA_PORT", "REDIS_PORT", "PORT")
     ports = {name: str(free_port()) for name in names}
     there = Composed({"COMPOSE_PROJECT_NAME": NAME, "IMAGE": NAME, **ports, "OUTSIDE": str(apps), "ACTOR": "ada"})
-    there.compose("down", "--volumes", "--remove-orphans", within=UP_S)
+    down = ("--profile", "*", "down", "--volumes", "--remove-orphans")  # those of a profile hold the volumes, too
+    there.compose(*down, within=UP_S)
     try:
         there.up("from nothing until all is healthy", "--build")
         yield there
         for step, seconds in there.seconds.items():
             sys.stderr.write(f"{step}: {seconds:.1f} s\n")
     finally:
-        there.compose("down", "--volumes", "--remove-orphans", check=False, within=UP_S)
+        there.compose(*down, check=False, within=UP_S)
         docker("image", "rm", NAME, OWN, check=False)
 
 
