@@ -47,7 +47,7 @@ def test_a_killed_projector_is_made_up_for_and_no_event_comes_twice(dev: Dev, pa
     page.fill("section.call textarea[name=message]", "no")
     page.click("button:text-is('Reject')")
     page.goto("/runs/apart-1.3?show=events")
-    expect(page.locator("#rows")).to_contain_text("ApprovalDecided", timeout=90_000)
+    expect(page.locator("#rows")).to_contain_text("Approval decided", timeout=90_000)
     numbers = [int(each) for each in page.locator("#rows a.row .seq").all_text_contents()]
     assert numbers == list(range(1, len(numbers) + 1))
 

@@ -139,6 +139,6 @@ def test_the_menu_holds_all_pages_at_phone_width(seeded: Dev, page: Page) -> Non
     for number in range(10):
         expect(links.nth(number)).to_be_in_viewport()
     links.nth(9).click()
-    expect(page.locator("h1")).to_have_text("Health")
+    expect(page.locator("h1")).to_have_text("Workers")
     page.emulate_media(media="print")
     expect(page.locator(".top")).to_be_hidden()
