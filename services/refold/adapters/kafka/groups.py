@@ -44,25 +44,25 @@ def group_states(settings: KafkaSettings, groups: Iterable[str]) -> dict[str, Gr
 def _asked(settings: KafkaSettings, names: list[str]) -> dict[str, GroupState]:
     # Positions first: they come from the same coordinators. An AdminClient that asks one which is away or still loading
     # ends the process (SIGABRT, SIGSEGV in librdkafka 2.16), and each restart of a broker is such a moment.
-    committed = {name: _committed(settings, name) for name in names}
     admin = clients.admin(settings)  # a new one: an AdminClient stays with a coordinator that has moved
+    try:
+        topics, prefix = admin.list_topics(timeout=COORDINATOR_S).topics, settings.prefix
+        ours = (each for each in topics if each.startswith(prefix))
+        places = [TopicPartition(each, number) for each in ours for number in topics[each].partitions]
+        committed = {name: _committed(settings, name, places) for name in names}
+    except KafkaException as error:
+        raise translate(error, "ask for the positions of groups") from None
     described = admin.describe_consumer_groups(names, request_timeout=COORDINATOR_S)
-    found = dict[str, GroupState]()
-    for name in names:
-        members = getattr(_answer(described[name], name), "members", ())
-        found[name.removeprefix(settings.prefix)] = GroupState(tuple(map(_member, members)), committed[name])
-    return found
+    members = {name: getattr(_answer(described[name], name), "members", ()) for name in names}
+    return {
+        name.removeprefix(prefix): GroupState(tuple(map(_member, members[name])), committed[name]) for name in names
+    }
 
 
-def _committed(settings: KafkaSettings, name: str) -> dict[Place, int]:
+def _committed(settings: KafkaSettings, name: str, places: list[TopicPartition]) -> dict[Place, int]:
     asker = clients.consumer(settings, name.removeprefix(settings.prefix))  # never joins
     try:
-        topics = asker.list_topics(timeout=COORDINATOR_S).topics.values()
-        ours = [topic for topic in topics if str(topic.topic).startswith(settings.prefix)]
-        places = [TopicPartition(str(topic.topic), number) for topic in ours for number in topic.partitions]
         answers = asker.committed(places, timeout=COORDINATOR_S)
-    except KafkaException as error:
-        raise translate(error, f"ask for the positions of the group {name}") from None
     finally:
         asker.close()
     return {(at.topic.removeprefix(settings.prefix), at.partition): at.offset for at in answers if at.offset >= 0}

@@ -270,9 +270,9 @@ class KafkaEventLog:
         try:
             end = offsets.asked(self._asker(self._membership.group), where, give_up_s=ONE_ANSWER_S)[name, partition]
         except KafkaException as error:
-            if of(error).code() in UNKNOWN_TOPIC:
+            if unknown := of(error).code() in UNKNOWN_TOPIC:
                 self._trouble.unknown.setdefault(name, time.monotonic())
-            if of(error).code() not in UNKNOWN_TOPIC or not pool_of(topic):
+            if not (unknown and pool_of(topic)):
                 owed = self._ending.setdefault((name, partition), Overdue(f"ask where {name} ends in {partition}"))
                 owed.late(error)
             raise UnreachableError(f"the broker does not report where {name} ends", kafka=of(error).name()) from None
