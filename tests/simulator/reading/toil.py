@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from refold.core import topics
@@ -34,7 +34,8 @@ class Toil:
     `began` are the runs of tools by call. `usurped` counts, by call, leases of a successor that a process has ended
     which stood still between its clock and the ledger: that call begins there, and once more here. A request that its
     sender sends after it has stood still, or that the network keeps back, is `stale`: the log has gone on meanwhile,
-    and nobody could know.
+    and nobody could know. `abandoned` has, by call, the attempts that a zombie took up though they were ordered after
+    its group had expelled it: it gives them up when it learns of that, and its successor begins them once more.
     """
 
     def __init__(self, history: History) -> None:
@@ -45,6 +46,7 @@ class Toil:
         self._idle_at: dict[tuple[int, int], str] = {}
         self.began: Counter[str] = Counter()
         self.usurped: Counter[str] = Counter()
+        self.abandoned: defaultdict[str, set[int]] = defaultdict(set)
         self.published = self.short = 0
         self.wrong: list[str] = []
 
@@ -78,8 +80,13 @@ class Toil:
         """Requests have other offsets from now on."""
         self._idle_at.clear()
 
-    def starts(self, order: StartTool, read: Sequence[Record]) -> None:
-        """A tool begins in a process that has `read` these records of its call, the last of which it goes by."""
+    def starts(self, order: StartTool, read: Sequence[Record], *, expelled_at_ms: int | None) -> None:
+        """A tool begins in a process that has `read` these records of its call, the last of which it goes by.
+
+        `expelled_at_ms`: the time at which its group has given its partitions to others, where it does not know so far.
+        """
+        if expelled_at_ms is not None and read and read[-1].at_ms >= expelled_at_ms:
+            self.abandoned[order.request.call_id].add(order.request.attempt)
         closed = any(record.value is None for record in read)
         if closed and (ended := self._idle_at.get((read[-1].partition, read[-1].offset))):
             self.wrong.append(f"idle: {order.request.call_id} begins, and {ended} when it was sent out once more")
@@ -117,7 +124,7 @@ class Toil:
                 yield from self._calls(run, call, faults=faults + forgot, most_ms=DEADLINES * deadline_ms + lost_ms)
 
     def _calls(self, run: LoggedRun, call: LoggedCall, *, faults: int, most_ms: int) -> Iterator[str]:
-        most = len(call.attempts) + faults + self.usurped[call.id]
+        most = len(call.attempts) + faults + self.usurped[call.id] + len(self.abandoned[call.id])
         if self.began[call.id] > most:
             yield f"toil: {call.id} ({call.effect}) began {self.began[call.id]} times, and {most} are accounted for"
         if call.waited_ms > most_ms:

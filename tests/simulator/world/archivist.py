@@ -96,7 +96,7 @@ class ArchivistProcess(SimProcess):
 
     def assign(self, partition: int) -> None:
         """It may work; which partition stands for that is all the same."""
-        self.expelled = False
+        self.expelled_at_ms = None
 
     @property
     def quiet(self) -> bool:
@@ -118,7 +118,7 @@ class ArchivistProcess(SimProcess):
             if now < self.due_ms or self._rests():
                 self.due_ms = max(self.due_ms, now + 1) if now < self.due_ms else now + self.world.settings.pass_ms
                 return False
-            self.stood_still = self.expelled
+            self.stood_still = self.expelled_at_ms is not None
             self._pass, self._reply = Pass(self._work), None
             self._reads = self.world.chance.rng.randint(1, READS) if self.world.chance.wild else READS
         chance = self.world.chance

@@ -133,7 +133,7 @@ class Groups:
 
     def _expel(self, process: SimProcess) -> None:
         if process.state != "dead":
-            process.expelled = True
+            process.expelled_at_ms = self._world.now_ms
             others = [p for p in self.processes if p is not process and p.state == "up" and p.role == process.role]
             self._hand_over(process, others[0] if others and self._world.settings.sharing else None)
 

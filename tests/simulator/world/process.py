@@ -78,8 +78,8 @@ class SimProcess:
     where the run log ended when it ordered the tool to start; `read_from`, by topic and partition, from where it has
     read since the partition is its own. `act` is what it is about to do, `due_ms` when it wants to be called though
     nothing came. `delayed` are places where a record of this turn comes later. `stood_still`: it froze in the middle of
-    this turn, or for so long that it was `expelled` and does not know; `dazed`: it will freeze, with the next records
-    that it reads in its hands. `leave_by_ms`: it was told to end, and is gone by then.
+    this turn, or for so long that its group expelled it (`expelled_at_ms`), and it does not know; `dazed`: it will
+    freeze, with the next records that it reads in its hands. `leave_by_ms`: it was told to end, and is gone by then.
     """
 
     def __init__(
@@ -88,7 +88,8 @@ class SimProcess:
         self.world, self.role, self.name = world, role, name
         self.services, self.membership = services, membership
         self.state = "up"
-        self.stood_still = self.expelled = self.dazed = False
+        self.stood_still = self.dazed = False
+        self.expelled_at_ms: int | None = None
         self._held: list[effects.Item] = []
         self.cursors = Cursors(world.broker, membership, world.chance.fetch)
         self.answers: list[effects.Item] = []
@@ -112,7 +113,7 @@ class SimProcess:
 
     def assign(self, partition: int) -> None:
         """Gives it a partition, with positions and ends as they are now."""
-        self.expelled = False
+        self.expelled_at_ms = None
         given = self.cursors.capture(partition, self.world.broker.committed.get(self.membership.group, {}))
         self.read_upto[partition] = given.ends.get(APPROVAL_DECIDED, 0)
         self.rebalances.append(given)
@@ -127,7 +128,7 @@ class SimProcess:
             acts, self.tool_acts = self.tool_acts, []
             self._carrying, self._reply = (act for act in acts), None
             return True
-        self.stood_still = self.stood_still and (bool(self._held) or self.expelled)
+        self.stood_still = self.stood_still and (bool(self._held) or self.expelled_at_ms is not None)
         inbox, self._held = self._held or self._take(), []
         self.delayed.clear()
         now = self.world.now_ms

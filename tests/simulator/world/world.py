@@ -376,7 +376,7 @@ class World(Surroundings):
             approvals.repeats(ask, partition=place)
         approvals.begins(ask, partition=place, law=law, now_ms=clock)
         read = self._read_of(process, place, ask.call_id)
-        self.witness.toil.starts(order, read)
+        self.witness.toil.starts(order, read, expelled_at_ms=process.expelled_at_ms)
         self._check_beginning(process, order, place, clock)
         if self.forgot:
             return
