@@ -117,19 +117,21 @@ def viewed(count: int) -> list[Named]:
 
 def _strikes(bug: Bug) -> Iterator[Named]:
     for scenario in bug.where:
-        if len(bug.faults) == 2:
-            yield from _pairs(scenario, *bug.faults, after=bug.after)
+        if len(bug.faults) == 2 or bug.after:
+            yield from _series(scenario, bug.faults, after=bug.after)
         else:
             yield from (case for case in singles((scenario,)) if not bug.faults or case.faults[0].mode in bug.faults)
 
 
-def _pairs(scenario: str, one: str, other: str, *, after: str) -> Iterator[Named]:
-    for at, kind in enumerate(run_case(SCENARIOS[scenario], traced=False).kinds, 1):
-        if one in modes_at(kind):
-            first = Fault(at, one)
-            outcome = run_case(SCENARIOS[scenario], (first,), traced=False)
-            if after and not outcome.counts[after]:
-                continue
-            for later, changed in enumerate(outcome.kinds, 1):
-                if later > at and other in modes_at(changed):
-                    yield Named(scenario, (first, Fault(later, other)))
+def _series(scenario: str, modes: tuple[str, ...], *, struck: tuple[Fault, ...] = (), after: str = "") -> Iterator[Named]:
+    """Faults of these modes one after another; the places of each are those of the run that those before have left."""
+    outcome = run_case(SCENARIOS[scenario], struck, traced=False)
+    if len(struck) == 1 and after and not outcome.counts[after]:
+        return
+    for at, kind in enumerate(outcome.kinds, 1):
+        if (not struck or at > struck[-1].at) and modes[0] in modes_at(kind):
+            faults = (*struck, Fault(at, modes[0]))
+            if len(modes) == 1:
+                yield Named(scenario, faults)
+            else:
+                yield from _series(scenario, modes[1:], struck=faults, after=after)

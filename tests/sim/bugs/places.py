@@ -4,6 +4,7 @@ from __future__ import annotations
 
 PLACES: dict[str, str] = {
     "ledger._LONGEST_MS": "refold.adapters.memory.ledger:_LONGEST_MS",
+    "MemoryLedger._release": "refold.adapters.memory.ledger:MemoryLedger._release",
     "MemoryLedger._claim": "refold.adapters.memory.ledger:MemoryLedger._claim",
     "archive.service._parents_first": "refold.archive.service:_parents_first",
     "archive.service.is_below": "refold.archive.service:is_below",

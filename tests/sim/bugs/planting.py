@@ -20,8 +20,8 @@ class Bug:
     The scenarios of `where` are run with every single fault, with one of a kind at every boundary, or with all pairs of
     two kinds, as `faults` says; before them so many `seeds` of a planner that lies, from `start` on, where a rare one
     is known to show, or so many random `programs`, or `minds`: agents whose models err, or so many random `schedules`
-    beside which views are kept. `after`: the first of two
-    faults has to have brought this about, by the name of its count, and most cost the second for nothing.
+    beside which views are kept. `after`: faults of all these kinds strike one after another, and the first has to have
+    brought this about, by the name of its count; most cost those behind it for nothing.
     """
 
     where: tuple[str, ...]

@@ -141,6 +141,7 @@ RULES: dict[str, tuple[str, ...]] = {
     ),
     "`once` with an owner of whom only the ledger knows: in doubt.": ("lost-claim-never-made",),
     "Only a record of this claim is knowledge of it.": ("any-claim-is-this-claim",),
+    "Whoever lets go of a claim leaves in the ledger what others had left there.": ("release-forgets-who-was-before",),
     # Who is told to end
     "A drain charges no attempt: what may be repeated goes on elsewhere as the same one.": (
         "drain-charges-an-attempt",

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from refold.adapters.memory.ledger import MemoryLedger
 from refold.core.messages import ToolRequest
 from refold.core.wire import codec
 from refold.executor.attempt import Attempt
@@ -13,6 +14,7 @@ from refold.executor.chained import ChainedAttempt
 from refold.executor.outbox import ExecutorOutbox
 from refold.planner.log.outbox import Outbox, is_request
 from refold.ports.effects import Effect, StartTool
+from refold.ports.ledger import Release
 from tests.sim.bugs.planting import Bug, wrapped
 
 
@@ -50,6 +52,15 @@ def _by_any_head(self: ChainedAttempt) -> bool:
     return self.known.erased or (self.takeover and not self.known.head)
 
 
+def _forgets_who_was_before(self: MemoryLedger, operation: Release, now: int) -> None:
+    """Deletes with a claim what that had taken over."""
+    home, pool, key, token = operation
+    entry = self._find(home, pool, key, now)
+    if entry is not None and entry.state == "started" and entry.token == token:
+        del self._entries[home, pool, key]
+        self._unlease(home, pool, key)
+
+
 class StartsToolsLast(ExecutorOutbox[Attempt]):
     """Asks its ledger before it starts what it has looked at the clock for."""
 
@@ -68,6 +79,12 @@ UNRULY: dict[str, Bug] = {
     ),
     "margin-of-a-whole-lease": Bug(("once-hesitates",), (wrapped("Attempt._run", _all_of_it),), ("freeze-read",)),
     "tools-start-last": Bug(("keyed", "two-runs"), (("executor.service.ExecutorOutbox", StartsToolsLast),)),
+    "release-forgets-who-was-before": Bug(
+        ("once-retried",),
+        (("MemoryLedger._release", _forgets_who_was_before),),
+        ("truncate-claims", "die", "lost"),
+        after="truncated",
+    ),
     "any-claim-is-this-claim": Bug(
         ("once-retried",),
         (("ChainedAttempt._unheard", property(_by_any_head)),),
