@@ -7,8 +7,9 @@ import pytest
 from tests.sim.bugs.bugs import BUGS
 from tests.sim.bugs.hunt import KEPT, NotShown, find, read, write
 from tests.sim.bugs.places import PLACES
-from tests.sim.bugs.planting import located
+from tests.sim.bugs.planting import applied, located
 from tests.sim.bugs.rules import RULES
+from tests.sim.bugs.unreached import UNREACHED
 from tests.sim.cases import parse
 
 _KEPT = read(KEPT.read_text())
@@ -24,6 +25,15 @@ def test_the_checker_finds_the_planted_bug(name: str) -> None:
     assert not case.run().wrong, "the case is clean without the bug, so it was the bug that was found"
 
 
+@pytest.mark.parametrize("name", UNREACHED)
+def test_a_test_fails_of_a_planted_bug_that_no_case_shows(name: str) -> None:
+    bug = UNREACHED[name]
+    bug.run()
+
+    with applied(bug.patches), pytest.raises(AssertionError):
+        bug.run()
+
+
 @pytest.mark.parametrize("name", PLACES)
 def test_what_bugs_patch_is_where_the_table_says(name: str) -> None:
     holder, attribute = located(name)
@@ -32,13 +42,13 @@ def test_what_bugs_patch_is_where_the_table_says(name: str) -> None:
 
 
 def test_the_table_names_what_bugs_patch_and_nothing_else() -> None:
-    assert {name for bug in BUGS.values() for name, _ in bug.patches} == PLACES.keys()
+    assert {name for bug in [*BUGS.values(), *UNREACHED.values()] for name, _ in bug.patches} == PLACES.keys()
 
 
 def test_every_planted_bug_breaks_a_rule_of_the_design() -> None:
     named = [name for names in RULES.values() for name in names]
 
-    assert sorted(named) == sorted(BUGS)
+    assert sorted(named) == sorted([*BUGS, *UNREACHED])
     assert len(RULES) >= 40
 
 

@@ -6,10 +6,9 @@ Most are mistakes that somebody made before, or that a rule of the design was wr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 from refold.core.events import Entry
 from refold.core.ids import EntryId, entry_id
@@ -45,7 +44,7 @@ from tests.sim.bugs.gullible import GULLIBLE
 from tests.sim.bugs.hasty import HASTY
 from tests.sim.bugs.heartless import HEARTLESS
 from tests.sim.bugs.neglectful import NEGLECTFUL
-from tests.sim.bugs.planting import Bug, Patch, located
+from tests.sim.bugs.planting import Bug, Patch, applied
 from tests.sim.bugs.prodigal import PRODIGAL
 from tests.sim.bugs.redone import REDONE
 from tests.sim.bugs.restless import RESTLESS
@@ -315,10 +314,6 @@ BUGS: dict[str, Bug] = {
 """By name. The first fourteen were asked for; the others are more of their kind, some of them found in the product."""
 
 
-@contextmanager
-def planted(name: str) -> Iterator[None]:
+def planted(name: str) -> AbstractContextManager[None]:
     """The services have a bug in them while the block lasts."""
-    with ExitStack() as stack:
-        for patched, thing in BUGS[name].patches:
-            stack.enter_context(patch.object(*located(patched), thing))
-        yield
+    return applied(BUGS[name].patches)

@@ -123,7 +123,9 @@ def _strikes(bug: Bug) -> Iterator[Named]:
             yield from (case for case in singles((scenario,)) if not bug.faults or case.faults[0].mode in bug.faults)
 
 
-def _series(scenario: str, modes: tuple[str, ...], *, struck: tuple[Fault, ...] = (), after: str = "") -> Iterator[Named]:
+def _series(
+    scenario: str, modes: tuple[str, ...], *, struck: tuple[Fault, ...] = (), after: str = ""
+) -> Iterator[Named]:
     """Faults of these modes one after another; the places of each are those of the run that those before have left."""
     outcome = run_case(SCENARIOS[scenario], struck, traced=False)
     if len(struck) == 1 and after and not outcome.counts[after]:

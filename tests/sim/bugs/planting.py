@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
+from unittest.mock import patch
 
 from tests.sim.bugs.places import PLACES
 
@@ -44,6 +46,15 @@ def located(name: str) -> tuple[Any, str]:
         holder = getattr(holder, each)
     getattr(holder, attribute)
     return holder, attribute
+
+
+@contextmanager
+def applied(patches: Iterable[Patch]) -> Iterator[None]:
+    """The services have a bug in them while the block lasts."""
+    with ExitStack() as stack:
+        for patched, thing in patches:
+            stack.enter_context(patch.object(*located(patched), thing))
+        yield
 
 
 def wrapped(name: str, wrap: Callable[[Any], object]) -> Patch:

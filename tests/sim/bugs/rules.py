@@ -14,6 +14,7 @@ RULES: dict[str, tuple[str, ...]] = {
         "overtakes-what-is-kept",
     ),
     "A second start with equal input changes nothing.": ("second-start-taken",),
+    "An entry with a time that no log has counts for no reader.": ("entry-of-no-time",),
     # The planner
     "A decision is judged by a catalog that was read to an end captured after it came.": ("decided-by-an-old-catalog",),
     "Act only on accepted records.": ("act-before-acceptance",),
@@ -32,6 +33,10 @@ RULES: dict[str, tuple[str, ...]] = {
     ),
     "Marks alone say how far inputs are answered: group offsets only mirror them.": ("committed-is-answered",),
     "Marks hold in the log in which they were written, and in no mirror of that.": ("marks-of-another-log",),
+    "A run in trouble keeps itself out of the snapshot, and nothing else.": (
+        "forked-run-stops-snapshots",
+        "repaired-run-stops-snapshots",
+    ),
     "A snapshot that lacks anything is not believed.": ("holed-snapshot-believed",),
     "What the marks rely on is there: every topic goes on to where they say.": ("ends-not-compared",),
     "The outbox keeps a result until its publish is acknowledged.": ("unknown-is-published",),
@@ -141,6 +146,7 @@ RULES: dict[str, tuple[str, ...]] = {
     ),
     "`once` with an owner of whom only the ledger knows: in doubt.": ("lost-claim-never-made",),
     "Only a record of this claim is knowledge of it.": ("any-claim-is-this-claim",),
+    "Of two claims of one call under two keys the later lets go.": ("two-keys-two-owners",),
     "Whoever lets go of a claim leaves in the ledger what others had left there.": ("release-forgets-who-was-before",),
     # Who is told to end
     "A drain charges no attempt: what may be repeated goes on elsewhere as the same one.": (
@@ -170,6 +176,10 @@ RULES: dict[str, tuple[str, ...]] = {
         "taken-back-by-nobody",
         "sent-again-while-people-are-asked",
     ),
+    "An order that is taken back does not begin, wherever it waits.": (
+        "waits-across-a-ruling",
+        "claimed-across-a-ruling",
+    ),
     "The first valid decision wins.": ("decides-again",),
     "A call that needs a decision waits for it.": ("sent-before-decided",),
     "A vote is on one question, which is its digest.": ("votes-of-other-questions",),
@@ -178,6 +188,7 @@ RULES: dict[str, tuple[str, ...]] = {
         "nothing-came-of-it",
         "any-word-settles",
     ),
+    "Every vote that settles a doubt is younger than the attempt.": ("one-young-vote-settles",),
     "What people say of a doubt lets nothing out by itself.": ("doubt-settled-is-permission",),
     "A policy says how much of an approval is remembered.": ("grants-without-caps",),
     "A key that is bound to people speaks for them alone.": ("key-speaks-for-anybody",),

@@ -1,0 +1,132 @@
+"""Bugs that no case of the simulator shows, each with the test that fails of it.
+
+Of an entry with an odd time a siege crashes, which is wrong in a campaign, but says nothing of a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from typing import Any
+from weakref import WeakSet
+
+from refold.core.approval.decision import Refusal
+from refold.core.events import Entry
+from refold.core.ids import parse_log_key
+from refold.core.run.chain import LogRecord
+from refold.core.wire import codec
+from refold.executor.chained import ChainedAttempt
+from refold.planner.snapshot import SnapshotWriter
+from tests.sim.bugs.planting import Patch, wrapped
+
+
+@dataclass(frozen=True, slots=True)
+class Unreached:
+    """What is put in the place of what, and the test (`module:function`) that shows it, with its `parameters`."""
+
+    patches: tuple[Patch, ...]
+    test: str
+    parameters: tuple[Any, ...] = ()
+
+    @property
+    def run(self) -> Callable[[], None]:
+        """The test."""
+        module, _, function = self.test.partition(":")
+        return partial(getattr(import_module(f"tests.{module}"), function), *self.parameters)
+
+
+def _by_its_own_chain(original: Callable[[ChainedAttempt], None]) -> Callable[[ChainedAttempt], None]:
+    """Passes over a claim of its call under another key that came before its own."""
+
+    def read_back(self: ChainedAttempt) -> None:
+        self.known = replace(self.known, others=self.claims.of(self.request).others)
+        original(self)
+
+    return read_back
+
+
+def _by_the_last_vote(original: Callable[..., Refusal | None]) -> Callable[..., Refusal | None]:
+    """Takes an old vote for a good one where the last of them is younger than the attempt."""
+
+    def unsettled(decided: Any, *args: Any, **how: Any) -> Refusal | None:
+        last = max(decided.votes, key=lambda vote: vote.at_ms)
+        return original(replace(decided, votes=(last,)), *args, **how)
+
+    return unsettled
+
+
+def _at_any_time(original: Callable[..., Any]) -> Callable[..., Any]:
+    def read(key: bytes | None, value: bytes | None) -> Any:
+        judged = original(key, value)
+        if judged != "time":
+            return judged
+        _, _, name = parse_log_key(key) or (None, None, None)
+        return LogRecord(name, codec.decode(Entry, value or b""))  # type: ignore[arg-type]
+
+    return read
+
+
+def _nothing(*_: object) -> None:
+    return None
+
+
+_REPAIRED: WeakSet[SnapshotWriter] = WeakSet()
+
+
+def _noted(original: Callable[..., None]) -> Callable[..., None]:
+    def rejoin(self: SnapshotWriter, *args: Any) -> None:
+        original(self, *args)
+        _REPAIRED.add(self)
+
+    return rejoin
+
+
+def _unless(stopped: Callable[[SnapshotWriter], bool]) -> Callable[..., Callable[..., None]]:
+    def wrap(original: Callable[..., None]) -> Callable[..., None]:
+        def round_(self: SnapshotWriter, *args: Any, **more: Any) -> None:
+            if not stopped(self):
+                original(self, *args, **more)
+
+        return round_
+
+    return wrap
+
+
+UNREACHED: dict[str, Unreached] = {
+    "two-keys-two-owners": Unreached(
+        (wrapped("ChainedAttempt._read_back", _by_its_own_chain),),
+        "recovery.test_once_again:test_of_two_claims_of_a_call_under_two_keys_the_later_lets_go",
+    ),
+    "one-young-vote-settles": Unreached(
+        (wrapped("decision.unsettled", _by_the_last_vote),),
+        "recovery.test_settled:test_one_old_vote_of_two_settles_nothing",
+    ),
+    "waits-across-a-ruling": Unreached(
+        (("Executor._take_back", _nothing),),
+        "recovery.test_taken_back:test_an_order_that_waits_for_a_slot_does_not_begin",
+    ),
+    "claimed-across-a-ruling": Unreached(
+        (("Attempt.take_back", _nothing),),
+        "recovery.test_taken_back:test_a_claim_under_which_nothing_was_done_is_taken_back_too",
+    ),
+    "forked-run-stops-snapshots": Unreached(
+        (wrapped("SnapshotWriter.round", _unless(lambda writer: bool(writer.apart))),),
+        "planner.test_apart:test_a_forked_run_keeps_only_itself_out_of_the_snapshot",
+        (40,),
+    ),
+    "repaired-run-stops-snapshots": Unreached(
+        (
+            wrapped("SnapshotWriter.rejoin", _noted),
+            wrapped("SnapshotWriter.round", _unless(lambda writer: writer in _REPAIRED)),
+        ),
+        "planner.test_apart:test_a_repaired_run_is_kept_anew",
+    ),
+    "entry-of-no-time": Unreached(
+        (wrapped("chain.read", _at_any_time),),
+        "core.test_chain:test_an_entry_with_a_time_that_no_log_has_is_void",
+        (0,),
+    ),
+}
+"""By name."""
