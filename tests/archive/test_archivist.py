@@ -519,6 +519,22 @@ def test_a_beginning_that_a_mirror_brings_again_accuses_nobody(world: World) -> 
     assert (world.values("first"), swept.left) == ([], {})
 
 
+def test_a_failure_before_a_retry_that_a_mirror_brings_again_is_erased_and_no_run_that_is_due(world: World) -> None:
+    world.chronicle.add("bad", requested("deploy"), [RunFailed(Failure("ValueError", "a bug"))])
+    world.chronicle.add("bad", [RunRetried("operator")], ended())
+    beginning = [each for each in world.records() if each.topic == topics.RUN_LOG and run_of(each) == "bad"][:2]
+    later(world, 31).archivist().sweep()
+    whole = world.archive_store.get("bad")
+    world.clean()
+    for record in beginning:
+        world.chronicle.write(topics.RUN_LOG, "bad", key=record.key or b"", value=record.value)
+
+    swept = later(world, 31).archivist().sweep()
+
+    assert (world.values("bad"), swept.due, swept.left) == ([], [], {})
+    assert world.archive_store.get("bad") == whole
+
+
 def test_a_partition_in_which_nothing_is_due_is_not_read_again_before_a_run_is(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

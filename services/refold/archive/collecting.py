@@ -43,8 +43,8 @@ class RunsOfLog(NamedTuple):
     """Runs of a partition.
 
     `ended` are finished runs, earliest end first, without those whose state is unknown (unreadable, ambiguous, or
-    without a beginning). `begun` has the entry ids of wanted runs with a whole history that are not in `ended`; `there`
-    are wanted runs with any record but tombstones, `every` all runs with any record.
+    without a beginning). `begun` has the entry ids of wanted runs with a whole history that may go on; `there` are
+    wanted runs with any record but tombstones, `every` all runs with any record.
     """
 
     ended: dict[RunId, ArchivableRun]
@@ -79,7 +79,7 @@ def runs_of_log(reader: LogReader, partition: int, wanted: Container[RunId] = ()
     fold.settle()
     ended = _families(found, fold, sizes)
     there = set(left.values()) - {RunId("")}
-    begun = filter(fold.has_all, fold.states.keys() & (there - ended.keys()))
+    begun = filter(fold.has_all, fold.states.keys() & there)
     heads = {run: {head.id.hex() for head in fold.states[run].heads} for run in begun}
     return RunsOfLog(ended, heads, there, sizes.keys())
 

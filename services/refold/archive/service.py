@@ -171,13 +171,14 @@ class Archivist:
         """Drop markers that no archivist has written; return runs with a fitting marker whose copy is in another
         archive."""
         # Planners can write the topic. A genuine marker has a copy in the archive, if there is one. (A mirror may bring
-        # back the beginning of an erased run.) Runs that are returned met the other conditions then, and the records
-        # that prove it may be gone.
+        # back the beginning of an erased run, or its failure before a retry.) Runs that are returned met the other
+        # conditions then, and the records that prove it may be gone.
         again, files = set[RunId](), dict[str, set[tuple[str, str]]]()
         for run in [name for name in marked if name in log.there]:
             marker, ended = marked[run], log.ended.get(run)
             copied = self._archive_store is None or (run, marker.digest) in self._copies(marker.file, files)
-            if copied and marker.head not in log.begun.get(run, ()) and (ended is None or ended.head == marker.head):
+            part = marker.head not in log.begun.get(run, ()) and (ended is None or run in log.begun)
+            if copied and (part or (ended is not None and ended.head == marker.head)):
                 continue
             del marked[run]
             if ended is None:
@@ -191,9 +192,8 @@ class Archivist:
         if file not in known:
             known[file] = set()
             with suppress(NotFoundError, MalformedError):
-                known[file] = (
-                    {(line.run_id, line.digest) for line in self._archive_store.index(file)} if file else set()
-                )
+                lines = self._archive_store.index(file) if file else ()
+                known[file] = {(line.run_id, line.digest) for line in lines}
         return known[file]
 
     def _leave(self, partition: int, batch: list[ArchivableRun], swept: Swept) -> dict[RunId, RunErased]:
