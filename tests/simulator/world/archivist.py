@@ -119,6 +119,7 @@ class ArchivistProcess(SimProcess):
                 self.due_ms = max(self.due_ms, now + 1) if now < self.due_ms else now + self.world.settings.pass_ms
                 return False
             self.stood_still = self.expelled_at_ms is not None
+            self.delayed.clear()
             self._pass, self._reply = Pass(self._work), None
             self._reads = self.world.chance.rng.randint(1, READS) if self.world.chance.wild else READS
         chance = self.world.chance
