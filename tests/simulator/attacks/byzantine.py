@@ -38,7 +38,10 @@ LIES_MS, _CALM_MS, _LOOKS_MS = 1_600, 1_000, 100
 """Virtual time in which lies are told; then what was ordered gets some more to happen. And how long people look who are
 asked what came of a call."""
 
-NEEDED_LIES = ("allowed", "wiped", "refused: the decision has expired", "refused: the key approval-N was revoked")
+NEEDED_LIES = (
+    *("allowed", "wiped", "refused: the decision has expired", "refused: the key approval-N was revoked"),
+    *("lie: an odd time", "record.void"),
+)
 """What has to have happened at least once beside every kind of lie, or a campaign has proved nothing."""
 
 
