@@ -20,13 +20,20 @@ from refold import App, TerminalError, UsageError
 from refold.contrib.pydantic_ai import CallOptions
 from refold.contrib.pydantic_ai.approvals import without_answer
 from refold.contrib.pydantic_ai.operations import OperationTool
+from refold.core.errors import MalformedError
 from refold.core.events import CallProposed
+from refold.core.ids import RunId
+from refold.core.run.intents import Call
+from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.core.wire.conversation import whole_request
+from refold.forks.record import LogRow
+from refold.planner.agents.agent_host import edited_by_operator, failure_of
 from refold.sdk.heartbeat import Heartbeat
 from refold.testing import replay, run
 from tests.contrib.ruled import PURE, agent_of, app_of
 from tests.contrib.thinking import calls, says, scripted
+from tests.forks.recording import fork
 
 SHOP = "a__function_toolset__<agent>.call_tool:"
 Ran = list[tuple[str, Any]]
@@ -338,3 +345,41 @@ def test_a_request_to_a_model_is_under_its_digest_with_settings_tools_and_contex
 
     with pytest.raises(TerminalError, match="its digest is another"):
         whole_request({**asked, part: changed[part]}, {})
+
+
+OPERATORS: dict[str, dict[str, Any]] = {
+    "no context": {},
+    "the same": {"$run": {"deps": {"account": "1"}}},
+    "other deps": {"$run": {"deps": {"account": "2"}}},
+    "no deps": {"$run": {}},
+    "another function": {"$run": {"deps": {"account": "1"}}, "$name": "charge"},
+}
+
+
+@pytest.mark.parametrize("how", OPERATORS)
+def test_an_operator_edits_arguments_and_not_the_context_of_a_call(how: str) -> None:
+    asked = canonical.dumps({"amount": 1, "$run": {"deps": {"account": "1"}}})
+    edit = canonical.dumps({"amount": 500, **OPERATORS[how]})
+    call, state = shop([]).tools[SHOP + "price"].call(asked), RunState(RunId("r-1"))
+    state.retried = state.retried._replace(edit=(1, edit, call.tool, "zoe"))
+
+    if how in ("no context", "the same"):
+        edited, before = edited_by_operator(state, call, 1)
+        assert isinstance(edited, Call)
+        assert (json.loads(edited.args), before) == ({**json.loads(asked), "amount": 500}, asked)
+    else:
+        with pytest.raises(MalformedError, match="nothing that begins with") as refused:
+            edited_by_operator(state, call, 1)
+        assert failure_of(refused.value).code == "edit"
+
+
+def test_a_fork_edits_arguments_and_not_the_context_of_a_call() -> None:
+    app = shop([])
+    done = run(app, "a", prompt="go", deps={"account": "1"})
+    asked = next(each.args for each in done.calls if each.tool == SHOP + "price")
+    family = {RunId("r-1"): [LogRow(place, *record) for place, record in enumerate(done.records)]}
+
+    reports = [fork(app, family, "r-1", 7, edits={2: text}) for text in ('{"amount":500}', '{"amount":5,"$name":"x"}')]
+
+    assert [[each.args for each in report.stopped] for report in reports] == [[{**asked, "amount": 500}], []]
+    assert (reports[1].status, reports[1].verdict) == (("completed", "failed"), "other")

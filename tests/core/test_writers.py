@@ -17,10 +17,19 @@ from refold.core.events import (
     ForkedFrom,
     RunFailed,
     RunForked,
+    RunRequested,
     RunRetried,
+    RunStarted,
 )
-from refold.core.messages import ApprovalRequest, ToolRequest
+from refold.core.ids import EntryId, RunId
+from refold.core.messages import ApprovalRequest, RunOperation, ToolRequest
 from refold.core.planning.asking import Proposal, propose, question_of
+from refold.core.planning.redrive import retry
+from refold.core.planning.verdict import Refuse, Rules, Ruling
+from refold.core.run.chain import Head
+from refold.core.run.fold import advance
+from refold.core.run.state import RunState
+from refold.core.wire import canonical
 from tests.approval.questions import NOW, ROLES, request
 from tests.core.asked import asks, decide_on, judged_by, ordered
 from tests.core.ballots import SOON
@@ -139,3 +148,21 @@ def test_a_fork_of_a_call_that_never_went_out_names_none() -> None:
     log.append([RunForked(HEAD, "zoe")])
 
     assert log.live.open[1].past == ()
+
+
+@pytest.mark.parametrize("more", [{"$run": {"deps": "mallory"}}, {"$run": {"deps": "acme"}, "$name": "charge"}])
+def test_a_retry_with_another_context_leaves_no_step_behind(more: dict[str, Any]) -> None:
+    proposed = replace(call(1), args='{"$run":{"deps":"acme"},"n":1}')
+    state, failed = RunState(RunId("r-1")), RunFailed(Failure("failed", "no"))
+    advance(state, [RunRequested("a", "{}", "d", "s"), RunStarted("1"), proposed, failed], seq=1, at_ms=NOW)
+    state.link(Head(EntryId(b"h" * 16), 4))
+
+    def retried(edit: dict[str, Any]) -> Ruling:
+        said = RunOperation(state.run_id, "s", "retry", canonical.dumps({"seq": 4, "from": 1, "edit": edit}), "zoe")
+        return retry(state, said, NOW, Rules())
+
+    for good in ({"n": 7}, {"n": 7, "$run": {"deps": "acme"}}):
+        assert not isinstance(retried(good), Refuse)
+    refused = retried({"n": 7, **more})
+    assert isinstance(refused, Refuse)
+    assert "nothing that begins with $" in refused.reason

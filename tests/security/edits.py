@@ -15,6 +15,7 @@ from refold.core.approval import decision, signature
 from refold.core.approval.decision import Cast, Decision
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
+from tests.security import unsigned
 from tests.security.hijack import Call, Hijack, Outcome, ask_for
 from tests.security.plays import Play
 
@@ -31,6 +32,9 @@ def plays() -> Iterator[Play]:
     yield Play("ada approves of what she has edited herself", herself)
     yield Play("a planner says nothing of who has edited a call, and ada approves of it", unnamed)
     yield Play("ada edits a call into another that a lead may allow, and bob does", allowed, "control", allowed=1)
+    yield Play("ada gives a call other arguments by a retry or fork, and approves of it", herself_by_retry)
+    yield Play("the same, signed by the approval service", by_retry)
+    yield Play("ada gives a call other arguments by a retry or fork, and bob approves", retried, "control", allowed=1)
     yield Play("a planner says that the agent asked for what ada wrote", as_own, "limit", allowed=1)
 
 
@@ -78,11 +82,22 @@ def changed(hijack: Hijack, **more: Any) -> tuple[Call, ApprovalRequest]:
     return other, ask_for(other, **{"proposed_args": call.args, "writers": ["ada"], **more})
 
 
-def herself(hijack: Hijack) -> Outcome:
-    other, request = changed(hijack)
+def herself(hijack: Hijack, **more: Any) -> Outcome:
+    other, request = changed(hijack, **more)
     hijack.ask(request)
     hijack.stage.vote(request, "ada", "approve")
     return hijack.use(other, request, by="requester")
+
+
+def herself_by_retry(hijack: Hijack) -> Outcome:
+    """After a retry or fork a call is proposed with the operator's arguments."""
+    return herself(hijack, proposed_args="")
+
+
+def by_retry(hijack: Hijack) -> Outcome:
+    other, request = changed(hijack, proposed_args="")
+    tokens = (hijack.stage.ballot(request, "ada"),)
+    return hijack.refused(other, unsigned.forged(other, hijack.stage.service, request=request, tokens=tokens))
 
 
 def unnamed(hijack: Hijack) -> Outcome:
@@ -96,7 +111,11 @@ def as_own(hijack: Hijack) -> Outcome:
     return Outcome(found.status != "completed", f"executor: {found.status}")
 
 
-def allowed(hijack: Hijack) -> Outcome:
-    other, request = changed(hijack)
+def retried(hijack: Hijack) -> Outcome:
+    return allowed(hijack, proposed_args="")
+
+
+def allowed(hijack: Hijack, **more: Any) -> Outcome:
+    other, request = changed(hijack, **more)
     found = hijack.order(other, hijack.decision(request, "bob"))
     return Outcome(found.status == "completed", f"executor: {found.status}")

@@ -15,6 +15,7 @@ from refold.core import events
 from refold.core.approval import decision
 from refold.core.approval.decision import Cast, Decision, Grant, Verdict
 from refold.core.approval.policy import Judgement, Policy
+from refold.core.approval.question import in_context
 from refold.core.errors import NonDeterminismError, RefoldError, UsageError
 from refold.core.events import Entry, Event
 from refold.core.ids import RunId, child_id, parse_call_id
@@ -210,7 +211,7 @@ class _Agents(Agents):
 
     def _propose(self, state: RunState, intent: Any, frontier: Any, *, step: int, now: int, asked: str) -> list[Event]:
         if args := self._edits.get((state.run_id, step)):
-            intent, asked = replace(intent, args=args), intent.args
+            intent, asked = replace(intent, args=in_context(args, intent.args)), intent.args
         return super()._propose(state, intent, frontier, step=step, now=now, asked=asked)
 
 

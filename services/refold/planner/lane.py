@@ -1,5 +1,4 @@
-"""One partition's planner. An input passes `inbox`, `decide` and agent code, `acceptance` by the log, and the
-`outbox`."""
+"""One partition's planner: an input passes `inbox`, `decide`, agent code, `acceptance` by the log, and the `outbox`."""
 
 from __future__ import annotations
 

@@ -273,8 +273,7 @@ class SnapshotWriter:
         return self._round is not None
 
     def round(self, emitted: int, inputs: dict[str, int], *, log: int) -> None:
-        """Begin a round, unless one is under way: commands below `emitted` are out, and a successor reads from
-        `log`."""
+        """Begin a round, unless one is under way: commands below `emitted` are out, a successor reads from `log`."""
         self.send_refused()
         if self._round or self._next or not self.opened:
             return

@@ -93,8 +93,7 @@ def idempotency_key() -> str:
 
 
 class OperationTool(ToolDef):
-    """A unit of pydantic-ai as a tool. `function` is the author's function that it calls in the end, if there is
-    one."""
+    """A unit of pydantic-ai as a tool. `function` is the author's function that it calls in the end, if any."""
 
     pattern = re.compile(r"[^\s/@\x00-\x1f]{1,255}\Z")
 
@@ -261,8 +260,7 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
         return self._operation
 
     async def __call__(self, params: Any, *, config: object | None = None) -> Any:
-        """Request the call and wait for its outcome. **Raises** pydantic-ai's error if the model failed with one, else
-        CallFailed."""
+        """Request the call and wait for its outcome. **Raises** the model's error of pydantic-ai, else CallFailed."""
         context, unit = current(), self._operation
         assert context is not None, "pydantic-ai asks only within a run"
         tool = context.find(self._namer.tool_name(unit.operation_id, params))

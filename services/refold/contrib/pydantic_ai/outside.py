@@ -1,5 +1,4 @@
-"""Limits on the input of a run: its requester may have made up the whole conversation. Input from another agent's code
-is trusted."""
+"""Limits on the input of a run: its requester may have made up all of it. Input from other agents' code is trusted."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ SHORT = 4_096
 """Characters of an input that needs no check."""
 
 MOST_MESSAGES, MOST_PARTS = 500, 2_000
-"""Limits of an earlier conversation: pydantic-ai takes half a second to read it, in which no other run of the planner
-goes on."""
+"""Limits of an earlier conversation: reading it takes half a second, in which no other run of the planner goes on."""
 
 _OF_PROVIDER = ("conversation_id", "container_id")
 """Data stored by a provider, accessible with the executor's key."""

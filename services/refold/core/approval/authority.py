@@ -88,8 +88,7 @@ def variables(
     environment: str,
     needs: Collection[str] = VARIABLES.keys(),
 ) -> dict[str, Any]:
-    """Values of the policy variables in `needs` for a call. An input in the blob store is left out: a rule that reads
-    it fails."""
+    """Values of the policy variables in `needs` for a call, without a stored input: a rule that reads it fails."""
     request = state.request
     if request and is_pointer(request.input):
         needs = set(needs) - {"run.input"}

@@ -135,8 +135,7 @@ class Roles:
 HALT_ALL = halt_name("all")
 
 COMPILED = 16
-"""Compiled policies per process: 3 MiB for 1,000 rules. An evicted one is compiled again at its next use, 0.07 ms a
-rule."""
+"""Compiled policies per process: 3 MiB for 1,000 rules. An evicted one is compiled again at use, 0.07 ms a rule."""
 
 _KNOWN = 1_024
 """Cached digests of valid policies, 64 bytes each."""

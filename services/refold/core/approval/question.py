@@ -23,6 +23,8 @@ CONTEXT = "context"
 _UNBOUND = ("approval_id", "question", "traceparent")
 """Fields that follow from the digest, and one that is not displayed."""
 
+_OTHER_CONTEXT = "an edit changes arguments, and nothing that begins with $: that is the context of the call"
+
 
 def args_digest(args: str) -> str:
     return sha256(args.encode()).hexdigest()
@@ -43,9 +45,15 @@ def context_digest(args: str) -> str:
 
 def context_edited(request: ApprovalRequest, args: str) -> str:
     """Error text if the edited arguments change the context of the call; empty if they do not."""
-    if context_of(args) == context_of(request.args):
-        return ""
-    return "an edit changes arguments, and nothing that begins with $: that is the context of the call"
+    return "" if context_of(args) == context_of(request.args) else _OTHER_CONTEXT
+
+
+def in_context(args: str, before: str) -> str:
+    """Edited arguments in the call's context, which they may leave out. **Raises** MalformedError for another one."""
+    context = context_of(before)
+    if context_of(args) not in ({}, context):
+        raise MalformedError(_OTHER_CONTEXT, code="edit")
+    return canonical.dumps({**canonical.parse(args), **context}) if context else args
 
 
 def proposal_digest(call: CallProposed) -> str:

@@ -94,8 +94,7 @@ def close(state: RunState, step: int, *, at: int = 0) -> Command:
 
 
 def take_back(state: RunState, step: int, attempt: int, *, at: int = 0) -> list[Command]:
-    """Tombstone of the requests up to an attempt that is judged again, in doubt or held; none before the first
-    attempt."""
+    """Tombstone of the requests up to an attempt that is judged again, in doubt or held; none before the first one."""
     # An executor may still have one: sent twice, or restarted without its ledger.
     return [dataclasses.replace(close(state, step, at=at), attempt=attempt)] if attempt > 0 else []
 

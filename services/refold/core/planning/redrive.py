@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from refold.core import events
+from refold.core.approval.question import in_context
 from refold.core.errors import MalformedError, UsageError
 from refold.core.messages import RunOperation
 from refold.core.planning import asking, family, pausing
@@ -136,6 +137,7 @@ def _edit(state: RunState, step: int, edit: object, rules: Rules) -> str | Refus
         return Refuse("malformed", "an edit has all arguments of the call, as an object")
     try:
         text = canonical.dumps(edit)
+        in_context(text, asked.args)
         return rules.app.fits(asked.tool, text) if rules.app.fits else text
     except (UsageError, MalformedError) as error:
         return Refuse("malformed", f"{asked.tool} does not take these arguments: {error}")

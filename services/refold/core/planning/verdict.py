@@ -20,8 +20,7 @@ SIGNAL_BYTES = 262_144
 
 
 class Scope(NamedTuple):
-    """Budget that a run counts for. `taken` is the usage of all other runs. With a `window` it limits all runs named by
-    `run`."""
+    """Budget that a run counts for. `taken`: usage of all other runs. A `window` limits all runs named by `run`."""
 
     run: str
     limits: Spendable

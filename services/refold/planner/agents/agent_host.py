@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from refold.core import events
+from refold.core.approval.question import in_context
 from refold.core.errors import (
     BlobError,
     CallFailed,
@@ -531,14 +532,14 @@ def failure_of(error: BaseException) -> events.Failure:
 
 def edited_by_operator(state: RunState, intent: Intent, step: int) -> tuple[Intent, str]:
     """Intent of a step, perhaps edited by an operator, and the code's own arguments. **Raises** RefoldError if the code
-    makes another call."""
+    makes another call, or the edit has another context."""
     edited, args, tool, _ = state.retried.edit
     if not args or step != edited:
         return intent, ""
     if not isinstance(intent, Call) or intent.tool != tool:
         message = f"the code asks for {intent.words}, and a call of {tool} was to have other arguments"
         raise RefoldError(message, code="edit", hint="go on without --edit, --edit-call")
-    return replace(intent, args=args), intent.args
+    return replace(intent, args=in_context(args, intent.args)), intent.args
 
 
 # Events from intents: metered calls, started runs, waits for signals

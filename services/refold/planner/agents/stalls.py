@@ -311,8 +311,7 @@ _log = structlog.get_logger()
 
 
 class Driven(NamedTuple):
-    """Running code of a run; `needs` is its version, `code` the one here. `ends`: the caller handles HeldUp
-    anywhere."""
+    """Running code of a run; `needs`: its version, `code`: the one here. `ends`: the caller handles HeldUp anywhere."""
 
     run_id: RunId
     needs: str

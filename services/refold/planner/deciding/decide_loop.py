@@ -626,8 +626,7 @@ class Redispatch:
         self._outbox, self._timers, self._rules, self._journal = outbox, timers, rules, journal
 
     def ask_again(self, state: RunState, again: Again, item: Pending, now: int) -> None:
-        """Send a request again: if executors have passed it and its time is over, or at once if one needs it
-        `whole`."""
+        """Send a request again: after its time, if executors have passed it, or at once if one needs it `whole`."""
         step = again.step
         if again.whole:
             self._journal.counts["request.whole"] += 1

@@ -162,8 +162,7 @@ class Windows:
         state: RunState,
         now: int,
     ) -> Iterator[Scope]:
-        """Limits that bind a run now, with the usage of other runs; `stands` returns logged states, `speculated` has
-        newer ones."""
+        """Limits that bind a run, with the usage of others; `stands` returns logged states, `speculated` newer ones."""
         if not self.limits or state.request is None:
             return
         asked = state.request
