@@ -16,7 +16,6 @@ import pytest
 from benchmarks.prefill import finished
 from starlette.testclient import TestClient
 
-from refold.adapters.memory.tables import MemoryViewStore
 from refold.archive.collecting import runs_of_log, whole_runs
 from refold.archive.store import ArchiveStore
 from refold.client.addresses import Addresses
@@ -38,7 +37,7 @@ from refold.projections.shipped.projection import Shipped
 from refold.runtime.settings import ArchivePart, GatewayPart, KafkaSettings, Settings
 from refold.views.steps import Timeline
 from tests.projections.histories import long
-from tests.projections.memory_views import MemoryViewDatabase
+from tests.projections.memory_views import MemoryViewDatabase, MemoryViewStore
 from tests.projections.source import T0, ListedLog
 
 AWAY = "127.0.0.1:1"

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from refold.adapters.memory.tables import MemoryViewStore
 from refold.client.streams import LivePart
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UnreachableError
 from refold.core.events import ApprovalDecided, Entry, Event, RunFailed
@@ -27,7 +26,7 @@ from refold.projections.shipped.tables import ENTRIES
 from refold.views.run import RunEvent
 from tests.gateway.test_reading import Bench, ids
 from tests.projections.histories import Pair, asked, begun, call, entries, long, mixed
-from tests.projections.memory_views import MemoryViewDatabase
+from tests.projections.memory_views import MemoryViewDatabase, MemoryViewStore
 from tests.projections.source import ListedLog
 from tests.projections.test_disorder import spoilt
 

@@ -1,12 +1,125 @@
-"""A database of views in memory, for tests and the simulator."""
+"""Views in memory, in plain dictionaries: a second account of what a database does, for tests and the simulator."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import operator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import Any
 
-from refold.adapters.memory.tables import MemoryViewStore
 from refold.core.errors import ConflictError, NotFoundError, UsageError
-from refold.ports.tables import ViewTable
+from refold.core.ids import RunId
+from refold.ports.log import Place
+from refold.ports.tables import Query, Test, ViewChanges, ViewKey, ViewReader, ViewRow, ViewTable, Where
+
+
+class MemoryViewStore:
+    def __init__(self, notes: Mapping[str, str] | None = None) -> None:
+        self._rows: dict[ViewTable, dict[ViewKey, ViewRow]] = {}
+        self._by_run: dict[ViewTable, dict[RunId, set[ViewKey]]] = {}
+        self._positions: dict[Place, int] = {}
+        self._notes = dict(notes or {})
+
+    def rows(self, table: ViewTable, keys: Collection[ViewKey]) -> dict[ViewKey, ViewRow]:
+        known = self._rows.get(table, {})
+        return {key: known[key] for key in keys if key in known}
+
+    def rows_of(self, table: ViewTable, run: RunId) -> list[ViewRow]:
+        known = self._rows.get(table, {})
+        return [known[key] for key in sorted(self._by_run.get(table, {}).get(run, ()))]
+
+    def query(self, query: Query) -> list[ViewRow]:
+        found = self._found(query)
+        found.sort(key=query.place, reverse=query.descending)
+        if query.after:
+            behind = operator.lt if query.descending else operator.gt
+            found = [row for row in found if behind(query.place(row), query.after)]
+        return found[: query.limit]
+
+    def count(self, query: Query) -> int:
+        return len(self._found(query))
+
+    def counts(self, query: Query, by: Collection[str]) -> dict[ViewRow, int]:
+        places = [query.table.places[name] for name in by]
+        return dict(Counter(tuple(row[place] for place in places) for row in self._found(query)))
+
+    def _found(self, query: Query) -> list[ViewRow]:
+        found = self._meeting(query.table, query.where)
+        for within in query.within:
+            runs = {row[within.table.run_place] for row in self._meeting(within.table, within.where)}
+            found = [row for row in found if (row[query.table.run_place] in runs) != within.absent]
+        return found
+
+    def _meeting(self, table: ViewTable, where: Collection[Where]) -> list[ViewRow]:
+        rows = self._rows.get(table, {}).values()
+        return [row for row in rows if all(meets(table, row, each) for each in where)]
+
+    def scan(self, table: ViewTable, *, in_order: bool = True) -> Iterator[ViewRow]:
+        known = self._rows.get(table, {})
+        return iter([known[key] for key in sorted(known)])
+
+    def commit(self, changes: ViewChanges) -> None:
+        for place, (before, _) in changes.moves.items():
+            if self._positions.get(place, 0) != before:
+                raise ConflictError(f"{place} is at {self._positions.get(place, 0)}, not at {before}")
+        for table in changes.tables:
+            for run in changes.runs:
+                for key in self._by_run.get(table, {}).pop(run, ()):
+                    del self._rows[table][key]
+        for table, rows in changes.rows.items():
+            self._put(table, rows)
+        for table, sums in changes.sums.items():
+            known = self._rows.get(table, {})
+            kept = {key: known[key][table.keys :] for key in sums if key in known}
+            self._put(table, {key: (*key, *_sum(amounts, kept.get(key))) for key, amounts in sums.items()})
+        for place, (_, after) in changes.moves.items():
+            self._positions[place] = after
+        self._notes |= changes.notes
+
+    def _put(self, table: ViewTable, rows: Mapping[ViewKey, ViewRow | None]) -> None:
+        known, by_run = self._rows.setdefault(table, {}), self._by_run.setdefault(table, {})
+        run: Any = table.places.get("run_id")
+        for key, row in rows.items():
+            old = known.pop(key, None)
+            if row is not None:
+                known[key] = row
+            if run is None:
+                continue
+            if old is not None and (row is None or row[run] != old[run]):
+                by_run[old[run]].discard(key)
+            if row is not None and (old is None or row[run] != old[run]):
+                by_run.setdefault(row[run], set()).add(key)
+
+    def positions(self) -> dict[Place, int]:
+        return dict(self._positions)
+
+    def notes(self) -> dict[str, str]:
+        return dict(self._notes)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[ViewReader]:
+        yield deepcopy(self)
+
+
+def _sum(amounts: Sequence[int], known: ViewRow | None) -> Sequence[Any]:
+    return [a + b for a, b in zip(amounts, known, strict=True)] if known else amounts  # type: ignore[operator]
+
+
+def meets(table: ViewTable, row: ViewRow, where: Where) -> bool:
+    values = [row[table.places[name]] for name in where.column.split()]
+    return any(_TESTS[where.test](value, where.value) for value in values)
+
+
+_TESTS: dict[Test, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "contains": lambda value, wanted: wanted.lower() in value.lower(),
+}
 
 
 class MemoryViewDatabase:

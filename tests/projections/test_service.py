@@ -9,7 +9,6 @@ from typing import ClassVar
 import pytest
 from structlog.testing import capture_logs
 
-from refold.adapters.memory.tables import MemoryViewStore
 from refold.adapters.sql.opening import open_views
 from refold.core.errors import UsageError
 from refold.core.events import CallCompleted, RunCompleted
@@ -22,7 +21,7 @@ from refold.projections.metrics import ViewMetrics
 from refold.projections.service import BuildProgress, KeptProjection, carried, serving, verify
 from refold.projections.status import status_of
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table
-from tests.projections.memory_views import MemoryViewDatabase
+from tests.projections.memory_views import MemoryViewDatabase, MemoryViewStore
 from tests.projections.source import ListedLog
 
 RUNS = [f"run-{number}" for number in range(12)]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from refold.adapters.kafka.source import TOPICS
-from refold.adapters.memory.tables import MemoryViewStore
 from refold.core.ids import RunId, parse_log_key
 from refold.core.run.erased import Markers
 from refold.core.run.log import LogFold
@@ -20,6 +19,7 @@ from refold.projections.whole import LoggedRuns
 from refold.sdk.projection import Projection
 from refold.views.history import Run, feed
 from tests.eventlog.broker import MemoryBroker
+from tests.projections.memory_views import MemoryViewStore
 
 
 class Log(list[Record]):

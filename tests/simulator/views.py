@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from refold.adapters.memory.tables import MemoryViewStore
 from refold.core.messages import RunView
 from refold.core.topics import DEAD_LETTERS, RUN_SNAPSHOT
 from refold.core.wire import codec
@@ -17,7 +16,7 @@ from refold.projections.shipped.projection import Shipped
 from refold.projections.shipped.tables import DEAD_LETTER_ROWS, RUNS
 from refold.sdk.projection import Projection
 from tests.projections.judges import differences
-from tests.projections.memory_views import MemoryViewDatabase
+from tests.projections.memory_views import MemoryViewDatabase, MemoryViewStore
 from tests.projections.viewed import Viewed, folded, of_broker
 from tests.simulator.world.surroundings import Surroundings
 from tests.simulator.world.views import Outcomes, Views, priced

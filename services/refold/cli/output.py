@@ -75,12 +75,12 @@ def emit(value: Any) -> None:
     sys.stdout.flush()
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print cells, which may hold rich markup; wide ones are folded, never cut."""
     out = console(width=None if sys.stdout.isatty() else PIPED)
     cells = list(rows)
     named = max((len(row[0]) for row in cells), default=0)  # others fold first, unless there is no room for them
-    drawn = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
+    drawn = Table(box=SIMPLE_HEAD)
     for number, column in enumerate(columns):
         drawn.add_column(column, overflow="fold", no_wrap=number == 0 and 2 * named < out.width)
     for row in cells:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
-from refold.adapters.memory.tables import MemoryViewStore
+from refold.adapters.sql.opening import view_in_memory
 from refold.archive.container import ArchivedRun
 from refold.archive.reader import ArchiveReader
 from refold.archive.store import ArchiveStore
@@ -31,12 +31,13 @@ class ArchivedRuns:
         self._indexed: set[str] = set()
         self._files: dict[RunId, tuple[int, str]] = {}
 
-    def find(self, run: RunId, file: str = "") -> tuple[str, ViewReader] | None:
-        """Return the file and a view of an archived run, or None. `file` is the file, if known."""
+    def find(self, run: RunId, file: str, opened: ExitStack) -> tuple[str, ViewReader] | None:
+        """Return the file, `file` if known, and a view of an archived run, which `opened` closes; or None."""
         if not (file := file or self._file_of(run)):
             return None
         try:
-            return next(((file, _view_of(each)) for each in self._archive_store.runs(file) if each.run_id == run), None)
+            copy = next((each for each in self._archive_store.runs(file) if each.run_id == run), None)
+            return (file, _view_of(copy, opened)) if copy else None
         except NotFoundError:  # it was deleted
             return None
         except MalformedError as error:
@@ -66,8 +67,9 @@ class _Alone(LoggedRuns):
         return self._place
 
 
-def _view_of(run: ArchivedRun) -> ViewReader:
-    store, records = MemoryViewStore(), list(ArchiveReader(run).scan(RUN_LOG))
+def _view_of(run: ArchivedRun, opened: ExitStack) -> ViewReader:
+    projection, records = Shipped(), list(ArchiveReader(run).scan(RUN_LOG))
+    store = opened.enter_context(view_in_memory(Projector.tables_of(projection)))
     end = max(record.offset for record in records) + 1
-    Projector(Shipped(), store, _Alone(run)).apply(records, {(RUN_LOG, run.partition): (0, end)})
+    Projector(projection, store, _Alone(run)).apply(records, {(RUN_LOG, run.partition): (0, end)})
     return store

@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import re
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -157,8 +157,8 @@ class Gateway:
             if missing is None or self._archive is None or not may_be_archived(missing):
                 yield view
                 return
-        with self.place("archived files"):
-            if (copy := self._archive.find(run_id(run), missing.fields.get("file", ""))) is None:
+        with self.place("archived files"), ExitStack() as opened:
+            if (copy := self._archive.find(run_id(run), missing.fields.get("file", ""), opened)) is None:
                 raise missing
             self.archived, view = copy
             yield view

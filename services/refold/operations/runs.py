@@ -26,8 +26,6 @@ from refold.views.history import JudgedRecord, Run, feed
 from refold.views.steps import Timeline
 
 _SAFE = "(nothing is lost: what was sent stays in the log)"
-
-
 _FIRST = b"/%010d/" % 1
 
 

@@ -1,6 +1,6 @@
-"""Tables of a view and their store: SQLite, Postgres or memory. A row belongs to one run, or it is a sum. Rows of runs
-are replaced or removed by key, sums only grow: any order of partitions and any size of batches leads to the same
-rows."""
+"""Tables of a view and their store: SQLite, also in memory, or Postgres. A row belongs to one run, or it is a sum. Rows
+of runs are replaced or removed by key, sums only grow: any order of partitions and any size of batches leads to the
+same rows."""
 
 from __future__ import annotations
 

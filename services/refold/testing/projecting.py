@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from refold.adapters.memory.tables import MemoryViewStore
+from refold.adapters.sql.opening import view_in_memory
 from refold.core.errors import UsageError
 from refold.core.ids import RunId
 from refold.core.topics import RUN_LOG
@@ -47,9 +47,9 @@ def _records(histories: Collection[AgentRun]) -> list[Record]:
 
 
 def _rows(projection: Projection, records: list[Record]) -> Rows:
-    store = MemoryViewStore()
-    Projector(projection, store, _Nowhere()).apply(records, {(RUN_LOG, 0): (0, len(records))})
-    return {table.name: [_named(table, row) for row in store.scan(table)] for table in projection.tables}
+    with view_in_memory(Projector.tables_of(projection)) as store:
+        Projector(projection, store, _Nowhere()).apply(records, {(RUN_LOG, 0): (0, len(records))})
+        return {table.name: [_named(table, row) for row in store.scan(table)] for table in projection.tables}
 
 
 def _named(table: ViewTable, row: tuple[Any, ...]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from enum import IntEnum, StrEnum
 import pytest
 from benchmarks.views import TOGETHER, log_of, project
 
-from refold.adapters.memory.tables import MemoryViewStore
 from refold.core.errors import UsageError
 from refold.core.ids import RunId
 from refold.ports.tables import ViewChanges, ViewKey, ViewRow, ViewTable
@@ -17,6 +16,7 @@ from refold.projections.batch import LARGEST_KEY, Batch
 from refold.projections.projector import CALLS as PROPOSED
 from refold.projections.projector import HEADS
 from tests.contract.table_benches import CALLS, DAILY, REFUNDS, Bench, Work
+from tests.projections.memory_views import MemoryViewStore
 
 DECLARED = (CALLS, REFUNDS, DAILY)
 

@@ -11,6 +11,7 @@ from benchmarks.views import digests, log_of, project
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from refold.adapters.sql.opening import view_in_memory
 from refold.core.errors import ConflictError, UsageError
 from refold.core.ids import RunId
 from refold.ports.tables import Scalar, ViewChanges, ViewKey, ViewRow, ViewStore, ViewTable, rows_digest
@@ -212,6 +213,18 @@ def test_two_threads_read_while_one_writes(bench: Bench) -> None:
 RUNS = st.sampled_from(["r-1", "r-2", "r-\U0001f600"])
 TEXTS = st.sampled_from(["", "a", "b", "\x00", "\x1a0000", "\ud800", "\uffff", "\U0001f600"]) | st.text(max_size=3)
 NUMBERS = st.integers(-(1 << 40), 1 << 40)
+
+
+def test_a_view_in_memory_is_one_for_all_threads_and_its_own() -> None:
+    read: list[int] = []
+    with view_in_memory(TABLES) as store, view_in_memory(TABLES) as other:
+        store.commit(put(FLAGS, ("r-1", "late")))
+        reader = Thread(target=lambda: read.append(len(store.rows_of(FLAGS, RunId("r-1")))))
+        reader.start()
+        reader.join()
+
+        assert read == [1]
+        assert other.rows_of(FLAGS, RunId("r-1")) == []
 
 
 def rows_for(table: ViewTable) -> st.SearchStrategy[dict[ViewKey, ViewRow | None]]:

@@ -14,7 +14,6 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from refold.adapters.kafka.source import TOPICS
-from refold.adapters.memory.tables import MemoryViewStore
 from refold.core.errors import ConflictError, UnreachableError
 from refold.core.events import CallCompleted, CallFailed, RunCompleted, RunRequested
 from refold.core.ids import RunId
@@ -27,7 +26,7 @@ from refold.projections.service import KeptProjection
 from refold.projections.shipped.projection import Shipped
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table
 from tests.eventlog.cursors import Cursor
-from tests.projections.memory_views import MemoryViewDatabase
+from tests.projections.memory_views import MemoryViewDatabase, MemoryViewStore
 from tests.simulator.world.archivist import Pass
 from tests.simulator.world.process import Act
 from tests.simulator.world.surroundings import Surroundings

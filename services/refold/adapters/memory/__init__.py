@@ -1,1 +1,1 @@
-"""Ledger and views in memory, under the same contract suites as the durable ones."""
+"""Ledger in memory, under the same contract suite as the durable one."""

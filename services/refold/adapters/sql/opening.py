@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+
 from refold.core.errors import UsageError, not_installed
 from refold.core.redaction import public_url
-from refold.ports.tables import ViewDatabase
+from refold.ports.tables import ViewDatabase, ViewStore, ViewTable
 
 try:
     from sqlalchemy import make_url
@@ -33,3 +36,11 @@ def open_views(url: str) -> ViewDatabase:
         f"{public_url(url)} is not the URL of a database for views",
         hint="write sqlite:///views.db, or postgresql://USER:PASSWORD@HOST/DATABASE",
     )
+
+
+@contextmanager
+def view_in_memory(tables: Collection[ViewTable]) -> Iterator[ViewStore]:
+    """Lend empty tables in memory, for one thread at a time."""
+    with closing(SqliteViews(make_url("sqlite://"))) as views:
+        views.create("memory", 1, tables, {})
+        yield views.store("memory", 1)

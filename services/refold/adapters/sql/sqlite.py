@@ -30,7 +30,8 @@ _SETTINGS = (
 
 
 class SqliteViews(SqlViews):
-    """Views in SQLite. Beside the file are `-wal`, `-shm`, and a lock for each written projection."""
+    """Views in SQLite. Beside the file are `-wal`, `-shm`, and a lock for each written projection. Without a file they
+    are in memory, for one thread at a time."""
 
     mark = "?"
     text = sa.Text()
@@ -55,7 +56,10 @@ class SqliteViews(SqlViews):
         self._locks: dict[str, IO[bytes]] = {}
         self._unclean = True  # a process that ended may have left it so
         # Transactions begin with `_begin`, not where the driver guesses.
-        engine = sa.create_engine(url, hide_parameters=True, connect_args={"isolation_level": None})
+        # A database in memory is lost with its connection, so all threads share one.
+        shared: Any = {} if url.database else {"poolclass": sa.StaticPool}
+        driver = {"isolation_level": None, "check_same_thread": False}
+        engine = sa.create_engine(url, hide_parameters=True, connect_args=driver, **shared)
         sa.event.listen(engine, "connect", _set_up)
         sa.event.listen(engine, "begin", _begin)
         super().__init__(url, engine)

@@ -79,13 +79,7 @@ class SqlDriver(ABC):
 class SqlViewReader:
     """Reads a generation; `lend` provides a connection for each call."""
 
-    def __init__(
-        self,
-        driver: SqlDriver,
-        projection: str,
-        generation: int,
-        lend: Callable[[], AbstractContextManager[sa.Connection]],
-    ) -> None:
+    def __init__(self, driver: SqlDriver, projection: str, generation: int, lend: Lend) -> None:
         self._driver, self._lend, self._of = driver, lend, (projection, generation)
         self._statements: dict[ViewTable, Statements] = {}
 

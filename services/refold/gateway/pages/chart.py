@@ -75,7 +75,6 @@ class Below(NamedTuple):
 class Chart(NamedTuple):
     rows: list[ChartRow]
     folds: list[Fold]
-    start_ms: int
     worked_ms: int
     people_ms: int
 
@@ -85,7 +84,6 @@ class Scale:
 
     def __init__(self, busy: Sequence[tuple[int, int]], start: int, end: int) -> None:
         worked = sum(last - first for first, last in busy)
-        self.worked_ms = worked
         bounds = [start, *(at for span in busy for at in span), end]
         gaps = [(bounds[n], bounds[n + 1]) for n in range(0, len(bounds), 2)]
         # Where nothing worked, as in a run that sleeps, a fold would leave an empty drawing.
@@ -133,7 +131,7 @@ def chart_of(run: Run, now_ms: int, below: Below) -> Chart:
     crashes = {each.step: each.actor for each in timeline.successors}
     rows = plan.of("", [(seqs.get(step.step, 1), step) for step in timeline.steps], crashes)
     asks = ((ask.asked_ms, ask.ended_ms or end) for step in timeline.steps for ask in step.approvals)
-    return Chart(list(rows), plan.scale.folds, start, _length(worked), _length(asks))
+    return Chart(list(rows), plan.scale.folds, _length(worked), _length(asks))
 
 
 def _length(spans: Iterable[tuple[int, int]]) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Response
 
 from refold.client.stores import blob_store
 from refold.core.errors import ConflictError, MalformedError
@@ -40,64 +42,87 @@ WORDS = {
 }
 
 
+@dataclass(frozen=True)
+class Sending:
+    """Performs operations for one request, and puts the place of the outcome into its response."""
+
+    shared: Gateway
+    response: Response
+    wait_s: float
+
+    def perform(self, operation: OperationRow) -> Performed | InputSent:
+        return self._answered(operation.message.run_id, self.shared.writing.perform(operation, self.wait_s))
+
+    def settle(self, operation: OperationRow) -> CommandResult | InputSent:
+        return _said_of(self.perform(operation))
+
+    def on_run(self, run: str, build_row: Callable[[Run], OperationRow]) -> CommandResult | InputSent:
+        """Perform an operation on a run from the view."""
+        return self.settle(build_row(self.shared.writing.get(run_id(run))))
+
+    def by_log(self, run: str, build_row: Callable[[Run], OperationRow]) -> CommandResult | InputSent:
+        """Perform an operation on a run from the log."""
+        name = run_id(run)
+        return _said_of(self._answered(name, self.shared.writing.perform_by_log(name, build_row, self.wait_s)))
+
+    def _answered(self, run: RunId, done: Performed | Cause) -> Performed | InputSent:
+        if isinstance(done, Cause):
+            self.response.status_code = 202
+            self.response.headers["Refold-After"] = f"{done.topic}/{done.partition}/{done.offset}"
+            return InputSent(run_id=run, topic=done.topic, partition=done.partition, offset=done.offset)
+        last = done.run.records[-1].record if done.run.records else None
+        if last is not None:
+            self.response.headers["Refold-After"] = f"{RUN_LOG}/{last.partition}/{last.offset}"
+        return done
+
+
+def _said_of(done: Performed | InputSent) -> CommandResult | InputSent:
+    return done if isinstance(done, InputSent) else done.said
+
+
+async def _sending(shared: Site, response: Response, wait: WaitOption = DEFAULT_WAIT_S) -> Sending:
+    return Sending(shared, response, wait)
+
+
+Sends = Annotated[Sending, Depends(_sending)]
+
+
 def input_routes(site: APIRouter) -> None:
     post = partial(site.post, responses={202: {"model": InputSent, "description": "Sent, and no outcome in time"}})
 
     @post("/api/runs", summary="Start a run")
-    def start_run(
-        shared: Site,
-        body: RunBody,
-        response: Response,
-        key: Key = "",
-        wait: WaitOption = DEFAULT_WAIT_S,
-    ) -> Started | InputSent:
+    def start_run(sender: Sends, body: RunBody, key: Key = "") -> Started | InputSent:
         """Start a run. `Idempotency-Key` is its id if the body has none; a repeated request starts no second run."""
-        whole = run_request(shared, body, key)
-        done = perform(shared, response, operations.start_run(whole), wait)
+        whole = run_request(sender.shared, body, key)
+        done = sender.perform(operations.start_run(whole))
         return done if isinstance(done, InputSent) else Started(run_id=whole.run_id, known=done.what == "known")
 
     @post("/api/runs/{run}/signals", summary="Send a signal")
-    def send_signal(
-        shared: Site,
-        run: str,
-        body: SignalBody,
-        response: Response,
-        key: Key = "",
-        wait: WaitOption = DEFAULT_WAIT_S,
-    ) -> CommandResult | InputSent:
+    def send_signal(sender: Sends, run: str, body: SignalBody, key: Key = "") -> CommandResult | InputSent:
         """Send a signal that the run waits for, now or later. `Idempotency-Key` is its id if the body has none."""
-        name = run_id(run)
-        said = operations.signal_message(name, body.name, body.data, signal_id=_named(body.id, key), actor=shared.actor)
-        return _said(shared, response, name, lambda found: operations.signal(found.state, said), wait)
+        name, actor = run_id(run), sender.shared.actor
+        message = operations.signal_message(name, body.name, body.data, signal_id=_named(body.id, key), actor=actor)
+        return sender.on_run(name, lambda found: operations.signal(found.state, message))
 
     @post("/api/callbacks/{token}", summary="Answer a callback")
-    def answer_callback(
-        shared: Site,
-        token: str,
-        body: AnswerCallback,
-        response: Response,
-        key: Key = "",
-        wait: WaitOption = DEFAULT_WAIT_S,
-    ) -> CommandResult | InputSent:
+    def answer_callback(sender: Sends, token: str, body: AnswerCallback, key: Key = "") -> CommandResult | InputSent:
         """Complete or fail a callback. The first answer counts.
 
         `Idempotency-Key` is the key of the answer if the body has none.
         """
-        named = _named(body.key, key)
-        said = operations.answered(token, body.data, failure=body.failure, key=named, actor=shared.actor)
+        named, actor = _named(body.key, key), sender.shared.actor
+        message = operations.answered(token, body.data, failure=body.failure, key=named, actor=actor)
 
         def answer(found: Run) -> OperationRow:
-            operations.refuse_another_answer(found.state, said)
-            return operations.answer_callback(found.state, said)
+            operations.refuse_another_answer(found.state, message)
+            return operations.answer_callback(found.state, message)
 
-        return _said(shared, response, said.run_id, answer, wait)
+        return sender.on_run(message.run_id, answer)
 
     def word(kind: str) -> Callable[..., CommandResult | InputSent]:
-        def say(
-            shared: Site, run: str, response: Response, body: WithReason = NO_REASON, wait: WaitOption = DEFAULT_WAIT_S
-        ) -> CommandResult | InputSent:
-            by = By(shared.actor, body.reason, sign=shared.sign)
-            return _said(shared, response, run_id(run), lambda found: operations.word(found.state, kind, by), wait)
+        def say(sender: Sends, run: str, body: WithReason = NO_REASON) -> CommandResult | InputSent:
+            by = By(sender.shared.actor, body.reason, sign=sender.shared.sign)
+            return sender.on_run(run, lambda found: operations.word(found.state, kind, by))
 
         return say
 
@@ -110,63 +135,46 @@ def input_routes(site: APIRouter) -> None:
         )(word(kind))
 
     @post("/api/runs/{run}/notes", summary="Add a note to a run")
-    def annotate_run(
-        shared: Site,
-        run: str,
-        body: NoteBody,
-        response: Response,
-        key: Key = "",
-        wait: WaitOption = DEFAULT_WAIT_S,
-    ) -> CommandResult | InputSent:
+    def annotate_run(sender: Sends, run: str, body: NoteBody, key: Key = "") -> CommandResult | InputSent:
         """Add a note to the history of a live run. `Idempotency-Key` is its id if the body has none."""
-        by, note_id = By(shared.actor), _named(body.id, key)
-        note: Callable[[Run], OperationRow] = lambda found: operations.annotate(found.state, body.note, by, note_id)  # noqa: E731
-        return _said(shared, response, run_id(run), note, wait)
+        by, note_id = By(sender.shared.actor), _named(body.id, key)
+        return sender.on_run(run, lambda found: operations.annotate(found.state, body.note, by, note_id))
 
     @post("/api/runs/{run}/retry", summary="Retry a failed or stalled run")
-    def retry_run(
-        shared: Site, run: str, response: Response, body: RetryBody = NO_CHANGES, wait: WaitOption = DEFAULT_WAIT_S
-    ) -> CommandResult | InputSent:
+    def retry_run(sender: Sends, run: str, body: RetryBody = NO_CHANGES) -> CommandResult | InputSent:
         """Continue a failed run where it failed, or from a step on. All finished work before is kept.
 
         For a stalled run, its code is run again; 409 if it stalls again. 409 also if a retry from a step would repeat
         calls with effects, unless the body has `repeat_effects`.
         """
         name, edit = run_id(run), canonical.dumps(body.edit) if body.edit is not None else ""
-        changes = Changes(**body.model_dump(exclude={"edit", "repeat_effects"}), edit=edit)
+        actor, changes = sender.shared.actor, Changes(**body.model_dump(exclude={"edit", "repeat_effects"}), edit=edit)
 
         def build(found: Run) -> OperationRow:
             if found.status == "stalled" and changes == Changes(reason=body.reason):
-                return operations.retry_code(found, shared.actor)
-            row = operations.redrive(found.state, shared.actor, changes)
+                return operations.retry_code(found, actor)
+            row = operations.redrive(found.state, actor, changes)
             if changes.from_step and not body.repeat_effects:
                 refuse_effects(operations.left_behind(found.state, changes.from_step))
             return row
 
-        found = shared.writing.get(name)
-        if not found.state.over:  # only the log has the reason of a stall
-            return _said_by_log(shared, response, name, build, wait)
-        return said_of(perform(shared, response, build(found), wait))
+        found = sender.shared.writing.get(name)
+        # Only the log has the reason of a stall.
+        return sender.settle(build(found)) if found.state.over else sender.by_log(name, build)
 
     @post("/api/runs/{run}/fail", summary="Fail a stalled run")
-    def fail_run(
-        shared: Site, run: str, response: Response, body: WithReason = NO_REASON, wait: WaitOption = DEFAULT_WAIT_S
-    ) -> CommandResult | InputSent:
+    def fail_run(sender: Sends, run: str, body: WithReason = NO_REASON) -> CommandResult | InputSent:
         """Fail a stalled run whose code will never match its history. 409 if the run is not stalled."""
-        by = By(shared.actor, body.reason)
-        fail: Callable[[Run], OperationRow] = lambda found: operations.fail_stalled(found, by)  # noqa: E731
-        return _said_by_log(shared, response, run_id(run), fail, wait)
+        by = By(sender.shared.actor, body.reason)
+        return sender.by_log(run, lambda found: operations.fail_stalled(found, by))
 
     @post("/api/runs/{run}/repair", summary="Repair the records of a run")
-    def repair_run(
-        shared: Site, run: str, response: Response, body: RepairBody = NO_HEAD, wait: WaitOption = DEFAULT_WAIT_S
-    ) -> CommandResult | InputSent:
+    def repair_run(sender: Sends, run: str, body: RepairBody = NO_HEAD) -> CommandResult | InputSent:
         """Write the records of a run again in order, if a tool has mixed them. No event is added or changed.
 
         With a `head`, the history that ends with that entry counts, and all other records are void for good.
         """
-        repair: Callable[[Run], OperationRow] = lambda found: operations.repair(found, body.head, shared.actor)  # noqa: E731
-        return _said_by_log(shared, response, run_id(run), repair, wait)
+        return sender.by_log(run, lambda found: operations.repair(found, body.head, sender.shared.actor))
 
 
 def run_request(shared: Gateway, body: RunBody, key: str = "") -> RunRequest:
@@ -193,40 +201,6 @@ def refuse_effects(again: list[Done]) -> None:
         calls = ", ".join(f"step {done.step} {done.tool} ({done.effect})" for done in again[:10])
         hint = "`repeat_effects` has them made again, if the code asks for them"
         raise ConflictError(f"{len(again)} calls may have had their effect: {calls}", hint=hint)
-
-
-def perform(shared: Gateway, response: Response, operation: OperationRow, wait: float) -> Performed | InputSent:
-    """Perform an operation, and put the place of its outcome into the response."""
-    return _answered(response, operation.message.run_id, shared.writing.perform(operation, wait))
-
-
-def _answered(response: Response, run: RunId, done: Performed | Cause) -> Performed | InputSent:
-    if isinstance(done, Cause):
-        response.status_code = 202
-        response.headers["Refold-After"] = f"{done.topic}/{done.partition}/{done.offset}"
-        return InputSent(run_id=run, topic=done.topic, partition=done.partition, offset=done.offset)
-    last = done.run.records[-1].record if done.run.records else None
-    if last is not None:
-        response.headers["Refold-After"] = f"{RUN_LOG}/{last.partition}/{last.offset}"
-    return done
-
-
-def said_of(done: Performed | InputSent) -> CommandResult | InputSent:
-    return done if isinstance(done, InputSent) else done.said
-
-
-def _said(
-    shared: Gateway, response: Response, run: RunId, build_row: Callable[[Run], OperationRow], wait: float
-) -> CommandResult | InputSent:
-    """Perform an operation on a run from the view."""
-    return said_of(perform(shared, response, build_row(shared.writing.get(run)), wait))
-
-
-def _said_by_log(
-    shared: Gateway, response: Response, run: RunId, build_row: Callable[[Run], OperationRow], wait: float
-) -> CommandResult | InputSent:
-    """Perform an operation on a run from the log."""
-    return said_of(_answered(response, run, shared.writing.perform_by_log(run, build_row, wait)))
 
 
 def _named(own: str, key: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query
 from starlette.concurrency import run_in_threadpool
 
 from refold.client.awaiting import State
@@ -15,8 +15,8 @@ from refold.core.planning.asking import VERDICTS_ON_DOUBT
 from refold.core.wire import canonical
 from refold.gateway.listing import doubt_page
 from refold.gateway.roles import DOUBT_ROLES
-from refold.gateway.routes.inputs import perform, said_of
-from refold.gateway.site import DEFAULT_WAIT_S, LONGEST_WAIT_S, AfterHeader, Key, Site, WaitOption
+from refold.gateway.routes.inputs import Sends
+from refold.gateway.site import LONGEST_WAIT_S, AfterHeader, Key, Site
 from refold.operations.run import Settlement, settle_call
 from refold.views.api import CastVote, CursorFilter, DoubtPage, InputSent, ResolveDoubt
 from refold.views.approval import Question
@@ -58,29 +58,19 @@ def people_routes(site: APIRouter) -> None:
         responses={202: {"model": InputSent, "description": "Sent, and no outcome in time"}},
     )
     async def resolve_doubt(
-        shared: Site,
-        call: str,
-        body: ResolveDoubt,
-        response: Response,
-        key: Key = "",
-        wait: WaitOption = DEFAULT_WAIT_S,
+        sender: Sends, call: str, body: ResolveDoubt, key: Key = ""
     ) -> Voted | CommandResult | InputSent:
         """Record the outcome of a call in doubt. The id of a question sends a vote, signed in the actor's name.
 
         The id of a call sends an operator's verdict. 409 if people are asked about the call.
         """
-        asks_people = call != asked_about(call)
+        shared, asks_people = sender.shared, call != asked_about(call)
         shared.check_role(DOUBT_ROLES[asks_people])
         if asks_people:
             words = {"result": body.result, "message": body.message, "about": DOUBT}
             return await shared.client.vote(call, VERDICTS_ON_DOUBT[body.verdict], key, words, timeout=MOST_WAIT)
         settled = Settlement(body.verdict, body.result, body.message)
-
-        def settle() -> CommandResult | InputSent:
-            row = settle_call(shared.writing, call, settled, shared.actor)
-            return said_of(perform(shared, response, row, wait))
-
-        return await run_in_threadpool(settle)
+        return await run_in_threadpool(lambda: sender.settle(settle_call(shared.writing, call, settled, shared.actor)))
 
     @site.get("/api/approvals/{approval:path}", summary="Show a question")
     async def show_approval(shared: Site, approval: str) -> Question:
