@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from refold.adapters.memory.tables import MemoryViewStore
 from refold.core.errors import ConflictError, NotFoundError, UsageError
-from refold.ports.tables import ViewTable
+from refold.core.tables import ViewTable
 
 
 class MemoryViewDatabase:

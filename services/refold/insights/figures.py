@@ -8,8 +8,9 @@ from typing import Any, cast
 from refold.core import events
 from refold.core.messages import RunInsight
 from refold.core.run.metering import tokens_of, usage_of
+from refold.core.tables import ViewRow, ViewTable
 from refold.core.wire import codec
-from refold.ports.tables import Query, ViewChanges, ViewRow, ViewStore, ViewTable, Where
+from refold.ports.tables import Query, ViewChanges, ViewStore, Where
 from refold.projections.shipped.steps import digest_of_args, summable
 from refold.projections.shipped.turn import PriceOf, cut
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table

@@ -7,7 +7,8 @@ from typing import Any
 
 from refold.core.errors import UsageError
 from refold.core.ids import RunId
-from refold.ports.tables import Scalar, ViewChanges, ViewKey, ViewStore, ViewTable
+from refold.core.tables import Scalar, ViewKey, ViewTable
+from refold.ports.tables import ViewChanges, ViewStore
 from refold.sdk.projection import SHARES
 
 LARGEST_ROW = 1 << 20

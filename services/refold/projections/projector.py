@@ -26,9 +26,10 @@ from refold.core.run.erased import erased_run, read_marker
 from refold.core.run.held import held_run
 from refold.core.run.redrive import reopens
 from refold.core.run.state import Status
+from refold.core.tables import ViewTable
 from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import Place, Record
-from refold.ports.tables import ViewChanges, ViewStore, ViewTable
+from refold.ports.tables import ViewChanges, ViewStore
 from refold.projections.batch import Batch, shares_of
 from refold.projections.publishing import REPLACED
 from refold.sdk.projection import Called, Projection, Recorded

@@ -9,10 +9,11 @@ from dataclasses import replace
 from refold.core.errors import ConflictError
 from refold.core.ids import RunId
 from refold.core.messages import RunView
+from refold.core.tables import ViewRow, ViewTable
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
 from refold.ports.log import Place
-from refold.ports.tables import Query, ViewChanges, ViewReader, ViewRow, ViewStore, ViewTable, Where, fenced
+from refold.ports.tables import Query, ViewChanges, ViewReader, ViewStore, Where, fenced
 from refold.projections.shipped.tables import ENTRIES, RUNS
 
 SendRows = Callable[[Mapping[RunId, bytes | None]], None]

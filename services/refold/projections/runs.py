@@ -9,10 +9,11 @@ from refold.core.errors import FoldError, GoneError
 from refold.core.events import Entry
 from refold.core.ids import NO_ENTRY, EntryId, RunId, entry_id, log_key, run_id
 from refold.core.run.erased import gone
+from refold.core.tables import ViewRow
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
 from refold.ports.log import Record
-from refold.ports.tables import Query, RunsWith, ViewReader, ViewRow, Where
+from refold.ports.tables import Query, RunsWith, ViewReader, Where
 from refold.projections.projector import HEADS
 from refold.projections.shipped.tables import ENTRIES, RUN_LABELS, RUN_SESSIONS
 from refold.views.history import JudgedRecord, Run, extend, fold_to

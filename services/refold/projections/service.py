@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import structlog
 
 from refold.core.errors import ConflictError, NotFoundError, RefoldError, UnreachableError, UsageError
+from refold.core.tables import Scalar, ViewRow, ViewTable
 from refold.ports.log import LogSource, Place
-from refold.ports.tables import Scalar, ViewChanges, ViewDatabase, ViewReader, ViewRow, ViewTable, fenced, rows_digest
+from refold.ports.tables import ViewChanges, ViewDatabase, ViewReader, fenced, rows_digest
 from refold.projections.following import MOST_RECORDS, Follower, lags
 from refold.projections.projector import ProjectionError, Projector
 from refold.projections.publishing import REPLACED, RUN_IDS, RunRows, SendRows

@@ -8,8 +8,9 @@ from contextlib import suppress
 
 from refold.core.errors import ConflictError, NotFoundError
 from refold.core.redaction import public_url
+from refold.core.tables import Scalar, ViewRow, ViewTable
 from refold.ports.log import LogSource, Place
-from refold.ports.tables import Query, Scalar, ViewDatabase, ViewReader, ViewRow, ViewTable, Where
+from refold.ports.tables import Query, ViewDatabase, ViewReader, Where
 from refold.projections.following import lags, misplaced
 from refold.projections.service import Comparison
 from refold.projections.shipped.tables import APPROVALS, DEAD_LETTER_ROWS, HOLDS, STEPS

@@ -4,6 +4,8 @@ keeps the consumer from polling."""
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
-from refold.core.errors import RefoldError, UnreachableError
+from refold.core.errors import RefoldError, UnreachableError, UsageError
 from refold.ports import effects
 from refold.ports.blobs import Blobs
 from refold.ports.ledger import Ledger, Operation
@@ -23,12 +25,13 @@ from refold.ports.tools import Tools
 from refold.runtime.alarms import ALARMS
 from refold.runtime.blobs import BlobBackend
 from refold.runtime.clock import clock_ms
-from refold.runtime.faults import Boundaries
 from refold.runtime.gauges import Vitals
 from refold.runtime.memory import give_back
 from refold.runtime.outages import LINE_S, OUTAGES
 
 T = TypeVar("T")
+
+FAULT_VARIABLE = "REFOLD_FAULT_KILL"
 
 Lookup = Callable[[str, int, int], Record | None]
 """Record at an offset of a partition, if any. **Raises** UnreachableError without an answer."""
@@ -353,3 +356,28 @@ class Host:
                     self._queue.put(taken)
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that takes turns
             self._queue.put(error)
+
+
+class Boundaries:
+    """Fault injection for tests: `REFOLD_FAULT_KILL=17` kills the process before its 17th effect, `17:after` just after
+    it. Records and ledger operations are counted separately, over the life of the process."""
+
+    def __init__(self) -> None:
+        spec = os.environ.get(FAULT_VARIABLE, "")
+        number, _, when = spec.partition(":")
+        if spec and (not number.isdigit() or when not in ("", "before", "after")):
+            raise UsageError(f"{FAULT_VARIABLE}={spec!r}", hint="write a number, or a number and :after")
+        self._at = int(number) if spec else 0
+        self._after = when == "after"
+        self._count = 0
+
+    def take(self, effects: int) -> int | None:
+        """Count effects before they are carried out; return the number to carry out before dying, or None."""
+        # Effects are counted from 1, so 0 (no fault) matches none.
+        before, self._count = self._count, self._count + effects
+        if not before < self._at <= self._count:
+            return None
+        return self._at - before if self._after else self._at - before - 1
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -11,9 +11,10 @@ import structlog
 
 from refold.core.errors import ConflictError, UnreachableError, not_installed
 from refold.core.ids import RunId
+from refold.core.tables import ViewRow
 from refold.core.topics import RUN_LOG
 from refold.ports.log import Place
-from refold.ports.tables import MOST_PAGE, Query, ViewChanges, ViewDatabase, ViewReader, ViewRow, Where
+from refold.ports.tables import MOST_PAGE, Query, ViewChanges, ViewDatabase, ViewReader, Where
 from refold.projections.runs import entry_of
 from refold.projections.service import serving
 from refold.projections.shipped.projection import Shipped

@@ -15,15 +15,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from hashlib import sha1
+from importlib.resources import files
 from itertools import chain
 from typing import Any
 
 from redis.exceptions import NoScriptError, ResponseError
 
-from refold.adapters.redis import checks, scripts
+from refold.adapters.redis import checks
 from refold.adapters.redis.cluster import ClusterLink
 from refold.adapters.redis.link import Link, RedisCommand, first_refusal, refused
 from refold.ports import ledger
+
+_NAMES = ("claim", "renew", "release", "hand_over", "complete", "close", "lapsed", "unsent", "set_aside", "fill")
+SCRIPTS = {name: files(__package__).joinpath(f"{name}.lua").read_text() for name in _NAMES}
+"""Rules of the ledger in Lua, by name."""
 
 _TIMEOUT = timedelta(seconds=5)
 
@@ -51,8 +57,9 @@ class RedisLedger:
         self._keep = retention // timedelta(milliseconds=1)
         self._keep_marker = marker // timedelta(milliseconds=1)
         self._keep_started = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
-        self._sha = {name: scripts.sha_of(source) for name, source in scripts.SOURCES.items()}
-        sources = list(scripts.SOURCES.values())
+        sources = list(SCRIPTS.values())
+        # The names of scripts for EVALSHA.
+        self._sha = {name: sha1(SCRIPTS[name].encode(), usedforsecurity=False).hexdigest() for name in SCRIPTS}
         self._timeout = timeout
         self._link = (ClusterLink if cluster else Link)(url, timeout=timeout, scripts=sources)
         self._writers: dict[type, Callable[[Any], RedisCommand]] = {

@@ -26,7 +26,7 @@ from refold.adapters.sql.store import (
 )
 from refold.core.errors import ConflictError, NotFoundError, RefoldError, UnreachableError, UsageError
 from refold.core.redaction import public_url
-from refold.ports.tables import ViewTable
+from refold.core.tables import ViewTable
 
 _VERSION = 1
 """Version of the tables that list the generations."""

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from refold.adapters.sql.database import Hints, SqlViews
 from refold.adapters.sql.statements import Statements
 from refold.core.errors import ConflictError, UnreachableError, UsageError
-from refold.ports.tables import ViewKey, ViewRow
+from refold.core.tables import ViewKey, ViewRow
 
 _CONNECT = {"connect_timeout": 10, "client_encoding": "utf8"}
 """Defaults of a connection, unless the URL has them."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from refold.adapters.sql.statements import Statements, escaped
-from refold.ports.tables import Query, Scalar, ViewTable, Where
+from refold.core.tables import Scalar, ViewTable
+from refold.ports.tables import Query, Where
 
 _LIKE = str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_"})
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 
-from refold.ports.tables import Scalar, ViewRow, ViewTable
+from refold.core.tables import Scalar, ViewRow, ViewTable
 
 _LONGEST_NAME = 63
 """Bytes of a name in Postgres, which truncates longer ones silently."""

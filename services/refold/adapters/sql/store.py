@@ -12,8 +12,9 @@ from refold.adapters.sql.queries import counts_of, page
 from refold.adapters.sql.statements import Statements, escaped, short, unescaped
 from refold.core.errors import ConflictError, not_installed
 from refold.core.ids import RunId
+from refold.core.tables import ViewKey, ViewRow, ViewTable
 from refold.ports.log import Place
-from refold.ports.tables import Query, ViewChanges, ViewKey, ViewReader, ViewRow, ViewTable
+from refold.ports.tables import Query, ViewChanges, ViewReader
 
 try:
     import sqlalchemy as sa

@@ -24,7 +24,7 @@ from refold.core.wire import canonical
 from refold.core.wire.blobs import is_large, is_pointer
 from refold.ports.blobs import Blobs
 from refold.ports.effects import StartTool, StopTool, ToolEnded
-from refold.ports.live import Live
+from refold.ports.tools import Live
 from refold.runtime.blobs import until_answered
 from refold.runtime.frames import stack_of, user_line
 from refold.sdk.app import App

@@ -14,10 +14,10 @@ from refold.core.errors import FoldError, MalformedError, UnauthorisedError
 from refold.core.ids import root_of
 from refold.core.messages import WindowSpent
 from refold.core.run.held import read_hold
+from refold.core.tables import Scalar, ViewKey, ViewRow, ViewTable
 from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, DEAD_LETTERS, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.ports.log import Record
-from refold.ports.tables import Scalar, ViewKey, ViewRow, ViewTable
 from refold.projections.batch import Batch
 from refold.projections.shipped.tables import DEAD_LETTER_ROWS, FAMILIES, HOLD_CHARS, HOLDS, LIMIT_ROWS, VOTES
 from refold.projections.shipped.turn import cut

@@ -6,7 +6,7 @@ from refold.core import events
 from refold.core.events import DOUBT
 from refold.core.ids import CallId, approval_id, parent_of
 from refold.core.run.pausing import PARENT
-from refold.ports.tables import Scalar
+from refold.core.tables import Scalar
 from refold.projections.shipped.beside import count_votes
 from refold.projections.shipped.steps import Apply
 from refold.projections.shipped.tables import APPROVALS, OPERATOR_ACTIONS, DayAt, RunAt, StepAt

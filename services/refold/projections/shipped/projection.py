@@ -10,9 +10,9 @@ from refold.core import events
 from refold.core.ids import EntryId, parent_of, root_of
 from refold.core.run import fold
 from refold.core.run.state import ENDED, RunState, Step
+from refold.core.tables import ViewKey
 from refold.core.wire import codec
 from refold.ports.log import Record
-from refold.ports.tables import ViewKey
 from refold.projections.batch import Batch
 from refold.projections.projector import Accepted
 from refold.projections.shipped import people, steps, tables
