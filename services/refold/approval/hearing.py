@@ -45,8 +45,8 @@ class Hearing:
 
     def sift(self, catalog: Catalog, tools: ToolDefs, answer: Callable[[Record, Objection], None]) -> None:
         """Pass votes on to their questions; answer unusable ones, and those without a question."""
-        heard, self._heard = self._heard, []
-        for question, record, token in heard:
+        records, self._heard = self._heard, []
+        for question, record, token in records:
             vote = question.read(token, catalog, tools)
             if not isinstance(vote, Objection):
                 question.fresh.append((self._outbox.answerable(record), token))
@@ -60,5 +60,5 @@ class Hearing:
         while self._void_bytes > self._most_void:
             approval, token = self._void.popleft()
             self._void_bytes -= INPUT_OVERHEAD + len(token)
-            if known := self._questions.get(approval):
-                known.give_up(token, catalog, tools)
+            if open_question := self._questions.get(approval):
+                open_question.give_up(token, catalog, tools)

@@ -91,10 +91,10 @@ class ApprovalLane:
         return self.clock.now_ms
 
     def delivered(self, delivery: Delivery) -> bool:
-        known = self.outbox.delivered(delivery.token, delivery.offset)
-        if known and delivery.offset is not None and delivery.offset != NEVER:
+        expected = self.outbox.delivered(delivery.token, delivery.offset)
+        if expected and delivery.offset is not None and delivery.offset != NEVER:
             self.clock.delivered(delivery.at_ms)
-        return known
+        return expected
 
     def low_water(self) -> Positions:
         """No positions: a successor reads everything again."""
@@ -174,9 +174,9 @@ class ApprovalLane:
             self.outbox.dead_letter(record, Objection(error.code, str(error)), now=self.now)
 
     def _learn(self, record: Record) -> None:
-        known = dict(self.catalog.keys), set(self.catalog.policies)
+        before = dict(self.catalog.keys), set(self.catalog.policies)
         follow(self.catalog, record, self._journal)
-        if (self.catalog.keys, set(self.catalog.policies)) != known:
+        if (self.catalog.keys, set(self.catalog.policies)) != before:
             for question in self.questions.values():
                 question.forget()
         self._judge_all()
@@ -239,8 +239,8 @@ class ApprovalLane:
             message = inputs.read_decision(record)
             if message.kind == "again":
                 return
-            known = record.offset < self._catch_up.ends[APPROVAL_DECIDED] and message.approval_id not in self.questions
-            if known and not may_grant(message.token):
+            past = record.offset < self._catch_up.ends[APPROVAL_DECIDED] and message.approval_id not in self.questions
+            if past and not may_grant(message.token):
                 self._over.decide(message.approval_id)
                 return
             decided = inputs.opened(message, self.catalog)
@@ -289,15 +289,15 @@ class ApprovalLane:
     def _conclude(self, question: OpenQuestion, settled: BallotResult | None) -> None:
         if not self._may_sign(question):
             return
-        asked_so = vouched(question.request, self.catalog, self._facts)
-        if asked_so:
+        vouched_for = vouched(question.request, self.catalog, self._facts)
+        if vouched_for:
             settled = settled or self.grants.use(question.request, self.catalog, self.now)
         else:
             self._hold(question, "its policy does not ask for what the request says: it can only be rejected")
         # A rejection lets nothing out, so a forged request gains nothing by choosing its own voters.
-        if settled and (asked_so or settled.verdict == "reject"):
+        if settled and (vouched_for or settled.verdict == "reject"):
             self._decide(question, as_judged(question.request, settled, self.catalog, self._facts))
-        elif asked_so:
+        elif vouched_for:
             question.held = ""
 
     def _may_sign(self, question: OpenQuestion) -> bool:
@@ -329,8 +329,8 @@ class ApprovalLane:
             self.grants.take(decided, token)
             self._journal.tell("grant.used", grant=grant.id, use=grant.use, run_id=decided.run)
         people = [vote.actor for vote in settled.votes]
-        told = {"approval_id": decided.approval, "verdict": decided.verdict, "rule": question.request.rule}
-        self._journal.tell("approval.decided", **told, by=people)
+        fields = {"approval_id": decided.approval, "verdict": decided.verdict, "rule": question.request.rule}
+        self._journal.tell("approval.decided", **fields, by=people)
         self.outbox.send(record)
 
     def _answer(self, record: Record, void: Objection | None) -> None:

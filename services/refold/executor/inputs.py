@@ -48,10 +48,10 @@ class SeenCalls:
         """An order with all earlier calls, and their base; None: the base of a short order is not here."""
         run, calls = request.run_id, request.earlier
         if isinstance(request, ShortRequest):
-            if (found := self._found.get(request.base)) is None or found[0] != run:
+            if (earlier := self._found.get(request.base)) is None or earlier[0] != run:
                 return None
             self._forget(request.base)  # the next order goes on from this one
-            base, calls = found[1].followed_by(calls), found[2] + calls
+            base, calls = earlier[1].followed_by(calls), earlier[2] + calls
             request = replace(request, earlier=calls)
         elif not calls or not self._limit:
             return request, None

@@ -140,7 +140,7 @@ class ExecutorLane:
         self._heir_until = 0
 
     def low_water(self) -> Positions:
-        self._closing = [each for each in self._closing if not each.done]
+        self._closing = [closing for closing in self._closing if not closing.done]
         position = None if self._closing else self._outstanding.low_water()
         return {} if position is None else {(self._outbox.settings.topic, self.partition): position}
 

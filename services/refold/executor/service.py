@@ -172,10 +172,10 @@ class Executor:
         lane.withdraw(call)
         if attempt := self._by_call.get(call):
             attempt.close()
-        known = self._outbox.keys.pop(call, "")
-        for name in dict.fromkeys(name for name in (key, known) if name):  # two, if people have edited the call
+        sent_key = self._outbox.keys.pop(call, "")
+        for name in dict.fromkeys(name for name in (key, sent_key) if name):  # two, if people have edited the call
             self._outbox.close(lane.partition, name, call)
-        if not key and not known:
+        if not key and not sent_key:
             self._outbox.gone.add(call, None)
 
     def _answered(self, answers: Answers) -> None:
@@ -214,10 +214,10 @@ class Executor:
     def _fetched(self, fetched: Looked) -> None:
         """Queue the call of a request that was looked up at the ledger's offset."""
         home = fetched.partition
-        asked, lane = self._fetching.pop((home, fetched.offset), None), self._awake.touch(home)
-        if asked is None or lane is None or not fetched.known or not self._takes(home, asked[1].call):
+        pending, lane = self._fetching.pop((home, fetched.offset), None), self._awake.touch(home)
+        if pending is None or lane is None or not fetched.known or not self._takes(home, pending[1].call):
             return
-        (key, place), record = asked, fetched.record
+        (key, place), record = pending, fetched.record
         request = request_of(record) if record else None
         if (
             record is None
@@ -246,12 +246,12 @@ class Executor:
         lane.full = full
 
     def _leave(self, lane: ExecutorLane) -> None:
-        for attempt in [each for each in self.attempts.values() if each.home == lane.partition]:
+        for attempt in [open_attempt for open_attempt in self.attempts.values() if open_attempt.home == lane.partition]:
             attempt.leave()
             self._retire(attempt)
         lane.waiting.clear()
         self._awake.forget(lane.partition)
-        self._fetching = {at: asked for at, asked in self._fetching.items() if at[0] != lane.partition}
+        self._fetching = {at: request for at, request in self._fetching.items() if at[0] != lane.partition}
 
     # Timers
 

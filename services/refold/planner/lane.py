@@ -79,17 +79,17 @@ class RunJournal:
             if isinstance(event, (events.CallFailed, events.CallDoubted)) and event.failure.code == "unauthorised":
                 self._journal.counts["unauthorised"] += 1
                 self._journal.news.append(("call.unauthorised", {"run_id": run, "reason": event.failure.message}))
-            if told := _TOLD.get(type(event)):
+            if name := _TOLD.get(type(event)):
                 facts = {"run_id": run, "seq": entry.seq, "partition": self._partition}
                 if isinstance(event, events.RunFailed):
                     facts |= {"code": event.failure.code, "at": event.failure.detail}
-                self._journal.news.append((told, facts))
+                self._journal.news.append((name, facts))
 
     def _resume(self, after: RunState, entry: events.Entry) -> None:
         """Journal where a run resumes, at the first entry for which its code was opened here."""
-        asked = sum(isinstance(event, Step) for event in entry.events)
-        opened = entry.actor == self._actor and not entry.held and (asked or wakes(entry.events))
-        if opened and (step := len(after.steps) - asked):
+        steps = sum(isinstance(event, Step) for event in entry.events)
+        opened = entry.actor == self._actor and not entry.held and (steps or wakes(entry.events))
+        if opened and (step := len(after.steps) - steps):
             place = {"run_id": entry.run_id, "step": step, "events": entry.seq - 1}
             self._journal.news.append(("run.resumed", place))
         if opened or after.over:
@@ -137,16 +137,16 @@ class LaneSchedule:
         """Publish sums of shared limits and write moved runs, a part in every turn."""
         log, mono = self._log, self._clock.mono_ms
         log.windows.tell(log.position, mono_ms=mono, now=self._clock.now_ms)
-        told = log.windows.low_water(log.position)
+        low_water = log.windows.low_water(log.position)
         if self._bare:
             self._anchor(mono)
         else:
             self._anchor_due = 0
         due = (log.snapshot_writer.heavy or mono >= self._round_due) and not self._bare
         # A successor does not read the entries that a snapshot covers, so their sums have to be published first.
-        if due and told >= log.snapshot_writer.ended_at and not (self._start.resuming or self._outbox.beginning):
+        if due and low_water >= log.snapshot_writer.ended_at and not (self._start.resuming or self._outbox.beginning):
             self._round_due, self._moves = mono + self._snapshot_ms, False
-            log.round(min(told, self._outbox.low_water(log.position)), self._inbox.low_water())
+            log.round(min(low_water, self._outbox.low_water(log.position)), self._inbox.low_water())
         log.snapshot_writer.write(log.position)
 
     @property
@@ -180,7 +180,7 @@ class LaneSchedule:
         ]
         if (at := self._next_ms()) is not None:
             due.append(min(self._clock.mono_of(at), self._probe_due))
-        return min((each for each in due if each is not None), default=None)
+        return min((time_ms for time_ms in due if time_ms is not None), default=None)
 
     @property
     def _goes_on(self) -> bool:
@@ -348,8 +348,8 @@ class Lane:
             if self.log.snapshot_writer.orders:
                 self._keep()
             if isinstance(asker, SentKept) and asker.marks is not None:
-                for state, kept in self.log.rest():
-                    self._timers.rest(state, kept.due_ms)
+                for state, value in self.log.rest():
+                    self._timers.rest(state, value.due_ms)
 
     def _read_log(self, item: Record | Reached | End) -> None:
         if isinstance(item, End):
@@ -406,10 +406,10 @@ class Lane:
         if not self.log.live:
             return
         self.outbox.tell(self.log.fold.states)
-        knows = self.lane_schedule.knows()
+        fresh = self.lane_schedule.knows()
         if self.log.snapshot_writer.orders:
             self._keep()
-        if not (knows and self.start.disowned):
+        if not (fresh and self.start.disowned):
             return
         now = self.clock.now_ms
         self._take_up(now)
@@ -482,15 +482,15 @@ class Lane:
     # Events of the log
 
     def _follow(self, happened: Iterable[Happened]) -> None:
-        for each in happened:
+        for event in happened:
             if self.log.woken:  # before later entries of those runs
                 self._look_into()
-            if isinstance(each, AcceptedEntry):
-                self.accepted(*each)
-            elif isinstance(each, Repaired):
-                self.mended(*each)
-            elif isinstance(each, RefusedEntry):
-                self._refused(each.sent)
+            if isinstance(event, AcceptedEntry):
+                self.accepted(*event)
+            elif isinstance(event, Repaired):
+                self.mended(*event)
+            elif isinstance(event, RefusedEntry):
+                self._refused(event.sent)
 
     def accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
         run, log = entry.run_id, self.log
@@ -555,17 +555,17 @@ class Lane:
             return True
 
     def _brought(self, brings: Iterable[Brings]) -> None:
-        for each in brings:
-            if isinstance(each, Unmended):
-                self._refuse(*each)
+        for history in brings:
+            if isinstance(history, Unmended):
+                self._refuse(*history)
                 continue
-            if isinstance(each, KeptHistory):
-                self._kept.append(each)
+            if isinstance(history, KeptHistory):
+                self._kept.append(history)
                 continue
-            state, position = each.state, self.log.position
+            state, position = history.state, self.log.position
             self.mended(state, position)
-            self.outbox.reread(state, each.news, position)
-            self.family.reread(state, each.news, position)
+            self.outbox.reread(state, history.news, position)
+            self.family.reread(state, history.news, position)
             if state.over:
                 self.log.finish(state)
 
@@ -596,9 +596,9 @@ class Lane:
         states = [state for run, state in self.log.fold.states.items() if run not in self.log.fold.frozen]
         for state in states:
             self._know(state)
-        for run, kept in self.log.asleep.items():
-            self._timers.set(run, ASLEEP, kept.due_ms)
-            self.admission.count_asleep(run, kept)
+        for run, asleep in self.log.asleep.items():
+            self._timers.set(run, ASLEEP, asleep.due_ms)
+            self.admission.count_asleep(run, asleep)
         ready = list(self.holds.ready(self.log.latest, self._agents.code_of))
         self._look_into()
         self.inbox.push(Pending(run, None) for run in ready)

@@ -152,7 +152,7 @@ class Planner:
 
     def next_due_ms(self) -> int | None:
         due = (self._fairness.next_due_ms(), self._unknown_runs.next_due_ms(), self._ask_due if self._late else None)
-        return min((each for each in due if each is not None), default=None)
+        return min((time_ms for time_ms in due if time_ms is not None), default=None)
 
     def _decided(self, partition: int) -> int:
         return lane.decided() if (lane := self.lanes.get(partition)) is not None else 0
@@ -200,9 +200,9 @@ class Planner:
             self._distrusted[item.partition] = _missed(read) if read else NOTHING_LOST
 
     def _deliver(self, delivery: Delivery) -> list[Effect]:
-        if (asked := self._tokens.take(delivery.token)) is None:
+        if (sent := self._tokens.take(delivery.token)) is None:
             return []
-        partition, asker = asked
+        partition, asker = sent
         if (lane := self.lanes.get(partition)) is None:
             return []
         self._fairness.touch(partition)
@@ -232,7 +232,7 @@ class Planner:
         self._fairness.forget(lane.partition)
         self._late.discard(lane.partition)
         # The fate of records of a revoked lane is found out by its successor.
-        self._tokens.forget(lambda asked: asked[0] == lane.partition)
+        self._tokens.forget(lambda sent: sent[0] == lane.partition)
 
     def _open(self, assigned: Assigned) -> Lane:
         lost, mirrored = self._distrusted.pop(assigned.partition, None), assigned.partition in self._mirrored
@@ -241,30 +241,30 @@ class Planner:
     def _collect(self, lanes: list[Lane]) -> list[Effect]:
         publishes: list[Outgoing] = []
         appends: list[Outgoing] = []
-        asks: list[Effect] = []
+        reads: list[Effect] = []
         for lane in lanes:
             outbox = lane.outbox
             publishes += outbox.publishes
             appends += outbox.appends
             publishes += [
-                each._replace(token=self._tokens.give((lane.partition, who))) for each, who in lane.log.windows.orders()
+                read._replace(token=self._tokens.give((lane.partition, who))) for read, who in lane.log.windows.orders()
             ]
             outbox.publishes, outbox.appends = [], []
             if lane.histories.asks():
-                asks.append(Read(RUN_LOG, lane.partition, 0))
-            asks += [Read(topic, lane.partition, offset) for topic, offset in lane.start.wants().items()]
+                reads.append(Read(RUN_LOG, lane.partition, 0))
+            reads += [Read(topic, lane.partition, offset) for topic, offset in lane.start.wants().items()]
             if lane.wants_end:
                 lane.log.asked_at = lane.log.position
-                asks.append(AskEnd(RUN_LOG, lane.partition))
+                reads.append(AskEnd(RUN_LOG, lane.partition))
             if lane.inbox.waiting.asks(WaitsFor.CATALOG):
-                asks.append(AskEnd(CATALOG, lane.partition))
+                reads.append(AskEnd(CATALOG, lane.partition))
         effects: list[Effect] = [*self._blobs.orders]
         self._blobs.orders.clear()
         if publishes:
             effects.append(Publish(publishes))
         if appends:
             effects.append(Append(appends))
-        return effects + asks
+        return effects + reads
 
     def _ask(self, lanes: list[Lane]) -> list[Effect]:
         """Query positions for waiting inputs and unanswered calls."""

@@ -59,7 +59,7 @@ class Anchors:
 
     def add(self, anchor: Anchor) -> None:
         """Add an accepted entry, or a record that no erasure removes."""
-        if not anchor.run and any(each.name == anchor.name for each in self._anchors):
+        if not anchor.run and any(other.name == anchor.name for other in self._anchors):
             self.leave(anchor.run)  # repeated: one of the two may be compacted away
             return
         self._anchors.append(anchor)
@@ -156,25 +156,25 @@ class SnapshotWriter:
     # Changes
 
     def woken(self, run: RunId, taken: KeptEntries) -> None:
-        kept = self._kept[run] = Kept(0, blocks=taken.blocks, main=taken.main, total=taken.total)
+        row = self._kept[run] = Kept(0, blocks=taken.blocks, main=taken.main, total=taken.total)
         for key, value in taken.pairs[len(taken.pairs) - taken.tail :]:
-            self._full += kept.add(int(key.split(b"/")[1]), value)
+            self._full += row.add(int(key.split(b"/")[1]), value)
 
     def keep(self, run: RunId, entry: bytes, *, seq: int, offset: int) -> None:
         """Add an entry that counts, or may count for a newer version."""
-        kept = self._kept.get(run)
-        if kept is None:
-            kept = self._kept[run] = Kept(offset)
-        self._full += kept.add(seq, entry)
-        kept.last = offset
-        self._moved[run] = kept
+        row = self._kept.get(run)
+        if row is None:
+            row = self._kept[run] = Kept(offset)
+        self._full += row.add(seq, entry)
+        row.last = offset
+        self._moved[run] = row
 
     def rested(self) -> dict[RunId, bytes]:
         """Resting runs and their records, once those are acknowledged and covered by marks."""
         if self._next is not None or self._round is not None:
             return {}
-        found, self._resting = self._resting, {}
-        return {run: value for run, value in found.items() if run in self._kept and run not in self._moved}
+        resting, self._resting = self._resting, {}
+        return {run: value for run, value in resting.items() if run in self._kept and run not in self._moved}
 
     def rest(self, run: RunId) -> None:
         """Drop a run that is asleep: its records hold it."""
@@ -182,8 +182,8 @@ class SnapshotWriter:
 
     def over(self, run: RunId, row: bytes) -> None:
         """Note the row of a run that has ended, or a new row."""
-        if (kept := self._kept.get(run)) is not None:
-            kept.row = row
+        if (stored := self._kept.get(run)) is not None:
+            stored.row = row
         else:
             self._over[run] = row
 
@@ -198,8 +198,8 @@ class SnapshotWriter:
         """Replace all entries (offset, seq, bytes) of a repaired or finished run."""
         self.apart.pop(run, None)
         self._over.pop(run, None)
-        if (kept := self._kept.get(run)) is not None:
-            self._drop(run, kept)
+        if (row := self._kept.get(run)) is not None:
+            self._drop(run, row)
         for offset, seq, value in entries:
             self.keep(run, value, seq=seq, offset=offset)
 
@@ -213,25 +213,25 @@ class SnapshotWriter:
     def rejoin(self, run: RunId) -> None:
         """Write a run again that was left out."""
         self.apart.pop(run, None)
-        if (kept := self._kept.get(run)) is not None:
-            self._moved[run] = kept
+        if (row := self._kept.get(run)) is not None:
+            self._moved[run] = row
 
     def erase(self, run: RunId) -> None:
         """Remove all records of an erased run but its row."""
         self.anchors.leave(run)
         self.apart.pop(run, None)
-        if (kept := self._kept.get(run)) is not None:
-            if kept.row:
-                self._over[run] = kept.row
-            self._drop(run, kept)
+        if (row := self._kept.get(run)) is not None:
+            if row.row:
+                self._over[run] = row.row
+            self._drop(run, row)
 
     def end(self, run: RunId, row: bytes, below: int = 0) -> None:
         """Write a row for a run that was over before the lane began; its entries lie `below` this offset."""
         # A row is enough: nothing is written before all commands of the run are out.
         self._over[run], self.ended_at = row, max(self.ended_at, below)
         self.apart.pop(run, None)
-        if (kept := self._kept.get(run)) is not None:
-            self._drop(run, kept)
+        if (stored := self._kept.get(run)) is not None:
+            self._drop(run, stored)
 
     # Rounds
 
@@ -278,8 +278,8 @@ class SnapshotWriter:
         self.send_refused()
         if self._round or self._next or not self.opened:
             return
-        moved = self._moved or self._over or self._stale or self._unkept
-        marks = None if moved else self._marks(log, inputs)
+        changed = self._moved or self._over or self._stale or self._unkept
+        marks = None if changed else self._marks(log, inputs)
         if marks and replace(marks, round=self.marks.round, check=self.marks.check) == self.marks:
             return
         # Delete only what earlier rows replace, as any record of one round may get lost, and the older states of failed
@@ -303,15 +303,15 @@ class SnapshotWriter:
             if self._full < least:
                 break
             run = runs.popleft()
-            if (kept := self._moved.get(run)) is None:
+            if (row := self._moved.get(run)) is None:
                 continue
-            if kept.row and kept.last < emitted:
-                over.append(kept.row)
-                self._drop(run, kept)
+            if row.row and row.last < emitted:
+                over.append(row.row)
+                self._drop(run, row)
             # Records of another history go before marks that would make a successor believe them.
-            elif kept.main or kept.first < emitted or snapshot.run_key(run) in self._stale:
-                self._write(run, kept, log, told=kept.last < emitted)
-                if not kept.row:
+            elif row.main or row.first < emitted or snapshot.run_key(run) in self._stale:
+                self._write(run, row, log, told=row.last < emitted)
+                if not row.row:
                     del self._moved[run]
         if not runs:
             self._add_rows(over)
@@ -368,8 +368,8 @@ class SnapshotWriter:
 
     def _write(self, run: RunId, kept: Kept, log: int, *, told: bool) -> None:
         state = self._state(run)
-        goes_on = state is None or state.unseen or state.mail.behind
-        waits = state is not None and not goes_on and (state.open or state.status == "pending")
+        wakes = state is None or state.unseen or state.mail.behind
+        waits = state is not None and not wakes and (state.open or state.status == "pending")
         status, due_ms = (state.status, snapshot.due_ms(state)) if state and waits else ("", 0)
         before = kept.total
         for number, entries in kept.full:
@@ -378,7 +378,7 @@ class SnapshotWriter:
         kept.full = []
         main = KeptRun(run, log, kept.blocks, status, due_ms, b"".join(kept.tail), kept.seq)
         weight = self._put(snapshot.run_key(run), value := codec.encode(main))
-        if told and not kept.blocks and state is not None and not goes_on and snapshot.rests(state):
+        if told and not kept.blocks and state is not None and not wakes and snapshot.rests(state):
             self._resting[run] = value
         kept.total ^= kept.main ^ weight
         kept.main = weight

@@ -151,8 +151,8 @@ class Host:
         self._log.close()
 
     def _drained(self) -> bool:
-        said = [service.drain() for service in self._services]  # every one is told, whatever the others say
-        return all(said)
+        drained = [service.drain() for service in self._services]  # every one is told, whatever the others say
+        return all(drained)
 
     def pump(self, inbox: list[effects.Item]) -> None:
         """Take one turn, and the turns that its answers cause."""
@@ -207,7 +207,7 @@ class Host:
 
     def _carry_out(self, orders: list[effects.Effect]) -> list[effects.Item]:
         answers: list[effects.Item] = []
-        asked: list[effects.AskLedger] = []
+        ledger_requests: list[effects.AskLedger] = []
         starts: list[effects.StartTool] = []
         for effect in orders:
             if isinstance(effect, effects.StartTool):
@@ -217,7 +217,7 @@ class Host:
                 self._start(starts)  # nothing that waits may come between the last look at the clock and the tool
                 starts = []
             if isinstance(effect, effects.AskLedger):
-                asked.append(effect)
+                ledger_requests.append(effect)
             elif isinstance(effect, effects.Append):
                 answers += self._append(effect.records)
             elif isinstance(effect, effects.AskCommitted):
@@ -227,7 +227,7 @@ class Host:
         if starts:
             self._start(starts)
         self._log.push()
-        return answers + self._ask(asked) + self._ask_ends()
+        return answers + self._ask(ledger_requests) + self._ask_ends()
 
     def _append(self, records: list[Outgoing]) -> list[Delivery]:
         records, begun = self._may(records, self._log.append), time.monotonic()
@@ -252,7 +252,7 @@ class Host:
         """Ends of partitions; one without a leader is requested again later."""
         answers: list[effects.Item] = []
         while self._ends and (now := time.monotonic()) >= self._ask_end_s:
-            ask, wait = min(self._ends.items(), key=lambda each: each[1].due_s)
+            ask, wait = min(self._ends.items(), key=lambda end: end[1].due_s)
             if wait.due_s > now:
                 break
             try:
@@ -280,22 +280,22 @@ class Host:
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that takes turns
             self._queue.put(error)
 
-    def _ask(self, asked: list[effects.AskLedger]) -> list[effects.Item]:
-        if not asked:
+    def _ask(self, requests: list[effects.AskLedger]) -> list[effects.Item]:
+        if not requests:
             return []
         assert self._ledger is not None, "only a host with a ledger has services that ask it"
-        operations: list[Operation] = [operation for batch in asked for operation in batch.operations]
+        operations: list[Operation] = [operation for batch in requests for operation in batch.operations]
         operations, begun = self._may(operations, self._ledger.run), time.monotonic()
         try:
             replies = self._ledger.run(operations)
         except UnreachableError as error:
             self._refused_s, self._ledger_away = begun, True
             OUTAGES.failed("ledger.unreachable", error=str(error))
-            return [effects.Answers(batch.batch, None) for batch in asked]
+            return [effects.Answers(batch.batch, None) for batch in requests]
         self._ledger_away &= begun - self._refused_s <= ANSWERS_S
         self.vitals.ledger.add(time.monotonic() - begun)
         in_order = iter(replies)
-        return [effects.Answers(batch.batch, list(islice(in_order, len(batch.operations)))) for batch in asked]
+        return [effects.Answers(batch.batch, list(islice(in_order, len(batch.operations)))) for batch in requests]
 
     def _may(self, orders: list[T], carry_out: Callable[[list[T]], object]) -> list[T]:
         """Return the effects; if a fault is due, carry out those before it and die."""
@@ -315,11 +315,11 @@ class Host:
         if not self._blobs.open:
             return self._items(self._log.take(TAKE, timeout_s))
         self._blobs.again()
-        taken = self._log.take(TAKE, min(timeout_s, BLOBS_S))
-        return [*self._items(taken), *self._take_queued(0)]
+        batch = self._log.take(TAKE, min(timeout_s, BLOBS_S))
+        return [*self._items(batch), *self._take_queued(0)]
 
     def _take_queued(self, timeout_s: float) -> list[effects.Item]:
-        found: list[effects.Item] = []
+        items: list[effects.Item] = []
         try:
             item = self._queue.get(timeout=timeout_s) if timeout_s > 0 else self._queue.get_nowait()
             while True:
@@ -327,33 +327,33 @@ class Host:
                     raise item
                 if isinstance(item, Taken):
                     self._room.release()
-                    found += self._items(item)
+                    items += self._items(item)
                 else:
                     self._blobs.open -= isinstance(item, (effects.BlobLoaded, effects.BlobSaved))
-                    found.append(item)
+                    items.append(item)
                 item = self._queue.get_nowait()
         except Empty:
-            return found
+            return items
 
-    def _items(self, taken: Taken) -> list[effects.Item]:
-        self.vitals.read(len(taken.records))
-        for change in taken.rebalances:
+    def _items(self, batch: Taken) -> list[effects.Item]:
+        self.vitals.read(len(batch.records))
+        for change in batch.rebalances:
             if isinstance(change, Assigned):
                 self._assignments[change.partition] = change.assignment  # what this turn orders is meant for it
                 log.info("partition.assigned", partition=change.partition, committed=dict(change.committed))
             elif isinstance(change, Revoked):
                 log.info("partition.revoked", partition=change.partition)
-        for lost in taken.shrunk:
+        for lost in batch.shrunk:
             log.error("log.shrunk", topic=lost.topic, partition=lost.partition, end=lost.end)
-        return [*taken.rebalances, *taken.records, *taken.reached, *taken.shrunk, *taken.deliveries]
+        return [*batch.rebalances, *batch.records, *batch.reached, *batch.shrunk, *batch.deliveries]
 
     def _read(self) -> None:
         try:
             while not self._stopped.is_set():
-                taken = self._log.take(TAKE, IDLE_S)
-                if taken.records or taken.rebalances or taken.deliveries or taken.reached or taken.shrunk:
+                batch = self._log.take(TAKE, IDLE_S)
+                if batch.records or batch.rebalances or batch.deliveries or batch.reached or batch.shrunk:
                     self._room.acquire()
-                    self._queue.put(taken)
+                    self._queue.put(batch)
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that takes turns
             self._queue.put(error)
 

@@ -442,17 +442,17 @@ class Acceptance:
             self.snapshot_writer.rejoin(run)
         if judged.held:
             # From 0 on: its new copies lie behind the marks, but older records, which do not count, before them.
-            self.snapshot_writer.reopen(run, [(0, held.record.entry.seq, held.value) for held in judged.held])
+            self.snapshot_writer.reopen(run, [(0, record.record.entry.seq, record.value) for record in judged.held])
             self.finished.forget(run)
-        for each in (judged, *judged.linked):
-            if each.entry is not None and each.state is not None:
-                kept = value if each is judged else each.held[0].value
-                self.snapshot_writer.keep(run, kept, seq=each.entry.seq, offset=offset)
-                happened.append(AcceptedEntry(each.state, each.entry, offset))
+        for link in (judged, *judged.linked):
+            if link.entry is not None and link.state is not None:
+                record_value = value if link is judged else link.held[0].value
+                self.snapshot_writer.keep(run, record_value, seq=link.entry.seq, offset=offset)
+                happened.append(AcceptedEntry(link.state, link.entry, offset))
         if judged.mended:
             happened.append(Repaired(self.fold.states[run], offset))
         if judged.linked:
-            self._linked[offset] = min(each.held[0].offset for each in judged.linked)
+            self._linked[offset] = min(link.held[0].offset for link in judged.linked)
             self.drop(run)
         if (state := self.fold.states.get(run)) is not None and state.over:
             row = self._row(state)
@@ -486,13 +486,13 @@ class Acceptance:
     def _wake(self, run: RunId) -> None:
         self._known[run] = self.asleep.pop(run).log
         try:
-            taken = self.snapshot.take(run)
+            snapshot = self.snapshot.take(run)
         except (FoldError, MalformedError) as error:
             self.freeze(run, error.message)
             return
-        self.snapshot_writer.woken(run, taken)
-        judged = [self.fold.feed(key, value) for key, value in taken.pairs]
-        if any(each.void for each in judged) and run not in self.fold.frozen:
+        self.snapshot_writer.woken(run, snapshot)
+        judged = [self.fold.feed(key, value) for key, value in snapshot.pairs]
+        if any(link.void for link in judged) and run not in self.fold.frozen:
             self.freeze(run, "the entries that were kept of it are no history")
         if (state := self.fold.states.get(run)) is not None:
             self.woken.append(state)

@@ -118,7 +118,7 @@ class Unanswered:
     def _lost(self, topic: str, end: int) -> list[CallId]:
         # No executor can ever pass a request that its topic has lost.
         waiting = self._waiting.get(topic, [])
-        self._waiting[topic] = sorted(each for each in waiting if each[0] < end)
+        self._waiting[topic] = sorted(order for order in waiting if order[0] < end)
         return [call for offset, call in waiting if offset >= end]
 
     def due(self, now: int) -> Iterator[CallId]:
@@ -200,8 +200,8 @@ class Halting:
             yield from self._freed(state, before)
         for _ in range(min(LOOKS, len(self._unseen))):
             run, halts = self._unseen.popleft()
-            if (found := find(run)) is not None:
-                yield from self._freed(found, halts)
+            if (halted := find(run)) is not None:
+                yield from self._freed(halted, halts)
 
     def _freed(self, state: RunState, before: Halts) -> Iterator[tuple[RunState, int]]:
         for step, opened in sorted(state.open.items()) if not (state.over or state.copying) else ():
@@ -221,10 +221,12 @@ class Halting:
 
 
 def _stopped(halts: Halts, state: RunState, step: int) -> str:
-    call, asked = state.call(step), state.request
-    if asked is None:
+    call, request = state.call(step), state.request
+    if request is None:
         return halts.why(tool=call.tool, pool=call.pool, agent="", requester="")
-    return halts.why(tool=call.tool, pool=call.pool, agent=asked.agent, requester=asked.requester, above=asked.above)
+    return halts.why(
+        tool=call.tool, pool=call.pool, agent=request.agent, requester=request.requester, above=request.above
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,12 +284,12 @@ class Bases:
             places = (place, *map(state.place_of, reversed(call.builds_on)))
             base = next(filter(None, map(self._held.get, places)), None)
         before = calls_before(state, call, base.steps if base else frozenset())
-        brings = (base or Base.of(state.run_id)).followed_by(before)
-        self._sent.add(request.call_id, (place, brings))
+        longer = (base or Base.of(state.run_id)).followed_by(before)
+        self._sent.add(request.call_id, (place, longer))
         if base is None:
             return dataclasses.replace(request, earlier=before)
-        said = {name: getattr(request, name) for name in _FIELDS} | {"earlier": before, "base": base.digest}
-        return ShortRequest(**said)
+        values = {name: getattr(request, name) for name in _FIELDS} | {"earlier": before, "base": base.digest}
+        return ShortRequest(**values)
 
     def answered(self, result: ToolResult, record: Record) -> None:
         # An executor of a version without short commands never confirms.
@@ -336,11 +338,11 @@ class Outbox:
 
     def tell(self, states: Mapping[RunId, RunState]) -> None:
         """Send the commands of accepted entries in log order, except obsolete ones."""
-        heard, self._heard = self._heard, []
-        for after, entry, offset in heard:
+        accepted, self._heard = self._heard, []
+        for after, entry, offset in accepted:
             ordered = commands(after, entry, offset)
             if (latest := states.get(after.run_id)) is not after:
-                ordered = [each for each in ordered if _wanted(each, states)]
+                ordered = [order for order in ordered if _wanted(order, states)]
             # Another writer of the entry may have sent it as well, before it was held back here.
             self._order(latest or after, ordered, offset, entry.at_ms, own=entry.nonce in self._mine)
             self._mine.discard(entry.nonce)
@@ -391,7 +393,7 @@ class Outbox:
     def reread(self, state: RunState, news: Iterable[Entry], offset: int) -> None:
         """Send the ends in entries read late, even if already sent; the run's outcome is sent apart."""
         ended = (order for entry in news for order in _ended(state, entry, offset))
-        self._order(state, [each for each in ended if not isinstance(each.message, RunOutcome)], offset, state.at_ms)
+        self._order(state, [sent for sent in ended if not isinstance(sent.message, RunOutcome)], offset, state.at_ms)
 
     def _hold_end(self, run: RunId, ends: list[Outgoing]) -> None:
         self._ends_bytes += _bytes(ends) - _bytes(self._ends.get(run, []))
@@ -489,8 +491,8 @@ class Outbox:
         """Shorten or drop a command that the log refuses; return the input about that, if any."""
         record = ordered.record
         if record.topic == RUN_COMPLETED and not ordered.short:
-            said = codec.decode(RunOutcome, record.value or b"")
-            record = record._replace(value=codec.encode(without_result(said)))
+            outcome = codec.decode(RunOutcome, record.value or b"")
+            record = record._replace(value=codec.encode(without_result(outcome)))
             self._publish(record, dataclasses.replace(ordered, record=record, short=True))
             return None
         if ordered.asked:
@@ -577,15 +579,15 @@ class Outbox:
     def _again(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Outgoing | None:
         """Record to send again for a command, if it still holds; a question in its present form."""
         record = ordered.record
-        asks, name = record.topic == APPROVAL_REQUESTED, record.key.decode()
+        question, name = record.topic == APPROVAL_REQUESTED, record.key.decode()
         if record.value is None and taken_back(record.headers) and _open(CallId(name), states):
             return None  # it would bury the request of a later attempt
-        if record.value is None or not (asks or is_request(record)):
+        if record.value is None or not (question or is_request(record)):
             return record
-        state = states.get(parse_approval_id(name)[0] if asks else parse_call_id(name)[0])
+        state = states.get(parse_approval_id(name)[0] if question else parse_call_id(name)[0])
         if state is None or state.over:
             return None
-        if asks:
+        if question:
             step = opened_by(state, name)
             return self._record(state, ask_people(state, step)[0], ordered.offset, state.at_ms) if step else None
         # An acknowledgement may be 30 s late. By then an executor may have answered the request, and people may have
