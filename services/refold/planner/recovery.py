@@ -53,14 +53,14 @@ class TakeOver:
     ) -> None:
         self._assigned = replace(assigned, committed={}) if distrust else assigned
         self._log, self._outbox, self._journal = log, outbox, log.journal
-        self._inbox, self._holds, self._distrust = inbox, holds, distrust
+        self._inbox, self._stalls, self._distrust = inbox, holds, distrust
         self._waiting: deque[RunId] = deque()
         self._first = (RUN_SNAPSHOT, BUDGET_SPENT) if log.windows.limits else (RUN_SNAPSHOT,)
         self._catch_up = CatchUp(assigned, (*self._first, CATALOG, RUN_LOG))
         self.foreign = False
         self._positions: dict[str, int] = {}
         self._reads_log, self._anchored = False, True
-        self._wants = {topic: assigned.starts.get(topic, 0) for topic in self._first}
+        self._seeks = {topic: assigned.starts.get(topic, 0) for topic in self._first}
         self.reached(RUN_SNAPSHOT, 0)
 
     @property
@@ -72,8 +72,8 @@ class TakeOver:
         """True if no marks in the log rest on entries that it has lost."""
         return self._log.snapshot_writer.opened or not self._distrust
 
-    def wants(self) -> Mapping[str, int]:
-        wants, self._wants = self._wants, {}
+    def seeks(self) -> Mapping[str, int]:
+        wants, self._seeks = self._seeks, {}
         return wants
 
     def follow(self, record: Record) -> None:
@@ -91,7 +91,7 @@ class TakeOver:
             self._reads_log = True
             self._read_log()
 
-    def admits(self, item: Record | Reached) -> bool:
+    def may_read(self, item: Record | Reached) -> bool:
         """True if an item of the run log may be read: the anchor lies at its offset."""
         marks = self._log.snapshot.marks
         if self.foreign or self._anchored or marks is None:
@@ -130,7 +130,7 @@ class TakeOver:
                 self._log.finish(state)
             elif state is not None and run not in self._log.fold.frozen:
                 self._outbox.take_up(state)
-                if state.unseen and self._holds.get(run) is None:
+                if state.unseen and self._stalls.get(run) is None:
                     self._inbox.push([Pending(run, None)])
             if not self._waiting:
                 self._outbox.begun()
@@ -184,12 +184,12 @@ class TakeOver:
 
     def _read_inputs(self, positions: dict[str, int]) -> None:
         self._inbox.starts(positions)
-        self._wants |= positions
+        self._seeks |= positions
 
     def _begin(self, position: int, reads: int, emit_from: int, apart: dict[RunId, int]) -> None:
         self._log.begin(position, apart)
         self._outbox.begin(emit_from)
-        self._wants |= {RUN_LOG: reads}
+        self._seeks |= {RUN_LOG: reads}
         self._catch_up.reached(RUN_LOG, position)
 
 
@@ -238,7 +238,7 @@ class GoesOn(NamedTuple):
     news: list[Entry]
 
 
-class KeptHistory(NamedTuple):
+class LoadedHistory(NamedTuple):
     """The history that a fork keeps of its source."""
 
     item: Pending
@@ -246,7 +246,7 @@ class KeptHistory(NamedTuple):
     history: list[Entry]
 
 
-Brings = Unmended | GoesOn | KeptHistory
+HistoryReader = Unmended | GoesOn | LoadedHistory
 """Consequences of a history that was read again."""
 
 
@@ -256,18 +256,18 @@ class Histories:
 
     def __init__(self, log: Acceptance, outbox: Outbox, inbox: Inbox, admission: Admission) -> None:
         self._log, self._outbox, self._inbox, self._admission = log, outbox, inbox, admission
-        self._asked = inbox.waiting.at(WaitsFor.HISTORY)
+        self._waiting = inbox.waiting.at(WaitsFor.HISTORY)
         self._open: dict[RunId, Collected] = {}
-        self._brought: dict[RunId, list[Pending]] = {}
+        self._resumed: dict[RunId, list[Pending]] = {}
         self._goal, self._last = 0, -1
         self.wants_log = self._begun = False
 
-    def asks(self) -> bool:
+    def needs_log(self) -> bool:
         """True, once, if the log has to be read again from its start."""
         needed, self.wants_log = self.wants_log, False
         return needed
 
-    def takes(self, item: Pending) -> bool:
+    def parks(self, item: Pending) -> bool:
         """True if an input has to wait for a history or for room. **Raises** ConflictError if it names no history."""
         message = item.input
         if isinstance(message, ChildEnded) and message.result == UNREAD:
@@ -284,7 +284,7 @@ class Histories:
         if message.kind != "retry" or row is None or (row.status, row.head.seq) != ("failed", failure_named(message)):
             return False
         if run not in self._log.redriven_runs.reread and self._admission.room() <= 0:
-            self._inbox.hold(item, "")  # it would be with executors at once
+            self._inbox.wait_for_room(item, "")  # it would be with executors at once
             return True
         return self._waits(run, item)
 
@@ -299,7 +299,7 @@ class Histories:
         if source in self._log.erased.runs:
             raise ConflictError(f"run {source} was erased: nothing is left to fork")
         if self._admission.room() <= 0:
-            self._inbox.hold(item, "")
+            self._inbox.wait_for_room(item, "")
         else:
             self._inbox.waiting.put(item, WaitsFor.HISTORY, source)
         return True
@@ -307,23 +307,23 @@ class Histories:
     def _waits(self, run: RunId, item: Pending) -> bool:
         loaded = run in self._log.redriven_runs.reread
         if loaded:
-            self._brought[run].append(item)
+            self._resumed[run].append(item)
         else:
             self._inbox.waiting.put(item, WaitsFor.HISTORY, run)
         return not loaded
 
     def begin(self) -> None:
         """Request a reading of the log for waiting inputs, and drop used histories."""
-        for run in [run for run, items in self._brought.items() if all(item.done for item in items)]:
-            del self._brought[run]
+        for run in [run for run, items in self._resumed.items() if all(item.done for item in items)]:
+            del self._resumed[run]
             self._log.redriven_runs.reread.pop(run, None)
-        if self._open or not (self._asked or self._log.redriven_runs.unknown):
+        if self._open or not (self._waiting or self._log.redriven_runs.unknown):
             return
-        for run in [*self._log.redriven_runs.unknown, *self._asked][:PASS_RUNS]:
+        for run in [*self._log.redriven_runs.unknown, *self._waiting][:PASS_RUNS]:
             self._open[run] = Collected()
         self._goal, self.wants_log, self._begun = self._log.position, True, self._last < 0
 
-    def follow(self, record: Record) -> list[Brings]:
+    def follow(self, record: Record) -> list[HistoryReader]:
         """Read a run-log record, also an old one; return the consequences of histories now complete."""
         # Records that were on their way when the reading was requested are not part of it.
         self._begun |= record.offset <= self._last and not self.wants_log
@@ -337,16 +337,16 @@ class Histories:
                 collected.records[parts[2]] = record
         return self.reached(record.offset + 1)
 
-    def reached(self, offset: int) -> list[Brings]:
+    def reached(self, offset: int) -> list[HistoryReader]:
         if not self._open or not self._begun or offset < self._goal:
             return []
         opened, self._open = self._open, {}
         return [reader for run, collected in opened.items() for reader in self._bring_back(run, collected)]
 
-    def _bring_back(self, run: RunId, collected: Collected) -> list[Brings]:
+    def _bring_back(self, run: RunId, collected: Collected) -> list[HistoryReader]:
         waits = self._inbox.waiting.take(WaitsFor.HISTORY, run)
         items = [item for item in waits if not (_repairs(item.input) or _forks(item.input))]
-        readers: list[Brings] = [*self._mend_all(waits, collected.records)]
+        readers: list[HistoryReader] = [*self._mend_all(waits, collected.records)]
         unknown, row = self._log.redriven_runs.unknown.get(run), self._log.finished.get(run)
         if not items and unknown is None:
             return readers
@@ -364,7 +364,7 @@ class Histories:
                 self._log.windows.accepted(entry, reread.state, offsets[entry.seq])
             readers.append(GoesOn(reread.state, reread.news))
         elif row is not None and items:
-            self._log.redriven_runs.reread[run], self._brought[run] = reread, items
+            self._log.redriven_runs.reread[run], self._resumed[run] = reread, items
         self._inbox.push(items)
         return readers
 
@@ -373,13 +373,13 @@ class Histories:
         final = (item for item in items if self._inbox.confirms(item, self._goal, speculated=False))
         return [Unmended(item, error.message) for item in final]
 
-    def _mend_all(self, items: list[Pending], records: Mapping[EntryId, Record]) -> Iterator[Unmended | KeptHistory]:
+    def _mend_all(self, items: list[Pending], records: Mapping[EntryId, Record]) -> Iterator[Unmended | LoadedHistory]:
         for item in items:
             try:
                 if _repairs(item.input):
                     self._mend(item, records)
                 elif isinstance(item.input, RunOperation) and _forks(item.input):
-                    yield self._kept(item, fork_asked(item.input), records)
+                    yield self._loaded(item, fork_asked(item.input), records)
             except ConflictError as error:
                 yield from self._unmended([item], error)
 
@@ -395,7 +395,7 @@ class Histories:
             self._outbox.sweep(records[name].key or b"")
         self._outbox.repeat(records[history[-1]], item)
 
-    def _kept(self, item: Pending, asked: ForkAsked, records: Mapping[EntryId, Record]) -> KeptHistory:
+    def _loaded(self, item: Pending, asked: ForkAsked, records: Mapping[EntryId, Record]) -> LoadedHistory:
         """Part of a history that a fork keeps. **Raises** ConflictError, also if the head does not count."""
         entries, source = read_entries(records), RunId(asked.source.run_id)
         history, state = path(entries, EntryId(asked.source.head)), self._log.accepted(source)
@@ -403,7 +403,7 @@ class Histories:
         counts = [head.id for head in state.heads] if state and accepted else path(entries, self._head(source, entries))
         if history[-1] not in counts:
             raise ConflictError(f"entry {history[-1].hex()} of run {source} does not count")
-        return KeptHistory(item, asked, kept_for(asked, [entries[name].entry for name in history]))
+        return LoadedHistory(item, asked, kept_for(asked, [entries[name].entry for name in history]))
 
     def _head(self, run: RunId, entries: Mapping[EntryId, LogRecord]) -> EntryId:
         state = self._log.latest(run)

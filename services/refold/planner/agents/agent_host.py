@@ -119,10 +119,10 @@ class _Frontier:
     turns: deque[Wanted]
     seq: int
     ahead: int
-    asked: set[int]
+    requested: set[int]
     closed: set[int]
     offers: Offers
-    says: str
+    progress: str
     denied: int = 0
     started: int = 0
     reservation: Reservation | None = None
@@ -287,7 +287,7 @@ class Agents:
         if lacking(state, values):
             return ""
         try:
-            whole = agent.completed(self._given(state, values))
+            whole = agent.completed(self._input(state, values))
         except (UsageError, BlobError) as error:
             raise _RefusedInput from error
         if (size := utf8_bytes(whole)) > self._budget.payload_bytes:
@@ -295,7 +295,7 @@ class Agents:
             raise _RefusedInput from RefoldError(message, code="too_large", hint="pass a reference to the data")
         return whole
 
-    def _given(self, state: RunState, values: Values) -> str:
+    def _input(self, state: RunState, values: Values) -> str:
         assert state.request is not None, "a run that runs was requested"
         place = pointed(state.run_id, state.request)
         return whole_value(values, place) if place else state.request.input
@@ -309,7 +309,7 @@ class Agents:
             if lacks := lacking(state, values):
                 return lacks
             execution = self._open(agent, state, unseen, values)
-            self._live.keep(state.run_id, execution, state.size_bytes + agent.parked_bytes)
+            self._live.store(state.run_id, execution, state.size_bytes + agent.parked_bytes)
             driver = Handing(execution, state.run_id, values) if values else execution
             self._journal.counts["event.replayed"] += state.head.seq
             turns = deque([replay(driver, state, unseen)])
@@ -328,11 +328,11 @@ class Agents:
         closed: set[int] = set()
         offers = Offers(state, closed)
         frontier = _Frontier(
-            execution, turns, state.head.seq + len(fresh), ahead, set(), closed, offers, says=state.says
+            execution, turns, state.head.seq + len(fresh), ahead, set(), closed, offers, progress=state.says
         )
         try:
             added = self._go_on(agent, state, frontier, now)
-            self._live.keep(state.run_id, execution, state.size_bytes + agent.parked_bytes + execution.handed)
+            self._live.store(state.run_id, execution, state.size_bytes + agent.parked_bytes + execution.handed)
             return added
         except (NonDeterminismError, MemoryError, WaitsForNothingError):
             raise
@@ -386,7 +386,7 @@ class Agents:
         seed = state.request.seed
         context = self._app.context(state.run_id, seed=seed, moment=moment, history=state)
         try:
-            code, left = agent.open(self._given(state, values), context), state.retried.left
+            code, left = agent.open(self._input(state, values), context), state.retried.left
             return Execution(code, moment, seed, self._budget.turn, left, context=context)
         except (UsageError, BlobError) as error:
             if unseen > len(state.outcomes):  # the log has no event of the code with this input
@@ -418,8 +418,8 @@ class Agents:
                 added += offered
                 if outcome is not None:
                     frontier.settle(*outcome)
-        if frontier.says != state.says:
-            added.append(events.StatusSet(frontier.says))
+        if frontier.progress != state.says:
+            added.append(events.StatusSet(frontier.progress))
         return added + self._rest(agent, state, frontier)
 
     def _rest(self, agent: AgentDef, state: RunState, frontier: _Frontier) -> list[events.Event]:
@@ -436,19 +436,19 @@ class Agents:
         self, state: RunState, intent: Intent, frontier: _Frontier, *, step: int, now: int
     ) -> list[events.Event]:
         if isinstance(intent, GiveUp):
-            return self._given_up(state, frontier, step)
+            return self._cancelled_step(state, frontier, step)
         if not intent.fits():
             raise UsageError(
                 "the code asks for a step that its context did not make", hint="use ctx.call, ctx.note, asyncio.sleep"
             )
         intent, original = edited_by_operator(state, intent, step)
         if isinstance(intent, Call):
-            fresh = self._propose(state, intent, frontier, step=step, now=now, asked=original)
+            fresh = self._propose(state, intent, frontier, step=step, now=now, original=original)
             frontier.ahead += 1
             if isinstance(fresh[-1], events.CallFailed):
                 return fresh
         elif isinstance(intent, Say):
-            frontier.says = intent.text
+            frontier.progress = intent.text
             return []
         elif isinstance(intent, (StartRun, PublishEvent)):
             event = delegated(state, intent, step, ahead=frontier.started, app=self._app, budget=self._budget)
@@ -461,11 +461,11 @@ class Agents:
             if isinstance(started := fresh[0], events.WaitStarted):
                 frontier.offers.begin(started)
         if intent.waits:
-            frontier.asked.add(step)
+            frontier.requested.add(step)
         return fresh
 
-    def _given_up(self, state: RunState, frontier: _Frontier, step: int) -> list[events.Event]:
-        recorded = step in state.open or step in frontier.asked
+    def _cancelled_step(self, state: RunState, frontier: _Frontier, step: int) -> list[events.Event]:
+        recorded = step in state.open or step in frontier.requested
         if not recorded or step in frontier.closed:  # settled in this very moment
             return []
         frontier.closed.add(step)
@@ -591,7 +591,7 @@ class Metered:
 
     call: events.CallProposed
     reserve: Reserve | None
-    held: events.CallFailed | events.ApprovalRequested | None
+    stopped_by: events.CallFailed | events.ApprovalRequested | None
 
 
 def propose_metered(
@@ -599,11 +599,11 @@ def propose_metered(
 ) -> list[events.Event]:
     """Events of a call. **Raises** RefoldError if a budget is used up, or the price of the call is unknown."""
     call = new.call
-    if (repeated := _repeated(state, call, reservation)) and not isinstance(new.held, events.CallFailed):
+    if (repeated := _repeated(state, call, reservation)) and not isinstance(new.stopped_by, events.CallFailed):
         return [call, *repeated]
     attempted = Attempted(call, 1, _most(state, new, now, rules), new.reserve is not None and new.reserve.cheap)
-    if new.held is not None:
-        return [call, *budgets.kept_in(attempted, new.held)]
+    if new.stopped_by is not None:
+        return [call, *budgets.kept_in(attempted, new.stopped_by)]
     judgement = budgets.judged(state, attempted, now, rules, reservation)
     reservation.told.update(event.budget for event in judgement.said if isinstance(event, events.BudgetReached))
     if judgement.outcome == "stop":
@@ -641,7 +641,7 @@ def _most(state: RunState, new: Metered, now: int, rules: Rules) -> Amount | Non
     return Amount(min(COUNTED_MOST, reserve.tokens))
 
 
-ASKED_AT_ONCE = 2_000
+OFFERS_PER_TURN = 2_000
 """Matches evaluated in one entry, at 7 to 30 microseconds each."""
 
 MOST_MATCHING = 1_000
@@ -656,8 +656,8 @@ class Offers:
         first = 1 if state.unseen else state.mail.behind
         self._waits = deque([wait for wait in waiting.open_waits(state) if wait.step >= first] if first else ())
         self._open: dict[str, set[int]] = {}
-        self._taken: set[str] = set()
-        self._asked = 0
+        self._delivered: set[str] = set()
+        self._offered = 0
 
     def begin(self, wait: events.WaitStarted) -> None:
         """Add a wait. **Raises** RefoldError if it is one too many."""
@@ -677,17 +677,17 @@ class Offers:
     def take(self, now: int) -> tuple[list[events.Event], tuple[int, Settled] | None]:
         """Offer kept signals to the waits in turn; return events, and the first wait that ends with its outcome."""
         offered: list[events.Event] = []
-        while self._waits and self._asked < ASKED_AT_ONCE:
+        while self._waits and self._offered < OFFERS_PER_TURN:
             wait = self._waits.popleft()
             if wait.step in self._closed:
                 continue
             if wait.match:
-                self._asked += len(self._state.mail.names.get(wait.name, ()))
-            signal, failed = waiting.find_kept(self._state, wait, self._taken)
+                self._offered += len(self._state.mail.names.get(wait.name, ()))
+            signal, failed = waiting.find_kept(self._state, wait, self._delivered)
             offered += failed
             # One at a time: the code may then give up another wait, which must not have taken a signal.
             if signal is not None:
-                self._taken.add(signal.signal_id)
+                self._delivered.add(signal.signal_id)
                 return [*offered, events.WaitEnded(wait.step, signal.signal_id)], (wait.step, signal)
             opened = self._state.open.get(wait.step)
             if opened and 0 < opened.due_ms <= now:

@@ -81,7 +81,7 @@ class LiveCode:
         live = self._executions.get(run)
         return live[0] if live else None
 
-    def keep(self, run: str, execution: Execution, history_bytes: int) -> None:
+    def store(self, run: str, execution: Execution, history_bytes: int) -> None:
         # The memory of an execution cannot be measured: it is estimated.
         size = EXECUTION_BYTES + TASK_BYTES * execution.tasks + history_bytes
         before = self._executions.pop(run, None)
@@ -136,13 +136,13 @@ class Holds:
 
     def __init__(self, member: str, journal: Journal, publish: Callable[[RunId, Hold | None], None]) -> None:
         self._member, self._journal, self._publish = member, journal, publish
-        self._holds: dict[RunId, Hold] = {}
+        self._stalls: dict[RunId, Hold] = {}
         self._tried: set[RunId] = set()
         self._retries = Timers()
         self._since: dict[RunId, int] = {}
 
     def get(self, run: RunId) -> Hold | None:
-        return self._holds.get(run)
+        return self._stalls.get(run)
 
     def follow(self, key: bytes | None, value: bytes | None, *, at_ms: int) -> None:
         """Read a record of `run-snapshot` at a take-over; records other than holds are ignored."""
@@ -154,16 +154,16 @@ class Holds:
                 # Clocks of its writer and of the broker of `run-snapshot` may be ahead: a time later than an operator's
                 # order about the hold would refuse that order.
                 self._since[run] = min(at_ms, stall.at_ms or at_ms)
-                self._keep(stall)
+                self._store(stall)
 
     def bars(self, run: RunId) -> bool:
-        return run in self._holds and run not in self._tried
+        return run in self._stalls and run not in self._tried
 
     def tries(self, run: RunId) -> bool:
         return run in self._tried
 
     def stall(self, run: RunId, stall: Stall, now: int) -> None:
-        before = self._holds.get(run)
+        before = self._stalls.get(run)
         tries = before.tries + 1 if before and before.reason == stall.reason else 0
         wait = min(RETRY_MS << min(tries, 20), LONGEST_RETRY_MS)
         entry = Hold(
@@ -179,7 +179,7 @@ class Holds:
             retry_ms=now + wait if stall.passing else 0,
             tries=tries,
         )
-        self._keep(entry)
+        self._store(entry)
         # A failed retry keeps the time of the hold.
         if before is None or not tries:
             self._since[run] = now
@@ -192,12 +192,12 @@ class Holds:
     def disorder(self, run: RunId, why: str, now: int) -> None:
         """Hold a run with an ambiguous history until it is repaired."""
         reason, _, message = why.partition(": ")
-        before = self._holds.get(run)
+        before = self._stalls.get(run)
         self._tried.discard(run)
         self._journal.tell("run.stalled", run_id=run, reason=reason, message=message)
         if before is None or before.reason != reason:
             stall = Hold(run, "stalled", reason, message, member=self._member, at_ms=now)
-            self._keep(stall)
+            self._store(stall)
             self._publish(run, stall)
 
     def lift(self, run: RunId, *, over: bool = False) -> None:
@@ -209,7 +209,7 @@ class Holds:
 
     def send_again(self, run: RunId) -> None:
         """Publish a hold again whose delivery is unknown."""
-        self._publish(run, self._holds.get(run))
+        self._publish(run, self._stalls.get(run))
 
     def judge(self, operation: RunOperation, state: RunState, *, sent_ms: int) -> Ruling:
         """Judge an operator's order about a held run. **Units**: `sent_ms` by the log's clock."""
@@ -217,31 +217,31 @@ class Holds:
         if state.over:
             return Ignore("the run is over")
         if operation.kind == "retry":
-            if run not in self._holds:
+            if run not in self._stalls:
                 return Ignore("the run is not held")
             if state.paused:  # its code does not run now, and a later owner of the lane may not have this order
                 self.lift(run)
             else:
                 self._tried.add(run)
             return []
-        if run not in self._holds:
+        if run not in self._stalls:
             return Refuse("conflict", f"run {run} is not held; `refold run cancel {run}` stops one that goes on")
         # The order was for an earlier hold, and arrives again because positions were lost.
         if sent_ms < self._since.get(run, 0):
             return Refuse("conflict", f"run {run} was not held like this when this was said: see `refold run list`")
-        return [RunFailed(Failure("given_up", _said(operation), self._holds[run].message))]
+        return [RunFailed(Failure("given_up", _reason_of(operation), self._stalls[run].message))]
 
     def review(self, run: RunId, code: str) -> bool:
         """Try a stalled run if other code than this has held it; True if it is to be tried."""
         # A quarantine waits for a human.
-        stall = self._holds.get(run)
+        stall = self._stalls.get(run)
         if stall is not None and stall.kind == "stalled" and stall.code != code:
             self._tried.add(run)
         return run in self._tried
 
     def ready(self, find: Callable[[RunId], RunState | None], code_of: Callable[[RunState], str]) -> Iterator[RunId]:
         """Held runs to be tried at a take-over; holds of finished runs are removed."""
-        for run in list(self._holds):
+        for run in list(self._stalls):
             state = find(run)
             # The hold of an unknown run stays: its code may have hung before its first entry was written.
             if state is not None and state.over:
@@ -257,14 +257,14 @@ class Holds:
     def next_ms(self) -> int | None:
         return self._retries.next_ms()
 
-    def _keep(self, stall: Hold) -> None:
-        self._holds[stall.run_id] = stall
+    def _store(self, stall: Hold) -> None:
+        self._stalls[stall.run_id] = stall
         self._retries.set(stall.run_id, 0, stall.retry_ms)
 
     def _forget(self, run: RunId) -> Hold | None:
         self._retries.set(run, 0, 0)
         self._since.pop(run, None)
-        return self._holds.pop(run, None)
+        return self._stalls.pop(run, None)
 
 
 def retries(operation: RunOperation, state: RunState) -> bool:
@@ -280,7 +280,7 @@ def hold_record(partition: int, run: RunId, stall: Hold | None, *, source: str) 
     return record._replace(value=codec.encode(stall), headers=headers)
 
 
-def _said(operation: RunOperation) -> str:
+def _reason_of(operation: RunOperation) -> str:
     try:
         data = canonical.parse(operation.data)
     except MalformedError:

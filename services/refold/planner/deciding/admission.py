@@ -24,7 +24,7 @@ from refold.planner.settings import Limits
 SMALL_BYTES = 8_192
 """Size up to which an input counts as nothing: the run itself takes as much."""
 
-ASKED_BYTES = 64
+OFFER_BYTES = 64
 """Bytes of the user allowance that one match against a signal takes: 5 to 30 microseconds."""
 
 IDLE_BYTES = 2_048
@@ -93,7 +93,7 @@ class Admission:
 
     def room(self, agent: str = "") -> int:
         """Runs of this agent that may still become active; 0 until earlier inputs are answered."""
-        if not self._inbox.heard or self._bytes[False] > self._limits.input_bytes or self._waits(agent):
+        if not self._inbox.is_read or self._bytes[False] > self._limits.input_bytes or self._waits(agent):
             return 0
         return self._limits.active - self._crowds()[1] - self._log.flying
 
@@ -145,12 +145,12 @@ class Admission:
         kind = "runs for later" if later else "large inputs" if deployed else "runs of agents that are not here"
         return f"too many {kind} wait in this partition; send it again later, or raise REFOLD_PLANNER__INPUT_BYTES"
 
-    def takes(self, ruling: Ruling, state: RunState | None, message: Input | None) -> Ruling:
+    def limit_signals(self, ruling: Ruling, state: RunState | None, message: Input | None) -> Ruling:
         """The ruling, or a refusal if there is no room for the signal that it keeps."""
         if not isinstance(message, RunSignal):
             return ruling
         if state is not None:
-            self._inbox.allowance -= ASKED_BYTES * waiting.offered_to(state, message, ruling)
+            self._inbox.allowance -= OFFER_BYTES * waiting.offered_to(state, message, ruling)
         if not isinstance(ruling, list):
             return ruling
         events = [event for event in ruling if isinstance(event, SignalReceived)]

@@ -73,7 +73,7 @@ class LaneParts:
     log: Acceptance
     outbox: Outbox
     timers: Timers
-    holds: Holds
+    stalls: Holds
     agents: Agents
     rules: Rules
 
@@ -97,25 +97,25 @@ class BlobOrders:
         self.orders: list[LoadBlob | SaveBlob] = []
         self._loads: deque[LoadBlob] = deque()
         self._loading: dict[int, int] = {}
-        self._asked: dict[int, Callable[[str | Failure], None]] = {}
+        self._callbacks: dict[int, Callable[[str | Failure], None]] = {}
         self._number = 0
 
     def load(self, place: Pointed, then: Callable[[str | Failure], None], *, stored: bool) -> None:
         """Request a value; for `stored` see `LoadBlob`."""
         self._number += 1
-        self._asked[self._number] = then
+        self._callbacks[self._number] = then
         self._loads.append(LoadBlob(self._number, *place, stored))
         self._load()
 
     def save(self, value: tuple[RunId, str], then: Callable[[str | Failure], None]) -> None:
         self._number += 1
-        self._asked[self._number] = then
+        self._callbacks[self._number] = then
         self.orders.append(SaveBlob(self._number, *value))
 
     def answered(self, answer: BlobLoaded | BlobSaved) -> None:
         if self._loading.pop(answer.number, None) is not None:
             self._load()
-        if then := self._asked.pop(answer.number, None):
+        if then := self._callbacks.pop(answer.number, None):
             then(answer.value if isinstance(answer, BlobLoaded) else "")
 
     def _load(self) -> None:
@@ -134,7 +134,7 @@ class LargeValues:
     def __init__(
         self, orders: BlobOrders, inbox: Inbox, log: Acceptance, outbox: Outbox, *, agents: Agents, most: int
     ) -> None:
-        self._asks, self._inbox, self._log, self._outbox = orders, inbox, log, outbox
+        self._orders, self._inbox, self._log, self._outbox = orders, inbox, log, outbox
         self._agents, self._most = agents, most
         self._driven: set[RunId] = set()
         self._away: list[tuple[RunId, str]] = []
@@ -200,7 +200,7 @@ class LargeValues:
         # A user's input may claim any pointer: without a store it fails instead of waiting.
         stored = not isinstance(item.input, Start) or item.input.origin is not None
         for place in list(left):
-            self._asks.load(place, partial(loaded, place), kept=stored)
+            self._orders.load(place, partial(loaded, place), stored=stored)
 
     # Output
 
@@ -248,7 +248,7 @@ class LargeValues:
                 self._inbox.push(behind)
 
         for owner, text in away:
-            self._asks.save((owner, text), saved)
+            self._orders.save((owner, text), saved)
 
     def _send(self, sent: SentEntry) -> None:
         self._log.send(sent)
@@ -277,7 +277,7 @@ class DecideLoop:
     def __init__(self, parts: LaneParts, shared: Shared, admission: Admission, family: Family) -> None:
         self._admission, self._family, self._shared, self._journal = admission, family, shared, shared.journal
         self._inbox, self._log, self._outbox, self._partition = parts.inbox, parts.log, parts.outbox, parts.partition
-        self._holds, self._timers, self._agents, self._rules = parts.holds, parts.timers, parts.agents, parts.rules
+        self._stalls, self._timers, self._agents, self._rules = parts.stalls, parts.timers, parts.agents, parts.rules
         self._limits = limits = shared.settings.limits
         self.redispatch = Redispatch(parts.outbox, parts.timers, parts.rules, shared.journal)
         served = shared.blobs, parts.inbox, parts.log, parts.outbox
@@ -317,12 +317,12 @@ class DecideLoop:
             return
         state, frozen = self._log.known(run), run in self._log.fold.frozen
         if frozen and not (isinstance(item.input, Start) and state):
-            self._keep(item, now)  # this version cannot see the rest of its history: another will read on
+            self._defer(item, now)  # this version cannot see the rest of its history: another will read on
             return
         if (verdict := self._verdict(state, item, now)) is None:
             return
         if isinstance(verdict, list) and frozen:
-            self._keep(item, now)
+            self._defer(item, now)
         elif isinstance(verdict, list):
             self._append(state, verdict, item, now)
         elif isinstance(verdict, Again):
@@ -352,7 +352,7 @@ class DecideLoop:
             return [] if state and not (state.over or state.copying) else Ignore("nothing to drive")
         if isinstance(item.input, (Start, ParentEnded)) and not self._family.allows(item.input):
             return Ignore("its parent has seen to that")
-        if state is None and (self._forward(item) or not self._admits(item, now)):
+        if state is None and (self._forward(item) or not self._is_admitted(item, now)):
             return None
         if state and item.record and (why := of_other_pool(item.record, state, item.input)):
             return Ignore(why) if isinstance(item.input, UnreadableResult) else Refuse("wrong_pool", why)
@@ -370,19 +370,19 @@ class DecideLoop:
             if isinstance(message, Decided) and item.until(WaitsFor.CATALOG) is None:
                 return Park("the catalog is not read up to an end after the decision", code="unauthorised")
         sent = RequestedAt(item.record.at_ms, item.record.offset) if item.record else None
-        ruling = decide(state, self._given(item), now, self._rules, sent=sent, values=item.values)
-        return self._admission.takes(ruling, state, message)
+        ruling = decide(state, self._completed(item), now, self._rules, sent=sent, values=item.values)
+        return self._admission.limit_signals(ruling, state, message)
 
     def _of_code(self, state: RunState, operation: RunOperation, item: Pending, now: int) -> Ruling | None:
         if operation.kind in JUDGED and not retries(operation, state):
-            ruling = self._holds.judge(operation, state, sent_ms=item.record.at_ms if item.record else now)
+            ruling = self._stalls.judge(operation, state, sent_ms=item.record.at_ms if item.record else now)
             if isinstance(ruling, Ignore) and not state.over:
                 # It has gone on, but its entry may be lost: driven once more, it comes to the same point.
                 self._inbox.push([Pending(item.run_id, None)])
             return ruling
         return self._agents.migrate(state, operation, item.values) if operation.kind == MIGRATE else None
 
-    def _given(self, item: Pending) -> Input:
+    def _completed(self, item: Pending) -> Input:
         message = item.input
         assert message is not None, "what has no input is driven"
         if isinstance(message, Start):
@@ -393,7 +393,7 @@ class DecideLoop:
             return dataclasses.replace(message, pause=self._family.pause(message))
         return message
 
-    def _admits(self, item: Pending, now: int) -> bool:
+    def _is_admitted(self, item: Pending, now: int) -> bool:
         """True if there is room for another run; if not, its request waits or is refused."""
         message = item.input
         if not isinstance(message, Start):
@@ -403,7 +403,7 @@ class DecideLoop:
             return False
         if self._admission.room(message.request.agent) > 0 or message.request.not_before_ms > now:
             return True
-        self._inbox.hold(item, message.request.agent)
+        self._inbox.wait_for_room(item, message.request.agent)
         return False
 
     def late(self, calls: Iterable[CallId], now: int, *, passed: bool = False) -> None:
@@ -464,18 +464,18 @@ class DecideLoop:
         if after.paused:
             self._agents.forget(run)  # inputs during a pause are not fed to it
             return [], True
-        if self._holds.bars(run) and not self._holds.review(run, self._agents.code_of(after)):
+        if self._stalls.bars(run) and not self._stalls.review(run, self._agents.code_of(after)):
             return [], True
-        tried = self._holds.tries(run)
+        tried = self._stalls.tries(run)
         reaction = self._agents.react(after, events, now, values=item.values, verify=tried)
         if isinstance(reaction, Lacks):
             self._large.drive(run, reaction.places, item.values)
             return [], True
         if isinstance(reaction, Stall):
-            self._holds.stall(run, reaction, now)
+            self._stalls.stall(run, reaction, now)
             return [], True
         if tried:
-            self._holds.lift(run)
+            self._stalls.lift(run)
         return reaction, False
 
     def _send(self, before: RunState | None, after: RunState, events: list[Event], item: Pending, now: int) -> None:
@@ -607,7 +607,7 @@ class DecideLoop:
             item.has_waited(WaitsFor.CATALOG)
             self._inbox.waiting.put(item, WaitsFor.CATALOG)
 
-    def _keep(self, item: Pending, now: int) -> None:
+    def _defer(self, item: Pending, now: int) -> None:
         """Keep an input for a run that stands still: any of services, limited ones of users."""
         if item.cause is None:
             item.finish()

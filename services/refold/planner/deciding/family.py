@@ -41,18 +41,18 @@ class Family:
         self._before: dict[tuple[RunId, type], tuple[RunId, Pending]] = {}
         self._unheard = accounts.unheard
 
-    def heard(self, after: RunState, entry: events.Entry, offset: int) -> None:
+    def accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
         """Queue the family messages of an accepted entry."""
         if self._unheard:
-            self._hears(after.run_id, entry)
+            self._receivers(after.run_id, entry)
         if entry.seq == 1 or not family.FOR_OTHERS.isdisjoint(map(type, entry.events)):  # most entries have none
-            self._inbox.push(self._told(after, entry, offset))
+            self._inbox.push(self._messages(after, entry, offset))
 
-    def _told(self, after: RunState, entry: events.Entry, offset: int) -> list[Pending]:
+    def _messages(self, after: RunState, entry: events.Entry, offset: int) -> list[Pending]:
         messages = [self._ended_before(message) for message in family.family_messages(after, entry)]
         if entry.seq == 1 and (origin := family.origin_of(after)):
             # Another planner has started it from an older view, after its parent was over or paused.
-            if not self._goes_on(origin):
+            if not self._is_running(origin):
                 messages.append(family.left(after.run_id, origin.parent))
             else:
                 messages += self._otherwise(after)
@@ -71,10 +71,10 @@ class Family:
     def allows(self, message: Start | ParentEnded) -> bool:
         """True if a message still applies, by the parent's current state."""
         if isinstance(message, Start):
-            return message.origin is None or self._goes_on(message.origin)
+            return message.origin is None or self._is_running(message.origin)
         state = self._log.accepted(message.run_id)
         origin = family.origin_of(state) if state else None
-        return origin is None or not self._goes_on(origin)
+        return origin is None or not self._is_running(origin)
 
     def pause(self, message: Start | PauseAbove) -> events.RunPaused | None:
         """Pause that a run inherits from its parent."""
@@ -87,7 +87,7 @@ class Family:
         messages = family.stands_otherwise(child, self._log.accepted(parent_of(child.run_id)[0]))
         return [messages] if messages else []
 
-    def _goes_on(self, origin: Origin) -> bool:
+    def _is_running(self, origin: Origin) -> bool:
         return family.waits_for(self._log.accepted(origin.parent), origin)
 
     def addressed(self, item: Pending) -> None:
@@ -120,7 +120,7 @@ class Family:
             self._before[run, ParentEnded] = run, self._item(family.left(run, origin.parent), offset)
         for message in self._otherwise(after) if entry.seq == 1 or _follows(entry) else ():
             self._before[run, PauseAbove] = run, self._item(message, offset)
-        for child in self._hears(run, entry):
+        for child in self._receivers(run, entry):
             self._before.pop((child, ChildEnded), None)
         if after.over:
             self._before.pop((run, ParentEnded), None)
@@ -153,7 +153,7 @@ class Family:
                 if child and (child.run_id, ChildEnded) not in self._before:
                     yield family.ended_before(child, Origin(run, step, policy="", outlives=False))
 
-    def _hears(self, run: RunId, entry: events.Entry) -> list[RunId]:
+    def _receivers(self, run: RunId, entry: events.Entry) -> list[RunId]:
         """Finished descendants whose usage an entry counts; they are no longer unheard."""
         runs: list[RunId] = []
         for event in entry.events:
@@ -174,7 +174,7 @@ class Family:
     def reread(self, state: RunState, news: list[events.Entry], offset: int) -> None:
         """Send the family messages of a run that another planner resumed."""
         for entry in news:
-            items = self._told(state, entry, offset)
+            items = self._messages(state, entry, offset)
             self._outbox.owed_before += items  # with its history kept, a successor would not read the entry as news
             self._inbox.push(items)
 

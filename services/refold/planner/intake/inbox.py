@@ -206,7 +206,7 @@ class WaitingInputs:
 
     # Inputs that wait for a high watermark captured after they were taken
 
-    def asks(self, why: WaitsFor) -> bool:
+    def has_waiting(self, why: WaitsFor) -> bool:
         return None in self._items[why]
 
     def reached_end(self, why: WaitsFor, end: int) -> None:
@@ -249,7 +249,7 @@ class Inbox:
         self._starts: dict[str, int] = {}
         self._unheard: list[Due] = []
         self._read_by: dict[str, int] = {}
-        self._hears = set(_SAYS.intersection(topics))
+        self._overtaking = set(_OVERTAKING.intersection(topics))
 
     def __len__(self) -> int:
         return len(self._operated) + len(self._ready) + len(self._signals) + len(self._requests)
@@ -268,16 +268,16 @@ class Inbox:
 
     @property
     def answerable(self) -> bool:
-        return bool(self._operated or self._ready or (self.allowance > 0 and self._said))
+        return bool(self._operated or self._ready or (self.allowance > 0 and self._overtaking_queue))
 
     def next_due_ms(self) -> int | None:
         """Monotonic time of the next answerable input; 0: now."""
         if self._operated or self._ready or self._for_turn:
             return 0
-        return self._rests_until if self._said else None
+        return self._rests_until if self._overtaking_queue else None
 
     @property
-    def _said(self) -> deque[tuple[int, Pending]]:
+    def _overtaking_queue(self) -> deque[tuple[int, Pending]]:
         # Read first, a cancel costs nothing, though its run was requested before it. Later ones have to wait.
         if self._signals and (not self._requests or self._signals[0][0] <= self._requests[0][0]):
             return self._signals
@@ -315,7 +315,7 @@ class Inbox:
     def pop(self) -> Pending:
         if self._operated:
             return self._operated.popleft()[1]
-        if self.allowance > 0 and (queue := self._said):
+        if self.allowance > 0 and (queue := self._overtaking_queue):
             item = queue.popleft()[1]
             self.allowance -= item.bytes
             return item
@@ -358,7 +358,7 @@ class Inbox:
         (self._full.add if full else self._full.discard)(topic)
         return full
 
-    def hold(self, item: Pending, agent: str) -> None:
+    def wait_for_room(self, item: Pending, agent: str) -> None:
         self._wait(item, WaitsFor.ROOM, agent)
 
     @property
@@ -428,18 +428,18 @@ class Inbox:
     # not late because no planner ran.
 
     @property
-    def heard(self) -> bool:
+    def is_read(self) -> bool:
         """True if all inputs about runs from before the take-over are answered."""
-        return not self._hears or all(self._has_heard(topic) for topic in list(self._hears))
+        return not self._overtaking or all(self._has_heard(topic) for topic in list(self._overtaking))
 
     @property
     def holds_back(self) -> bool:
         """True if work waits for the answers to earlier inputs."""
-        return bool(self._hears and (self._unheard or self.waiting.at(WaitsFor.ROOM)))
+        return bool(self._overtaking and (self._unheard or self.waiting.at(WaitsFor.ROOM)))
 
     def ready(self, timers: Iterable[Due], reached: Callable[[Due], bool]) -> list[Due]:
         """Timers that may fire; those for which `reached` is true wait for earlier inputs."""
-        if self.heard:
+        if self.is_read:
             due, self._unheard = [*self._unheard, *timers], []
             return due
         due = []
@@ -455,7 +455,7 @@ class Inbox:
         queue = self._queues.get(topic)
         if queue and queue[0][0] <= self._read_by[topic]:
             return False  # inputs of services are answered before timers that become due later
-        self._hears.discard(topic)  # for good: inputs from now on are later ones
+        self._overtaking.discard(topic)  # for good: inputs from now on are later ones
         return True
 
     # Positions
@@ -480,7 +480,7 @@ class Inbox:
         return self._starts | {topic: position for topic, position in positions.items() if position is not None}
 
 
-_SAYS = frozenset({RUN_OPERATED, RUN_SIGNALLED, APPROVAL_DECIDED})
+_OVERTAKING = frozenset({RUN_OPERATED, RUN_SIGNALLED, APPROVAL_DECIDED})
 """Topics with inputs about existing runs."""
 
 
@@ -515,7 +515,7 @@ class UnknownRuns:
         self._fresh.pop(partition, None)
         self._rounds = [scan for scan in self._rounds if scan.partition != partition]
 
-    def asks(self, now_ms: int) -> list[Effect]:
+    def effects(self, now_ms: int) -> list[Effect]:
         if now_ms < self._due_ms or not (self._fresh or self._rounds):
             return []
         self._due_ms = now_ms + ASK_MS

@@ -70,7 +70,7 @@ class LaneSpent(NamedTuple):
 
     log: int
     amount: Amount
-    held: Amount
+    reserved: Amount
     name: bytes
 
 
@@ -93,14 +93,14 @@ class Windows:
         self._journal, self._mirrored = journal, mirrored
         self._orders: list[tuple[Outgoing, SentSpent | None]] = []
         self._own: dict[WindowKey, Amount] = {}
-        self._held: dict[WindowKey, Amount] = {}
+        self._reserved: dict[WindowKey, Amount] = {}
         self._values: Counter[WindowKey] = Counter()
         self._base: dict[WindowKey, int] = {}
-        self._told: dict[WindowKey, dict[int, dict[str, LaneSpent]]] = {}
+        self._spent: dict[WindowKey, dict[int, dict[str, LaneSpent]]] = {}
         self._names: dict[bytes, tuple[WindowKey, int, str]] = {}
         self._owed: dict[WindowKey, int] = {}
         self._sent: set[SentSpent] = set()
-        self._said: dict[WindowKey, int] = {}
+        self._reported: dict[WindowKey, int] = {}
         self._due = self._tidied = 0
         self._loaded = False
 
@@ -111,9 +111,9 @@ class Windows:
         if self._loaded:
             return
         self._loaded = True
-        for key, lanes in self._told.items():
+        for key, lanes in self._spent.items():
             if own := lanes.get(self._partition):
-                self._base[key], self._own[key], self._held[key], _ = max(own.values())
+                self._base[key], self._own[key], self._reserved[key], _ = max(own.values())
                 self._values[key._replace(value="")] += 1
                 self._owed[key] = _LATER  # once this process has published it, sums of earlier owners can go
 
@@ -121,7 +121,7 @@ class Windows:
         """Lower the positions of sums to the `end` of a log that has lost records."""
         # A mirror has other offsets: its sums count as complete up to its end.
         self._base = {key: end if self._mirrored else min(base, end) for key, base in self._base.items()}
-        for lanes in self._told.values():  # nor do positions show any more which process came furthest
+        for lanes in self._spent.values():  # nor do positions show any more which process came furthest
             own = lanes.get(self._partition, {})
             lanes[self._partition] = {who: spent._replace(log=-1) for who, spent in own.items()}
 
@@ -141,10 +141,10 @@ class Windows:
     def _add(self, key: WindowKey, taken: Counted) -> None:
         if key not in self._own:
             self._values[key._replace(value="")] += 1
-        reserved = self._held.get(key, NOTHING).plus(taken.held)
+        reserved = self._reserved.get(key, NOTHING).plus(taken.held)
         # Reservations from before the limit were never counted, and are not given back.
         freed = taken.freed.least(reserved)
-        self._held[key] = reserved.minus(freed)
+        self._reserved[key] = reserved.minus(freed)
         self._own[key] = self._own.get(key, NOTHING).plus(taken.amount).minus(freed)
 
     def _counted(self, key: WindowKey) -> WindowKey:
@@ -189,14 +189,14 @@ class Windows:
     def total(self, key: WindowKey) -> Amount:
         """Usage under a limit: accepted entries of this lane and published sums of others."""
         total = self._own.get(key, NOTHING)
-        for lane, tellers in self._told.get(key, {}).items():
+        for lane, tellers in self._spent.get(key, {}).items():
             if lane != self._partition and tellers:
                 total = total.plus(max(tellers.values()).amount)
         return total
 
     # Publishing
 
-    def tell(self, position: int, *, mono_ms: int, now: int) -> None:
+    def report(self, position: int, *, mono_ms: int, now: int) -> None:
         """Publish changed sums when due; all entries below this position are counted."""
         if not self.limits:
             return
@@ -210,7 +210,7 @@ class Windows:
             if limits is None or key not in self._own or end_of(key.window) + KEEP_MS < now:
                 continue
             amount = self._own[key]
-            reserved = self._held[key]
+            reserved = self._reserved[key]
             message = WindowSpent(
                 *key,
                 self._partition,
@@ -240,8 +240,8 @@ class Windows:
                 self._journal.tell("spent.refused", partition=sent.partition, hint=hint)
             self._owed[sent.key] = min(self._owed.get(sent.key, _LATER), sent.since if own else _LATER)
         elif own:
-            self._said[sent.key] = sent.log
-            for teller, spent in list(self._told.get(sent.key, {}).get(self._partition, {}).items()):
+            self._reported[sent.key] = sent.log
+            for teller, spent in list(self._spent.get(sent.key, {}).get(self._partition, {}).items()):
                 if teller != self._teller and spent.log <= sent.log:
                     self._bury(spent.name, range(self._partitions))
 
@@ -261,7 +261,7 @@ class Windows:
         name = record.key or b""
         if record.value is None:
             if (previous := self._names.pop(name, None)) is not None:
-                self._told[previous[0]][previous[1]].pop(previous[2], None)
+                self._spent[previous[0]][previous[1]].pop(previous[2], None)
             return
         try:
             message = codec.decode(WindowSpent, record.value)
@@ -273,9 +273,9 @@ class Windows:
         key, reserved = key_of(message), Amount(message.held_tokens, message.held_nano_usd)
         spent = LaneSpent(message.log, amount, amount if reserved.tokens < 0 else reserved, name)
         self._names[name] = key, message.lane, message.member
-        self._told.setdefault(key, {}).setdefault(message.lane, {})[message.member] = spent
+        self._spent.setdefault(key, {}).setdefault(message.lane, {})[message.member] = spent
         is_own = self._loaded and message.lane == self._partition and message.member != self._teller
-        if is_own and message.log <= self._said.get(key, -1):  # a late sum of a former owner of this lane
+        if is_own and message.log <= self._reported.get(key, -1):  # a late sum of a former owner of this lane
             self._bury(name, range(self._partitions))
 
     def _tidy(self, now: int) -> None:
@@ -283,11 +283,11 @@ class Windows:
         if now // DAY_MS == self._tidied:
             return
         self._tidied = now // DAY_MS
-        for key in [key for key in {*self._told, *self._own} if end_of(key.window) + KEEP_MS < now]:
-            for spent in [spent for tellers in self._told.pop(key, {}).values() for spent in tellers.values()]:
+        for key in [key for key in {*self._spent, *self._own} if end_of(key.window) + KEEP_MS < now]:
+            for spent in [spent for tellers in self._spent.pop(key, {}).values() for spent in tellers.values()]:
                 self._names.pop(spent.name, None)
                 self._bury(spent.name, [self._partition])
-            for amounts in (self._own, self._held, self._values, self._base, self._owed, self._said):
+            for amounts in (self._own, self._reserved, self._values, self._base, self._owed, self._reported):
                 amounts.pop(key, None)
 
     def _bury(self, name: bytes, copies: Iterable[int]) -> None:
@@ -337,13 +337,13 @@ class BudgetAccounts:
         run: RunState | None = state
         while run is not None and run.account is not None and not run.over:
             account = run.account
-            spent = self._taken(run, but=state).plus(self._unheard(run, state))
+            spent = self._spent_by(run, but=state).plus(self._unheard(run, state))
             scopes.append(Scope(run.run_id, account.limits, account.since_ms, spent))
             # A run whose parent does not count it is bound by no run above: it outlives them, or they count nothing.
             run = self._find(parent_of(run.run_id)[0]) if account.limits.root else None
         return [*scopes, *self._shared(state, now)]
 
-    def _taken(self, run: RunState, *, but: RunState) -> Amount:
+    def _spent_by(self, run: RunState, *, but: RunState) -> Amount:
         """Usage of a run and its live descendants, without the run `but`."""
         if run.account is None:
             return NOTHING
@@ -354,18 +354,18 @@ class BudgetAccounts:
             started, child = run.steps[step - 1], child_id(run.run_id, step)
             if isinstance(started, events.ChildStarted) and not started.outlives:
                 below = but if child == but.run_id else None if child in self.unheard else self._find(child)
-                spent = spent.plus(self._taken(below, but=but)) if below is not None else spent
+                spent = spent.plus(self._spent_by(below, but=but)) if below is not None else spent
         return spent
 
     def _unheard(self, run: RunState, state: RunState) -> Amount:
         """Usage of finished runs below `run` that none up to it has counted; `state` is newer than the log."""
         spent = NOTHING
         for child, used in self.unheard.items():
-            if is_below(child, run.run_id) and not self._told(child, run.run_id, state):
+            if is_below(child, run.run_id) and not self._is_reported(child, run.run_id, state):
                 spent = spent.plus(Amount(used.tokens, used.nano_usd, used.calls))
         return spent
 
-    def _told(self, child: RunId, top: RunId, newest: RunState) -> bool:
+    def _is_reported(self, child: RunId, top: RunId, newest: RunState) -> bool:
         above = child
         while above != top:
             above = parent_of(above)[0]
