@@ -141,7 +141,7 @@ PLACES: dict[str, str] = {
     "planner.lane.replace": "refold.planner.lane:replace",
     "TakeOver._has_all": "refold.planner.recovery:TakeOver._has_all",
     "TakeOver._read_inputs": "refold.planner.recovery:TakeOver._read_inputs",
-    "TakeOver.admits": "refold.planner.recovery:TakeOver.admits",
+    "TakeOver.admits": "refold.planner.recovery:TakeOver.may_read",
     "planner.recovery.lacks_history": "refold.planner.recovery:lacks_history",
     "TakeOver.resume": "refold.planner.recovery:TakeOver.resume",
     "Holds.review": "refold.planner.agents.stalls:Holds.review",
