@@ -91,13 +91,13 @@ class Insights(Projection):
 
 def changed_records(store: ViewStore, changes: ViewChanges) -> dict[str, bytes | None]:
     """Records, by key, of the rows that a batch has changed."""
-    found: dict[str, bytes | None] = {f"loop/{run}": None for run in changes.runs}
+    records: dict[str, bytes | None] = {f"loop/{run}": None for run in changes.runs}
     for of in (Insights.agents, Insights.tools, Insights.runs):
         keys = {*changes.rows.get(of, ()), *changes.sums.get(of, ())}
         rows = store.rows(of, keys)
-        for each in keys:
-            found.update(_records(of, rows.get(each, each)))
-    return found
+        for key_ in keys:
+            records.update(_records(of, rows.get(key_, key_)))
+    return records
 
 
 def recent(store: ViewStore, since_minute: int) -> Iterator[dict[str, bytes | None]]:

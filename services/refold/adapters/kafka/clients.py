@@ -77,9 +77,11 @@ class SentRequests:
         self._of: dict[str, Counter[str]] = {}
 
     def hear(self, statistics: str) -> None:
-        told = orjson.loads(statistics)
+        client = orjson.loads(statistics)
         # Statistics are sums since the client's start.
-        self._of[told["name"]] = sum((Counter(each["req"]) for each in told["brokers"].values()), Counter[str]())
+        self._of[client["name"]] = sum(
+            (Counter(broker["req"]) for broker in client["brokers"].values()), Counter[str]()
+        )
 
     def counts(self) -> Counter[str]:
         return sum(list(self._of.values()), Counter[str]())
@@ -182,8 +184,8 @@ def delivery(token: int, error: KafkaError | None, message: Message) -> Delivery
         return Delivery(token, NEVER if error.code() in REFUSED else None)
     offset = message.offset()
     # Negative: the broker knew the record from a try whose answer was lost, and does not tell where it lies.
-    known = offset is not None and offset >= 0
-    return Delivery(token, offset, message.timestamp()[1]) if known else Delivery(token, None)
+    stored = offset is not None and offset >= 0
+    return Delivery(token, offset, message.timestamp()[1]) if stored else Delivery(token, None)
 
 
 def _headers(message: Message) -> Any:

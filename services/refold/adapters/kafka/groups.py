@@ -47,8 +47,8 @@ def _asked(settings: KafkaSettings, names: list[str]) -> dict[str, GroupState]:
     admin = clients.admin(settings)  # a new one: an AdminClient stays with a coordinator that has moved
     try:
         topics, prefix = admin.list_topics(timeout=COORDINATOR_S).topics, settings.prefix
-        ours = (each for each in topics if each.startswith(prefix))
-        places = [TopicPartition(each, number) for each in ours for number in topics[each].partitions]
+        names_ = (topic for topic in topics if topic.startswith(prefix))
+        places = [TopicPartition(topic, number) for topic in names_ for number in topics[topic].partitions]
         committed = {name: _committed(settings, name, places) for name in names}
     except KafkaException as error:
         raise translate(error, "ask for the positions of groups") from None
@@ -69,7 +69,7 @@ def _committed(settings: KafkaSettings, name: str, places: list[TopicPartition])
 
 
 def _member(member: Any) -> GroupMember:
-    partitions = {each.partition for each in member.assignment.topic_partitions} if member.assignment else ()
+    partitions = {place.partition for place in member.assignment.topic_partitions} if member.assignment else ()
     return GroupMember(member.client_id, member.host.lstrip("/"), tuple(sorted(partitions)))
 
 

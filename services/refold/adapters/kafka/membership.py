@@ -79,11 +79,11 @@ class GroupMembership:
     def committed(self, numbers: set[int]) -> dict[int, dict[str, int]]:
         """Committed offsets of partition numbers, by topic. **Raises** KafkaException."""
         every = [TopicPartition(self._names[topic], number) for topic in self._topics for number in numbers]
-        found: dict[int, dict[str, int]] = {number: {} for number in numbers}
+        offsets: dict[int, dict[str, int]] = {number: {} for number in numbers}
         for answer in self._consumer.committed(every, timeout=ONE_ANSWER_S):
             if answer.offset >= 0:
-                found[answer.partition][self._names.logical(answer.topic)] = answer.offset
-        return found
+                offsets[answer.partition][self._names.logical(answer.topic)] = answer.offset
+        return offsets
 
     def reopen(self, number: int) -> None:
         """Revoke and assign an owned partition again."""
@@ -185,7 +185,7 @@ class GroupMembership:
         if consumer is not self._consumer:
             return
         self._settled = self.placed = True
-        self._given = {each.partition for each in partitions}
+        self._given = {place.partition for place in partitions}
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if consumer is self._consumer:
@@ -203,10 +203,10 @@ class GroupMembership:
         now = time.monotonic()
         if not self._settled or now < self._again_s:
             return
-        wanted, self._wanted = self._wanted, {}
+        pending, self._wanted = self._wanted, {}
         offsets = [
             TopicPartition(self._names[topic], number, offset)
-            for (topic, number), offset in wanted.items()
+            for (topic, number), offset in pending.items()
             if number in self.owned
         ]
         if not offsets:
@@ -215,14 +215,14 @@ class GroupMembership:
             self._consumer.commit(offsets=offsets, asynchronous=True)
         except KafkaException as error:
             self._trouble.warn("kafka.commit_late", "commit", error=str(error))
-            self._wanted, self._again_s = wanted | self._wanted, now + _AGAIN_S
+            self._wanted, self._again_s = pending | self._wanted, now + _AGAIN_S
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         """Queue failed commits again, unless a newer offset is queued."""
-        late = [each for each in partitions if error or each.error]
+        late = [place for place in partitions if error or place.error]
         # Without this an idle group would never commit them.
-        for each in late:
-            self._wanted.setdefault((self._names.logical(each.topic), each.partition), each.offset)
+        for place in late:
+            self._wanted.setdefault((self._names.logical(place.topic), place.partition), place.offset)
         if late:
             self._again_s = time.monotonic() + _AGAIN_S
             self._trouble.warn("kafka.commit_late", "commit", error=str(error or late[0].error))

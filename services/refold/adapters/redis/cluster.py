@@ -34,10 +34,10 @@ class ClusterLink:
 
     def __init__(self, url: str, *, timeout: timedelta, scripts: Sequence[str] = ()) -> None:
         self.url, self._seconds, self._scripts = public_url(url), timeout.total_seconds(), scripts
-        self._scheme, found, rest = url.partition("://")
+        self._scheme, separator, rest = url.partition("://")
         self._user, self._at, hosts = rest.partition("/")[0].rpartition("@")
         self._hosts = hosts.split(",")
-        if not found or self._scheme not in ("redis", "rediss") or not all(self._hosts):
+        if not separator or self._scheme not in ("redis", "rediss") or not all(self._hosts):
             raise UsageError(f"{self.url} is not the URL of a cluster", hint="write redis://HOST:PORT,HOST:PORT")
         self._cluster: Any = None
         self._moved = False

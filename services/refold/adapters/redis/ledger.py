@@ -91,14 +91,14 @@ class RedisLedger:
         ]
 
     def problems(self) -> list[str]:
-        found = []
+        faults = []
         for url in self._link.masters():
             link = Link(url, timeout=self._timeout)
             try:
-                found += checks.server_problems(link, cluster=isinstance(self._link, ClusterLink))
+                faults += checks.server_problems(link, cluster=isinstance(self._link, ClusterLink))
             finally:
                 link.close()
-        return found
+        return faults
 
     def servers(self) -> list[str]:
         """URLs of its servers, with passwords. **Raises** UnreachableError."""
@@ -215,12 +215,12 @@ def _raw(name: str) -> bytes:
 
 
 def _read_claim(operation: ledger.Claim, reply: list[Any]) -> ledger.Reply:
-    word = reply[0]
-    if word == b"claimed":
+    status = reply[0]
+    if status == b"claimed":
         return ledger.Claimed(_text(reply[1]))
-    if word == b"busy":
+    if status == b"busy":
         return ledger.Busy(reply[1])
-    if word == b"superseded":
+    if status == b"superseded":
         return ledger.Superseded(reply[1] == 1, reply[2], reply[3] == 1)
     return ledger.Stored(reply[1] or b"")
 

@@ -101,8 +101,8 @@ class SqliteViews(SqlViews):
                 finally:
                     raw.execute(f"pragma busy_timeout = {_WAIT_MS}")
 
-    def publish(self, connection: sa.Connection, name: str, query: str, *, known: bool) -> None:
-        if known:
+    def publish(self, connection: sa.Connection, name: str, query: str, *, exists: bool) -> None:
+        if exists:
             connection.execute(sa.text(f'drop view if exists "{name}"'))
         connection.execute(sa.text(f'create view "{name}" as {query}'))
 

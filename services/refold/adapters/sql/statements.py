@@ -46,11 +46,11 @@ def _fits(texts: str) -> bool:
 
 
 def _escape(text: str) -> str:
-    return _REFUSED.sub(lambda found: f"\x1a{ord(found[0]):04x}", text)
+    return _REFUSED.sub(lambda match: f"\x1a{ord(match[0]):04x}", text)
 
 
 def _unescape(text: str) -> str:
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 @dataclass(frozen=True)
