@@ -27,18 +27,18 @@ _Call = tuple[str, ...]
 class Standing:
     """A grant, and the signed decision that gave it."""
 
-    given: Decision
+    decision: Decision
     grant: Grant
     token: str
     revoked: bool = False
 
     def covers(self, request: ApprovalRequest, catalog: Catalog, now: int) -> bool:
         """True if it is in force for a request about its call, by the present roles and keys."""
-        needed, people = request.requirement, {by.actor for by in self.given.votes}
+        needed, people = request.requirement, {by.actor for by in self.decision.votes}
         own = needed.not_requester and any(has_asked(request, name) for name in people)
         if self.revoked or now >= self.grant.until_ms or own or len(people) < quorum_of(request, catalog.roles.askers):
             return False
-        if unfounded(self.given, catalog):  # later readers of the decision count its votes again
+        if unfounded(self.decision, catalog):  # later readers of the decision count its votes again
             return False
         try:
             signature.verified(self.token, catalog.keys, use="decision")
@@ -79,7 +79,7 @@ class Grants:
         for grant_id in sorted(self._by_call.get(_call_asked(request), ())):
             standing, use = self._standing[grant_id], self._used[grant_id] + 1
             if use <= standing.grant.uses and standing.covers(request, catalog, now):
-                source = standing.given
+                source = standing.decision
                 grant = standing.grant._replace(use=use)
                 return BallotResult("approve", source.votes, message=source.message, grant=grant, given=standing.token)
         return None
@@ -94,7 +94,7 @@ class Grants:
         standing = self._standing.get(vote.approval)
         if standing is None:
             return Objection("no_grant", "there is no such grant")
-        granted = standing.given
+        granted = standing.decision
         if (vote.question, vote.environment) != (granted.question, granted.environment):
             return Objection("wrong_question", "the vote answers another question")
         entitled = decision.behind(granted)

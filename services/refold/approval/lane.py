@@ -141,14 +141,14 @@ class ApprovalLane:
 
     def _reached(self, topic: str, offset: int) -> None:
         if topic == APPROVAL_REQUESTED:
-            self._hearing.asked_to = max(self._hearing.asked_to, offset)
+            self._hearing.questions_end = max(self._hearing.questions_end, offset)
         self._catch_up.reached(topic, offset)
 
     def _read_on(self) -> None:
         while self._later and all(self._catch_up.has(topic) for topic in REPLAYED if topic not in self._later):
             topic = self._later.pop(0)
             self.orders.append(Read(topic, self.partition, self._starts[topic]))
-        if not self._later and self._hearing.unresolved.asks():
+        if not self._later and self._hearing.unresolved.has_fresh():
             self.orders.append(AskEnd(APPROVAL_REQUESTED, self.partition))
 
     def _go_live(self) -> None:
@@ -165,7 +165,7 @@ class ApprovalLane:
             if record.topic == CATALOG:
                 self._learn(record)
             elif record.topic == APPROVAL_REQUESTED:
-                self._asked(record)
+                self._question_read(record)
             elif record.topic == APPROVAL_VOTED:
                 self._voted(record)
             else:
@@ -181,7 +181,7 @@ class ApprovalLane:
                 question.forget()
         self._judge_all()
 
-    def _asked(self, record: Record) -> None:
+    def _question_read(self, record: Record) -> None:
         if record.value is None:
             approval = (record.key or b"").decode(errors="replace")
             self.questions.pop(approval, None)
@@ -200,7 +200,7 @@ class ApprovalLane:
         elif approval not in self.questions:
             if others := self._questions_of_call.open(request):
                 self.outbox.second(record, others)
-            most = self._limits.said_bytes(quorum_of(request, self.catalog.roles.askers))
+            most = self._limits.message_bytes(quorum_of(request, self.catalog.roles.askers))
             question = OpenQuestion(request, most, decided=approval in self._over)
             self.questions[approval] = question
             self._due[approval] = None
@@ -293,26 +293,26 @@ class ApprovalLane:
         if vouched_for:
             settled = settled or self.grants.use(question.request, self.catalog, self.now)
         else:
-            self._hold(question, "its policy does not ask for what the request says: it can only be rejected")
+            self._keep_back(question, "its policy does not ask for what the request says: it can only be rejected")
         # A rejection lets nothing out, so a forged request gains nothing by choosing its own voters.
         if settled and (vouched_for or settled.verdict == "reject"):
             self._decide(question, as_judged(question.request, settled, self.catalog, self._facts))
         elif vouched_for:
-            question.held = ""
+            question.kept_back = ""
 
     def _may_sign(self, question: OpenQuestion) -> bool:
         request, now = question.request, self.now
         if request.expires_ms and now >= request.expires_ms:
             return False
         if not self._equipment.signer.in_force(self.catalog, now):
-            self._hold(question, "the key of this service is not in force by the catalog")
+            self._keep_back(question, "the key of this service is not in force by the catalog")
             self._again_ms = now + 1_000
             return False
         return True
 
-    def _hold(self, question: OpenQuestion, reason: str) -> None:
-        if question.held != reason:
-            question.held = reason
+    def _keep_back(self, question: OpenQuestion, reason: str) -> None:
+        if question.kept_back != reason:
+            question.kept_back = reason
             self._journal.tell("approval.held", approval_id=question.request.approval_id, reason=reason)
 
     def _decide(self, question: OpenQuestion, settled: BallotResult) -> None:
@@ -322,7 +322,7 @@ class ApprovalLane:
                 question, settled, self.catalog, partition=self.partition, now=self.now
             )
         except (UsageError, MalformedError) as error:
-            self._hold(question, f"its decision cannot be signed: {error}")
+            self._keep_back(question, f"its decision cannot be signed: {error}")
             return
         question.decide(token)
         if grant and grant.use:

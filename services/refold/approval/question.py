@@ -31,10 +31,10 @@ class OpenQuestion:
     without an answer; `token` is the decision's, `held` the last reported reason why it waits."""
 
     request: ApprovalRequest
-    said_bytes: int
+    message_bytes: int
     decided: bool = False
     token: str = ""
-    held: str = ""
+    kept_back: str = ""
     tokens: dict[str, int] = field(default_factory=dict)
     fresh: list[tuple[Record, str]] = field(default_factory=list)
     _read: dict[str, Vote | Objection] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class OpenQuestion:
             vote = vote_in(token, catalog)
             if isinstance(vote, Vote):
                 ahead = ballot.dated_ahead(vote, self.tokens[token]) if token in self.tokens else None
-                large = ballot.oversized(vote, self.said_bytes)
+                large = ballot.oversized(vote, self.message_bytes)
                 vote = ahead or large or unfit(self.request, vote, catalog, tools) or vote
             self._read[token] = vote
         return vote

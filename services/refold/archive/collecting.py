@@ -49,7 +49,7 @@ class RunsOfLog(NamedTuple):
 
     ended: dict[RunId, ArchivableRun]
     begun: dict[RunId, set[str]]
-    there: set[RunId]
+    present: set[RunId]
     every: Collection[RunId]
 
 

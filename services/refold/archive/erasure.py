@@ -102,13 +102,13 @@ def lying_of(records: Iterable[Record], runs: frozenset[RunId]) -> list[Lying]:
         earlier = by_place.get(place)
         run = earlier.run_id if earlier else RunId(run_of(record))
         if run not in runs and record.topic in DEAD_LETTERS:
-            run = RunId(_told_of(record))
+            run = RunId(_run_of(record))
         if run in runs:
             by_place[place] = Lying(run, record.topic, *place, record.value is not None)
     return list(by_place.values())
 
 
-def _told_of(letter: Record) -> str:
+def _run_of(letter: Record) -> str:
     """Run named in the content of a refused input, whose key may name something else."""
     try:
         message = codec.decode(DeadLetter, letter.value or b"")

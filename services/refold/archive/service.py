@@ -174,7 +174,7 @@ class Archivist:
         # back the beginning of an erased run.) Runs that are returned met the other conditions then, and the records
         # that prove it may be gone.
         again, files = set[RunId](), dict[str, set[tuple[str, str]]]()
-        for run in [name for name in marked if name in log.there]:
+        for run in [name for name in marked if name in log.present]:
             marker, ended = marked[run], log.ended.get(run)
             copied = self._archive_store is None or (run, marker.digest) in self._copies(marker.file, files)
             if copied and marker.head not in log.begun.get(run, ()) and (ended is None or ended.head == marker.head):
@@ -248,14 +248,14 @@ class Archivist:
         """Runs of a batch that can leave, with their large values copied; the others are `left`."""
         whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch})
         for run in whole:
-            if problem := self._kept_back(run, dry_run=dry_run):
+            if problem := self._obstacle(run, dry_run=dry_run):
                 swept.left[run.run_id] = problem
         for run in whole:
             if left := next((name for name in swept.left if root_of(name) == root_of(run.run_id)), ""):
                 swept.left.setdefault(run.run_id, f"{left} of its family stays")
         return [run for run in whole if run.run_id not in swept.left]
 
-    def _kept_back(self, run: ArchivedRun, *, dry_run: bool) -> str:
+    def _obstacle(self, run: ArchivedRun, *, dry_run: bool) -> str:
         """Reason why a run cannot leave, or ""; its large values are then copied. **Raises** UnreachableError."""
         if problems := inspection.flaws(run):
             return "; ".join(problems)
@@ -314,7 +314,7 @@ class Archivist:
         ends = {run.run_id.encode(): run.seq for run in runs}
         records = (record for record in self._reader.scan(RUN_COMPLETED, partition) if record.key in ends)
         # A run that failed and was retried has an outcome there of its first end.
-        reported = {record.key for record in records if _tells(record, ends[record.key or b""])}
+        reported = {record.key for record in records if _is_outcome_of(record, ends[record.key or b""])}
         for run in [candidate for candidate in runs if candidate.run_id not in again]:
             if run.run_id.encode() not in reported:
                 swept.left[run.run_id] = f"its outcome is not in {RUN_COMPLETED} yet"
@@ -358,7 +358,7 @@ def _parents_first(due: Iterable[ArchivableRun], gone: Container[RunId] = ()) ->
     return list(leaving.values())
 
 
-def _tells(outcome: Record, seq: int) -> bool:
+def _is_outcome_of(outcome: Record, seq: int) -> bool:
     """True if an outcome is of the run's end at this seq, or unreadable."""
     try:
         return outcome.value is None or codec.decode(RunOutcome, outcome.value).seq >= seq

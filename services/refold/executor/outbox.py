@@ -79,7 +79,7 @@ class ExecutorOutbox(Generic[Claimant]):
         self._owner = ""
         self.ended, self.gone = Recent[str, None](settings.remember), Recent[str, None](settings.remember)
         self.keys, self.taken_back = Recent[str, str](settings.remember), Recent[str, int](settings.remember)
-        self.seen = SeenCalls(settings.conversation_bytes, settings.conversation_least)
+        self.calls_seen = SeenCalls(settings.conversation_bytes, settings.conversation_least)
         self.ledger: Batches[Claimant | Closing] = Batches(token, resend_ms=settings.resend_ms)
         self.orders: list[Effect] = []
         self._sent: Tokens[Claimant | Burial | TimeAsked] = Tokens(token)
@@ -125,7 +125,7 @@ class ExecutorOutbox(Generic[Claimant]):
 
     def requested(self, home: int, request: ToolRequest, record: Record) -> Requested | None:
         """A call with all earlier ones on which it builds. None: a part is missing, and its planner is notified."""
-        if (rebuilt := self.seen.whole(request)) is None:
+        if (rebuilt := self.calls_seen.whole(request)) is None:
             names = request.call_id, request.run_id, request.step, request.attempt
             self.journal.tell("request.incomplete", call_id=request.call_id, attempt=request.attempt)
             executor, trace = self.settings.member, request.traceparent

@@ -144,7 +144,7 @@ class SnapshotWriter:
         self._changed: dict[RunId, SnapshotRow] = {}
         self._over: dict[RunId, bytes] = {}
         self.apart: dict[RunId, int] = {}
-        self._unkept = False
+        self._unwritten = False
         self._check = 0
         self._stale: dict[bytes, int] = {}
         self._rows: dict[bytes, tuple[bytes, int]] = {}
@@ -245,7 +245,7 @@ class SnapshotWriter:
         self._stale |= snapshot.left(live if snapshot.whole else ()) | snapshot.forgotten()
         self._rows = {key: (rows, weight) for key, (rows, weight, _) in snapshot.ended.items() if rows}
         snapshot.ended.clear()  # the table has them all
-        self._unkept |= snapshot.unkept
+        self._unwritten |= snapshot.unkept
         marks = snapshot.marks or self.marks
         self.marks = replace(marks, round=max([marks.round, *rounds]))
         if distrust:
@@ -278,7 +278,7 @@ class SnapshotWriter:
         self.send_refused()
         if self._round or self._next or not self.opened:
             return
-        changed = self._changed or self._over or self._stale or self._unkept
+        changed = self._changed or self._over or self._stale or self._unwritten
         marks = None if changed else self._marks(log, inputs)
         if marks and replace(marks, round=self.marks.round, check=self.marks.check) == self.marks:
             return
@@ -289,9 +289,9 @@ class SnapshotWriter:
             self._check ^= self._stale.pop(key)
             self._put(key, None)
         self._round = SnapshotRound(emitted, log, inputs, deque(self._changed), [*self._over.values()])
-        if self._unkept:
+        if self._unwritten:
             self._round.over.insert(0, self._finished.rows())
-        self._over, self._unkept = {}, False
+        self._over, self._unwritten = {}, False
 
     def write(self, log: int) -> None:
         """Write some runs of a round, after the last its marks; states are accepted up to `log`."""

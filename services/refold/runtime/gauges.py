@@ -72,7 +72,7 @@ class Vitals:
         if since_s:
             self.appends.add(time.monotonic() - since_s)
 
-    def tell(self, name: str, *, alarm: bool) -> None:
+    def report(self, name: str, *, alarm: bool) -> None:
         if alarm:
             self.alarms[name] += 1
         else:

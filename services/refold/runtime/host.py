@@ -113,7 +113,7 @@ class Host:
         self.vitals = Vitals()
         self._refused_s = self._transactions_s = 0.0
         self._ledger_away = False
-        self._measured_s = self._spent_s = self._given_s = 0.0
+        self._measured_s = self._spent_s = self._released_s = 0.0
         self._unanswered: dict[type[effects.Effect], Callable[[Any], object]] = {
             effects.Publish: self._publish,
             effects.StopTool: self._stop,
@@ -165,7 +165,7 @@ class Host:
             orders = [effect for service in self._services for effect in service.turn(inbox, now)]
             for service in self._services:
                 if service.news:
-                    self._tell(service.news)
+                    self._deliver(service.news)
             vitals.end_turn(ended := time.monotonic())
             if ended >= self._measured_s:
                 self._measured_s = ended + MEASURED_S
@@ -179,13 +179,13 @@ class Host:
 
     def _rest(self, spent_s: float) -> None:
         quiet, self._spent_s = spent_s - self._spent_s < QUIET_S, spent_s
-        if quiet and spent_s >= self._given_s + GIVE_AFTER_S:
+        if quiet and spent_s >= self._released_s + GIVE_AFTER_S:
             give_back()
-            self._given_s = time.process_time()
+            self._released_s = time.process_time()
 
-    def _tell(self, news: list[effects.News]) -> None:
+    def _deliver(self, news: list[effects.News]) -> None:
         for name, fields in news:
-            self.vitals.tell(name, alarm=name in ALARMS)
+            self.vitals.report(name, alarm=name in ALARMS)
             (log.warning if name in ALARMS else log.info)(name, **fields)
         news.clear()
 
@@ -194,7 +194,7 @@ class Host:
         if place and depth.unstable[place] > UNSTABLE_S and now_s >= self._transactions_s:
             self._transactions_s = now_s + LINE_S
             facts = {"topic": place[0], "partition": place[1], "offset": depth.positions.get(place), "hint": ABORT}
-            self._tell([("transaction.open", facts)])
+            self._deliver([("transaction.open", facts)])
 
     def _check_threads(self) -> None:
         """**Raises** RefoldError if a thread is gone."""

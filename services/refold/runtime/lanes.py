@@ -37,7 +37,7 @@ class ClockedLane(Lane, Protocol):
 L = TypeVar("L", bound=Lane)
 C = TypeVar("C", bound=ClockedLane)
 T = TypeVar("T")
-Known = TypeVar("Known")
+Name = TypeVar("Name")
 
 INPUT_OVERHEAD = 1_024
 """Memory of an input besides its record, in bytes."""
@@ -294,14 +294,14 @@ class Outstanding:
         return next((offset for offset, owed in self._inputs if not (owed.done or owed.kept)), self.end)
 
 
-class Recent(OrderedDict[Known, T]):
+class Recent(OrderedDict[Name, T]):
     """The last `limit` names, with a value each."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()
         self.limit = limit
 
-    def add(self, name: Known, content: T) -> None:
+    def add(self, name: Name, content: T) -> None:
         self[name] = content
         if len(self) > self.limit:
             self.popitem(last=False)

@@ -78,7 +78,7 @@ class Written(BaseModel):
     digest: str
 
 
-class _Seen(NamedTuple):
+class _Visited(NamedTuple):
     """File on a walk, with the descriptor of its folder."""
 
     parts: Parts
@@ -91,11 +91,11 @@ class Walk:
     def __init__(self, jail: Jail) -> None:
         self._jail, self._left, self.complete = jail, SEEN, True
 
-    def __iter__(self) -> Iterator[_Seen]:
+    def __iter__(self) -> Iterator[_Visited]:
         with self._jail.folder(()) as root:
             yield from self._below(root, ())
 
-    def _below(self, folder: int, parts: Parts) -> Iterator[_Seen]:
+    def _below(self, folder: int, parts: Parts) -> Iterator[_Visited]:
         entries = list(islice(_entries(folder, self._jail), self._left + 1))
         self._left -= len(entries)
         if self._left < 0 or len(parts) >= DEEPEST or len("/".join(parts)) > LONGEST - NAME_BYTES:
@@ -103,7 +103,7 @@ class Walk:
             return
         for entry in sorted(entries, key=lambda one: one.name):
             if entry.kind == "file":
-                yield _Seen((*parts, entry.name), folder)
+                yield _Visited((*parts, entry.name), folder)
             elif entry.kind == "folder" and self._left >= 0:
                 with suppress(TerminalError), self._jail.inner(folder, entry.name) as inner:
                     yield from self._below(inner, (*parts, entry.name))
@@ -160,7 +160,7 @@ class Folder:
         """Write a file if its digest is `expect` (empty: no file). **Raises** NotDone without space or lock."""
         data, parts = self._checked(content), self._file(path)
         with self._jail.locked(), self._jail.folder(parts[:-1], make=not expect) as folder:
-            before, mode = _there(folder, parts[-1], self._most)
+            before, mode = _current(folder, parts[-1], self._most)
             if before != data:
                 _check(path, "" if before is None else content_digest(before), expect)
                 _replace(folder, parts[-1], data, mode)
@@ -256,7 +256,7 @@ def _entries(folder: int, jail: Jail) -> Iterator[InFolder]:
                 yield InFolder(name=entry.name, kind=kind, bytes=status.st_size if kind == "file" else 0)
 
 
-def _there(folder: int, name: str, most: int) -> tuple[bytes | None, int | None]:
+def _current(folder: int, name: str, most: int) -> tuple[bytes | None, int | None]:
     try:
         return read_below(folder, name, most)
     except MissingError:

@@ -82,7 +82,7 @@ class _Making:
 
         functions = (read_file, list_files, find_files, search_files)
         read, listed, finder, searched = (
-            self._made(function, effect="pure", tags=("files", "read")) for function in functions
+            self._tool(function, effect="pure", tags=("files", "read")) for function in functions
         )
         return read, listed, finder, searched
 
@@ -111,11 +111,11 @@ class _Making:
 
         options: dict[str, Any] = {"effect": "probed", "tags": ("files", "write"), "approval": approval}
         return (
-            self._made(write_file, probe=written, **options),
-            self._made(edit_file, probe=edited, shown_as="edit", **options),
+            self._tool(write_file, probe=written, **options),
+            self._tool(edit_file, probe=edited, shown_as="edit", **options),
         )
 
-    def _made(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    def _tool(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         name, timeout = self.prefix + function.__name__, timedelta(minutes=1)
         tool: Callable[..., Any] = self.app.tool(
             name=name, pool=self.pool, version=VERSION, timeout=timeout, **options

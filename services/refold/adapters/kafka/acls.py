@@ -103,7 +103,7 @@ def principals(rows: Iterable[str] = (), pools: Iterable[str] = ("default",)) ->
     return {role: (f"User:refold-{role.replace('.', '-')}",) for role in roles(pools)} | named
 
 
-def wanted_acls(prefix: str, who: Principals) -> list[Acl]:
+def expected_acls(prefix: str, who: Principals) -> list[Acl]:
     """Rules of the table, sorted."""
     content = declared()
     rights = set(_topic_rights(content)) | set(_group_rights(content))
@@ -178,14 +178,14 @@ class Acls:
     def __init__(self, settings: KafkaSettings, who: Principals | None = None) -> None:
         self._prefix = settings.prefix
         self._admin = clients.admin(settings)
-        self.wanted = wanted_acls(settings.prefix, principals() if who is None else who)
+        self.expected = expected_acls(settings.prefix, principals() if who is None else who)
 
     def rules(self) -> list[AclRule]:
         """Rules that are wanted or present. **Raises** UsageError without an authorizer or the right to list them."""
         bindings = _answer(self._admin.describe_acls(_ANY, request_timeout=ANSWER_S), "read the ACLs")
         if not bindings:
             self._knock()
-        return compare(self.wanted, filter(None, map(_read, bindings)), self._prefix)
+        return compare(self.expected, filter(None, map(_read, bindings)), self._prefix)
 
     def _knock(self) -> None:
         """Distinguish a cluster without rules from one that hides them. **Raises** UsageError for the latter."""

@@ -112,7 +112,7 @@ def consumer(settings: KafkaSettings, group: str, **more: Any) -> Consumer:
         "fetch.max.bytes": 8 << 20,
         **more,
     }
-    return _made(Consumer, settings, config)
+    return _client(Consumer, settings, config)
 
 
 def member(settings: KafkaSettings, membership: Membership, **more: Any) -> Consumer:
@@ -155,7 +155,7 @@ def producer(settings: KafkaSettings, client: str, **more: Any) -> Producer:
         "retry.backoff.max.ms": 500,
         **more,
     }
-    return _made(Producer, settings, config)
+    return _client(Producer, settings, config)
 
 
 def flush(producer: Producer, timeout_s: float = -1) -> None:
@@ -169,7 +169,7 @@ def flush(producer: Producer, timeout_s: float = -1) -> None:
 
 
 def admin(settings: KafkaSettings) -> AdminClient:
-    return _made(AdminClient, settings, {})
+    return _client(AdminClient, settings, {})
 
 
 def record(topic: str, message: Message) -> Record:
@@ -201,7 +201,7 @@ def _headers(message: Message) -> Any:
         return []
 
 
-def _made(kind: type[_T], settings: KafkaSettings, config: Config) -> _T:
+def _client(kind: type[_T], settings: KafkaSettings, config: Config) -> _T:
     for name in settings.options:
         if name in _FIXED:
             raise UsageError(f"the Kafka option {name} is not free", hint="take it out of REFOLD_KAFKA__OPTIONS")

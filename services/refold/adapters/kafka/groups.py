@@ -35,13 +35,13 @@ def group_states(settings: KafkaSettings, groups: Iterable[str]) -> dict[str, Gr
     """State of each group; empty if it never had members. **Raises** UnreachableError."""
     names = [settings.prefix + group for group in groups]
     try:
-        return _asked(settings, names)
+        return _described(settings, names)
     except UnreachableError:
         # The first request to a cluster creates its topic of offsets, and its client never gets the answer.
-        return _asked(settings, names)
+        return _described(settings, names)
 
 
-def _asked(settings: KafkaSettings, names: list[str]) -> dict[str, GroupState]:
+def _described(settings: KafkaSettings, names: list[str]) -> dict[str, GroupState]:
     # Positions first: they come from the same coordinators. An AdminClient that asks one which is away or still loading
     # ends the process (SIGABRT, SIGSEGV in librdkafka 2.16), and each restart of a broker is such a moment.
     admin = clients.admin(settings)  # a new one: an AdminClient stays with a coordinator that has moved

@@ -61,7 +61,7 @@ class Intake:
         starts, ends = (
             {(self._logical[topic], number): at for (topic, number), at in bounds.items()}
             # By this consumer: without a request it would notice only once a second that it lacks a topic's place.
-            for bounds in (self._asked(every, which) for which in (offsets.EARLIEST, offsets.LATEST))
+            for bounds in (self._offsets_at(every, which) for which in (offsets.EARLIEST, offsets.LATEST))
         )
         self._ends.update(ends)
         return starts, ends
@@ -183,7 +183,7 @@ class Intake:
             self._ends.pop(place, None)
             batch.reached.append(Reached(*place, offset))
 
-    def _asked(self, where: list[TopicPartition], which: int) -> dict[Place, int]:
+    def _offsets_at(self, where: list[TopicPartition], which: int) -> dict[Place, int]:
         return offsets.asked(self._consumer, where, which, give_up_s=ONE_ANSWER_S)
 
     def _out_of_range(self, place: Place, batch: Taken) -> None:
@@ -193,7 +193,7 @@ class Intake:
             return
         key = (where[0].topic, where[0].partition)
         try:
-            start, end = (self._asked(where, which)[key] for which in (offsets.EARLIEST, offsets.LATEST))
+            start, end = (self._offsets_at(where, which)[key] for which in (offsets.EARLIEST, offsets.LATEST))
         except KafkaException as error:
             self._waiting.late(error)
             self.read(place, position)  # and is out of range once more

@@ -64,7 +64,7 @@ class KafkaEventLog:
         self._notes: deque[Callable[[], None]] = deque()
         # Each counter has one writing thread, or an update would be lost now and then.
         self._published = self._collected = 0
-        self._awaited = self._heard = self._lingering = 0
+        self._awaited = self._answers = self._lingering = 0
         self._rest_s = 0.0
         self._assignments: dict[int, int] = {}
         self._absent: frozenset[str] = frozenset()
@@ -103,7 +103,7 @@ class KafkaEventLog:
         while True:
             self._look(batch)
             self._run_notes()
-            waiting = self._awaited > self._heard
+            waiting = self._awaited > self._answers
             if self._published > self._collected:
                 self._producer.poll(0)
             if self._reported and not reported:
@@ -194,7 +194,7 @@ class KafkaEventLog:
         self._producer.poll(0)
         while self._awaited_reports:
             batch.deliveries.append(self._awaited_reports.popleft())
-            self._heard += 1
+            self._answers += 1
             self._collected += 1
         while self._reported:
             batch.deliveries.append(self._reported.popleft())

@@ -116,7 +116,7 @@ class OnePass:
 
     def __init__(self, consumer: Consumer, names: Mapping[str, str], ends: Mapping[tuple[str, int], int]) -> None:
         self._consumer, self._names, self._ends = consumer, names, ends
-        self._what = ", ".join(names.values())
+        self._listed = ", ".join(names.values())
         # The partitions that have not been read to there.
         self._open = {place for place, end in ends.items() if end > 0}
 
@@ -135,7 +135,7 @@ class OnePass:
                     answered = now
                 elif now - answered > _STALL_S:
                     hint = "`refold doctor` checks the broker; then run it again"
-                    raise UnreachableError(f"no more records of {self._what} in {_STALL_S:.0f} s", hint=hint)
+                    raise UnreachableError(f"no more records of {self._listed} in {_STALL_S:.0f} s", hint=hint)
                 for record in self._sorted(batch):
                     if record.offset < ends[record.partition]:
                         yield record
@@ -155,7 +155,7 @@ class OnePass:
             first = self._consumer.poll(timeout_s)
             return [] if first is None else [first, *self._consumer.consume(BATCH, 0)]
         except KafkaException as error:
-            raise translate(error, f"read {self._what}") from None
+            raise translate(error, f"read {self._listed}") from None
 
     def _sorted(self, messages: list[Message]) -> Iterator[Record]:
         ends, names = self._ends, self._names
@@ -168,7 +168,7 @@ class OnePass:
             elif error.code() == KafkaError._PARTITION_EOF:
                 position = message.offset() or 0
             elif is_final(error):
-                raise translate(error, f"read {self._what}")
+                raise translate(error, f"read {self._listed}")
             else:
                 continue
             place = (name, message.partition() or 0)

@@ -97,7 +97,7 @@ def declared() -> dict[str, Any]:
     return content
 
 
-def wanted_topics(
+def expected_topics(
     pools: tuple[str, ...] = ("default",),
     *,
     sync: bool = False,
@@ -128,7 +128,7 @@ class Topics:
         self._admin = clients.admin(settings)
         # Never one copy by default on a cluster that could hold more.
         self.replication = settings.replication or min(3, len(self._metadata().brokers))
-        self.wanted = wanted_topics(
+        self.expected = expected_topics(
             pools, sync=settings.sync, replication=self.replication, payload_bytes=payload_bytes
         )
 
@@ -150,7 +150,7 @@ class Topics:
         if left:
             return f"{left[0].topic} has no {left[0].setting} {left[0].expected} yet"
         topics, prefix = self._metadata().topics, self._settings.prefix
-        names = (name for topic in self.wanted if (name := prefix + topic.name) in topics)
+        names = (name for topic in self.expected if (name := prefix + topic.name) in topics)
         places = [TopicPartition(name, number) for name in names for number in topics[name].partitions]
         # A leader is named before it serves: its answer shows that the topic can be read.
         newest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -167,7 +167,7 @@ class Topics:
         topics = self._metadata().topics
         differences: list[TopicDifference] = []
         present: list[Topic] = []
-        for topic in self.wanted:
+        for topic in self.expected:
             meta = topics.get(self._settings.prefix + topic.name)
             if meta is None or meta.error:
                 differences.append(TopicDifference(topic.name, "topic", "present", "missing"))
@@ -192,9 +192,9 @@ class Topics:
         `run-stream` is optional; without `pools`, so are the topics of pools. **Raises** UsageError for a missing or
         unfit topic, ConflictError for other counts."""
         # With another partition count a run would have another home.
-        needed = [topic.name for topic in self.wanted if kind_of(topic.name) != RUN_STREAM]
+        needed = [topic.name for topic in self.expected if kind_of(topic.name) != RUN_STREAM]
         present = self._await([name for name in needed if pools or not pool_of(name)])
-        topics = [topic for topic in self.wanted if topic.name in present]
+        topics = [topic for topic in self.expected if topic.name in present]
         wrong = {
             topic.name: present[topic.name] for topic in topics if present[topic.name] != self._settings.partitions
         }
@@ -244,7 +244,7 @@ class Topics:
         prefix, partitions = self._settings.prefix, self._settings.partitions
         new = [
             NewTopic(prefix + topic.name, partitions, self.replication, config=topic.config)
-            for topic in self.wanted
+            for topic in self.expected
             if topic.name in names
         ]
         for name, future in (self._admin.create_topics(new) if new else {}).items():

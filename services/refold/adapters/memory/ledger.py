@@ -59,7 +59,7 @@ class MemoryLedger:
         marker: timedelta = ledger.MARKER_RETENTION,
     ) -> None:
         self._clock = clock
-        self._keep = retention // timedelta(milliseconds=1)
+        self._retention_ms = retention // timedelta(milliseconds=1)
         self._keep_marker = marker // timedelta(milliseconds=1)
         self.filled = ledger.Filled(0, 0)
         self._entries: dict[_Name, CallEntry] = {}
@@ -192,7 +192,7 @@ class MemoryLedger:
             field = ledger.outbox_field(entry.call, entry.attempt)
             return ledger.Completed(self._put(home, pool, field, entry.result))
         if entry is None or not entry.closed:
-            back, until_ms = entry.taken_back if entry else 0, now + self._keep
+            back, until_ms = entry.taken_back if entry else 0, now + self._retention_ms
             self._entries[home, pool, key] = CallEntry(
                 "done", call, attempt, token, until_ms, success=success, result=result, taken_back=back
             )

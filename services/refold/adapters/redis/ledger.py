@@ -54,7 +54,7 @@ class RedisLedger:
         cluster: bool = False,
     ) -> None:
         self._prefix = prefix
-        self._keep = retention // timedelta(milliseconds=1)
+        self._retention_ms = retention // timedelta(milliseconds=1)
         self._keep_marker = marker // timedelta(milliseconds=1)
         self._keep_started = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
         sources = list(SCRIPTS.values())
@@ -157,7 +157,7 @@ class RedisLedger:
         at = f"{self._prefix}:{pool}:{{{home}}}:"
         return (
             *("EVALSHA", self._sha["complete"], 3, f"{at}effect:{key}", f"{at}held", f"{at}outbox"),
-            *(key, call, attempt, token, 1 if success else 0, result, self._keep),
+            *(key, call, attempt, token, 1 if success else 0, result, self._retention_ms),
         )
 
     def _close(self, operation: ledger.Close) -> RedisCommand:
@@ -196,7 +196,7 @@ class RedisLedger:
         at = f"{self._prefix}:{pool}:{{{home}}}:"
         return (
             *("EVALSHA", self._sha["set_aside"], 3, f"{at}held", f"{at}outbox", f"{at}quarantine"),
-            *(f"{at}effect:", ledger.ASIDE, ledger.ASIDE_MOST_BYTES, self._keep, len(leases), len(broken)),
+            *(f"{at}effect:", ledger.ASIDE, ledger.ASIDE_MOST_BYTES, self._retention_ms, len(leases), len(broken)),
             *map(_raw, (*leases, *broken, *fields)),
         )
 

@@ -134,7 +134,7 @@ class SqlViewReader:
 
     def positions(self) -> dict[Place, int]:
         columns = POSITIONS.c
-        statement = sa.select(columns.topic, columns.partition, columns.next_offset).where(*self._mine(POSITIONS))
+        statement = sa.select(columns.topic, columns.partition, columns.next_offset).where(*self._own(POSITIONS))
         with self._lend() as connection:
             return {(topic, partition): offset for topic, partition, offset in connection.execute(statement)}
 
@@ -143,7 +143,7 @@ class SqlViewReader:
             return self._notes(connection)
 
     def _notes(self, connection: sa.Connection, *, lock: bool = False) -> dict[str, str]:
-        statement = sa.select(GENERATIONS.c.notes).where(*self._mine(GENERATIONS))
+        statement = sa.select(GENERATIONS.c.notes).where(*self._own(GENERATIONS))
         text = connection.execute(statement.with_for_update() if lock else statement).scalar()
         if text is None:
             projection, generation = self._of
@@ -153,7 +153,7 @@ class SqlViewReader:
         notes: dict[str, str] = json.loads(text)
         return notes
 
-    def _mine(self, table: sa.Table) -> list[Any]:
+    def _own(self, table: sa.Table) -> list[Any]:
         return rows_about(table, *self._of)
 
     def _for(self, table: ViewTable) -> Statements:
@@ -186,7 +186,7 @@ class SqlViewStore(SqlViewReader):
                 added = escaped([(*key, *amounts) for key, amounts in sums.items()], of.texts)
                 self._driver.fill(cursor, of, added)  # type: ignore[arg-type]
             if changes.notes:
-                noted = sa.update(GENERATIONS).where(*self._mine(GENERATIONS))
+                noted = sa.update(GENERATIONS).where(*self._own(GENERATIONS))
                 connection.execute(noted, {"notes": json.dumps(notes | changes.notes)})
             self._driver.announce(connection)
         self._driver.cleanse(removed=bool(changes.runs))
@@ -194,7 +194,7 @@ class SqlViewStore(SqlViewReader):
     def _move(self, connection: sa.Connection, steps: Mapping[Place, tuple[int, int]]) -> None:
         own = dict(zip(_OF, self._of, strict=True))
         for (topic, partition), (before, after) in steps.items():
-            at = [POSITIONS.c.topic == topic, POSITIONS.c.partition == partition, *self._mine(POSITIONS)]
+            at = [POSITIONS.c.topic == topic, POSITIONS.c.partition == partition, *self._own(POSITIONS)]
             statement = sa.update(POSITIONS).where(*at, POSITIONS.c.next_offset == before).values(next_offset=after)
             if connection.execute(statement).rowcount:
                 continue

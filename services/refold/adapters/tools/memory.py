@@ -56,8 +56,8 @@ class MemoryRun:
         self._moment = Moment(replaying=False)
         self._execution: Execution | None = None
         self._calls = 0
-        self._taken = NOTHING
-        self._made: dict[int, tuple[Call, str]] = {}
+        self._reserved_total = NOTHING
+        self._calls_by_step: dict[int, tuple[Call, str]] = {}
         self._under_way: dict[int, asyncio.Task[None]] = {}
         self._left: set[asyncio.Future[ToolEnded]] = set()
         self._ends: asyncio.Queue[tuple[int, Settled]] = asyncio.Queue()
@@ -159,7 +159,7 @@ class MemoryRun:
                 return
             ended = await self._attempt(step, call, attempt)
             if ended.status == "completed":
-                self._made[step] = call, ended.result
+                self._calls_by_step[step] = call, ended.result
                 self._ends.put_nowait((step, CallCompleted(step, attempt, ended.result)))
                 return
             way = course("pure", ended.status, sent_before=False)
@@ -181,17 +181,17 @@ class MemoryRun:
             return Failure(
                 "no_price", f"nobody knows what a call of {most.model or tool} costs: App(prices=...) says it"
             )
-        reserved = self._taken.plus(amount)
+        reserved = self._reserved_total.plus(amount)
         if reserved.nano_usd > bound.nano_usd or (whole.tokens and reserved.tokens > whole.tokens):
             so_far = f"{in_usd(reserved.nano_usd)} and {reserved.tokens:,} tokens"
             return Failure("over_reserve", f"with this call it takes {so_far}: more than its reserve={whole}")
-        self._taken = reserved
+        self._reserved_total = reserved
         return None
 
     async def _attempt(self, step: int, call: Call, attempt: int) -> ToolEnded:
         outer, tool = self._order.request, call.tool
         key = idempotency_key(environment=outer.key, run=outer.run_id, step=step, tool=tool, args=call.args)
-        before = earlier(call.builds_on, self._made.get)
+        before = earlier(call.builds_on, self._calls_by_step.get)
         request = replace(outer, step=step, attempt=attempt, tool=tool, args=call.args, key=key, earlier=before)
         # What people have decided on the agent is not on this.
         request = replace(request, timeout_ms=call.timeout_ms, decision="")
