@@ -72,9 +72,9 @@ def ensure_caches(folder: Path, digest: str, rehearse: Rehearsal) -> tuple[list[
 def _make(caches: tuple[Path, Path], rehearse: Rehearsal) -> None:
     draft = Path(tempfile.mkdtemp(dir=caches[0].parent, prefix=".part-"))
     try:
-        made = draft / "format.aot", draft / "broker.aot"
-        rehearse(draft / "data", *([f"-XX:AOTCacheOutput={path}"] for path in made))
-        for path, cache in zip(made, caches, strict=True):
+        drafts = draft / "format.aot", draft / "broker.aot"
+        rehearse(draft / "data", *([f"-XX:AOTCacheOutput={path}"] for path in drafts))
+        for path, cache in zip(drafts, caches, strict=True):
             path.replace(cache)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

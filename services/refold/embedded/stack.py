@@ -82,11 +82,11 @@ class DevStack:
         servers: Servers = Servers(),
         fresh: bool = False,
         prepare: Callable[[str], int | None] | None = None,
-        told: Listeners = Listeners(),
+        listeners: Listeners = Listeners(),
     ) -> None:
         self.data_dir = data_dir.resolve()
         self.dev_json = self.data_dir / "dev.json"
-        self._given, self._told = servers, told
+        self._given, self._told = servers, listeners
         self._fresh = fresh
         self._services = list(services)
         self._prepare = prepare
@@ -153,9 +153,9 @@ class DevStack:
         called four times a second. **Raises** NotFoundError if the data folder is deleted: everything is killed
         then."""
         supervisor = self.supervisor
-        with stop_signals(supervisor.hurry) as asked:
+        with stop_signals(supervisor.hurry) as stopping:
             turn()
-            while supervisor.active and not asked.wait(_WATCH_S) and self._lock.holds():
+            while supervisor.active and not stopping.wait(_WATCH_S) and self._lock.holds():
                 turn()
             if lost := not self._lock.holds():
                 supervisor.hurry()

@@ -63,12 +63,12 @@ class Supervisor:
 
     def pids(self) -> Pids:
         """Living processes by name; an empty list if all children of a name are down."""
-        found: Pids = {}
+        alive: Pids = {}
         for slot in list(self._slots):
-            living, running = found.setdefault(slot.child.name, []), slot.process
+            living, running = alive.setdefault(slot.child.name, []), slot.process
             if running is not None:
                 living.append(serving_pid(running.pid))
-        return found
+        return alive
 
     def restarts(self, name: str) -> int:
         slots = [slot for slot in list(self._slots) if slot.child.name == name]

@@ -91,10 +91,10 @@ class ViewMetrics(Collector):
         view = self._database.store(Shipped.name, number)
         counts = view.counts(Query(RUNS), ("status",))
         yield _labelled("refold_runs", "Runs by state", "status", {str(key[0]): n for key, n in counts.items()})
-        asked = Query(APPROVALS, (Where("open", "=", 1),), order="asked_ms", limit=1)
-        oldest = [clock_ms() - int(row[APPROVALS.places["asked_ms"]]) for row in view.query(asked)]
+        waiting = Query(APPROVALS, (Where("open", "=", 1),), order="asked_ms", limit=1)
+        oldest = [clock_ms() - int(row[APPROVALS.places["asked_ms"]]) for row in view.query(waiting)]
         gauges = {
-            "refold_approvals_pending": (view.count(asked), "Questions that wait for people"),
+            "refold_approvals_pending": (view.count(waiting), "Questions that wait for people"),
             "refold_approval_oldest_seconds": (max(0, *oldest, 0) / 1000, "Age of the oldest of them"),
             "refold_calls_in_doubt": (_steps(view, "doubt"), "Calls of which nobody knows whether they happened"),
             "refold_calls_on_hold": (_steps(view, "held"), "Calls that wait for an operator"),
@@ -149,17 +149,17 @@ class ViewMetrics(Collector):
 
 
 def _by_tool(view: ViewReader, where: Where) -> dict[str, Counter[str]]:
-    found: dict[str, Counter[str]] = {column: Counter() for column in _SUMS}
+    counts: dict[str, Counter[str]] = {column: Counter() for column in _SUMS}
     query = Query(DAILY, (where,))
     while rows := view.query(query):
         for row in rows:
             of = DAILY.named(row)
-            for column, sums in found.items() if of["tool"] else ():
+            for column, sums in counts.items() if of["tool"] else ():
                 sums[str(of["tool"])] += int(of[column])
         if len(rows) < MOST_PAGE:
             break
         query = Query(DAILY, (where,), after=query.place(rows[-1]))
-    return found
+    return counts
 
 
 def _steps(view: ViewReader, status: str) -> int:

@@ -198,11 +198,11 @@ class KeptProjection:
     def _tidied(self) -> tuple[int, int]:
         """Drop all other generations; return the numbers in use and being built, 0 for none."""
         # A crash can leave a replaced one undropped. A build of another version cannot go on: its tables differ.
-        there = self._database.generations(self.name)
-        self._newest = max(there, default=0)
-        serving = next((number for number, state in there.items() if state == "serving"), 0)
+        states = self._database.generations(self.name)
+        self._newest = max(states, default=0)
+        serving = next((number for number, state in states.items() if state == "serving"), 0)
         building = self._newest if self._newest != serving and self._is_current(self._newest) else 0
-        for number in there.keys() - {serving, building}:
+        for number in states.keys() - {serving, building}:
             self._database.drop(self.name, number)
         return serving, building
 
@@ -230,9 +230,9 @@ class KeptProjection:
 
     def _switch(self, building: Follower) -> None:
         if (serving := self._serving) is not None:
-            there = {place: max(at, serving.positions.get(place, 0)) for place, at in building.positions.items()}
-            self._serve(lambda each: each.reach(there))
-            building.reach(there)
+            ends = {place: max(at, serving.positions.get(place, 0)) for place, at in building.positions.items()}
+            self._serve(lambda follower: follower.reach(ends))
+            building.reach(ends)
         if (serving := self._serving) is not None:
             building.store.commit(carried(self.projection, serving, building))
         old, number = self._number, self._next
@@ -263,12 +263,12 @@ def carried(projection: Projection, serving: Follower, building: Follower) -> Vi
     changes = ViewChanges(projection.tables, moves=fenced(building.positions))
     for table in projection.tables:
         if table.sums:
-            own, kept = (
+            own, stored = (
                 {row[: table.keys]: row for row in follower.store.scan(table) if row[table.keys - 1]}
                 for follower in (building, serving)
             )
-            changes.rows[table] = dict.fromkeys((*own, *kept))
-            changes.sums[table] = {key: [int(amount) for amount in row[table.keys :]] for key, row in kept.items()}
+            changes.rows[table] = dict.fromkeys((*own, *stored))
+            changes.sums[table] = {key: [int(amount) for amount in row[table.keys :]] for key, row in stored.items()}
     return changes
 
 
@@ -318,18 +318,18 @@ def verify(
             again.advance(0.2, until)
             progress(BuildProgress(number, sum(end - again.positions[place] for place, end in until.items()), whole))
         again.close()
-        found = {table: _digest(table, again.store, starts) for table in tables}
-        differing = [table for table in tables if tables[table] != found[table]]
-        differences = tuple(each for table in differing for each in _differences(table, (view, again.store), starts))
-    return Comparison(number, until, {table.name: (tables[table], found[table]) for table in tables}, differences)
+        digests = {table: _digest(table, again.store, starts) for table in tables}
+        differing = [table for table in tables if tables[table] != digests[table]]
+        differences = tuple(row for table in differing for row in _differences(table, (view, again.store), starts))
+    return Comparison(number, until, {table.name: (tables[table], digests[table]) for table in tables}, differences)
 
 
 def _check_made(projection: Projection, view: ViewReader) -> None:
     notes = view.notes()
     for name, own in made_by(projection).items():
-        if own != (kept := notes.get(name, "")):
+        if own != (stored := notes.get(name, "")):
             raise ConflictError(
-                f"the view of {projection.name} was made by {name} {kept or 'none'}, and here is {own or 'none'}",
+                f"the view of {projection.name} was made by {name} {stored or 'none'}, and here is {own or 'none'}",
                 hint="verify with the same --app and packages, or build it anew: `refold projection rebuild`",
             )
 
@@ -369,11 +369,11 @@ def _differences(
     while left is not None or right is not None:
         keys = [None if row is None else row[: table.keys] for row in (left, right)]
         first = min(key for key in keys if key is not None)
-        mine, theirs = (row if key == first else None for row, key in zip((left, right), keys, strict=True))
-        if mine != theirs:
-            yield Difference(table.name, first, mine, theirs)
-        left = next(sides[0], None) if mine is not None else left
-        right = next(sides[1], None) if theirs is not None else right
+        left_row, right_row = (row if key == first else None for row, key in zip((left, right), keys, strict=True))
+        if left_row != right_row:
+            yield Difference(table.name, first, left_row, right_row)
+        left = next(sides[0], None) if left_row is not None else left
+        right = next(sides[1], None) if right_row is not None else right
 
 
 def _there(table: ViewTable, store: ViewReader, starts: Mapping[Place, int]) -> Iterator[ViewRow]:

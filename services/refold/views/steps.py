@@ -125,7 +125,7 @@ class RunStep(ReadModel):
     def ways_out(self) -> list[str]:
         """Commands that settle a call in doubt or on hold."""
         if self.status == "held":
-            return [f"refold run resolve {self.call_id} {word}" for word in ("--retry", "--answer '{...}'", "--fail")]
+            return [f"refold run resolve {self.call_id} {flag}" for flag in ("--retry", "--answer '{...}'", "--fail")]
         return resolve_commands(self.asked.approval_id if self.asked else self.call_id)
 
 
@@ -167,9 +167,9 @@ class Timeline:
 
     def copy(self) -> Timeline:
         # Steps are replaced, never changed: copies of the lists are enough.
-        found = copy(self)
-        vars(found).update({name: copy(of) for name, of in vars(self).items() if isinstance(of, list | dict)})
-        return found
+        other = copy(self)
+        vars(other).update({name: copy(of) for name, of in vars(self).items() if isinstance(of, list | dict)})
+        return other
 
     @property
     def pools(self) -> set[str]:
@@ -177,17 +177,17 @@ class Timeline:
 
     def marked(self, idle: Collection[str]) -> Timeline:
         """A copy in which running calls of these pools wait for an executor."""
-        found = self.copy()
-        for step in found.steps:
+        other = self.copy()
+        for step in other.steps:
             if step.pool in idle and step.status == "running":
                 waits = f"waits for an executor of pool {step.pool}: none is there"
-                found.steps[step.step - 1] = step.model_copy(update={"waits": waits})
-        return found
+                other.steps[step.step - 1] = step.model_copy(update={"waits": waits})
+        return other
 
     def feed(self, entry: events.Entry) -> None:
-        known, at_ms = len(self.steps), entry.at_ms
+        before, at_ms = len(self.steps), entry.at_ms
         if self._actor not in ("", entry.actor):
-            self.successors.append(Successor(actor=entry.actor, seq=entry.seq, step=known + 1, at_ms=at_ms))
+            self.successors.append(Successor(actor=entry.actor, seq=entry.seq, step=before + 1, at_ms=at_ms))
         self._actor = entry.actor
         for seq, event in enumerate(entry.events, start=entry.seq):
             if step := _begun(event, self.run_id, seq, at_ms):
@@ -197,7 +197,7 @@ class Timeline:
                     self._set(event.step, change(self.steps[event.step - 1], event, at_ms))  # type: ignore[union-attr]
             else:
                 self._take(event, seq, at_ms)
-        self._known, self._at_ms = known, at_ms
+        self._known, self._at_ms = before, at_ms
 
     def _set(self, step: int, change: dict[str, Any]) -> None:
         self.steps[step - 1] = self.steps[step - 1].model_copy(update=change)
@@ -221,7 +221,7 @@ class Timeline:
             case events.CallRenewed():
                 self._renew(event.step, call_id(self.run_id, seq))
             case events.RunPaused() | events.RunUnpaused():
-                self.pauses = [each for each in self.pauses if (each[1].role == PARENT) != (event.role == PARENT)]
+                self.pauses = [pause for pause in self.pauses if (pause[1].role == PARENT) != (event.role == PARENT)]
                 self.pauses += [(at_ms, event)] if isinstance(event, events.RunPaused) else []
 
     def _retry(self, event: events.RunRetried) -> None:
@@ -236,7 +236,7 @@ class Timeline:
     def _fork(self, event: events.RunForked, at_ms: int) -> None:
         """Restart open calls of a fork, which ran in another run, and extend open waits."""
         self.forked = event
-        self.pauses = [each for each in self.pauses if each[1].role != PARENT]
+        self.pauses = [pause for pause in self.pauses if pause[1].role != PARENT]
         for line in self.steps:
             if (key := event.keys.get(str(line.step))) is not None:
                 fresh = {"started_ms": at_ms, "attempts": [], "approvals": [], "status": "proposed"}
@@ -247,10 +247,10 @@ class Timeline:
     def _renew(self, step: int, call: str) -> None:
         """Propose a call again under another id; earlier attempts stay visible."""
         tries = [
-            each.model_copy(
-                update={"before": True} | ({"status": "unknown"} if each.status in ("running", "doubt") else {})
+            attempt.model_copy(
+                update={"before": True} | ({"status": "unknown"} if attempt.status in ("running", "doubt") else {})
             )
-            for each in self.steps[step - 1].attempts
+            for attempt in self.steps[step - 1].attempts
         ]
         redriven = {"call_id": call, "status": "proposed", "failure": None, "ended_ms": 0, "resolved": None}
         self._set(step, {**redriven, "attempts": tries, "how": "", "began_ms": 0, "took_ms": 0})
@@ -312,12 +312,12 @@ def _settled(status: StepStatus, *, attempt: str = "", result: str = "") -> Step
 
     def change(step: RunStep, event: Any, at_ms: int) -> dict[str, Any]:
         failure = getattr(event, "failure", None)
-        found: dict[str, Any] = {"status": status, "ended_ms": at_ms, "failure": failure}
+        changes: dict[str, Any] = {"status": status, "ended_ms": at_ms, "failure": failure}
         if attempt:
-            found["attempts"] = _tried(step, event.attempt, at_ms, attempt, failure)
+            changes["attempts"] = _tried(step, event.attempt, at_ms, attempt, failure)
         if result:
-            found["result"] = getattr(event, result)
-        return found
+            changes["result"] = getattr(event, result)
+        return changes
 
     return change
 
@@ -342,10 +342,10 @@ def _answered(change: StepChange) -> StepChange:
 def _tried(step: RunStep, number: int, at_ms: int, status: str, failure: Failure | None) -> list[CallAttempt]:
     over = {"ended_ms": at_ms, "status": status, "failure": failure}
     return [
-        each.model_copy(update=over)
-        if each.number == number and not each.before and each.status in ("running", "doubt")
-        else each
-        for each in step.attempts
+        attempt.model_copy(update=over)
+        if attempt.number == number and not attempt.before and attempt.status in ("running", "doubt")
+        else attempt
+        for attempt in step.attempts
     ]
 
 
@@ -388,8 +388,8 @@ def _escalated(step: RunStep, event: events.ApprovalEscalated, at_ms: int) -> di
 
 
 def _decided(step: RunStep, event: events.ApprovalDecided, at_ms: int) -> dict[str, Any]:
-    said = {"verdict": event.verdict, "actors": list(event.actors), "said": event.message, "ended_ms": at_ms}
-    return _asks(step, **said, args=event.args, grant=event.grant, use=event.use)
+    change = {"verdict": event.verdict, "actors": list(event.actors), "said": event.message, "ended_ms": at_ms}
+    return _asks(step, **change, args=event.args, grant=event.grant, use=event.use)
 
 
 def _child_over(step: RunStep, event: events.ChildCompleted, at_ms: int) -> dict[str, Any]:

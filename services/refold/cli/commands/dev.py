@@ -90,7 +90,7 @@ def dev(
         fresh=fresh,
         services=dev_services(app, needs, shared=own.postgres or named.startswith("postgres")),
         prepare=needs.prepare,
-        told=Listeners(output.progress(after_s=0), _tell_exit, _tell_trouble),
+        listeners=Listeners(output.progress(after_s=0), _tell_exit, _tell_trouble),
     )
 
     with stack:

@@ -51,10 +51,10 @@ class Shipped(Projection):
 
     def expect(self, batch: Batch, entries: Sequence[events.Entry]) -> None:
         """Read the rows that entries will change, with one query for each table."""
-        known = [entry for entry in entries if entry.run_id not in batch.new]
-        batch.fetch(tables.RUNS, ((entry.run_id,) for entry in known if entry.seq > 1))
-        batch.fetch(tables.STEPS, _changed_steps(known))
-        batch.fetch(tables.REPEATED_CALLS, _calls(known))
+        older = [entry for entry in entries if entry.run_id not in batch.new]
+        batch.fetch(tables.RUNS, ((entry.run_id,) for entry in older if entry.seq > 1))
+        batch.fetch(tables.STEPS, _changed_steps(older))
+        batch.fetch(tables.REPEATED_CALLS, _calls(older))
 
     def beside(self, batch: Batch, record: Record, partitions: int) -> None:
         take_beside(batch, record, partitions)
@@ -210,11 +210,11 @@ def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -
     rows = [row for row in batch.rows_of(tables.ENTRIES) if row[1] != entry.seq]
     history = [(EntryId(row[-2]), codec.decode(events.Entry, row[-1])) for row in rows]  # type: ignore[arg-type]
     state, timeline = fold.fold(history, entry.run_id), Timeline(entry.run_id)
-    told = entry.events[: seq - entry.seq + 1]
-    fold.advance(state, told, seq=entry.seq, at_ms=entry.at_ms)
-    for _, each in history:
-        timeline.feed(each)
-    timeline.feed(replace(entry, events=told))
+    until = entry.events[: seq - entry.seq + 1]
+    fold.advance(state, until, seq=entry.seq, at_ms=entry.at_ms)
+    for _, past in history:
+        timeline.feed(past)
+    timeline.feed(replace(entry, events=until))
     _set_run(turn.run, state)
     for line in timeline.steps:
         if (step := turn.step(line.step)) is None:
@@ -260,10 +260,10 @@ def _count_in_family(turn: Turn, before: list[Any], after: list[Any]) -> None:
 
 def _part(row: list[Any]) -> tuple[int, ...]:
     """Return a run's part in its family's sums."""
-    status, asked, doubt, on_hold, tokens, nano_usd, *_ = row
+    status, question, doubt, on_hold, tokens, nano_usd, *_ = row
     live = status not in ENDED
     ended = status == "completed", status == "failed", status == "cancelled"
-    return live, live and asked > 0, doubt > 0, on_hold > 0, 0, *ended, tokens, nano_usd
+    return live, live and question > 0, doubt > 0, on_hold > 0, 0, *ended, tokens, nano_usd
 
 
 _ON_STEPS = frozenset({*steps.STEP_EVENTS, *people.QUESTION_EVENTS, events.CallCompleted}) - set(get_args(Step))

@@ -183,8 +183,8 @@ def _reserved(turn: Turn, event: events.CallReserved, seq: int) -> None:
 
 def _billed(turn: Turn, event: events.CallBilled, seq: int) -> None:
     if (row := turn.step(event.step)) is not None:
-        results = (each for each in turn.entry.events if isinstance(each, events.CallCompleted))
-        model = next((_model_of(usage_of(each.result)) for each in results if each.step == event.step), "")
+        results = (done for done in turn.entry.events if isinstance(done, events.CallCompleted))
+        model = next((_model_of(usage_of(done.result)) for done in results if done.step == event.step), "")
         _spend(turn, row, model, event.tokens, event.nano_usd)
 
 

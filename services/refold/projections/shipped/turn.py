@@ -59,11 +59,11 @@ class Turn:
             row[StepAt.phase] = phase
         if row[StepAt.status] in _COUNTED or status in _COUNTED or row[StepAt.approval_id]:
             self.count(row, -1)
-            asked = asks(row)
+            asking = asks(row)
             row[StepAt.status] = status
             self.count(row, 1)
-            if asked != asks(row):
-                self.question(row, open=int(not asked))
+            if asking != asks(row):
+                self.question(row, open=int(not asking))
         else:
             row[StepAt.status] = status
 
@@ -77,9 +77,9 @@ class Turn:
 
     def question(self, row: list[Any], **change: Any) -> None:
         """Change columns of a step's newest question."""
-        if (asked := self.batch.edit(APPROVALS, (row[StepAt.approval_id],))) is not None:
+        if (opened := self.batch.edit(APPROVALS, (row[StepAt.approval_id],))) is not None:
             for name, value in change.items():
-                asked[APPROVALS.places[name]] = value
+                opened[APPROVALS.places[name]] = value
 
 
 def asks(row: list[Any]) -> bool:
