@@ -58,7 +58,7 @@ class Follower:
         if until != self._until:
             self.close()  # records at the bound before were dropped: another feed begins at the positions
             self._until = until
-        feed = self._feed = self._feed or self._source.feed(self._wanted())
+        feed = self._feed = self._feed or self._source.feed(self._places())
         positions = self.positions
         records = [
             record
@@ -70,7 +70,7 @@ class Follower:
             for record in records
             if until is None or record.offset < until.get((record.topic, record.partition), 0)
         ]
-        steps = self._moves(feed, batch, until)
+        steps = self._steps(feed, batch, until)
         if steps:
             last = _last_of(batch)
             # A marker is written before the tombstones that follow it, so markers of a batch come first.
@@ -85,7 +85,7 @@ class Follower:
             self.close()
         return len(batch)
 
-    def _moves(
+    def _steps(
         self, feed: LogFeed, records: Iterable[Record], until: Mapping[Place, int] | None
     ) -> dict[Place, tuple[int, int]]:
         reached = {
@@ -109,7 +109,7 @@ class Follower:
         if feed is not None:
             feed.close()
 
-    def _wanted(self) -> dict[Place, int]:
+    def _places(self) -> dict[Place, int]:
         """Return the offsets to read from, by place; the last record of each is read again."""
         bounds, until = self._source.bounds(), self._until
         # Beyond `until` nothing is applied: markers that came since must not keep the other topics from being read.

@@ -140,7 +140,7 @@ class Projector:
 
     def __post_init__(self) -> None:
         events_of = self.projection.events
-        self._wanted = frozenset(events_of)
+        self._event_names = frozenset(events_of)
         self._took_s = 0.0
         self._seq = 0  # of the event that is applied, to be named if that fails
         self._take = getattr(self.projection, "take", self._apply)
@@ -194,14 +194,14 @@ class Projector:
             batch.write(HEADS, (run,), [run, bytes(entry), seq, status, marked, reason, int(orphans), file])
         return batch.changed()
 
-    def _begin(self, read: Sequence[tuple[Record, tuple[RunId, _Found]]]) -> Batch:
+    def _begin(self, read: Sequence[tuple[Record, tuple[RunId, _Content]]]) -> Batch:
         batch = Batch(self.store, self.projection.tables, (HEADS, CALLS))
         self._heads: dict[RunId, RunHead] = {}  # that the batch has changed, written when it ends
         runs = dict.fromkeys(run for _, (run, _) in read if run)
         batch.fetch(HEADS, ((run,) for run in runs))
         new = {run for run in runs if not batch.has(HEADS, (run,))}
         entries = [content.entry for _, (_, content) in read if isinstance(content, LogRecord)]
-        batch.foresee(runs, new, [] if self._expect else list(_asked_for(entries)))
+        batch.foresee(runs, new, [] if self._expect else list(_requests(entries)))
         if self._expect is not None:
             self._expect(batch, entries)
         return batch
@@ -213,7 +213,7 @@ class Projector:
         if self._beside is not None and not (run and self._head(batch).status == "erased"):
             self._beside(batch, record, self.histories.partitions)
 
-    def _judge(self, batch: Batch, record: Record, content: _Found, aside: dict[RunId, None]) -> None:
+    def _judge(self, batch: Batch, record: Record, content: _Content, aside: dict[RunId, None]) -> None:
         run = batch.run
         head = self._head(batch)
         if head.status == "erased":
@@ -269,7 +269,7 @@ class Projector:
                 redriven = batch.edit(CALLS, (entry.run_id, event.step))
                 if redriven is not None:
                     redriven[CALLS.places["seq"]] = seq
-            if self._wanted and type(event) not in self._wanted:
+            if self._event_names and type(event) not in self._event_names:
                 continue
             row = batch.row(CALLS, (entry.run_id, event.step)) if self._of_calls and hasattr(event, "step") else None
             self.projection.apply(batch, Recorded(entry, event, seq, Called(*row) if row else None))  # type: ignore[arg-type]
@@ -353,10 +353,10 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-_Found = LogRecord | Unreadable | str
+_Content = LogRecord | Unreadable | str
 
 
-def _read(record: Record) -> tuple[RunId, _Found]:
+def _read(record: Record) -> tuple[RunId, _Content]:
     """Return the run of a record, empty for none, with its entry or kind."""
     if record.topic != RUN_LOG:
         run = erased_run(record.key) if record.topic == RUN_SNAPSHOT else None
@@ -384,7 +384,7 @@ def _counts(head: RunHead, entry: Entry) -> bool:
     return chain.extends(head.last, entry)
 
 
-def _asked_for(entries: Sequence[Entry]) -> Iterator[tuple[RunId, int]]:
+def _requests(entries: Sequence[Entry]) -> Iterator[tuple[RunId, int]]:
     for entry in entries:
         for event in entry.events:
             if (step := getattr(event, "step", 0)) and not isinstance(event, events.CallProposed):

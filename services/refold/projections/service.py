@@ -74,7 +74,7 @@ class KeptProjection:
         self._serving: Follower | None = None
         self._building: Follower | None = None
         self._number = self._next = self._newest = 0
-        self._looked = -REFRESH_S
+        self._looked_s = -REFRESH_S
         self._wait_s = self._until = 0.0
         self._near, self._reason = False, ""
 
@@ -116,10 +116,10 @@ class KeptProjection:
             if follower is not None:
                 follower.close()
         self._serving = self._building = None
-        self._looked = -REFRESH_S
+        self._looked_s = -REFRESH_S
 
     def _stop(self, error: RefoldError) -> None:
-        self.stopped, self._looked = error.message, self._clock()
+        self.stopped, self._looked_s = error.message, self._clock()
         _log.error("projection.stopped", projection=self.name, reason=error.message, hint=error.hint)
         if isinstance(error, ProjectionError):  # where the log is another one nothing is written
             for follower in (self._serving, self._building):
@@ -129,16 +129,16 @@ class KeptProjection:
 
     def _restarts(self) -> bool:
         """Clear the halt and return True if a newer generation exists (`refold projection rebuild`)."""
-        if self._clock() - self._looked < REFRESH_S:
+        if self._clock() - self._looked_s < REFRESH_S:
             return False
-        self._looked = self._clock()
+        self._looked_s = self._clock()
         if max(self._database.generations(self.name), default=0) <= self._newest:
             return False
-        self.stopped, self._looked = "", -REFRESH_S
+        self.stopped, self._looked_s = "", -REFRESH_S
         return True
 
     def _turn(self, timeout_s: float) -> int:
-        if self._clock() - self._looked >= REFRESH_S:
+        if self._clock() - self._looked_s >= REFRESH_S:
             self._look()
         count = self._serve(lambda serving: serving.advance(timeout_s)) or 0
         if self._building is not None:
@@ -193,7 +193,7 @@ class KeptProjection:
                     if not building:
                         raise
                     self._leave(error)
-        self._looked = self._clock()
+        self._looked_s = self._clock()
 
     def _tidied(self) -> tuple[int, int]:
         """Drop all other generations; return the numbers in use and being built, 0 for none."""
@@ -364,7 +364,7 @@ def _differences(
     table: ViewTable, stores: tuple[ViewReader, ViewReader], starts: Mapping[Place, int]
 ) -> Iterator[Difference]:
     """Iterate over differing rows in key order. Sums of 0 equal missing ones."""
-    sides = [iter(_there(table, store, starts)) for store in stores]
+    sides = [iter(_present(table, store, starts)) for store in stores]
     left, right = (next(side, None) for side in sides)
     while left is not None or right is not None:
         keys = [None if row is None else row[: table.keys] for row in (left, right)]
@@ -376,7 +376,7 @@ def _differences(
         right = next(sides[1], None) if right_row is not None else right
 
 
-def _there(table: ViewTable, store: ViewReader, starts: Mapping[Place, int]) -> Iterator[ViewRow]:
+def _present(table: ViewTable, store: ViewReader, starts: Mapping[Place, int]) -> Iterator[ViewRow]:
     return (row for row in _comparable(table, store, starts) if not table.sums or any(row[table.keys :]))
 
 

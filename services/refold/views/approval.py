@@ -344,7 +344,7 @@ class ApprovalIndex:
     def _grant_state(self, ruling: Decision, grant: decision.Grant) -> GrantState:
         behind = decision.behind(ruling)
         partition = self._decisions[ruling.approval][0][0]
-        for vote, place in self._said(partition, ruling.approval)[0].items():
+        for vote, place in self._votes_of(partition, ruling.approval)[0].items():
             ends = vote.action == "revoke-grant" and vote.question == ruling.question and place not in self.letters
             if ends and self.catalogs[partition].roles.entitled(behind, vote.actor, vote.roles):
                 return "revoked"
@@ -352,10 +352,10 @@ class ApprovalIndex:
 
     def cast(self, approval: str, vote: str) -> tuple[Vote, tuple[int, int]] | None:
         """A vote by its id, with the partition and offset of its record."""
-        votes = self._said(home(parse_approval_id(approval)[0], self._partitions), approval)[0].items()
+        votes = self._votes_of(home(parse_approval_id(approval)[0], self._partitions), approval)[0].items()
         return next((pair for pair in votes if pair[0].vote == vote), None)
 
-    def _said(self, partition: int, approval: str) -> tuple[dict[Vote, tuple[int, int]], list[tuple[str, str]]]:
+    def _votes_of(self, partition: int, approval: str) -> tuple[dict[Vote, tuple[int, int]], list[tuple[str, str]]]:
         """Votes on an approval with their places, and ids of unreadable votes with the reasons."""
         votes: dict[Vote, tuple[int, int]] = {}
         refused: list[tuple[str, str]] = []
@@ -368,7 +368,7 @@ class ApprovalIndex:
 
     def _approval(self, partition: int, request: ApprovalRequest) -> Approval:
         approval, catalog = request.approval_id, self.catalogs[partition]
-        votes, refused = self._said(partition, approval)
+        votes, refused = self._votes_of(partition, approval)
         letters = {vote: self.letters[place] for vote, place in votes.items() if place in self.letters}
         decided, over = self.decided(approval), approval not in self._open
         alone = {vote: void for vote, void in letters.items() if decided or void.code in SERVICE_ONLY}
@@ -383,7 +383,7 @@ class ApprovalIndex:
             decided,
             roles=catalog.roles,
             policy=catalog.policies.get(request.policy),
-            held=_held(request, catalog, self._clock_ms()) if state == "open" else "",
+            held=_obstacle(request, catalog, self._clock_ms()) if state == "open" else "",
             over=over,
             others=tuple(sorted(self._open_of_call[request.call_id] - {approval})) if not over else (),
             now=self.now,
@@ -436,7 +436,7 @@ def reach(approvers: Iterable[str], roles: Roles) -> tuple[tuple[str, ...], tupl
     return tuple(name for name in people if name not in roles.revoked), tuple(elsewhere)
 
 
-def _held(request: ApprovalRequest, catalog: Catalog, now: int) -> str:
+def _obstacle(request: ApprovalRequest, catalog: Catalog, now: int) -> str:
     if request.policy not in catalog.policies:
         if not request.policy:
             return "it was asked without a policy"

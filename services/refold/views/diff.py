@@ -97,16 +97,18 @@ def _pairs(left: Run, right: Run) -> Iterator[tuple[RunStep | None, RunStep | No
         for number in range(max(len(before), len(after))):
             yield (before[number] if number < len(before) else None, after[number] if number < len(after) else None)
         return
-    matcher = SequenceMatcher(None, [_asks(step) for step in before], [_asks(step) for step in after], autojunk=False)
+    matcher = SequenceMatcher(
+        None, [_question(step) for step in before], [_question(step) for step in after], autojunk=False
+    )
     for _, a, b, c, d in matcher.get_opcodes():
-        if [_asks(step)[:2] for step in before[a:b]] == [_asks(step)[:2] for step in after[c:d]]:
+        if [_question(step)[:2] for step in before[a:b]] == [_question(step)[:2] for step in after[c:d]]:
             yield from zip(before[a:b], after[c:d], strict=True)
             continue
         yield from ((step, None) for step in before[a:b])
         yield from ((None, step) for step in after[c:d])
 
 
-def _asks(step: RunStep) -> tuple[str, str, str]:
+def _question(step: RunStep) -> tuple[str, str, str]:
     return step.kind, step.name, canonical.dumps(plain(step)["args"])
 
 

@@ -72,7 +72,7 @@ def messages_of(state: RunState, step: int, text_of: Callable[[str], str] = inli
     if not 1 <= step <= len(state.steps):
         hint = f"its steps are 1 to {len(state.steps)}" if state.steps else "it has none"
         raise NotFoundError(f"run {state.run_id} has no step {step}", hint=hint)
-    request, why = _asked(state, step, text_of) if state.is_call(step) else (None, "")
+    request, why = _request_of(state, step, text_of) if state.is_call(step) else (None, "")
     if request is None and not why:
         hint = f"`refold run show {state.run_id}` lists its steps"
         raise NotFoundError(f"step {step} of run {state.run_id} is no request to a model", hint=hint)
@@ -108,7 +108,7 @@ def turns_of(state: RunState, text_of: Callable[[str], str] = inline_text) -> li
             messages = messages_of(state, step, text_of)
         except NotFoundError:
             continue
-        last = canonical.dumps(_said(messages.messages[-1])) if messages.messages else ""
+        last = canonical.dumps(_spoken(messages.messages[-1])) if messages.messages else ""
         turn = {name: getattr(messages, name) for name in ("step", "tool", "model", "digest", "verified")}
         turns.append(ModelTurn(**turn, messages=len(messages.messages), last=last[:MOST_SHOWN]))
     return turns
@@ -117,7 +117,7 @@ def turns_of(state: RunState, text_of: Callable[[str], str] = inline_text) -> li
 def conversation_of(state: RunState, text_of: Callable[[str], str] = inline_text) -> list[SaidTurn]:
     """All requests to models, by step."""
     calls = [step for step in range(1, len(state.steps) + 1) if state.is_call(step)]
-    requests = {step: request for step in calls if (request := _asked(state, step, text_of)[0])}
+    requests = {step: request for step in calls if (request := _request_of(state, step, text_of)[0])}
     turns = dict[int, SaidTurn]()
     # From the last request back: each conversation is then rebuilt and checked once.
     for last in reversed(requests):
@@ -156,7 +156,7 @@ def _answer(state: RunState, step: int, text_of: Callable[[str], str]) -> Any:
         return json_text(outcome.result)
 
 
-def _asked(state: RunState, step: int, text_of: Callable[[str], str]) -> tuple[dict[str, Any] | None, str]:
+def _request_of(state: RunState, step: int, text_of: Callable[[str], str]) -> tuple[dict[str, Any] | None, str]:
     """Arguments of a request to a model, or None, with the reason if they are unreadable."""
     try:
         request = canonical.parse(text_of(state.call(step).args))
@@ -166,7 +166,7 @@ def _asked(state: RunState, step: int, text_of: Callable[[str], str]) -> tuple[d
     return (request, "") if named and all(isinstance(message, dict) for message in request["messages"]) else (None, "")
 
 
-def _said(message: dict[str, Any]) -> Any:
+def _spoken(message: dict[str, Any]) -> Any:
     parts = message.get("parts")
     last = parts[-1] if isinstance(parts, list) and parts and isinstance(parts[-1], dict) else message
     return last.get("content", last.get("args", last))

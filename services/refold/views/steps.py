@@ -160,9 +160,9 @@ class Timeline:
         self.kept: dict[str, events.SignalReceived] = {}
         self.dropped: list[events.SignalDropped] = []
         self.pauses: list[tuple[int, events.RunPaused]] = []
-        self._taken: dict[int, events.SignalReceived] = {}
+        self._in_wait: dict[int, events.SignalReceived] = {}
         self.forked: events.RunForked | None = None
-        self._known = self._at_ms = 0
+        self._steps_before = self._at_ms = 0
         self._actor = ""
 
     def copy(self) -> Timeline:
@@ -197,7 +197,7 @@ class Timeline:
                     self._set(event.step, change(self.steps[event.step - 1], event, at_ms))  # type: ignore[union-attr]
             else:
                 self._take(event, seq, at_ms)
-        self._known, self._at_ms = before, at_ms
+        self._steps_before, self._at_ms = before, at_ms
 
     def _set(self, step: int, change: dict[str, Any]) -> None:
         self.steps[step - 1] = self.steps[step - 1].model_copy(update=change)
@@ -211,7 +211,7 @@ class Timeline:
             case events.SignalDropped():
                 self.dropped.append(event)
             case events.WaitEnded():
-                self._taken[event.step] = signal = self.kept.pop(event.signal_id)
+                self._in_wait[event.step] = signal = self.kept.pop(event.signal_id)
                 answer = {"result": signal.data, "key": signal.signal_id, "actor": signal.actor, "failure": None}
                 self._set(event.step, {"status": "completed", "ended_ms": at_ms, **answer})
             case events.RunRetried():
@@ -226,9 +226,9 @@ class Timeline:
 
     def _retry(self, event: events.RunRetried) -> None:
         """Mark the steps that a retry repeats as left, and renew the calls that it makes again."""
-        for line in self.steps[event.from_step - 1 if event.from_step else self._known :]:
+        for line in self.steps[event.from_step - 1 if event.from_step else self._steps_before :]:
             self._set(line.step, {"status": "left"})
-            if signal := self._taken.pop(line.step, None):
+            if signal := self._in_wait.pop(line.step, None):
                 self.kept[signal.signal_id] = signal
         for step in event.again:
             self._renew(step, self.steps[step - 1].call_id)
@@ -362,7 +362,7 @@ def _failed(step: RunStep, event: events.AttemptFailed, at_ms: int) -> dict[str,
     return {"status": "backoff", "attempts": [*before, last.model_copy(update={"retry_ms": event.retry_ms})]}
 
 
-def _asked(step: RunStep, event: events.ApprovalRequested, at_ms: int) -> dict[str, Any]:
+def _question_opened(step: RunStep, event: events.ApprovalRequested, at_ms: int) -> dict[str, Any]:
     needed = event.requirement
     ask = Ask(
         approval_id=approval_id(CallId(step.call_id), event.question),
@@ -377,19 +377,19 @@ def _asked(step: RunStep, event: events.ApprovalRequested, at_ms: int) -> dict[s
     return {"status": "doubt" if event.about == DOUBT else "approval", "approvals": [*step.approvals, ask]}
 
 
-def _asks(step: RunStep, **change: Any) -> dict[str, Any]:
+def _question_changed(step: RunStep, **change: Any) -> dict[str, Any]:
     *before, ask = step.approvals
     return {"approvals": [*before, ask.model_copy(update=change)]}
 
 
 def _escalated(step: RunStep, event: events.ApprovalEscalated, at_ms: int) -> dict[str, Any]:
     name, people = approval_id(CallId(step.call_id), event.question), list(event.approvers)
-    return _asks(step, approvers=people, expires_ms=event.expires_ms, escalated=True, approval_id=name)
+    return _question_changed(step, approvers=people, expires_ms=event.expires_ms, escalated=True, approval_id=name)
 
 
 def _decided(step: RunStep, event: events.ApprovalDecided, at_ms: int) -> dict[str, Any]:
     change = {"verdict": event.verdict, "actors": list(event.actors), "said": event.message, "ended_ms": at_ms}
-    return _asks(step, **change, args=event.args, grant=event.grant, use=event.use)
+    return _question_changed(step, **change, args=event.args, grant=event.grant, use=event.use)
 
 
 def _child_over(step: RunStep, event: events.ChildCompleted, at_ms: int) -> dict[str, Any]:
@@ -398,7 +398,7 @@ def _child_over(step: RunStep, event: events.ChildCompleted, at_ms: int) -> dict
     return {**over, "result": event.result if done else ""}
 
 
-def _given_up(step: RunStep, event: events.StepGivenUp, at_ms: int) -> dict[str, Any]:
+def _given_up_step(step: RunStep, event: events.StepGivenUp, at_ms: int) -> dict[str, Any]:
     # People still settle the outcome of a call in doubt.
     return {} if step.status == "doubt" else {"status": "given_up", "ended_ms": at_ms}
 
@@ -416,7 +416,7 @@ _CHANGES: dict[type, StepChange] = {
     events.CallHeld: _stopped("held", "failed"),
     events.DoubtResolved: lambda step, event, at_ms: {"resolved": event},
     events.LateResultRecorded: lambda step, event, at_ms: {"late": [*step.late, event]},
-    events.StepGivenUp: _given_up,
+    events.StepGivenUp: _given_up_step,
     events.ChildCompleted: _child_over,
     events.SleepEnded: _time_is_over("completed"),
     events.WaitExpired: _time_is_over("expired"),
@@ -425,7 +425,7 @@ _CHANGES: dict[type, StepChange] = {
         lambda step, event, at_ms: {"status": "completed", "ended_ms": at_ms, "result": event.result}
     ),
     events.CallbackFailed: _answered(_settled("failed")),
-    events.ApprovalRequested: _asked,
+    events.ApprovalRequested: _question_opened,
     events.ApprovalEscalated: _escalated,
     events.ApprovalDecided: _decided,
 }

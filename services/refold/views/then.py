@@ -31,11 +31,11 @@ def run_then(run: Run) -> RunThen:
     steps = run.timeline.steps
     opened = [step for step in steps if step.step in run.state.open and not run.state.over]
     copied = set(StepThen.model_fields)
-    then = [StepThen(**step.model_dump(include=copied), given=_given(step, steps)) for step in opened]
+    then = [StepThen(**step.model_dump(include=copied), given=_tool_output(step, steps)) for step in opened]
     return RunThen(**dict(row_of(run)), open_steps=then)
 
 
-def _given(step: RunStep, steps: list[RunStep]) -> str:
+def _tool_output(step: RunStep, steps: list[RunStep]) -> str:
     args = json_text(step.args)
     try:
         named = [(part, part.get("$result", 0)) for part in args["messages"][-1]["parts"]]

@@ -109,7 +109,7 @@ class _At(NamedTuple):
     def link(self, kind: LinkKind, seq: int, about: Sequence[Event], **other: Any) -> WhyLink:
         """Link about events of the entry; `other` overrides fields of the first event."""
         first = about[0]
-        shown = {name: getattr(first, name) for name in _TOLD if getattr(first, name, "")}
+        shown = {name: getattr(first, name) for name in _SHOWN if getattr(first, name, "")}
         people = ", ".join(getattr(first, "actors", ())) or getattr(first, "actor", "")
         fields: dict[str, Any] = {
             "events": [type(event).__name__ for event in about],
@@ -124,7 +124,7 @@ class _At(NamedTuple):
 
 
 _JSON = ("args", "result", "input")
-_TOLD = (*_JSON, "tool", "failure", "verdict", "message", "rule", "attempt", "agent", "name")
+_SHOWN = (*_JSON, "tool", "failure", "verdict", "message", "rule", "attempt", "agent", "name")
 _KINDS: Mapping[type, LinkKind] = {
     events.CallProposed: "proposal",
     events.CallRenewed: "proposal",

@@ -167,7 +167,7 @@ PLACES: dict[str, str] = {
     "RunRows.__init__": "refold.projections.publishing:RunRows.__init__",
     "publishing.fenced": "refold.projections.publishing:fenced",
     "RunRows._rows": "refold.projections.publishing:RunRows._rows",
-    "beside._TAKES": "refold.projections.shipped.beside:_TAKES",
+    "beside._HANDLERS": "refold.projections.shipped.beside:_HANDLERS",
     "shipped.projection._EVENTS": "refold.projections.shipped.projection:_EVENTS",
     "Relay._delivered": "refold.relay.service:Relay._delivered",
     "Relay.late": "refold.relay.service:Relay.late",

@@ -31,7 +31,7 @@ _STALLED = tuple(FAMILIES.names).index("stalled") - FAMILIES.keys
 
 def take_beside(batch: Batch, record: Record, partitions: int) -> None:
     """Apply a record of a topic beside the run log; an unreadable one changes no row."""
-    if (take := _TAKES.get(record.topic)) is not None:
+    if (take := _HANDLERS.get(record.topic)) is not None:
         take(batch, record, partitions)
 
 
@@ -117,7 +117,7 @@ def _key_text(record: Record) -> str:
     return (record.key or b"").decode(errors="backslashreplace")[:KEY_CHARS]
 
 
-def _held(batch: Batch, record: Record, partitions: int) -> None:
+def _stall(batch: Batch, record: Record, partitions: int) -> None:
     key = (batch.run,)
     batch.fetch(HOLDS, [key])
     was, now = batch.row(HOLDS, key) is not None, record.value is not None
@@ -169,8 +169,8 @@ def _bounded(number: int) -> int:
     return number if -(1 << 63) <= number < 1 << 63 else 0
 
 
-_TAKES: Mapping[str, Callable[[Batch, Record, int], None]] = {
-    RUN_SNAPSHOT: _held,
+_HANDLERS: Mapping[str, Callable[[Batch, Record, int], None]] = {
+    RUN_SNAPSHOT: _stall,
     APPROVAL_VOTED: _voted,
     BUDGET_SPENT: _spent,
     **dict.fromkeys(DEAD_LETTERS, _refused),

@@ -19,7 +19,7 @@ from refold.projections.shipped import people, steps, tables
 from refold.projections.shipped.beside import rows_beside, take_beside, write_beside
 from refold.projections.shipped.steps import Apply
 from refold.projections.shipped.tables import DayAt, RunAt, StepAt
-from refold.projections.shipped.turn import PriceOf, Turn, asks, cut, failed
+from refold.projections.shipped.turn import PriceOf, Turn, cut, failed, is_question
 from refold.sdk.projection import Projection, day_of
 from refold.views.steps import Timeline
 
@@ -67,7 +67,7 @@ class Shipped(Projection):
 
     def take(self, batch: Batch, accepted: Accepted) -> None:
         entry = accepted.entry
-        _keep(batch, accepted)
+        _store(batch, accepted)
         row = batch.edit(tables.RUNS, (entry.run_id,)) if entry.seq > 1 else None
         if row is None:
             row = _new(batch, accepted)
@@ -98,7 +98,7 @@ def _calls(entries: Sequence[events.Entry]) -> Iterator[ViewKey]:
                 yield entry.run_id, steps.digest_of_args(event)
 
 
-def _keep(batch: Batch, accepted: Accepted) -> None:
+def _store(batch: Batch, accepted: Accepted) -> None:
     name, entry, record, since = accepted
     cause = entry.cause
     topic, partition, offset = (cause.topic, cause.partition, cause.offset) if cause else ("", 0, 0)
@@ -141,7 +141,7 @@ def _started(turn: Turn, event: events.RunStarted, seq: int) -> None:
     )  # fmt: skip
 
 
-def _says(turn: Turn, event: events.StatusSet, seq: int) -> None:
+def _status_set(turn: Turn, event: events.StatusSet, seq: int) -> None:
     turn.run[RunAt.says] = cut(event.text)
 
 
@@ -219,7 +219,7 @@ def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -
     for line in timeline.steps:
         if (step := turn.step(line.step)) is None:
             continue
-        was_asked, opened = asks(step), state.open.get(line.step)
+        was_asked, opened = is_question(step), state.open.get(line.step)
         step[StepAt.status], step[StepAt.phase], step[StepAt.ended_ms] = (
             line.status,
             opened.phase if opened else "",
@@ -227,7 +227,7 @@ def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -
         )
         failed(step, line.failure)
         turn.count(step, 1)
-        if was_asked != asks(step):
+        if was_asked != is_question(step):
             turn.question(step, open=int(not was_asked))
 
 
@@ -275,7 +275,7 @@ _EVENTS: dict[type, Apply] = {
     **people.OPERATOR_EVENTS,
     events.RunRequested: _requested,
     events.RunStarted: _started,
-    events.StatusSet: _says,
+    events.StatusSet: _status_set,
     events.CallCompleted: steps.call_completed,
     events.CallFailed: _call_failed,
     events.RunCompleted: _completed,

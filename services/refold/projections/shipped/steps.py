@@ -132,7 +132,7 @@ def _doubted(turn: Turn, event: events.CallDoubted, seq: int) -> None:
         turn.sums(row[StepAt.name])[DayAt.doubts] += 1
 
 
-def _held(turn: Turn, event: events.CallHeld, seq: int) -> None:
+def _call_held(turn: Turn, event: events.CallHeld, seq: int) -> None:
     if (row := turn.step(event.step)) is not None:
         turn.move(row, "held", "held")
         failed(row, event.failure)
@@ -210,7 +210,7 @@ STEP_EVENTS: dict[type, Apply] = {
     events.AttemptFailed: _attempt_failed,
     events.CallFailed: call_failed,
     events.CallDoubted: _doubted,
-    events.CallHeld: _held,
+    events.CallHeld: _call_held,
     events.CallRenewed: _renewed,
     events.StepGivenUp: _given_up,
     events.SleepEnded: _settled("completed"),
