@@ -27,7 +27,7 @@ from benchmarks.workload import app
 from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.log import MemoryEventLog, MemoryLogReader
 
-from refold.adapters.kafka.topics import wanted_topics
+from refold.adapters.kafka.topics import expected_topics
 from refold.core import topics
 from refold.core.ids import EntryId, RunId
 from refold.core.messages import EndedRuns, Marks, ToolRequest, ToolResult
@@ -99,7 +99,7 @@ def put(broker: MemoryBroker, topic: str, key: str, value: bytes, partition: int
 
 def cluster() -> MemoryBroker:
     """All topics of the product, with one partition, without a limit that a record of ours could meet."""
-    return MemoryBroker([topic.name for topic in wanted_topics()], max_bytes=1 << 30)
+    return MemoryBroker([topic.name for topic in expected_topics()], max_bytes=1 << 30)
 
 
 def drive(

@@ -31,12 +31,13 @@ from refold.core.events import (
     StatusSet,
 )
 from refold.core.ids import NO_ENTRY, RunId, log_key
+from refold.core.tables import ViewTable
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
 from refold.gateway.listing import doubt_page, session_page, version_rows
 from refold.gateway.reading import ReadSide, RunQuery
 from refold.ports.log import Record
-from refold.ports.tables import ViewDatabase, ViewReader, ViewStore, ViewTable, rows_digest
+from refold.ports.tables import ViewDatabase, ViewReader, ViewStore, rows_digest
 from refold.projections.projector import Projector, WholeRun
 from refold.projections.shipped.projection import Shipped
 from refold.sdk.projection import Projection

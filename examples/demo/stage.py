@@ -96,7 +96,7 @@ class Stage:
         served = dev_services(app, needs)
         services = [ServiceProcess(service.name, service.argv, {**service.env, **env}) for service in served]
         self._environment = {**os.environ, "REFOLD_TRUST": f"@{needs.public_root}"}
-        self.stack = DevStack(folder, services, prepare=needs.prepare, told=Listeners(progress=progress))
+        self.stack = DevStack(folder, services, prepare=needs.prepare, listeners=Listeners(progress=progress))
 
     def __enter__(self) -> Stage:
         try:

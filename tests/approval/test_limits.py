@@ -22,7 +22,7 @@ from tests.approval.planning import PAYLOAD_BYTES, Planning
 from tests.approval.questions import NOW
 
 EDITS = ('{"service":"db"}', "")
-MOST = ApprovalLimits().said_bytes(1)
+MOST = ApprovalLimits().message_bytes(1)
 
 
 def full(action: str, *, over: int = 0) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Stack:
                 properties={**QUICK_SESSION, **(kafka_properties or {})},
             ),
             prepare=prepare,
-            told=Listeners(on_exit=self.exits.append),
+            listeners=Listeners(on_exit=self.exits.append),
         )
 
     grace = timedelta(seconds=10)

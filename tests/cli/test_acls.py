@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from refold.adapters.kafka.acls import Acl, ResourceKind, principals, wanted_acls
+from refold.adapters.kafka.acls import Acl, ResourceKind, expected_acls, principals
 from refold.core.wire.resources import resource
 from refold.embedded.kafka import EmbeddedKafka
 from tests.cli.terminal import refold
@@ -62,7 +62,7 @@ def test_the_command_lines_say_the_same_as_the_table(monkeypatch: pytest.MonkeyP
 
     lines = text.splitlines()
     found = set().union(*(parsed(line) for line in lines if line.startswith("kafka-acls.sh")))
-    assert found == set(wanted_acls("acme.", principals([web])))
+    assert found == set(expected_acls("acme.", principals([web])))
     assert lines == data
 
 

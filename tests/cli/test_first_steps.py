@@ -142,7 +142,7 @@ def test_a_full_disk_ends_no_supervisor(tmp_path: Path) -> None:
     services = [ServiceProcess("planner", SLEEPING)]
     told: list[str] = []
     addresses = Servers(kafka="127.0.0.1:9", redis="redis://127.0.0.1:9")
-    with DevStack(tmp_path, services, servers=addresses, told=Listeners(on_trouble=told.append)) as stack:
+    with DevStack(tmp_path, services, servers=addresses, listeners=Listeners(on_trouble=told.append)) as stack:
         eventually(lambda: fill(tmp_path / f".dev.json.{os.getpid()}"))
         before = stack.supervisor.pids()["planner"][0]
 

@@ -16,7 +16,8 @@ import psycopg
 
 from refold.adapters.sql.opening import open_views
 from refold.core.events import CallCompleted, CallProposed, RunCompleted, RunRequested
-from refold.ports.tables import ViewDatabase, ViewTable
+from refold.core.tables import ViewTable
+from refold.ports.tables import ViewDatabase
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table
 from tests.projections.memory_views import MemoryViewDatabase
 

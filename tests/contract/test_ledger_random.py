@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from refold.adapters.redis import scripts
+from refold.adapters.redis import ledger as redis_ledger
 from refold.embedded.valkey import EmbeddedValkey
 from refold.ports.ledger import Operation
 from tests.contract.ledger_benches import MemoryBench, RedisBench
@@ -73,9 +73,9 @@ PLANTED = [
 def test_a_rule_that_is_broken_is_noticed(
     valkey: EmbeddedValkey, monkeypatch: pytest.MonkeyPatch, script: str, right: str, wrong: str
 ) -> None:
-    source = scripts.SOURCES[script]
+    source = redis_ledger.SCRIPTS[script]
     assert source.count(right) == 1
-    monkeypatch.setitem(scripts.SOURCES, script, source.replace(right, wrong))
+    monkeypatch.setitem(redis_ledger.SCRIPTS, script, source.replace(right, wrong))
 
     assert any(_difference(valkey, seeded(seed)) for seed in range(200))
 

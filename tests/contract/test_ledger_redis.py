@@ -15,7 +15,7 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from refold.adapters.redis import scripts
+from refold.adapters.redis import ledger as redis_ledger
 from refold.adapters.redis.ledger import RedisLedger
 from refold.core.errors import UnreachableError, UsageError
 from refold.core.ids import CallId
@@ -65,7 +65,7 @@ def test_a_script_that_is_missing_alone_repeats_none_of_the_others(bench: RedisB
     bench.ledger.run([Unpublished(7, "default", 9)])
     bench.client.script_flush()
     for name in ("claim", "renew", "release", "close", "lapsed"):
-        bench.client.script_load(scripts.SOURCES[name])
+        bench.client.script_load(redis_ledger.SCRIPTS[name])
 
     assert bench.ledger.run([CLAIM, COMPLETE]) == [Claimed(), Completed("r-1/2#1")]
 

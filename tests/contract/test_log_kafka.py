@@ -25,7 +25,7 @@ from refold.adapters.kafka import topics
 from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.topics import TopicDifference, Topics, wanted_topics
+from refold.adapters.kafka.topics import TopicDifference, Topics, expected_topics
 from refold.adapters.kafka.writer import KafkaWriter
 from refold.core.errors import ConflictError, RefoldError, UnreachableError, UsageError
 from refold.core.ids import home
@@ -201,7 +201,7 @@ def test_topics_can_be_read_as_soon_as_they_are_made(settings: KafkaSettings) ->
     topics.apply()
 
     admin = AdminClient({"bootstrap.servers": settings.bootstrap})
-    places = [TopicPartition(many.prefix + each.name, number) for each in topics.wanted for number in range(8)]
+    places = [TopicPartition(many.prefix + each.name, number) for each in topics.expected for number in range(8)]
     answers = admin.list_offsets({place: OffsetSpec.latest() for place in places})
 
     assert [str(error) for answer in answers.values() if (error := answer.exception(60))] == []
@@ -236,7 +236,7 @@ def test_topics_of_an_earlier_version_are_refused_until_they_are_mended(settings
     topics = Topics(settings)
     old = [
         NewTopic(settings.prefix + each.name, 2, 1, config={**each.config, "message.timestamp.type": "CreateTime"})
-        for each in topics.wanted
+        for each in topics.expected
     ]
     admin = AdminClient({"bootstrap.servers": settings.bootstrap})
     for done in admin.create_topics(old).values():
@@ -311,11 +311,11 @@ def test_an_answer_that_does_not_come_is_an_outage(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(("replication", "in_sync"), [(1, "1"), (2, "1"), (3, "2"), (5, "2")])
 def test_one_copy_may_be_away_where_there_are_three(replication: int, in_sync: str) -> None:
-    assert {topic.config["min.insync.replicas"] for topic in wanted_topics(replication=replication)} == {in_sync}
+    assert {topic.config["min.insync.replicas"] for topic in expected_topics(replication=replication)} == {in_sync}
 
 
 def test_every_topic_takes_the_largest_payload_and_dead_letters_take_any_input() -> None:
-    limits = {topic.name: int(topic.config["max.message.bytes"]) for topic in wanted_topics(payload_bytes=5_000_000)}
+    limits = {topic.name: int(topic.config["max.message.bytes"]) for topic in expected_topics(payload_bytes=5_000_000)}
 
     del limits["run-stream.default"]  # no payloads, but parts of one, of 16 KiB each
     del limits["run-view"]  # no payload, but a row of a table
@@ -326,7 +326,7 @@ def test_every_topic_takes_the_largest_payload_and_dead_letters_take_any_input()
 
 
 def test_a_dead_letter_is_not_compacted_before_it_expires() -> None:
-    config = next(topic.config for topic in wanted_topics() if topic.name == "dead-letter")
+    config = next(topic.config for topic in expected_topics() if topic.name == "dead-letter")
 
     assert config["cleanup.policy"] == "compact,delete"
     assert int(config["min.compaction.lag.ms"]) >= int(config["retention.ms"])
@@ -335,7 +335,7 @@ def test_a_dead_letter_is_not_compacted_before_it_expires() -> None:
 
 @pytest.mark.parametrize("name", ["run-requested", "run-signalled", "run-operated"])
 def test_what_people_send_is_not_cleaned_before_a_planner_has_read_it(name: str) -> None:
-    config = next(topic.config for topic in wanted_topics() if topic.name == name)
+    config = next(topic.config for topic in expected_topics() if topic.name == name)
     week_ms = 7 * 86_400_000
 
     assert config["cleanup.policy"] == "delete" or int(config["min.compaction.lag.ms"]) >= week_ms

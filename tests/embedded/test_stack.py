@@ -203,7 +203,7 @@ def test_a_busy_broker_of_ours_is_waited_for_and_its_address_is_not_to_blame(
 
     def start(kafka: str | None = None) -> None:
         listeners = Listeners(progress=lambda *each: told.append(each[0]))
-        with DevStack(tmp_path, (), servers=Servers(kafka, REDIS), prepare=prepare, told=listeners):
+        with DevStack(tmp_path, (), servers=Servers(kafka, REDIS), prepare=prepare, listeners=listeners):
             pass
 
     start()

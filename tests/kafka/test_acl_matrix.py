@@ -15,7 +15,7 @@ from typer.testing import Result
 
 from refold.adapters.kafka.acls import Acl, AclRule, Acls, principals
 from refold.adapters.kafka.log import KafkaEventLog
-from refold.adapters.kafka.topics import Topics, declared, wanted_topics
+from refold.adapters.kafka.topics import Topics, declared, expected_topics
 from refold.core.errors import UsageError
 from refold.ports.log import Record
 from tests.cli.terminal import refold
@@ -25,7 +25,7 @@ from tests.kafka.secured import OUTSIDER, PARTITIONS, POOLS, ROLES, SecuredClust
 from tests.waiting import eventually
 
 PREFIX = "matrix."
-OURS = [topic.name for topic in wanted_topics(POOLS)]
+OURS = [topic.name for topic in expected_topics(POOLS)]
 NEIGHBOUR = "run-log.copy"
 """A topic of nobody, with a name that begins as one of ours does."""
 TOPICS = [*OURS, NEIGHBOUR]
@@ -161,7 +161,7 @@ def test_a_right_too_many_is_seen_shown_and_pruned(cluster: SecuredCluster) -> N
 def grant(cluster: SecuredCluster, acl: Acl) -> None:
     """Adds a rule as an administrator would who knows nothing of the table."""
     other = Acls(cluster.settings(ADMIN, PREFIX))
-    other.wanted = [acl]
+    other.expected = [acl]
     other.apply()
 
 
@@ -169,7 +169,7 @@ def test_the_topics_have_three_copies_of_which_two_must_be_there(cluster: Secure
     topics = Topics(cluster.settings(ADMIN, PREFIX), POOLS)
 
     assert {(each.partitions, each.replication) for each in topics.present()} == {(PARTITIONS, 3), (1, 3)}
-    assert {topic.config["min.insync.replicas"] for topic in topics.wanted} == {"2"}
+    assert {topic.config["min.insync.replicas"] for topic in topics.expected} == {"2"}
     assert topics.diff() == []
 
 

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from refold.adapters.kafka.acls import PRINCIPAL_ROLES, Acl, AclRule, compare, principals, wanted_acls
+from refold.adapters.kafka.acls import PRINCIPAL_ROLES, Acl, AclRule, compare, expected_acls, principals
 from refold.adapters.kafka.topics import declared
 from refold.core.errors import UsageError
 
-ALL = wanted_acls("refold.", principals())
+ALL = expected_acls("refold.", principals())
 
 
 def writers(topic: str) -> list[str]:
@@ -121,7 +121,7 @@ def test_nobody_may_delete_a_topic_or_add_partitions_or_touch_the_cluster() -> N
 
 @pytest.mark.parametrize("prefix", ["refold.", "refold.test.", ""])
 def test_every_rule_has_the_prefix_and_none_is_about_everything(prefix: str) -> None:
-    rules = wanted_acls(prefix, principals())
+    rules = expected_acls(prefix, principals())
 
     assert len(rules) == len(ALL)
     assert all(acl.name.startswith(prefix) and len(acl.name) > len(prefix) for acl in rules)
@@ -144,7 +144,7 @@ def test_a_right_that_another_implies_is_not_given_twice() -> None:
 def test_a_role_may_be_several_principals_with_any_name() -> None:
     who = principals(["client=User:CN=web,O=Acme", "client=User:cli", "planner=Group:p"])
 
-    rules = wanted_acls("refold.", who)
+    rules = expected_acls("refold.", who)
 
     assert who["client"] == ("User:CN=web,O=Acme", "User:cli")
     assert who["executor.default"] == ("User:refold-executor-default",)
@@ -170,7 +170,7 @@ def test_a_principal_that_cannot_be_is_refused(text: str, said: str) -> None:
 
 
 def test_every_pool_has_rights_of_its_own_and_none_in_another() -> None:
-    rules = wanted_acls("refold.", principals(["executor.web=User:web", "executor.payments=User:pay"]))
+    rules = expected_acls("refold.", principals(["executor.web=User:web", "executor.payments=User:pay"]))
 
     of = {name: {acl for acl in rules if acl.principal == f"User:{name}"} for name in ("web", "pay")}
     shared = {"refold.catalog", "refold.dead-letter-executor", "refold.member"}
@@ -230,7 +230,7 @@ def test_a_rule_about_other_things_is_none_of_ours(acl: Acl) -> None:
 
 
 def test_without_a_prefix_only_rules_that_name_our_things_are_surplus() -> None:
-    ours = wanted_acls("", principals())
+    ours = expected_acls("", principals())
     others = [rule("run-log"), rule("run-", pattern="prefixed"), rule("r", pattern="prefixed"), rule("orders")]
 
     found = {each.acl.name: each.state for each in compare(ours, [*ours, *others], "") if each.acl in others}

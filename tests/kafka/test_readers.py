@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from refold.adapters.kafka.acls import principals, wanted_acls
+from refold.adapters.kafka.acls import expected_acls, principals
 from refold.adapters.kafka.source import TOPICS
 from refold.adapters.kafka.topics import declared
 from refold.approval.settings import ApprovalSettings
@@ -45,7 +45,7 @@ READS: Mapping[str, set[str]] = {
 def granted(role: str, operation: str) -> set[str]:
     """Kinds of the topics of which a role has a right."""
     who = principals(pools=("default",))
-    rules = [rule for rule in wanted_acls("", who) if rule.principal in who[role] and rule.kind == "topic"]
+    rules = [rule for rule in expected_acls("", who) if rule.principal in who[role] and rule.kind == "topic"]
     return {kind_of(rule.name.rstrip(".")) for rule in rules if rule.operation == operation}
 
 

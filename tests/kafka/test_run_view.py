@@ -20,9 +20,9 @@ from refold.adapters.sql.opening import open_views
 from refold.core.ids import RunId, home, parse_log_key
 from refold.core.messages import RunErased, RunView
 from refold.core.run.erased import erased_key
+from refold.core.tables import ViewRow
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT, RUN_VIEW
 from refold.core.wire import codec
-from refold.ports.tables import ViewRow
 from refold.projections.service import KeptProjection, serving
 from refold.projections.shipped.projection import Shipped
 from refold.projections.shipped.tables import RUNS

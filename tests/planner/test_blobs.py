@@ -142,7 +142,7 @@ def test_a_run_whose_history_has_lost_a_value_stands_still_until_it_is_back() ->
 
     rig.boot()
     [lane] = rig.planner.lanes
-    hold = lane.holds.get(RunId("r"))
+    hold = lane.stalls.get(RunId("r"))
 
     assert hold is not None
     assert hold.reason == "blob_missing"
@@ -297,7 +297,7 @@ def test_so_many_bytes_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> No
     told, orders = list[str](), BlobOrders()
     for number in range(5):
         place = (RunId(f"r{number}"), pointer_of(b"x" * 100_000 + str(number).encode()))
-        orders.load(place, lambda value: told.append(str(value)), kept=False)
+        orders.load(place, lambda value: told.append(str(value)), stored=False)
 
     waves = []
     while orders.orders:

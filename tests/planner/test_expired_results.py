@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refold.adapters.kafka.topics import wanted_topics
+from refold.adapters.kafka.topics import expected_topics
 from refold.core.topics import RUN_SNAPSHOT, tool_completed
 from refold.runtime.settings import RedisSettings
 from tests.planner.clocked import Rig
@@ -61,9 +61,9 @@ def test_a_result_that_expired_before_anybody_read_it_is_asked_for_again_under_i
 
 
 def test_results_stay_for_longer_than_the_ledger_remembers_calls_and_than_any_outage() -> None:
-    config = next(topic.config for topic in wanted_topics() if topic.name == RESULTS)
+    config = next(topic.config for topic in expected_topics() if topic.name == RESULTS)
 
     assert config["cleanup.policy"] == "compact,delete"
     assert int(config["retention.ms"]) >= 2 * RedisSettings().retention_ms
-    others = [topic.name for topic in wanted_topics() if "delete" in topic.config["cleanup.policy"]]
+    others = [topic.name for topic in expected_topics() if "delete" in topic.config["cleanup.policy"]]
     assert not {"run-log", "run-requested", "run-completed", "run-snapshot", "tool-claimed.default"} & {*others}

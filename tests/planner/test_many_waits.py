@@ -8,8 +8,8 @@ import pytest
 
 from refold.core.events import RunCompleted, RunFailed, SignalReceived, WaitsPostponed
 from refold.core.topics import RUN_SIGNALLED
-from refold.planner.agents.agent_host import ASKED_AT_ONCE, MOST_MATCHING
-from refold.planner.deciding.admission import ASKED_BYTES
+from refold.planner.agents.agent_host import MOST_MATCHING, OFFERS_PER_TURN
+from refold.planner.deciding.admission import OFFER_BYTES
 from refold.planner.service import USERS_BYTES
 from tests.planner.clocked import Rig
 
@@ -57,7 +57,7 @@ def test_each_wait_finds_its_signal_though_not_all_are_asked_in_one_turn(dies: b
 
     marks = postponed(rig)
     assert marks[:-1] == sorted(marks[:-1])
-    assert len(marks) >= waits * len(strange) // ASKED_AT_ONCE
+    assert len(marks) >= waits * len(strange) // OFFERS_PER_TURN
     end = rig.history("r")[0].end
     assert isinstance(end, RunCompleted)
     assert json.loads(end.result) == list(range(waits))
@@ -114,7 +114,7 @@ def test_a_turn_asks_so_many_waits_about_signals_and_no_more() -> None:
         came = sum(isinstance(event, SignalReceived) for event in rig.history("r")[1])
         most, before = max(most, came - before), came
 
-    assert 0 < most <= USERS_BYTES // (ASKED_BYTES * waits) + 1
+    assert 0 < most <= USERS_BYTES // (OFFER_BYTES * waits) + 1
 
 
 def test_one_wait_too_many_of_a_name_fails_the_run_and_says_why() -> None:

@@ -77,7 +77,7 @@ class Partition:
             if self.fold.feed(key, value).void:
                 continue
             after = self.fold.states[run]
-            self.snapshot_writer.keep(run, value, seq=record.entry.seq, offset=offset)
+            self.snapshot_writer.add(run, value, seq=record.entry.seq, offset=offset)
             if after.over:
                 del self.fold.states[run]
                 (self.snapshot_writer.over if live else self.snapshot_writer.end)(run, self.finished.add(after))

@@ -11,8 +11,9 @@ from typing import Any
 
 from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.core.ids import RunId
+from refold.core.tables import ViewKey, ViewRow, ViewTable
 from refold.ports.log import Place
-from refold.ports.tables import Query, Test, ViewChanges, ViewKey, ViewReader, ViewRow, ViewTable, Where
+from refold.ports.tables import Query, Test, ViewChanges, ViewReader, Where
 
 
 class MemoryViewStore:

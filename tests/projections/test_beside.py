@@ -12,10 +12,10 @@ from refold.core.approval.signature import SigningKey, sign
 from refold.core.events import ApprovalDecided, CallDispatched, Spendable, StatusSet
 from refold.core.ids import RunId, approval_id, hold_key
 from refold.core.messages import ApprovalVote, DeadLetter, Hold, WindowSpent
+from refold.core.tables import Scalar, ViewTable
 from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, DEAD_LETTER, DEAD_LETTER_EXECUTOR, RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.ports.log import Record
-from refold.ports.tables import Scalar, ViewTable
 from refold.projections.batch import Batch
 from refold.projections.shipped import tables
 from refold.projections.shipped.beside import spent_of

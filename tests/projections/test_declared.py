@@ -9,7 +9,7 @@ import pytest
 
 from refold.core import events
 from refold.core.errors import FoldError, UsageError
-from refold.ports.tables import ViewTable
+from refold.core.tables import ViewTable
 from refold.projections.projector import CALLS, HEADS, ProjectionError
 from refold.sdk import projection as declared
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from refold.core import events
-from refold.ports.tables import ViewTable
+from refold.core.tables import ViewTable
 from refold.projections.shipped import tables
 from refold.projections.shipped.projection import Shipped
 from tests.docs.blocks import ROOT, blocks

@@ -12,9 +12,10 @@ from structlog.testing import capture_logs
 from refold.adapters.sql.opening import open_views
 from refold.core.errors import UsageError
 from refold.core.events import CallCompleted, RunCompleted
+from refold.core.tables import Scalar, ViewTable
 from refold.core.topics import APPROVAL_VOTED, RUN_LOG
 from refold.ports.log import Place
-from refold.ports.tables import Scalar, ViewChanges, ViewTable, rows_digest
+from refold.ports.tables import ViewChanges, rows_digest
 from refold.projections import following, service
 from refold.projections.following import Follower
 from refold.projections.metrics import ViewMetrics

@@ -10,9 +10,10 @@ from refold.adapters.kafka.source import TOPICS
 from refold.core.ids import RunId, parse_log_key
 from refold.core.run.erased import Markers
 from refold.core.run.log import LogFold
+from refold.core.tables import ViewRow, ViewTable
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import Place, Record
-from refold.ports.tables import ViewRow, ViewTable, rows_digest
+from refold.ports.tables import rows_digest
 from refold.projections.projector import HEADS, Projector
 from refold.projections.shipped.projection import Shipped
 from refold.projections.whole import LoggedRuns

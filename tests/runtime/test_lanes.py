@@ -209,16 +209,16 @@ def test_parked_items_come_back_by_what_they_wait_for_or_past_the_end_that_was_a
     parking = UnresolvedInputs[str]()
     for awaited, item in (("a", "first"), ("b", "second")):
         parking.park(awaited, item, 10)
-    asked = [parking.asks()]
+    asked = [parking.has_fresh()]
     parking.park("b", "third", 5)
-    asked.append(parking.asks())
+    asked.append(parking.has_fresh())
     parking.reached_end(40)
 
     assert asked == [True, False]
     assert parking.take("a") == ["first"]
     assert parking.over(39) == []
     assert parking.over(40) == ["second"]
-    assert (parking.asks(), parking.bytes) == (True, 5)
+    assert (parking.has_fresh(), parking.bytes) == (True, 5)
     parking.reached_end(50)
     assert (parking.over(50), parking.bytes) == (["third"], 0)
 
@@ -226,7 +226,7 @@ def test_parked_items_come_back_by_what_they_wait_for_or_past_the_end_that_was_a
 def test_what_was_taken_and_parked_again_waits_for_an_end_of_its_own() -> None:
     parking = UnresolvedInputs[str]()
     parking.park("a", "early", 1)
-    parking.asks()
+    parking.has_fresh()
     parking.take("a")
     parking.park("a", "late", 1)
     parking.reached_end(10)

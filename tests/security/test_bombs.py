@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from refold.adapters.kafka.clients import MAX_MESSAGE_BYTES
 from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.topics import Topics, declared, wanted_topics
+from refold.adapters.kafka.topics import Topics, declared, expected_topics
 from refold.core.topics import APPROVAL_VOTED, CATALOG, RUN_REQUESTED, RUN_SIGNALLED, tool_completed
 from refold.embedded.kafka import EmbeddedKafka
 from refold.runtime.settings import KafkaSettings
@@ -76,7 +76,7 @@ def test_what_honest_people_pack_arrives(settings: KafkaSettings, codec: str) ->
 
 
 def test_every_topic_that_others_write_is_measured_as_it_is_read() -> None:
-    kept = {topic.name: topic.config.get("compression.type") for topic in wanted_topics()}
+    kept = {topic.name: topic.config.get("compression.type") for topic in expected_topics()}
     writers = {name.replace("*", "default"): set(each["writers"]) for name, each in declared()["topics"].items()}
 
     assert {name for name, how in kept.items() if how == "uncompressed"} == {

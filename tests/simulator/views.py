@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from refold.core.messages import RunView
+from refold.core.tables import ViewRow, ViewTable
 from refold.core.topics import DEAD_LETTERS, RUN_SNAPSHOT
 from refold.core.wire import codec
-from refold.ports.tables import ViewRow, ViewTable, rows_digest
+from refold.ports.tables import rows_digest
 from refold.projections.projector import HEADS, Projector
 from refold.projections.service import KeptProjection, serving, verify
 from refold.projections.shipped.projection import Shipped

@@ -27,18 +27,18 @@ _Call = tuple[str, ...]
 class Standing:
     """A grant, and the signed decision that gave it."""
 
-    given: Decision
+    decision: Decision
     grant: Grant
     token: str
     revoked: bool = False
 
     def covers(self, request: ApprovalRequest, catalog: Catalog, now: int) -> bool:
         """True if it is in force for a request about its call, by the present roles and keys."""
-        needed, people = request.requirement, {by.actor for by in self.given.votes}
+        needed, people = request.requirement, {by.actor for by in self.decision.votes}
         own = needed.not_requester and any(has_asked(request, name) for name in people)
         if self.revoked or now >= self.grant.until_ms or own or len(people) < quorum_of(request, catalog.roles.askers):
             return False
-        if unfounded(self.given, catalog):  # later readers of the decision count its votes again
+        if unfounded(self.decision, catalog):  # later readers of the decision count its votes again
             return False
         try:
             signature.verified(self.token, catalog.keys, use="decision")
@@ -56,19 +56,19 @@ class Grants:
     def __contains__(self, grant: str) -> bool:
         return grant in self._standing
 
-    def take(self, given: Decision, token: str) -> bool:
+    def take(self, decision: Decision, token: str) -> bool:
         """Add a signed decision; True if it gives a grant."""
-        grant = given.grant
+        grant = decision.grant
         if grant is None or grant.scope != RUN:
             return False
         if grant.use:
             # Compaction may leave the use before the grant, if the grant's decision was written twice.
             self._used[grant.id] = max(self._used[grant.id], grant.use)
             return False
-        if grant.id != given.approval or given.verdict != "approve":
+        if grant.id != decision.approval or decision.verdict != "approve":
             return False
-        self._by_call[_call_of(given, grant)].add(grant.id)
-        self._standing.setdefault(grant.id, Standing(given, grant, token))
+        self._by_call[_call_of(decision, grant)].add(grant.id)
+        self._standing.setdefault(grant.id, Standing(decision, grant, token))
         return True
 
     def use(self, request: ApprovalRequest, catalog: Catalog, now: int) -> BallotResult | None:
@@ -79,9 +79,9 @@ class Grants:
         for grant_id in sorted(self._by_call.get(_call_asked(request), ())):
             standing, use = self._standing[grant_id], self._used[grant_id] + 1
             if use <= standing.grant.uses and standing.covers(request, catalog, now):
-                given = standing.given
+                source = standing.decision
                 grant = standing.grant._replace(use=use)
-                return BallotResult("approve", given.votes, message=given.message, grant=grant, given=standing.token)
+                return BallotResult("approve", source.votes, message=source.message, grant=grant, given=standing.token)
         return None
 
     def afterwards(self, vote: Vote, roles: Roles) -> Objection | None:
@@ -94,10 +94,10 @@ class Grants:
         standing = self._standing.get(vote.approval)
         if standing is None:
             return Objection("no_grant", "there is no such grant")
-        given = standing.given
-        if (vote.question, vote.environment) != (given.question, given.environment):
+        granted = standing.decision
+        if (vote.question, vote.environment) != (granted.question, granted.environment):
             return Objection("wrong_question", "the vote answers another question")
-        entitled = decision.behind(given)
+        entitled = decision.behind(granted)
         if not roles.entitled(entitled, vote.actor, vote.roles):
             return Objection("unentitled", f"{vote.actor} is none of {', '.join(entitled)}")
         standing.revoked = True
@@ -114,10 +114,10 @@ def may_grant(token: str) -> bool:
         return True
 
 
-def _call_of(given: Decision, grant: Grant) -> _Call:
+def _call_of(decision: Decision, grant: Grant) -> _Call:
     return (
-        *(given.run, given.tool, given.version, given.schema, given.effect, given.args),
-        *(given.environment, given.policy, grant.rule),
+        *(decision.run, decision.tool, decision.version, decision.schema, decision.effect, decision.args),
+        *(decision.environment, decision.policy, grant.rule),
     )
 
 

@@ -30,8 +30,8 @@ class Hearing:
     def __init__(self, questions: Mapping[str, OpenQuestion], outbox: ApprovalOutbox, *, most_void: int) -> None:
         self._questions, self._outbox, self._most_void = questions, outbox, most_void
         self.unresolved: UnresolvedInputs[Parked] = UnresolvedInputs()
-        self.asked_to = 0
-        self._heard: list[tuple[OpenQuestion, Record, str]] = []
+        self.questions_end = 0
+        self._votes: list[tuple[OpenQuestion, Record, str]] = []
         self._void: deque[tuple[str, str]] = deque()
         self._void_bytes = 0
 
@@ -41,12 +41,12 @@ class Hearing:
 
     def hear(self, question: OpenQuestion, record: Record, token: str) -> None:
         question.tokens.setdefault(token, record.at_ms)
-        self._heard.append((question, record, token))
+        self._votes.append((question, record, token))
 
     def sift(self, catalog: Catalog, tools: ToolDefs, answer: Callable[[Record, Objection], None]) -> None:
         """Pass votes on to their questions; answer unusable ones, and those without a question."""
-        heard, self._heard = self._heard, []
-        for question, record, token in heard:
+        records, self._votes = self._votes, []
+        for question, record, token in records:
             vote = question.read(token, catalog, tools)
             if not isinstance(vote, Objection):
                 question.fresh.append((self._outbox.answerable(record), token))
@@ -55,10 +55,10 @@ class Hearing:
             # An answered vote is kept as far as there is room: the key that signed it may come later.
             self._void.append((question.request.approval_id, token))
             self._void_bytes += INPUT_OVERHEAD + len(token)
-        for parked in self.unresolved.over(self.asked_to):
+        for parked in self.unresolved.over(self.questions_end):
             answer(parked.record, Objection("unknown", "there is no such approval"))
         while self._void_bytes > self._most_void:
             approval, token = self._void.popleft()
             self._void_bytes -= INPUT_OVERHEAD + len(token)
-            if known := self._questions.get(approval):
-                known.give_up(token, catalog, tools)
+            if open_question := self._questions.get(approval):
+                open_question.give_up(token, catalog, tools)

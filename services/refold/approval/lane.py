@@ -91,10 +91,10 @@ class ApprovalLane:
         return self.clock.now_ms
 
     def delivered(self, delivery: Delivery) -> bool:
-        known = self.outbox.delivered(delivery.token, delivery.offset)
-        if known and delivery.offset is not None and delivery.offset != NEVER:
+        expected = self.outbox.delivered(delivery.token, delivery.offset)
+        if expected and delivery.offset is not None and delivery.offset != NEVER:
             self.clock.delivered(delivery.at_ms)
-        return known
+        return expected
 
     def low_water(self) -> Positions:
         """No positions: a successor reads everything again."""
@@ -141,14 +141,14 @@ class ApprovalLane:
 
     def _reached(self, topic: str, offset: int) -> None:
         if topic == APPROVAL_REQUESTED:
-            self._hearing.asked_to = max(self._hearing.asked_to, offset)
+            self._hearing.questions_end = max(self._hearing.questions_end, offset)
         self._catch_up.reached(topic, offset)
 
     def _read_on(self) -> None:
         while self._later and all(self._catch_up.has(topic) for topic in REPLAYED if topic not in self._later):
             topic = self._later.pop(0)
             self.orders.append(Read(topic, self.partition, self._starts[topic]))
-        if not self._later and self._hearing.unresolved.asks():
+        if not self._later and self._hearing.unresolved.has_fresh():
             self.orders.append(AskEnd(APPROVAL_REQUESTED, self.partition))
 
     def _go_live(self) -> None:
@@ -165,7 +165,7 @@ class ApprovalLane:
             if record.topic == CATALOG:
                 self._learn(record)
             elif record.topic == APPROVAL_REQUESTED:
-                self._asked(record)
+                self._question_read(record)
             elif record.topic == APPROVAL_VOTED:
                 self._voted(record)
             else:
@@ -174,14 +174,14 @@ class ApprovalLane:
             self.outbox.dead_letter(record, Objection(error.code, str(error)), now=self.now)
 
     def _learn(self, record: Record) -> None:
-        known = dict(self.catalog.keys), set(self.catalog.policies)
+        before = dict(self.catalog.keys), set(self.catalog.policies)
         follow(self.catalog, record, self._journal)
-        if (self.catalog.keys, set(self.catalog.policies)) != known:
+        if (self.catalog.keys, set(self.catalog.policies)) != before:
             for question in self.questions.values():
                 question.forget()
         self._judge_all()
 
-    def _asked(self, record: Record) -> None:
+    def _question_read(self, record: Record) -> None:
         if record.value is None:
             approval = (record.key or b"").decode(errors="replace")
             self.questions.pop(approval, None)
@@ -200,7 +200,7 @@ class ApprovalLane:
         elif approval not in self.questions:
             if others := self._questions_of_call.open(request):
                 self.outbox.second(record, others)
-            most = self._limits.said_bytes(quorum_of(request, self.catalog.roles.askers))
+            most = self._limits.message_bytes(quorum_of(request, self.catalog.roles.askers))
             question = OpenQuestion(request, most, decided=approval in self._over)
             self.questions[approval] = question
             self._due[approval] = None
@@ -239,8 +239,8 @@ class ApprovalLane:
             message = inputs.read_decision(record)
             if message.kind == "again":
                 return
-            known = record.offset < self._catch_up.ends[APPROVAL_DECIDED] and message.approval_id not in self.questions
-            if known and not may_grant(message.token):
+            past = record.offset < self._catch_up.ends[APPROVAL_DECIDED] and message.approval_id not in self.questions
+            if past and not may_grant(message.token):
                 self._over.decide(message.approval_id)
                 return
             decided = inputs.opened(message, self.catalog)
@@ -289,30 +289,30 @@ class ApprovalLane:
     def _conclude(self, question: OpenQuestion, settled: BallotResult | None) -> None:
         if not self._may_sign(question):
             return
-        asked_so = vouched(question.request, self.catalog, self._facts)
-        if asked_so:
+        vouched_for = vouched(question.request, self.catalog, self._facts)
+        if vouched_for:
             settled = settled or self.grants.use(question.request, self.catalog, self.now)
         else:
-            self._hold(question, "its policy does not ask for what the request says: it can only be rejected")
+            self._keep_back(question, "its policy does not ask for what the request says: it can only be rejected")
         # A rejection lets nothing out, so a forged request gains nothing by choosing its own voters.
-        if settled and (asked_so or settled.verdict == "reject"):
+        if settled and (vouched_for or settled.verdict == "reject"):
             self._decide(question, as_judged(question.request, settled, self.catalog, self._facts))
-        elif asked_so:
-            question.held = ""
+        elif vouched_for:
+            question.kept_back = ""
 
     def _may_sign(self, question: OpenQuestion) -> bool:
         request, now = question.request, self.now
         if request.expires_ms and now >= request.expires_ms:
             return False
         if not self._equipment.signer.in_force(self.catalog, now):
-            self._hold(question, "the key of this service is not in force by the catalog")
+            self._keep_back(question, "the key of this service is not in force by the catalog")
             self._again_ms = now + 1_000
             return False
         return True
 
-    def _hold(self, question: OpenQuestion, reason: str) -> None:
-        if question.held != reason:
-            question.held = reason
+    def _keep_back(self, question: OpenQuestion, reason: str) -> None:
+        if question.kept_back != reason:
+            question.kept_back = reason
             self._journal.tell("approval.held", approval_id=question.request.approval_id, reason=reason)
 
     def _decide(self, question: OpenQuestion, settled: BallotResult) -> None:
@@ -322,15 +322,15 @@ class ApprovalLane:
                 question, settled, self.catalog, partition=self.partition, now=self.now
             )
         except (UsageError, MalformedError) as error:
-            self._hold(question, f"its decision cannot be signed: {error}")
+            self._keep_back(question, f"its decision cannot be signed: {error}")
             return
         question.decide(token)
         if grant and grant.use:
             self.grants.take(decided, token)
             self._journal.tell("grant.used", grant=grant.id, use=grant.use, run_id=decided.run)
         people = [vote.actor for vote in settled.votes]
-        told = {"approval_id": decided.approval, "verdict": decided.verdict, "rule": question.request.rule}
-        self._journal.tell("approval.decided", **told, by=people)
+        fields = {"approval_id": decided.approval, "verdict": decided.verdict, "rule": question.request.rule}
+        self._journal.tell("approval.decided", **fields, by=people)
         self.outbox.send(record)
 
     def _answer(self, record: Record, void: Objection | None) -> None:

@@ -87,8 +87,8 @@ class ApprovalOutbox:
     def second(self, record: Record, others: list[str]) -> None:
         """Report a second open question about one call, which no honest planner asks."""
         if record.offset >= self._ends[record.topic]:
-            asked = (record.key or b"").decode(errors="replace")
-            self._journal.tell("question.second", approval_id=asked, others=others)
+            approval = (record.key or b"").decode(errors="replace")
+            self._journal.tell("question.second", approval_id=approval, others=others)
 
 
 def decision_record(decision: Decision, token: str, *, partition: int, actor: str, trace: str) -> Outgoing:

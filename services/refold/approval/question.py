@@ -31,10 +31,10 @@ class OpenQuestion:
     without an answer; `token` is the decision's, `held` the last reported reason why it waits."""
 
     request: ApprovalRequest
-    said_bytes: int
+    message_bytes: int
     decided: bool = False
     token: str = ""
-    held: str = ""
+    kept_back: str = ""
     tokens: dict[str, int] = field(default_factory=dict)
     fresh: list[tuple[Record, str]] = field(default_factory=list)
     _read: dict[str, Vote | Objection] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class OpenQuestion:
             vote = vote_in(token, catalog)
             if isinstance(vote, Vote):
                 ahead = ballot.dated_ahead(vote, self.tokens[token]) if token in self.tokens else None
-                large = ballot.oversized(vote, self.said_bytes)
+                large = ballot.oversized(vote, self.message_bytes)
                 vote = ahead or large or unfit(self.request, vote, catalog, tools) or vote
             self._read[token] = vote
         return vote
@@ -62,8 +62,8 @@ class OpenQuestion:
         return ballot.count(self.request, (vote for vote in votes if isinstance(vote, Vote)), catalog.roles, now)
 
     def tokens_of(self, votes: Iterable[Vote]) -> tuple[str, ...]:
-        known = {vote: token for token, vote in self._read.items()}
-        return tuple(known[vote] for vote in votes)
+        tokens = {vote: token for token, vote in self._read.items()}
+        return tuple(tokens[vote] for vote in votes)
 
     def make_room(self, count: Count, roles: Roles, limits: ApprovalLimits) -> bool:
         """Drop votes over the limits, uncounted ones first, then the latest; True if there were any."""
@@ -116,16 +116,16 @@ class QuestionsOfCall:
 
     def open(self, request: ApprovalRequest) -> list[str]:
         """Add a question; return the others about the same call."""
-        known = self._by_call.setdefault(request.call_id, set())
-        others = sorted(known - {request.approval_id})
-        known.add(request.approval_id)
+        questions = self._by_call.setdefault(request.call_id, set())
+        others = sorted(questions - {request.approval_id})
+        questions.add(request.approval_id)
         return others
 
     def close(self, approval: str) -> None:
         call = asked_about(approval)
-        known = self._by_call.get(call, set())
-        known.discard(approval)
-        if not known:
+        questions = self._by_call.get(call, set())
+        questions.discard(approval)
+        if not questions:
             self._by_call.pop(call, None)
 
 
@@ -169,8 +169,8 @@ def unfit(request: ApprovalRequest, vote: Vote, catalog: Catalog, tools: ToolDef
     if tool is None:
         return Objection("edit_not_possible", f"the approval service does not know the tool {request.tool}")
     # A doubt may outlive a deployment: its result is for code that runs from now on.
-    known = (tool.facts.version, tool.facts.schema) == (request.version, request.schema)
-    if not known and request.about != DOUBT:
+    unchanged = (tool.facts.version, tool.facts.schema) == (request.version, request.schema)
+    if not unchanged and request.about != DOUBT:
         return Objection("edit_not_possible", f"the approval service knows another version of the tool {request.tool}")
     try:
         if vote.action == "edit":

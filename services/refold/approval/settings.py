@@ -31,7 +31,7 @@ class ApprovalLimits:
     turn_votes: int = 400
     payload_bytes: int = defaults.PAYLOAD_BYTES
 
-    def said_bytes(self, quorum: int) -> int:
+    def message_bytes(self, quorum: int) -> int:
         """Bytes of JSON that a vote may add to a decision by `quorum` people."""
         return ballot.most_said(self.payload_bytes, quorum)
 

@@ -25,7 +25,7 @@ MISSING = "blob_missing"
 def values_behind(run: ArchivedRun) -> list[str]:
     """Pointers of a run's records to the blob store, without duplicates."""
     read = [chain.read(record.key, record.value) for record in run.records]
-    events = [event for each in read if isinstance(each, chain.LogRecord) for event in each.entry.events]
+    events = [event for item in read if isinstance(item, chain.LogRecord) for event in item.entry.events]
     return list(dict.fromkeys(own_pointers(events)))
 
 

@@ -49,72 +49,70 @@ class RunsOfLog(NamedTuple):
 
     ended: dict[RunId, ArchivableRun]
     begun: dict[RunId, set[str]]
-    there: set[RunId]
+    present: set[RunId]
     every: Collection[RunId]
 
 
-def runs_of_log(reader: LogReader, partition: int, wanted: Container[RunId] = ()) -> RunsOfLog:
-    fold, sizes, found = LogFold(), dict[RunId, int](), dict[RunId, ArchivableRun]()
+def runs_of_log(reader: LogReader, partition: int, selected: Container[RunId] = ()) -> RunsOfLog:
+    fold, sizes, runs = LogFold(), dict[RunId, int](), dict[RunId, ArchivableRun]()
     left: dict[bytes | None, RunId] = {}
     for record in reader.scan(RUN_LOG, partition):
         judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
         sizes[judged.run_id] = sizes.get(judged.run_id, 0) + len(record.key or b"") + len(record.value or b"")
-        if judged.run_id in wanted:
+        if judged.run_id in selected:
             left[record.key] = RunId("") if record.value is None else judged.run_id
         state = fold.states.get(judged.run_id)
         if judged.void or state is None:
             continue
         if not state.over:
-            found.pop(judged.run_id, None)  # it had failed, and goes on
+            runs.pop(judged.run_id, None)  # it had failed, and goes on
             continue
         run, agent = state.run_id, state.request.agent if state.request else ""
         pools, head = state.called_pools(), state.head.id.hex()
-        found[run] = ArchivableRun(
-            run, agent, state.status, partition, record.at_ms, head, 0, pools, seq=state.head.seq
-        )
+        runs[run] = ArchivableRun(run, agent, state.status, partition, record.at_ms, head, 0, pools, seq=state.head.seq)
         # The fold keeps enough to judge later records without the state, whose results would fill the memory. Only a
         # failed run needs its state, to judge a retry.
         if state.status != "failed":
             del fold.states[run]
     fold.settle()
-    ended = _families(found, fold, sizes)
-    there = set(left.values()) - {RunId("")}
-    begun = filter(fold.has_all, fold.states.keys() & there)
+    ended = _families(runs, fold, sizes)
+    present = set(left.values()) - {RunId("")}
+    begun = filter(fold.has_all, fold.states.keys() & present)
     heads = {run: {head.id.hex() for head in fold.states[run].heads} for run in begun}
-    return RunsOfLog(ended, heads, there, sizes.keys())
+    return RunsOfLog(ended, heads, present, sizes.keys())
 
 
 def _families(
-    found: dict[RunId, ArchivableRun], fold: LogFold, sizes: Mapping[RunId, int]
+    runs: dict[RunId, ArchivableRun], fold: LogFold, sizes: Mapping[RunId, int]
 ) -> dict[RunId, ArchivableRun]:
-    there = {*found, *fold.states, *fold.frozen}
+    present = {*runs, *fold.states, *fold.frozen}
     below: dict[RunId, list[RunId]] = {}
-    for run in there - found.keys():
+    for run in present - runs.keys():
         for parent in parents_of(run):
             below.setdefault(parent, []).append(run)
     return {
         run: replace(
-            each,
+            candidate,
             size=sizes[run],
-            above=tuple(name for name in parents_of(run) if name in there),
+            above=tuple(name for name in parents_of(run) if name in present),
             below=tuple(sorted(below.get(run, ()))),
         )
-        for run, each in sorted(found.items(), key=lambda item: item[1].ended_ms)
+        for run, candidate in sorted(runs.items(), key=lambda item: item[1].ended_ms)
         if run not in fold.frozen
     }
 
 
 def kept_rows(reader: LogReader, partition: int, runs: Collection[ArchivableRun]) -> set[RunId]:
     """Runs of a partition whose row a planner has written: their ids stay known without their log."""
-    wanted = {(run_digest(run.run_id), bytes.fromhex(run.head)): run.run_id for run in runs}
-    return {wanted[end] for ends in _rows(reader, partition, ends_of) for end in ends if end in wanted}
+    digests = {(run_digest(run.run_id), bytes.fromhex(run.head)): run.run_id for run in runs}
+    return {digests[end] for ends in _rows(reader, partition, ends_of) for end in ends if end in digests}
 
 
 def oldest_ends(reader: LogReader, partition: int, runs: Collection[RunId]) -> list[int]:
     """Earliest end of these runs, in each record of planners' rows."""
-    wanted = {run_digest(run) for run in runs}
-    found = [[times[run] for run in times.keys() & wanted] for times in _rows(reader, partition, times_of)]
-    return [min(ends) for ends in found if ends]
+    digests = {run_digest(run) for run in runs}
+    times_found = [[times[run] for run in times.keys() & digests] for times in _rows(reader, partition, times_of)]
+    return [min(ends) for ends in times_found if ends]
 
 
 def _rows(reader: LogReader, partition: int, read: Callable[[bytes], _Read]) -> Iterator[_Read]:
@@ -124,18 +122,18 @@ def _rows(reader: LogReader, partition: int, read: Callable[[bytes], _Read]) -> 
                 yield read(codec.decode(EndedRuns, record.value).rows)
 
 
-def whole_runs(reader: LogReader, partition: int, wanted: Mapping[RunId, ArchivableRun]) -> list[ArchivedRun]:
+def whole_runs(reader: LogReader, partition: int, selected: Mapping[RunId, ArchivableRun]) -> list[ArchivedRun]:
     """All records of these runs, void ones too."""
-    taken: dict[RunId, list[ArchivedRecord]] = {run: [] for run in wanted}
+    records: dict[RunId, list[ArchivedRecord]] = {run: [] for run in selected}
     for record in reader.scan(RUN_LOG, partition):
         parts = parse_log_key(record.key)
-        if parts is not None and parts[0] in taken and record.key is not None and record.value is not None:
-            taken[parts[0]].append(ArchivedRecord(record.offset, record.at_ms, record.key, record.value))
+        if parts is not None and parts[0] in records and record.key is not None and record.value is not None:
+            records[parts[0]].append(ArchivedRecord(record.offset, record.at_ms, record.key, record.value))
     return [
         ArchivedRun(
-            run, each.agent, each.status, partition, each.ended_ms, each.head, digest_of(taken[run]), tuple(taken[run])
+            run, row.agent, row.status, partition, row.ended_ms, row.head, digest_of(records[run]), tuple(records[run])
         )
-        for run, each in wanted.items()
+        for run, row in selected.items()
     ]
 
 
@@ -144,13 +142,13 @@ def batches(runs: Collection[ArchivableRun], most_bytes: int) -> list[list[Archi
     families: dict[str, list[ArchivableRun]] = {}
     for run in runs:
         families.setdefault(root_of(run.run_id), []).append(run)
-    found: list[list[ArchivableRun]] = []
+    result: list[list[ArchivableRun]] = []
     room = 0
     for family in families.values():
         size = sum(run.size for run in family)
-        if size > room or not found:
-            found.append([])
+        if size > room or not result:
+            result.append([])
             room = most_bytes
-        found[-1] += family
+        result[-1] += family
         room -= size
-    return found
+    return result

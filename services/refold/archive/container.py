@@ -87,12 +87,12 @@ class ArchivedRun:
 
 
 def digest_of(records: Sequence[ArchivedRecord]) -> str:
-    found = blake2b(digest_size=32)
+    digest = blake2b(digest_size=32)
     for record in records:
-        found.update(_LENGTHS.pack(record.offset, record.at_ms, len(record.key), len(record.value)))
-        found.update(record.key)
-        found.update(record.value)
-    return found.hexdigest()
+        digest.update(_LENGTHS.pack(record.offset, record.at_ms, len(record.key), len(record.value)))
+        digest.update(record.key)
+        digest.update(record.value)
+    return digest.hexdigest()
 
 
 def pack_runs(runs: Sequence[ArchivedRun]) -> bytes:

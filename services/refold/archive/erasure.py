@@ -85,38 +85,38 @@ def _called_back(token: bytes) -> str:
 def stages(lying: Iterable[Lying]) -> list[list[Lying]]:
     """Tombstones to write, in stages: each follows the acknowledgement of the one before."""
     ranks: dict[int, list[Lying]] = {}
-    for each in lying:
-        if each.valued:
-            ranks.setdefault(_rank(each), []).append(each)
+    for record in lying:
+        if record.valued:
+            ranks.setdefault(_rank(record), []).append(record)
     return [sorted(ranks[rank], key=_in_order) for rank in sorted(ranks)]
 
 
-def lying_of(records: Iterable[Record], wanted: frozenset[RunId]) -> list[Lying]:
+def lying_of(records: Iterable[Record], runs: frozenset[RunId]) -> list[Lying]:
     """Keys of some runs in the records of one topic, also those whose value is already erased."""
     # Until tombstones are gone, a reader may be behind them.
-    found: dict[tuple[int, bytes], Lying] = {}
+    by_place: dict[tuple[int, bytes], Lying] = {}
     for record in records:
         if record.key is None:
             continue
         place = (record.partition, record.key)
-        known = found.get(place)
-        run = known.run_id if known else RunId(run_of(record))
-        if run not in wanted and record.topic in DEAD_LETTERS:
-            run = RunId(_told_of(record))
-        if run in wanted:
-            found[place] = Lying(run, record.topic, *place, record.value is not None)
-    return list(found.values())
+        earlier = by_place.get(place)
+        run = earlier.run_id if earlier else RunId(run_of(record))
+        if run not in runs and record.topic in DEAD_LETTERS:
+            run = RunId(_run_of(record))
+        if run in runs:
+            by_place[place] = Lying(run, record.topic, *place, record.value is not None)
+    return list(by_place.values())
 
 
-def _told_of(letter: Record) -> str:
+def _run_of(letter: Record) -> str:
     """Run named in the content of a refused input, whose key may name something else."""
     try:
-        told = codec.decode(DeadLetter, letter.value or b"")
-        if told.topic == RUN_REQUESTED:
-            return codec.decode_input(RunRequest, told.value, json_fields=("input",)).run_id
-        if told.topic == RUN_OPERATED:
-            return codec.decode_input(RunOperation, told.value, json_fields=("data",)).run_id
-        return codec.decode_input(RunSignal, told.value, json_fields=("data",)).run_id
+        message = codec.decode(DeadLetter, letter.value or b"")
+        if message.topic == RUN_REQUESTED:
+            return codec.decode_input(RunRequest, message.value, json_fields=("input",)).run_id
+        if message.topic == RUN_OPERATED:
+            return codec.decode_input(RunOperation, message.value, json_fields=("data",)).run_id
+        return codec.decode_input(RunSignal, message.value, json_fields=("data",)).run_id
     except (FoldError, MalformedError):
         return ""
 
@@ -131,16 +131,16 @@ def _claimant(record: Record) -> str:
         return ""
 
 
-def _rank(each: Lying) -> int:
+def _rank(record: Lying) -> int:
     # A cleaner never keeps a tombstone without those before it: from last to first, the beginning of a live run stays.
-    topic = kind_of(each.topic)
-    parts = parse_log_key(each.key) if topic == RUN_LOG else None
+    topic = kind_of(record.topic)
+    parts = parse_log_key(record.key) if topic == RUN_LOG else None
     return ORDER.index(topic) + (parts is not None and parts[1] > 1)
 
 
-def _in_order(each: Lying) -> tuple[str, int, bytes]:
+def _in_order(record: Lying) -> tuple[str, int, bytes]:
     # The keys of a run's entries sort as its history does. (A copy may lie behind its successors.)
-    return each.topic, each.partition, each.key
+    return record.topic, record.partition, record.key
 
 
 def _text(part: bytes) -> str:

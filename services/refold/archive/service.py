@@ -77,7 +77,7 @@ class Archivist:
         settings: ArchivistSettings,
         *,
         archived_values: ArchivedBlobs | None = None,
-        progress: Steps = lambda what, done, total: None,
+        progress: Steps = lambda action, done, total: None,
     ) -> None:
         self._reader, self._writer, self._archive_store, self._settings = reader, writer, archive_store, settings
         self._archived_values = archived_values
@@ -126,18 +126,18 @@ class Archivist:
     def erase(self, run: str, *, dry_run: bool = False) -> Swept:
         """Erase one finished run, whenever it ended, and its descendants. **Raises** NotFoundError, ConflictError when
         a run is not over or cannot leave yet, and as `sweep`."""
-        wanted = run_id(run)
-        swept, partition = Swept(self._now()), home(wanted, self._partitions)
-        marked = {name: marker for name, marker in self._markers().items() if is_below(name, wanted)}
+        root = run_id(run)
+        swept, partition = Swept(self._now()), home(root, self._partitions)
+        marked = {name: marker for name, marker in self._markers().items() if is_below(name, root)}
         log = runs_of_log(self._reader, partition, marked)
         again = self._believe(marked, log, swept)
-        known = log.ended
-        if wanted not in marked:
-            if (ended := known.get(wanted)) is None:
-                raise self._unfinished(wanted, partition)
+        ended_runs = log.ended
+        if root not in marked:
+            if (ended := ended_runs.get(root)) is None:
+                raise self._unfinished(root, partition)
             _check_family(ended)
         # An interrupted pass has marked the parents first: their children are still to be erased.
-        rest = [each for name, each in known.items() if is_below(name, wanted) and name not in marked]
+        rest = [row for name, row in ended_runs.items() if is_below(name, root) and name not in marked]
         family = _parents_first(rest, marked)
         seconds_left = self._settings.give_up_s
         while len(self._settled(family, partition, swept, again)) < len(family):
@@ -147,7 +147,7 @@ class Archivist:
             seconds_left -= 1
             swept.left.clear()
             sleep(1)
-        swept.due += [each.run_id for each in family]
+        swept.due += [row.run_id for row in family]
         if dry_run:
             self._sound(partition, family, swept, dry_run=True)
         elif family:
@@ -174,7 +174,7 @@ class Archivist:
         # back the beginning of an erased run, or its failure before a retry.) Runs that are returned met the other
         # conditions then, and the records that prove it may be gone.
         again, files = set[RunId](), dict[str, set[tuple[str, str]]]()
-        for run in [name for name in marked if name in log.there]:
+        for run in [name for name in marked if name in log.present]:
             marker, ended = marked[run], log.ended.get(run)
             copied = self._archive_store is None or (run, marker.digest) in self._copies(marker.file, files)
             part = marker.head not in log.begun.get(run, ()) and (ended is None or run in log.begun)
@@ -187,14 +187,14 @@ class Archivist:
                 again.add(run)
         return again
 
-    def _copies(self, file: str, known: dict[str, set[tuple[str, str]]]) -> set[tuple[str, str]]:
+    def _copies(self, file: str, copies: dict[str, set[tuple[str, str]]]) -> set[tuple[str, str]]:
         assert self._archive_store is not None, "asked where there is an archive"
-        if file not in known:
-            known[file] = set()
+        if file not in copies:
+            copies[file] = set()
             with suppress(NotFoundError, MalformedError):
                 lines = self._archive_store.index(file) if file else ()
-                known[file] = {(line.run_id, line.digest) for line in lines}
-        return known[file]
+                copies[file] = {(line.run_id, line.digest) for line in lines}
+        return copies[file]
 
     def _leave(self, partition: int, batch: list[ArchivableRun], swept: Swept) -> dict[RunId, RunErased]:
         sound = self._sound(partition, batch, swept)
@@ -222,9 +222,9 @@ class Archivist:
         """Remove the markers of families that changed while they were archived."""
         # Reading a log takes minutes. Writers after this look read the run's marker, but for some milliseconds.
         whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch}) if markers else ()
-        there = {run.run_id: run.digest for run in whole}
-        moved = {root_of(run) for run, marker in markers.items() if there[run] != marker.digest}
-        back = {run: _marker(partition, erased_key(run), markers[run]) for run in markers if root_of(run) in moved}
+        digests = {run.run_id: run.digest for run in whole}
+        changed = {root_of(run) for run, marker in markers.items() if digests[run] != marker.digest}
+        back = {run: _marker(partition, erased_key(run), markers[run]) for run in markers if root_of(run) in changed}
         for run in back:
             del markers[run]
             swept.archived.pop(run, None)
@@ -235,12 +235,12 @@ class Archivist:
     def _before(self, partition: int, markers: list[Outgoing]) -> list[Outgoing]:
         """Records that undo markers: tombstones, or the marker of another archivist, which has erased the run
         meanwhile."""
-        mine, others = {each.key: each.value for each in markers}, dict[bytes | None, bytes | None]()
+        own, others = {marker.key: marker.value for marker in markers}, dict[bytes | None, bytes | None]()
         for record in self._reader.scan(RUN_SNAPSHOT, partition):
-            if record.key in mine and record.value != mine[record.key]:
+            if record.key in own and record.value != own[record.key]:
                 others[record.key] = record.value
-        found = [each._replace(value=others.get(each.key)) for each in markers]
-        return [each if each.value else each._replace(headers=()) for each in found]
+        previous = [marker._replace(value=others.get(marker.key)) for marker in markers]
+        return [marker if marker.value else marker._replace(headers=()) for marker in previous]
 
     def _sound(
         self, partition: int, batch: list[ArchivableRun], swept: Swept, *, dry_run: bool = False
@@ -248,14 +248,14 @@ class Archivist:
         """Runs of a batch that can leave, with their large values copied; the others are `left`."""
         whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch})
         for run in whole:
-            if problem := self._kept_back(run, dry_run=dry_run):
+            if problem := self._obstacle(run, dry_run=dry_run):
                 swept.left[run.run_id] = problem
         for run in whole:
-            if kept := next((name for name in swept.left if root_of(name) == root_of(run.run_id)), ""):
-                swept.left.setdefault(run.run_id, f"{kept} of its family stays")
+            if left := next((name for name in swept.left if root_of(name) == root_of(run.run_id)), ""):
+                swept.left.setdefault(run.run_id, f"{left} of its family stays")
         return [run for run in whole if run.run_id not in swept.left]
 
-    def _kept_back(self, run: ArchivedRun, *, dry_run: bool) -> str:
+    def _obstacle(self, run: ArchivedRun, *, dry_run: bool) -> str:
         """Reason why a run cannot leave, or ""; its large values are then copied. **Raises** UnreachableError."""
         if problems := inspection.flaws(run):
             return "; ".join(problems)
@@ -272,15 +272,15 @@ class Archivist:
         if not marked:
             return
         lying = self._lying(marked)
-        claims = [each for each in lying if each.valued and kind_of(each.topic) == TOOL_CLAIMED]
-        places = sorted({(each.topic, each.partition, each.run_id) for each in claims})
+        claims = [record for record in lying if record.valued and kind_of(record.topic) == TOOL_CLAIMED]
+        places = sorted({(record.topic, record.partition, record.run_id) for record in claims})
         self._write([_in_place_of_claims(*place, swept.now_ms) for place in places])
         for stage in stages(lying):
             self._progress(f"erase from {stage[0].topic}", swept.tombstones, swept.tombstones + len(stage))
-            self._write([Outgoing(each.topic, each.partition, each.key, None, (), 0) for each in stage])
+            self._write([Outgoing(record.topic, record.partition, record.key, None, (), 0) for record in stage])
             swept.tombstones += len(stage)
-        there = {each.run_id for each in lying}
-        gone = [run for run in marked if run not in there]
+        runs = {record.run_id for record in lying}
+        gone = [run for run in marked if run not in runs]
         if self._archived_values:
             self._archived_values.erase(gone)  # once more: a pass that was cut short, or a value that came late
         self._write([Outgoing(RUN_SNAPSHOT, home(run, self._partitions), erased_key(run), None, (), 0) for run in gone])
@@ -288,20 +288,20 @@ class Archivist:
         swept.erasing = len(marked) - len(gone)
 
     def _lying(self, marked: Mapping[RunId, RunErased]) -> list[Lying]:
-        wanted = frozenset(marked)
+        runs = frozenset(marked)
         pools = {*self._settings.pools, *(pool for marker in marked.values() for pool in marker.pools)}
-        found: list[Lying] = []
+        records: list[Lying] = []
         names = [name for name in ORDER if name not in POOLED]
         names += [f"{kind}.{pool}" for pool in sorted(pools) for kind in POOLED]
         for number, topic in enumerate(names):
             self._progress("look for what is left of erased runs", number, len(names))
             try:
-                found += lying_of(self._reader.scan(topic), wanted)
+                records += lying_of(self._reader.scan(topic), runs)
             except NotFoundError:
                 if kind_of(topic) not in POOLED:
                     raise
                 # A topic of a pool that is no more: nothing can lie there.
-        return found
+        return records
 
     def _settled(
         self, runs: list[ArchivableRun], partition: int, swept: Swept, again: Container[RunId]
@@ -310,15 +310,15 @@ class Archivist:
         if not runs:
             return []
         # Without an outcome, waiters would get none; without a row, the same id could be requested again.
-        kept = kept_rows(self._reader, partition, runs)
+        rows = kept_rows(self._reader, partition, runs)
         ends = {run.run_id.encode(): run.seq for run in runs}
         records = (record for record in self._reader.scan(RUN_COMPLETED, partition) if record.key in ends)
         # A run that failed and was retried has an outcome there of its first end.
-        told = {record.key for record in records if _tells(record, ends[record.key or b""])}
-        for run in [each for each in runs if each.run_id not in again]:
-            if run.run_id.encode() not in told:
+        reported = {record.key for record in records if _is_outcome_of(record, ends[record.key or b""])}
+        for run in [candidate for candidate in runs if candidate.run_id not in again]:
+            if run.run_id.encode() not in reported:
                 swept.left[run.run_id] = f"its outcome is not in {RUN_COMPLETED} yet"
-            elif run.run_id not in kept:
+            elif run.run_id not in rows:
                 swept.left[run.run_id] = f"its row is not in {RUN_SNAPSHOT} yet"
         return [run for run in runs if run.run_id not in swept.left]
 
@@ -352,13 +352,13 @@ class Archivist:
 def _parents_first(due: Iterable[ArchivableRun], gone: Container[RunId] = ()) -> list[ArchivableRun]:
     """Runs without a remaining parent, which could start them again."""
     leaving: dict[RunId, ArchivableRun] = {}
-    for run in sorted(due, key=lambda each: depth_of(each.run_id)):
+    for run in sorted(due, key=lambda one: depth_of(one.run_id)):
         if all(name in leaving or name in gone for name in run.above):
             leaving[run.run_id] = run
     return list(leaving.values())
 
 
-def _tells(outcome: Record, seq: int) -> bool:
+def _is_outcome_of(outcome: Record, seq: int) -> bool:
     """True if an outcome is of the run's end at this seq, or unreadable."""
     try:
         return outcome.value is None or codec.decode(RunOutcome, outcome.value).seq >= seq

@@ -56,29 +56,29 @@ class ArchiveStore:
     def keep(self, runs: Sequence[ArchivedRun]) -> dict[RunId, str]:
         """Write missing runs, by day; return the file of each run, read back and verified. **Raises** ConflictError
         when a file differs after it was written."""
-        kept: dict[RunId, str] = {}
+        files: dict[RunId, str] = {}
         days: dict[str, list[ArchivedRun]] = {}
         for run in runs:
             days.setdefault(f"{_day(run.ended_ms)}/{run.partition}", []).append(run)
         for place, group in sorted(days.items()):
-            kept |= self._verified(place, group)
-            missing = sorted((run for run in group if run.run_id not in kept), key=lambda run: run.run_id)
+            files |= self._verified(place, group)
+            missing = sorted((run for run in group if run.run_id not in files), key=lambda run: run.run_id)
             if missing:
                 file = self._file(place, missing)
-                kept |= dict.fromkeys((run.run_id for run in missing), file)
-        return kept
+                files |= dict.fromkeys((run.run_id for run in missing), file)
+        return files
 
     def _verified(self, place: str, group: Sequence[ArchivedRun]) -> dict[RunId, str]:
         """Files with copies of these runs from an earlier pass, each read again and verified."""
-        wanted, found = {(run.run_id, run.digest) for run in group}, dict[RunId, str]()
+        expected, verified = {(run.run_id, run.digest) for run in group}, dict[RunId, str]()
         for file in self._files_of(place):
-            if wanted.isdisjoint((line.run_id, line.digest) for line in self._lines(file)):
+            if expected.isdisjoint((line.run_id, line.digest) for line in self._lines(file)):
                 continue
             with suppress(MalformedError):
                 for run in list(self.runs(file)):  # a file that cannot be read to its end holds nothing
-                    if (run.run_id, run.digest) in wanted and not inspection.flaws(run):
-                        found[run.run_id] = file
-        return found
+                    if (run.run_id, run.digest) in expected and not inspection.flaws(run):
+                        verified[run.run_id] = file
+        return verified
 
     def _lines(self, file: str) -> list[IndexedRun]:
         """Index of a file, made if missing; empty if it is damaged."""
@@ -112,9 +112,9 @@ class ArchiveStore:
         failed: list[MalformedError] = []
         for line in self._copies(run):
             try:
-                for found in self.runs(line.file):
-                    if found.run_id == run:
-                        return found
+                for run_copy in self.runs(line.file):
+                    if run_copy.run_id == run:
+                        return run_copy
                 text = f"{line.file} does not have the run {run}, though its index says so"
                 raise MalformedError(text, hint="delete the index")
             except MalformedError as error:

@@ -48,7 +48,7 @@ class Slot:
         self.started = threading.Event()
         self.starts = 0
         self._born = 0.0
-        self.deaths = self._seen = self._serves = 0
+        self.deaths = self._counted = self._serves = 0
         self._short_lives = 0
 
     def start(self, report_end: Callable[[Slot], None]) -> None:
@@ -63,7 +63,7 @@ class Slot:
         self.process = running
         self.starts += 1
         self.started.set()
-        self._born, self._seen = time.monotonic(), 0
+        self._born, self._counted = time.monotonic(), 0
 
         def wait() -> None:
             running.wait()
@@ -89,7 +89,7 @@ class Slot:
             return None
         before, self._serves = self._serves, serving_pid(self.process.pid)
         count, code = deaths_of(self.process.pid)
-        new, self._seen = count - self._seen, count
+        new, self._counted = count - self._counted, count
         if new <= 0:
             return None
         self.deaths += new

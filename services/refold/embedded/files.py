@@ -73,9 +73,9 @@ class FolderLock:
 
     def holder(self) -> int:
         """Pid of the holder, 0 if none."""
-        return int(self._path.read_text() or 0) if self.held() else 0
+        return int(self._path.read_text() or 0) if self.is_held() else 0
 
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         try:
             with self._path.open() as handle:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -85,7 +85,7 @@ class FolderLock:
             return True
         return False
 
-    def holds(self) -> bool:
+    def is_own(self) -> bool:
         """True if this process has the lock, and its file was not deleted or replaced since."""
         try:
             return self._handle is not None and os.path.samestat(os.fstat(self._handle.fileno()), self._path.stat())

@@ -17,10 +17,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from refold.core.errors import RefoldError
-from refold.embedded.aot import ensure_caches
 from refold.embedded.files import cache_dir, write_atomic
 from refold.embedded.jars import Progress, fetch_jars, silent
-from refold.embedded.jvm import Java
+from refold.embedded.jvm import Java, ensure_caches
 from refold.embedded.ports import HOST, remembered_ports
 from refold.embedded.properties import server_properties
 from refold.embedded.server import EmbeddedServer

@@ -23,9 +23,9 @@ _RELEASE_S = 3.0
 
 def remembered_ports(path: Path, *names: str) -> dict[str, int]:
     """Ports by name, from the file, or free ones that are then written to it."""
-    known: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
-    ports = {name: known.get(name) or free_port() for name in names}
-    if ports != known:
+    remembered: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
+    ports = {name: remembered.get(name) or free_port() for name in names}
+    if ports != remembered:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(ports) + "\n")
     return ports

@@ -50,22 +50,22 @@ class EmbeddedPostgres(EmbeddedServer):
                 folder.chmod(folder.stat().st_mode | 0o011)
         if (self.store / "PG_VERSION").exists():
             return
-        made = subprocess.run(
+        result = subprocess.run(
             self._run("initdb", "-U", "postgres", "--auth=trust", "--encoding=utf8", "--locale=C", "-D"),
             capture_output=True,
             text=True,
             check=False,
         )
-        if made.returncode:
+        if result.returncode:
             hint = "run it as another user than root" if os.geteuid() == 0 else "see the reason"
-            raise RefoldError(f"initdb failed: {made.stderr.strip()[-300:]}", hint=hint)
+            raise RefoldError(f"initdb failed: {result.stderr.strip()[-300:]}", hint=hint)
 
     def command(self) -> list[str]:
         return self._run("postgres", "-h", "", "-k", str(self.store), "-D")
 
     def answers(self) -> bool:
-        asked = [str(self._programs / "pg_isready"), "-q", "-U", "postgres", "-h", str(self.store)]
-        return subprocess.run(asked, check=False).returncode == 0
+        command = [str(self._programs / "pg_isready"), "-q", "-U", "postgres", "-h", str(self.store)]
+        return subprocess.run(command, check=False).returncode == 0
 
-    def _run(self, program: str, *words: str) -> list[str]:
-        return [*(_AS_NOBODY if os.geteuid() == 0 else ()), str(self._programs / program), *words, str(self.store)]
+    def _run(self, program: str, *arguments: str) -> list[str]:
+        return [*(_AS_NOBODY if os.geteuid() == 0 else ()), str(self._programs / program), *arguments, str(self.store)]

@@ -82,11 +82,11 @@ class DevStack:
         servers: Servers = Servers(),
         fresh: bool = False,
         prepare: Callable[[str], int | None] | None = None,
-        told: Listeners = Listeners(),
+        listeners: Listeners = Listeners(),
     ) -> None:
         self.data_dir = data_dir.resolve()
         self.dev_json = self.data_dir / "dev.json"
-        self._given, self._told = servers, told
+        self._servers, self._listeners = servers, listeners
         self._fresh = fresh
         self._services = list(services)
         self._prepare = prepare
@@ -122,7 +122,7 @@ class DevStack:
             (self.data_dir / "views").mkdir(exist_ok=True)
             ports = remembered_ports(self.data_dir / "views" / "ports.json", "gateway", "metrics")
             self.gateway, self.metrics = f"http://{HOST}:{ports['gateway']}", f"{HOST}:{ports['metrics']}"
-            self._supervisor = Supervisor(on_change=self._note, on_exit=self._told.on_exit)
+            self._supervisor = Supervisor(on_change=self._note, on_exit=self._listeners.on_exit)
             self._start_servers(self._supervisor)
             if self._prepare is not None:
                 self.partitions = self._prepared(self._prepare)
@@ -144,7 +144,7 @@ class DevStack:
                 self._supervisor.stop()
         finally:
             self._supervisor = None
-            if self._lock.holds():  # else it is the file of another stack
+            if self._lock.is_own():  # else it is the file of another stack
                 self.dev_json.unlink(missing_ok=True)
             self._lock.release()
 
@@ -153,11 +153,11 @@ class DevStack:
         called four times a second. **Raises** NotFoundError if the data folder is deleted: everything is killed
         then."""
         supervisor = self.supervisor
-        with stop_signals(supervisor.hurry) as asked:
+        with stop_signals(supervisor.hurry) as stopping:
             turn()
-            while supervisor.active and not asked.wait(_WATCH_S) and self._lock.holds():
+            while supervisor.active and not stopping.wait(_WATCH_S) and self._lock.is_own():
                 turn()
-            if lost := not self._lock.holds():
+            if lost := not self._lock.is_own():
                 supervisor.hurry()
             self.stop()
         if lost:
@@ -179,7 +179,7 @@ class DevStack:
     def _start_servers(self, supervisor: Supervisor) -> None:
         # Valkey first: it starts while the broker's folder is being formatted.
         servers: list[tuple[str, EmbeddedServer]] = []
-        if self._given.redis is None:
+        if self._servers.redis is None:
             valkey = EmbeddedValkey(self.data_dir / "valkey", log=self._log("valkey"))
             self.redis = valkey.url
             self._supervise(supervisor, "valkey", valkey, rank=_VALKEY)
@@ -187,11 +187,11 @@ class DevStack:
         if self._postgres is not None:
             self._supervise(supervisor, "postgres", self._postgres, rank=_VALKEY)
             servers.append(("postgres", self._postgres))
-        if self._given.kafka is None:
+        if self._servers.kafka is None:
             broker = EmbeddedKafka(
                 self.data_dir / "kafka",
-                properties=self._given.properties,
-                progress=self._told.progress,
+                properties=self._servers.properties,
+                progress=self._listeners.progress,
                 log=self._log("broker"),
             )
             self.kafka = broker.bootstrap
@@ -208,13 +208,13 @@ class DevStack:
                 return prepare(self.kafka) or 0
             except UnreachableError as error:
                 # Our own broker is up, and on a busy machine slow to elect leaders.
-                if self._given.kafka is not None:
+                if self._servers.kafka is not None:
                     raise
                 if time.monotonic() > deadline:
                     hint = f"the machine is too busy for the broker: see {self._log('broker')}, then start again"
                     raise UnreachableError(error.message, hint=hint) from None
-                if self._told.progress is not None:
-                    self._told.progress(f"waiting for the broker ({error.message})", 0, 1)
+                if self._listeners.progress is not None:
+                    self._listeners.progress(f"waiting for the broker ({error.message})", 0, 1)
                 time.sleep(_AGAIN_S)
 
     def _supervise(self, supervisor: Supervisor, name: str, server: EmbeddedServer, *, rank: int) -> None:
@@ -241,7 +241,7 @@ class DevStack:
     def _note(self, pids: Pids) -> None:
         """Write dev.json, once the stack is ready: the file is the sign of that."""
         with self._writing:
-            if self._ready and self._lock.holds():  # else it is the file of another stack
+            if self._ready and self._lock.is_own():  # else it is the file of another stack
                 processes = {"broker": [], "valkey": [], **pids}
                 restarts = {name: self.supervisor.restarts(name) for name in pids}
                 at = {"kafka": self.kafka, "redis": public_url(self.redis), "blobs": public_url(self.blobs)}
@@ -257,8 +257,8 @@ class DevStack:
         except OSError as error:
             # An old dev.json (without disk space, say) is better than processes that end.
             self.trouble = f"{error.strerror}: {error.filename}"
-        if self.trouble not in ("", before) and self._told.on_trouble is not None:
-            self._told.on_trouble(f"dev.json is not up to date: {self.trouble}")
+        if self.trouble not in ("", before) and self._listeners.on_trouble is not None:
+            self._listeners.on_trouble(f"dev.json is not up to date: {self.trouble}")
 
     def _log(self, name: str) -> Path:
         return self.data_dir / "logs" / f"{name}.log"

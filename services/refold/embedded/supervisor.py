@@ -44,7 +44,7 @@ class Supervisor:
         self._slots: list[Slot] = []
         self._inbox: queue.SimpleQueue[Slot | _TakeDown | None] = queue.SimpleQueue()
         self._hurried = False
-        self._told: Pids = {}
+        self._reported: Pids = {}
         self._stopped_cleanly = False
         # Linux ends a child with the thread that started it: this one lives as long as the children.
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
@@ -63,12 +63,12 @@ class Supervisor:
 
     def pids(self) -> Pids:
         """Living processes by name; an empty list if all children of a name are down."""
-        found: Pids = {}
+        alive: Pids = {}
         for slot in list(self._slots):
-            living, running = found.setdefault(slot.child.name, []), slot.process
+            living, running = alive.setdefault(slot.child.name, []), slot.process
             if running is not None:
                 living.append(serving_pid(running.pid))
-        return found
+        return alive
 
     def restarts(self, name: str) -> int:
         slots = [slot for slot in list(self._slots) if slot.child.name == name]
@@ -142,7 +142,7 @@ class Supervisor:
             message = self._inbox.get(timeout=max(0.0, min([_FORKED_POLL_S, *pauses])))
         except queue.Empty:
             dead = [*filter(None, map(Slot.went_on, list(self._slots)))]
-            if self.pids() != self._told:  # a process in reserve has forked the one that serves
+            if self.pids() != self._reported:  # a process in reserve has forked the one that serves
                 self._changed()
             for gone in dead:
                 self._ended(gone)
@@ -178,6 +178,6 @@ class Supervisor:
             self._on_exit(gone)
 
     def _changed(self) -> None:
-        self._told = self.pids()
+        self._reported = self.pids()
         if self._on_change is not None:
-            self._on_change(self._told)
+            self._on_change(self._reported)

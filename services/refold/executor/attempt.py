@@ -275,8 +275,8 @@ class Attempt:
             self._stop("timeout")
             self.timed_out = True
             self._finish(self._result("unknown", outcome.timeout(self.request)))
-        holds = self.phase not in ("leaving", "over", "claiming") and not self.settled
-        if holds and self.now - self.asked_ms >= self.lease_ms // 3:
+        running = self.phase not in ("leaving", "over", "claiming") and not self.settled
+        if running and self.now - self.asked_ms >= self.lease_ms // 3:
             self.asked_ms = self.now
             self._hold(ledger.Renew)
 

@@ -45,17 +45,17 @@ class ChainedAttempt(Attempt):
         if self.closed:
             self._let_go()
             return
-        known = self.claims.of(self.request)
-        heads = frozenset(known.seen_ms)
+        claims = self.claims.of(self.request)
+        heads = frozenset(claims.seen_ms)
         if self.waited_for and not heads <= self.waited_for:  # a head that was taken back is no reason to let go
             self._let_go()
-        elif known.passed:
+        elif claims.passed:
             # The planner has gone on and ignores this result; in another life of the run it waits for this very
             # attempt.
             self._late(self._result("doubt", outcome.PASSED))
             self._let_go()
-        elif all(self._over(head, seen_ms) for head, seen_ms in known.seen_ms.items()):
-            self._extend(known)
+        elif all(self._over(head, seen_ms) for head, seen_ms in claims.seen_ms.items()):
+            self._extend(claims)
         else:
             self.waited_for = heads
 
@@ -84,9 +84,9 @@ class ChainedAttempt(Attempt):
         if self.effect != "once" or self.known.claimed:
             return None
         begun = self.known.begun, self.known.begun_ms
-        found = self.outbox.settings.gate.unsettled(self.request, self.catalog, begun=begun)
+        refusal = self.outbox.settings.gate.unsettled(self.request, self.catalog, begun=begun)
         # Without a doubt no confirmation is needed; but a forged one is reported.
-        return None if found and found.stale and not (self.known.open or self._unclaimed) else found
+        return None if refusal and refusal.stale and not (self.known.open or self._unclaimed) else refusal
 
     @property
     def _unheard(self) -> bool:
@@ -128,12 +128,12 @@ class ChainedAttempt(Attempt):
             return
         assert self.claim is not None, "reading follows an append"
         assert self.link is not None, "reading follows an append"
-        found = self.claims.of(self.request)
-        first = shown and found.head == self.link.claim_id
+        claims = self.claims.of(self.request)
+        first = shown and claims.head == self.link.claim_id
         if self.phase == "undoing":
             self._undone(heard=first)
         # Of two that claim the call under two keys, the one whose claim lies behind the other's lets go.
-        elif not first or found.others != self.known.others:
+        elif not first or claims.others != self.known.others:
             self._let_go()
         elif self.claim.doubt:
             self._over_with()
@@ -176,7 +176,7 @@ class ChainedAttempt(Attempt):
         super()._refuse(refused)
 
     def _not_sent(self) -> str:
-        if self.claim is None and (found := self.claims.of(self.request)) and (found.claimed or found.shared):
+        if self.claim is None and (claims := self.claims.of(self.request)) and (claims.claimed or claims.shared):
             return "doubt"
         return super()._not_sent()
 

@@ -46,26 +46,26 @@ class ClaimChain:
 
     def claimed(self, call: str, attempt: int) -> bool:
         """True if an owner may have acted on this attempt, or may yet."""
-        if any((each.call_id, each.attempt) == (call, attempt) for each, _, _ in self.aside.values()):
+        if any((claim.call_id, claim.attempt) == (call, attempt) for claim, _, _ in self.aside.values()):
             return True
         free = self.head is not None and self.head.undone and self.head.handed_over
         return self.highest.get(call) == attempt and not (free and self.head and self.head.call_id == call)
 
     def reaches(self, call: str) -> int:
         """Highest attempt of a call with a claim."""
-        asides = (each.attempt for each, _, _ in self.aside.values() if each.call_id == call)
+        asides = (claim.attempt for claim, _, _ in self.aside.values() if claim.call_id == call)
         return max(self.highest.get(call, 0), *asides, 0)
 
     def acted(self) -> list[tuple[ToolClaim, int]]:
         """Claims whose owners may have acted, with their log times."""
         # A doubt without a predecessor stands for a claim that the log has lost.
-        found = [(each, at_ms) for each, _, at_ms in self.aside.values() if not each.undone]
-        return [(self.open, self.open_ms), *found] if self.open else found
+        claims = [(claim, at_ms) for claim, _, at_ms in self.aside.values() if not claim.undone]
+        return [(self.open, self.open_ms), *claims] if self.open else claims
 
     def heads(self) -> dict[str, int]:
         """Claims whose owners may still act, and the time when this process first read each."""
-        found = {each.claim_id: seen_ms for each, seen_ms, _ in self.aside.values() if not each.undone}
-        return {self.head.claim_id: self.seen_ms, **found} if self.head and not self.head.undone else found
+        seen_by_id = {claim.claim_id: seen_ms for claim, seen_ms, _ in self.aside.values() if not claim.undone}
+        return {self.head.claim_id: self.seen_ms, **seen_by_id} if self.head and not self.head.undone else seen_by_id
 
     def add(self, claim: ToolClaim, mono_ms: int, at_ms: int) -> None:
         # A copy is known already. Of two claims of the same head the log puts one first; the other names a claim that
@@ -81,7 +81,7 @@ class ClaimChain:
             return
         self._extend(claim, mono_ms, at_ms)
         # Claims that waited for this link follow it. Each may be the predecessor of the next.
-        while follower := next((each for each in self.aside.values() if each[0].prev == self.last), None):
+        while follower := next((aside for aside in self.aside.values() if aside[0].prev == self.last), None):
             del self.aside[follower[0].claim_id]
             self._extend(*follower)
 
@@ -160,10 +160,10 @@ class Claims:
         return chain is not None and (claim in chain.links or claim in chain.aside)
 
     def of(self, request: ToolRequest) -> Lineage:
-        found = self._linked(request)
+        linked = self._linked(request)
         # No one requests calls of an erased run, but a copy of an order may come behind the erasure.
         erased = bool(self._erased) and erased_claims_key(RunId(request.call_id.partition("/")[0])) in self._erased
-        return replace(found, erased=True) if erased else found
+        return replace(linked, erased=True) if erased else linked
 
     def _linked(self, request: ToolRequest) -> Lineage:
         call, own = request.call_id, self._chains.get(request.key)
@@ -189,7 +189,7 @@ class Claims:
 
 def _begun(chains: list[ClaimChain], call: str) -> tuple[bool, int, int]:
     """If an owner may have acted, the highest such attempt of the call, and the last such log time."""
-    acted = [each for chain in chains for each in chain.acted()]
+    acted = [claimed for chain in chains for claimed in chain.acted()]
     highest = max((claim.attempt for claim, _ in acted if claim.call_id == call), default=0)
     return bool(acted), highest, max((at_ms for _, at_ms in acted), default=0)
 

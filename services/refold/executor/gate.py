@@ -41,15 +41,15 @@ class Gate:
     def effect(self, request: ToolRequest) -> str:
         """Effect class of a call: the stricter of the order's and of the tool's here."""
         tool = self.tools.get(request.tool)
-        known = [name for name in (request.effect, tool.effect if tool else "pure") if name in _STRICTER]
+        effects = [name for name in (request.effect, tool.effect if tool else "pure") if name in _STRICTER]
         # A class of a later version is treated as the strictest.
-        return max(known, key=_STRICTER.index) if request.effect in known else "once"
+        return max(effects, key=_STRICTER.index) if request.effect in effects else "once"
 
     def refusal(self, request: ToolRequest, catalog: Catalog, *, partition: int, now_ms: int) -> Refusal | None:
         """Reason why a call may not be acted upon now. **Units**: `now_ms` is by the log."""
-        if (known := self.tools.get(request.tool)) is not None and known.pool != self.pool:
+        if (registered := self.tools.get(request.tool)) is not None and registered.pool != self.pool:
             # A pool's permissions do not extend to another pool, whatever an order names.
-            message = f"{request.tool} is a tool of pool {known.pool}, not of {self.pool}"
+            message = f"{request.tool} is a tool of pool {registered.pool}, not of {self.pool}"
             return Refusal("wrong_pool", message, stale=False)
         # Refused as not begun: after a halt the claim alone would put a `once` call in doubt.
         if halted := self.halted(request, catalog):
@@ -118,8 +118,8 @@ class Gate:
 
     def _settled_since(self, request: ToolRequest, catalog: Catalog, since_ms: int) -> bool:
         """True if people have confirmed, since this time, that earlier attempts had no effect."""
-        said = self._open(request.settled, Authority(self.tools, self.environment, catalog))
-        if isinstance(said, Refusal) or said.issued < since_ms:
+        settled = self._open(request.settled, Authority(self.tools, self.environment, catalog))
+        if isinstance(settled, Refusal) or settled.issued < since_ms:
             return False
         return self.unsettled(request, catalog, begun=(request.attempt - 1, 0)) is None
 

@@ -41,17 +41,17 @@ class SeenCalls:
 
     def __init__(self, limit: int, least: int) -> None:
         self._limit, self._least = limit, least
-        self._found: OrderedDict[str, tuple[RunId, Base, list[EarlierCall]]] = OrderedDict()
+        self._bases: OrderedDict[str, tuple[RunId, Base, list[EarlierCall]]] = OrderedDict()
         self._bytes = 0
 
     def whole(self, request: ToolRequest) -> tuple[ToolRequest, Base | None] | None:
         """An order with all earlier calls, and their base; None: the base of a short order is not here."""
         run, calls = request.run_id, request.earlier
         if isinstance(request, ShortRequest):
-            if (found := self._found.get(request.base)) is None or found[0] != run:
+            if (earlier := self._bases.get(request.base)) is None or earlier[0] != run:
                 return None
             self._forget(request.base)  # the next order goes on from this one
-            base, calls = found[1].followed_by(calls), found[2] + calls
+            base, calls = earlier[1].followed_by(calls), earlier[2] + calls
             request = replace(request, earlier=calls)
         elif not calls or not self._limit:
             return request, None
@@ -60,15 +60,15 @@ class SeenCalls:
         if base.bytes < self._least:
             return request, None
         self._forget(base.digest)
-        self._found[base.digest] = run, base, calls
+        self._bases[base.digest] = run, base, calls
         self._bytes += base.bytes
         while self._bytes > self._limit:
-            self._forget(next(iter(self._found)))
-        return request, base if base.digest in self._found else None
+            self._forget(next(iter(self._bases)))
+        return request, base if base.digest in self._bases else None
 
     def _forget(self, digest: str) -> None:
-        if digest in self._found:
-            self._bytes -= self._found.pop(digest)[1].bytes
+        if digest in self._bases:
+            self._bytes -= self._bases.pop(digest)[1].bytes
 
 
 class CallQueue:

@@ -78,7 +78,7 @@ class ExecutorLane:
                 if self.catalog.halts is not halts:
                     self.waiting.bring_back()
             elif isinstance(item, End):
-                self._freshness.told(item.offset, self.catalog.position)
+                self._freshness.bounds_read(item.offset, self.catalog.position)
                 return
             else:
                 catalog_reached(self.catalog, item, self._outbox.journal)
@@ -98,11 +98,11 @@ class ExecutorLane:
     def tend(self) -> None:
         now = self._outbox.now.mono_ms
         self.waiting.give_up(now)
-        if self._freshness.asks(now, self._outbox.settings.look_ms):
+        if self._freshness.is_due(now, self._outbox.settings.look_ms):
             self._outbox.orders.append(AskEnd(CATALOG, self.partition))
         self._rewind()
 
-    def held(self, request: ToolRequest) -> str:
+    def halt_of(self, request: ToolRequest) -> str:
         """Reason why a call may not begin now, in spite of its permission; "" if it may."""
         settings = self._outbox.settings
         if why := settings.gate.halted(request, self.catalog):
@@ -140,7 +140,7 @@ class ExecutorLane:
         self._heir_until = 0
 
     def low_water(self) -> Positions:
-        self._closing = [each for each in self._closing if not each.done]
+        self._closing = [closing for closing in self._closing if not closing.done]
         position = None if self._closing else self._outstanding.low_water()
         return {} if position is None else {(self._outbox.settings.topic, self.partition): position}
 
@@ -197,24 +197,24 @@ class CatalogFreshness:
 
     def begin(self, now_ms: int) -> None:
         """Start with a partition: nothing is claimed before the ends captured now are reached."""
-        self._known_ms = self._asked_ms = now_ms
-        self._asking = False
+        self._known_ms = self._requested_ms = now_ms
+        self._pending = False
         self._end: int | None = None
 
-    def asks(self, now_ms: int, every_ms: int) -> bool:
+    def is_due(self, now_ms: int, every_ms: int) -> bool:
         """True if the end is to be requested now; one request at a time."""
-        if self._asking or now_ms - self._asked_ms < every_ms:
+        if self._pending or now_ms - self._requested_ms < every_ms:
             return False
-        self._asking, self._asked_ms = True, now_ms
+        self._pending, self._requested_ms = True, now_ms
         return True
 
-    def told(self, end: int, position: int) -> None:
+    def bounds_read(self, end: int, position: int) -> None:
         self._end = end
         self.reached(position)
 
     def reached(self, position: int) -> None:
         if self._end is not None and position >= self._end:
-            self._known_ms, self._asking, self._end = self._asked_ms, False, None
+            self._known_ms, self._pending, self._end = self._requested_ms, False, None
 
     def blind_ms(self, now_ms: int) -> int:
         return now_ms - self._known_ms

@@ -79,7 +79,7 @@ class ExecutorOutbox(Generic[Claimant]):
         self._owner = ""
         self.ended, self.gone = Recent[str, None](settings.remember), Recent[str, None](settings.remember)
         self.keys, self.taken_back = Recent[str, str](settings.remember), Recent[str, int](settings.remember)
-        self.seen = SeenCalls(settings.conversation_bytes, settings.conversation_least)
+        self.calls_seen = SeenCalls(settings.conversation_bytes, settings.conversation_least)
         self.ledger: Batches[Claimant | Closing] = Batches(token, resend_ms=settings.resend_ms)
         self.orders: list[Effect] = []
         self._sent: Tokens[Claimant | Burial | TimeAsked] = Tokens(token)
@@ -125,13 +125,13 @@ class ExecutorOutbox(Generic[Claimant]):
 
     def requested(self, home: int, request: ToolRequest, record: Record) -> Requested | None:
         """A call with all earlier ones on which it builds. None: a part is missing, and its planner is notified."""
-        if (found := self.seen.whole(request)) is None:
+        if (rebuilt := self.calls_seen.whole(request)) is None:
             names = request.call_id, request.run_id, request.step, request.attempt
             self.journal.tell("request.incomplete", call_id=request.call_id, attempt=request.attempt)
             executor, trace = self.settings.member, request.traceparent
             self.outlet.late(home, ToolResult(*names, INCOMPLETE, executor=executor, traceparent=trace))
             return None
-        whole, base = found
+        whole, base = rebuilt
         size = max(record_bytes(record), base.bytes if base else 0)
         return Requested(whole, record.offset, size, record.at_ms, base.digest if base else "")
 
@@ -177,19 +177,19 @@ class ExecutorOutbox(Generic[Claimant]):
 
     def overtaken(self, home: int, request: ToolRequest, reply: Superseded) -> bool:
         """True if this pool has begun a higher attempt of the call; put an invalid entry away."""
-        found: ToolResult | OrderPlace | None
+        opened: ToolResult | OrderPlace | None
         if reply.done:
-            found = self._opened(home, request, reply.sealed)
+            opened = self._opened(home, request, reply.sealed)
         else:
             try:
-                found = self.settings.seal.open_order(home, request.key, reply.sealed)
+                opened = self.settings.seal.open_order(home, request.key, reply.sealed)
             except MalformedError as error:
                 self.broken(home, request.key, error.message)
                 return False
-        if found is None:
+        if opened is None:
             return False
-        call = found.call_id if isinstance(found, ToolResult) else found.call
-        if call != request.call_id or found.attempt <= request.attempt:
+        call = opened.call_id if isinstance(opened, ToolResult) else opened.call
+        if call != request.call_id or opened.attempt <= request.attempt:
             self.broken(home, request.key, "it is of another attempt")
             return False
         return True

@@ -172,10 +172,10 @@ class Executor:
         lane.withdraw(call)
         if attempt := self._by_call.get(call):
             attempt.close()
-        known = self._outbox.keys.pop(call, "")
-        for name in dict.fromkeys(name for name in (key, known) if name):  # two, if people have edited the call
+        sent_key = self._outbox.keys.pop(call, "")
+        for name in dict.fromkeys(name for name in (key, sent_key) if name):  # two, if people have edited the call
             self._outbox.close(lane.partition, name, call)
-        if not key and not known:
+        if not key and not sent_key:
             self._outbox.gone.add(call, None)
 
     def _answered(self, answers: Answers) -> None:
@@ -207,17 +207,17 @@ class Executor:
                 continue
             if place.call in self._outbox.gone:
                 self._outbox.close(home, key, place.call)
-            elif self._takes(home, place.call) and (home, place.offset) not in self._fetching:
+            elif self._accepts(home, place.call) and (home, place.offset) not in self._fetching:
                 self._fetching[home, place.offset] = key, place
                 self._outbox.orders.append(Look(self._settings.topic, home, place.offset))
 
     def _fetched(self, fetched: Looked) -> None:
         """Queue the call of a request that was looked up at the ledger's offset."""
         home = fetched.partition
-        asked, lane = self._fetching.pop((home, fetched.offset), None), self._awake.touch(home)
-        if asked is None or lane is None or not fetched.known or not self._takes(home, asked[1].call):
+        pending, lane = self._fetching.pop((home, fetched.offset), None), self._awake.touch(home)
+        if pending is None or lane is None or not fetched.known or not self._accepts(home, pending[1].call):
             return
-        (key, place), record = asked, fetched.record
+        (key, place), record = pending, fetched.record
         request = request_of(record) if record else None
         if (
             record is None
@@ -227,12 +227,12 @@ class Executor:
             # Compacted away: it is settled, or was sent again since and will be read.
             self._outbox.ledger.ask(Unlist(home, self._settings.pool, (key,)))
             return
-        if not lane.held(request):
+        if not lane.halt_of(request):
             self._outbox.journal.tell("lease.lapsed", call_id=request.call_id, attempt=request.attempt)
             if requested := self._outbox.requested(home, request, record._replace(at_ms=0)):
                 lane.enqueue(requested)
 
-    def _takes(self, home: int, call: CallId) -> bool:
+    def _accepts(self, home: int, call: CallId) -> bool:
         lane = self.lanes.get(home)
         return lane is not None and call not in self._by_call and call not in lane.waiting
 
@@ -246,12 +246,12 @@ class Executor:
         lane.full = full
 
     def _leave(self, lane: ExecutorLane) -> None:
-        for attempt in [each for each in self.attempts.values() if each.home == lane.partition]:
+        for attempt in [open_attempt for open_attempt in self.attempts.values() if open_attempt.home == lane.partition]:
             attempt.leave()
             self._retire(attempt)
         lane.waiting.clear()
         self._awake.forget(lane.partition)
-        self._fetching = {at: asked for at, asked in self._fetching.items() if at[0] != lane.partition}
+        self._fetching = {at: request for at, request in self._fetching.items() if at[0] != lane.partition}
 
     # Timers
 
@@ -311,7 +311,7 @@ class Executor:
             self._outbox.journal.tell("request.stale", call_id=call, at_ms=requested.at_ms)
             requested.done = True  # the ledger may have forgotten it; after its deadline the planner sends a fresh one
             return
-        if why := lane.held(requested.request):
+        if why := lane.halt_of(requested.request):
             self._outbox.journal.tell("call.halted", call_id=call, tool=tool, reason=why)
             lane.waiting.put_aside(requested, self._outbox.now.mono_ms + HALTED_MS)
             return

@@ -18,9 +18,9 @@ class TakeOverScan:
 
     def __init__(self, start: int, end: int) -> None:
         self._open: dict[bytes, int] = {}
-        self._end, self._seen = end, start - 1
+        self._end, self._read_to = end, start - 1
         self._again_from = start
-        self._asked_ms: int | None = None
+        self._requested_ms: int | None = None
         self._restarted = self.complete = start >= end
 
     def follow(self, record: Record, *, poison: bool) -> None:
@@ -33,7 +33,7 @@ class TakeOverScan:
         self.reached(record.offset + 1)
 
     def reached(self, offset: int) -> None:
-        self._seen = max(self._seen, offset - 1)
+        self._read_to = max(self._read_to, offset - 1)
         if offset >= self._end and not self.complete:
             self.complete = True
             self._again_from = min(self._open.values(), default=self._end)
@@ -49,17 +49,17 @@ class TakeOverScan:
         if (
             not self.complete
             or self._restarted
-            or (self._asked_ms is not None and now_ms - self._asked_ms < RESTART_MS)
+            or (self._requested_ms is not None and now_ms - self._requested_ms < RESTART_MS)
         ):
             return None
-        self._asked_ms = now_ms
+        self._requested_ms = now_ms
         return self._again_from
 
     def passes(self, record: Record) -> bool:
         """True if a record is of the second reading, or follows it."""
-        if not self._restarted and record.offset <= self._seen:
+        if not self._restarted and record.offset <= self._read_to:
             self._restarted = True
-        self._seen = max(self._seen, record.offset)
+        self._read_to = max(self._read_to, record.offset)
         return self._restarted
 
     def open(self, record: Record, *, poison: bool) -> bool:

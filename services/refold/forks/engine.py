@@ -209,10 +209,12 @@ class _Agents(Agents):
         super().__init__(app, rules, around.environment, budget=around.bounds)
         self._edits = edits
 
-    def _propose(self, state: RunState, intent: Any, frontier: Any, *, step: int, now: int, asked: str) -> list[Event]:
+    def _propose(
+        self, state: RunState, intent: Any, frontier: Any, *, step: int, now: int, original: str
+    ) -> list[Event]:
         if args := self._edits.get((state.run_id, step)):
-            intent, asked = replace(intent, args=in_context(args, intent.args)), intent.args
-        return super()._propose(state, intent, frontier, step=step, now=now, asked=asked)
+            intent, original = replace(intent, args=in_context(args, intent.args)), intent.args
+        return super()._propose(state, intent, frontier, step=step, now=now, original=original)
 
 
 class Fork:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from refold.core.planning.asking import CAME
+from refold.core.tables import ViewRow
 from refold.gateway.reading import behind_cursor, cursor_behind, daily_sums, page_behind
-from refold.ports.tables import MOST_PAGE, Query, ViewReader, ViewRow, Where
+from refold.ports.tables import MOST_PAGE, Query, ViewReader, Where
 from refold.projections.shipped.tables import (
     APPROVALS,
     DAILY,

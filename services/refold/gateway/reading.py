@@ -28,9 +28,10 @@ from refold.core.errors import (
 from refold.core.events import Cause
 from refold.core.ids import RunId, run_id
 from refold.core.run.state import ENDED, Status
+from refold.core.tables import Scalar, ViewRow
 from refold.core.topics import RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from refold.ports.log import Place
-from refold.ports.tables import MOST_PAGE, Query, RunsWith, Scalar, ViewDatabase, ViewReader, ViewRow, ViewStore, Where
+from refold.ports.tables import MOST_PAGE, Query, RunsWith, ViewDatabase, ViewReader, ViewStore, Where
 from refold.projections.projector import HEADS
 from refold.projections.runs import ViewedRuns, entry_of, runs_with
 from refold.projections.service import serving

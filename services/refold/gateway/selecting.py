@@ -17,9 +17,10 @@ from typing import Literal, NamedTuple
 from refold.client.streams import LivePart
 from refold.core.errors import MalformedError
 from refold.core.ids import is_below
+from refold.core.tables import ViewRow
 from refold.core.topics import RUN_LOG
 from refold.gateway.reading import events_in, number_of
-from refold.ports.tables import Query, RunsWith, ViewReader, ViewRow, Where
+from refold.ports.tables import Query, RunsWith, ViewReader, Where
 from refold.projections.shipped.tables import ENTRIES, RUN_SESSIONS
 from refold.views.model import plain
 from refold.views.run import RunEvent

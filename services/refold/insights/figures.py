@@ -8,8 +8,9 @@ from typing import Any, cast
 from refold.core import events
 from refold.core.messages import RunInsight
 from refold.core.run.metering import tokens_of, usage_of
+from refold.core.tables import ViewRow, ViewTable
 from refold.core.wire import codec
-from refold.ports.tables import Query, ViewChanges, ViewRow, ViewStore, ViewTable, Where
+from refold.ports.tables import Query, ViewChanges, ViewStore, Where
 from refold.projections.shipped.steps import digest_of_args, summable
 from refold.projections.shipped.turn import PriceOf, cut
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table
@@ -90,13 +91,13 @@ class Insights(Projection):
 
 def changed_records(store: ViewStore, changes: ViewChanges) -> dict[str, bytes | None]:
     """Records, by key, of the rows that a batch has changed."""
-    found: dict[str, bytes | None] = {f"loop/{run}": None for run in changes.runs}
+    records: dict[str, bytes | None] = {f"loop/{run}": None for run in changes.runs}
     for of in (Insights.agents, Insights.tools, Insights.runs):
         keys = {*changes.rows.get(of, ()), *changes.sums.get(of, ())}
         rows = store.rows(of, keys)
-        for each in keys:
-            found.update(_records(of, rows.get(each, each)))
-    return found
+        for key_ in keys:
+            records.update(_records(of, rows.get(key_, key_)))
+    return records
 
 
 def recent(store: ViewStore, since_minute: int) -> Iterator[dict[str, bytes | None]]:

@@ -61,8 +61,8 @@ class Counting:
         self, insights: Insights, store: ViewStore, runs: LoggedRuns, read: ReadSince, send: Callable[..., None]
     ) -> None:
         self._projector, self._store, self._read, self._send = Projector(insights, store, runs), store, read, send
-        known = store.positions()
-        self.position = {number: known.get((RUN_LOG, number), 0) for number in range(runs.partitions)}
+        positions = store.positions()
+        self.position = {number: positions.get((RUN_LOG, number), 0) for number in range(runs.partitions)}
 
     def begin(self, now_ms: int, log: str, bounds: Mapping[Place, tuple[int, int]]) -> None:
         """Write rows that may be unwritten, and read to the log's end. **Raises** UsageError for invalid positions."""
@@ -119,11 +119,11 @@ def work(settings: KafkaSettings, counting: Counting) -> None:
     @app.agent(topic)
     async def count(stream: Any) -> None:
         async for some in stream.take_events(MOST_TAKEN, within=0.1):
-            found = (
-                Record(RUN_LOG, each.partition, each.offset, each.key, each.value, list, int(each.timestamp * 1000))
-                for each in (event.message for event in some)
+            rows = (
+                Record(RUN_LOG, sent.partition, sent.offset, sent.key, sent.value, list, int(sent.timestamp * 1000))
+                for sent in (event.message for event in some)
             )
-            records = sorted(found, key=lambda record: (record.partition, record.offset))
+            records = sorted(rows, key=lambda record: (record.partition, record.offset))
             try:
                 await asyncio.get_running_loop().run_in_executor(thread, counting.take, records)
             except BaseException as error:  # noqa: BLE001 - the stream would go on behind the batch

@@ -28,7 +28,7 @@ from refold.planner.intake.timers import ASLEEP, Timers
 from refold.planner.log.acceptance import Acceptance, AcceptedEntry, Happened, RefusedEntry, Repaired
 from refold.planner.log.outbox import Asker, ClockProbe, Halting, Ordered, Outbox, SentHold
 from refold.planner.log.windows import BudgetAccounts, SentSpent, Windows
-from refold.planner.recovery import Brings, Histories, KeptHistory, TakeOver, Unmended
+from refold.planner.recovery import Histories, HistoryReader, LoadedHistory, TakeOver, Unmended
 from refold.planner.snapshot import SentKept
 from refold.ports.effects import CommittedAt
 from refold.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
@@ -37,7 +37,7 @@ from refold.runtime.lanes import Journal, Positions
 from refold.runtime.ruling import catalog_reached, follow
 from refold.sdk.sources import FactsTable
 
-_TOLD = {
+JOURNALED_EVENTS = {
     events.RunRequested: "run.requested",
     events.RunCompleted: "run.completed",
     events.RunFailed: "run.failed",
@@ -53,7 +53,7 @@ _TOLD = {
 }
 """Events of accepted entries that are journaled: those that people wait for or act on."""
 
-_HEARD = frozenset({*_TOLD, events.CallFailed})
+JOURNAL_CANDIDATES = frozenset({*JOURNALED_EVENTS, events.CallFailed})
 """Candidates for the journal; failed calls only if "unauthorised"."""
 
 
@@ -62,37 +62,37 @@ class RunJournal:
 
     def __init__(self, journal: Journal, partition: int, actor: str) -> None:
         self._journal, self._partition, self._actor = journal, partition, actor
-        self._taken: set[RunId] = set()
+        self._taken_over: set[RunId] = set()
 
     def begin(self, runs: Iterable[RunId]) -> None:
         """Mark runs that another process served until now."""
-        self._taken.update(runs)
+        self._taken_over.update(runs)
 
     def accepted(self, after: RunState, entry: events.Entry) -> None:
         run = entry.run_id
-        if run in self._taken:
+        if run in self._taken_over:
             self._resume(after, entry)
-        if _HEARD.isdisjoint(map(type, entry.events)):  # most steps are not journaled
+        if JOURNAL_CANDIDATES.isdisjoint(map(type, entry.events)):  # most steps are not journaled
             return
         for event in entry.events:
             if isinstance(event, (events.CallFailed, events.CallDoubted)) and event.failure.code == "unauthorised":
                 self._journal.counts["unauthorised"] += 1
                 self._journal.news.append(("call.unauthorised", {"run_id": run, "reason": event.failure.message}))
-            if told := _TOLD.get(type(event)):
+            if name := JOURNALED_EVENTS.get(type(event)):
                 facts = {"run_id": run, "seq": entry.seq, "partition": self._partition}
                 if isinstance(event, events.RunFailed):
                     facts |= {"code": event.failure.code, "at": event.failure.detail}
-                self._journal.news.append((told, facts))
+                self._journal.news.append((name, facts))
 
     def _resume(self, after: RunState, entry: events.Entry) -> None:
         """Journal where a run resumes, at the first entry for which its code was opened here."""
-        asked = sum(isinstance(event, Step) for event in entry.events)
-        opened = entry.actor == self._actor and not entry.held and (asked or wakes(entry.events))
-        if opened and (step := len(after.steps) - asked):
+        steps = sum(isinstance(event, Step) for event in entry.events)
+        opened = entry.actor == self._actor and not entry.held and (steps or wakes(entry.events))
+        if opened and (step := len(after.steps) - steps):
             place = {"run_id": entry.run_id, "step": step, "events": entry.seq - 1}
             self._journal.news.append(("run.resumed", place))
         if opened or after.over:
-            self._taken.discard(entry.run_id)
+            self._taken_over.discard(entry.run_id)
 
 
 CLOCK_PROBE_MS = 1_000
@@ -107,21 +107,21 @@ class LaneSchedule:
 
     def __init__(self, parts: LaneParts, start: TakeOver, snapshot_ms: int) -> None:
         self._clock, self._snapshot_ms, self._log, self._inbox = parts.clock, snapshot_ms, parts.log, parts.inbox
-        self._outbox, self._holds, self._timers, self._start = parts.outbox, parts.holds, parts.timers, start
+        self._outbox, self._stalls, self._timers, self._start = parts.outbox, parts.stalls, parts.timers, start
         self._probe_due = self._round_due = self._anchor_due = 0
-        self._moves = True
+        self._changed = True
 
-    def moved(self) -> None:
-        self._moves = True
+    def changed(self) -> None:
+        self._changed = True
 
     def begin(self) -> None:
         """Start with a probe of the log's time, before any decision."""
         self._probe_due = self._clock.mono_ms
 
-    def heard(self) -> None:
+    def delay_probe(self) -> None:
         self._probe_due = self._clock.mono_ms + QUIET_MS
 
-    def knows(self) -> bool:
+    def has_fresh_clock(self) -> bool:
         """True if the log's time is fresh and the lane's marks are written; send missing records when due."""
         mono, snapshot_writer = self._clock.mono_ms, self._log.snapshot_writer
         if mono >= self._probe_due and (not self._clock.fresh or self._next_ms() is not None):
@@ -132,20 +132,20 @@ class LaneSchedule:
             snapshot_writer.send_refused()
         return self._clock.fresh and snapshot_writer.opened
 
-    def keep(self) -> None:
+    def write_snapshot(self) -> None:
         """Publish sums of shared limits and write moved runs, a part in every turn."""
         log, mono = self._log, self._clock.mono_ms
-        log.windows.tell(log.position, mono_ms=mono, now=self._clock.now_ms)
-        told = log.windows.low_water(log.position)
+        log.windows.report(log.position, mono_ms=mono, now=self._clock.now_ms)
+        low_water = log.windows.low_water(log.position)
         if self._bare:
             self._anchor(mono)
         else:
             self._anchor_due = 0
         due = (log.snapshot_writer.heavy or mono >= self._round_due) and not self._bare
         # A successor does not read the entries that a snapshot covers, so their sums have to be published first.
-        if due and told >= log.snapshot_writer.ended_at and not (self._start.resuming or self._outbox.beginning):
-            self._round_due, self._moves = mono + self._snapshot_ms, False
-            log.round(min(told, self._outbox.low_water(log.position)), self._inbox.low_water())
+        if due and low_water >= log.snapshot_writer.ended_at and not (self._start.resuming or self._outbox.beginning):
+            self._round_due, self._changed = mono + self._snapshot_ms, False
+            log.round(min(low_water, self._outbox.low_water(log.position)), self._inbox.low_water())
         log.snapshot_writer.write(log.position)
 
     @property
@@ -168,27 +168,27 @@ class LaneSchedule:
         if not self._log.snapshot_writer.opened:
             return self._round_due
         idle = not self._log.blocked and not self._log.flying
-        if self._log.snapshot_writer.writing or (idle and self._goes_on):
+        if self._log.snapshot_writer.writing or (idle and self._has_work):
             return 0
         mono = self._clock.mono_ms
         due = [
-            (self._round_due if self._round_due > mono else mono + CLOCK_PROBE_MS) if self._moves else None,
+            (self._round_due if self._round_due > mono else mono + CLOCK_PROBE_MS) if self._changed else None,
             self._inbox.next_due_ms() if idle else None,
             self._log.windows.next_due_ms(),
             self._anchor_due if self._bare else None,
         ]
         if (at := self._next_ms()) is not None:
             due.append(min(self._clock.mono_of(at), self._probe_due))
-        return min((each for each in due if each is not None), default=None)
+        return min((time_ms for time_ms in due if time_ms is not None), default=None)
 
     @property
-    def _goes_on(self) -> bool:
+    def _has_work(self) -> bool:
         # Inputs held back behind earlier ones go on as soon as those are answered.
         inbox = self._inbox
-        return self._start.resuming or self._outbox.halting.looking or (inbox.holds_back and inbox.heard)
+        return self._start.resuming or self._outbox.halting.looking or (inbox.holds_back and inbox.is_read)
 
     def _next_ms(self) -> int | None:
-        times = (self._timers.next_ms(), self._outbox.unanswered.next_ms(), self._holds.next_ms())
+        times = (self._timers.next_ms(), self._outbox.unanswered.next_ms(), self._stalls.next_ms())
         return min((at for at in times if at is not None), default=None)
 
 
@@ -197,12 +197,12 @@ class Deliveries:
 
     def __init__(self, log: Acceptance, outbox: Outbox, inbox: Inbox, *, decide_loop: DecideLoop, holds: Holds) -> None:
         self._log, self._outbox, self._inbox, self._journal = log, outbox, inbox, log.journal
-        self._decide_loop, self._holds = decide_loop, holds
+        self._decide_loop, self._stalls = decide_loop, holds
 
     def published(self, asker: Asker, offset: int | None, now: int) -> None:
         if isinstance(asker, SentHold):
             if offset is None:
-                self._holds.send_again(asker.run_id)
+                self._stalls.send_again(asker.run_id)
         elif isinstance(asker, SentSpent):
             self._log.windows.delivered(asker, offset)
         elif isinstance(asker, SentKept):
@@ -282,7 +282,7 @@ class Lane:
         for pool in sorted(missing):
             hint = "its calls wait; create its topics with `refold topics apply --app APP`"
             journal.tell("pool.missing", pool=pool, partition=self.partition, hint=hint)
-        self.holds = holds = Holds(member, journal, outbox.hold)
+        self.stalls = holds = Holds(member, journal, outbox.publish_stall)
         self.start = start = TakeOver(assigned, log, outbox, inbox=inbox, holds=holds, distrust=lost is not None)
         self.admission = admission = Admission(limits, rules.app.versions, inbox, log=log)
         served = self.partition, outbox, inbox
@@ -290,7 +290,7 @@ class Lane:
         parts = LaneParts(self.partition, self.clock, inbox, log, outbox, timers, holds, agents, rules)
         self._decide_loop = DecideLoop(parts, shared, admission, family)
         self._deliveries = Deliveries(log, outbox, inbox, decide_loop=self._decide_loop, holds=holds)
-        self._kept: deque[KeptHistory] = deque()
+        self._histories_read: deque[LoadedHistory] = deque()
         self.histories = Histories(log, outbox, inbox, admission)
         self._readers = {
             RUN_LOG: self._read_log,
@@ -299,7 +299,7 @@ class Lane:
             BUDGET_SPENT: self._read_spent,
         }
         self.lane_schedule = LaneSchedule(parts, start, settings.snapshot_ms)
-        self._moved()
+        self._position_changed()
 
     def _refuse(self, item: Pending, why: str) -> None:
         if item.record is None:  # a run waits for a child's result: the log has lost the child's end
@@ -311,7 +311,7 @@ class Lane:
     # Ownership
 
     def reads(self) -> Mapping[str, int]:
-        return {CATALOG: self._catalog.position, **self.start.wants()}
+        return {CATALOG: self._catalog.position, **self.start.seeks()}
 
     def leave(self) -> None:
         """Drop all executions: another planner serves the partition."""
@@ -320,54 +320,54 @@ class Lane:
     # Inputs
 
     def feed(self, item: Record | Reached | End) -> None:
-        self.lane_schedule.moved()
+        self.lane_schedule.changed()
         if isinstance(item, Record) and item.topic in self.inbox.topics:
             self.inbox.take(item)
         elif (reader := self._readers.get(item.topic)) is not None:
             reader(item)
             if not self.start.foreign:  # nothing may follow from records of another log
-                self._moved()
+                self._position_changed()
         else:
             if isinstance(item, Reached):
                 self.inbox.reached(item.topic, item.offset)
-            self._moved()
+            self._position_changed()
 
     def delivered(self, asker: Asker, delivery: Delivery) -> None:
         offset = delivery.offset
-        self.lane_schedule.moved()
+        self.lane_schedule.changed()
         if isinstance(asker, (SentEntry, ClockProbe)) and offset is not None and offset != NEVER:
             self.clock.delivered(delivery.at_ms)
-            self.lane_schedule.heard()
+            self.lane_schedule.delay_probe()
         if isinstance(asker, SentEntry):
             asker.at_ms = delivery.at_ms
             self._follow(self.log.delivered(asker, offset))
-            self._moved()
+            self._position_changed()
         elif asker is not None:
             self._deliveries.published(asker, offset, self.clock.now_ms)
             if self.log.snapshot_writer.orders:
-                self._keep()
+                self._write_snapshot()
             if isinstance(asker, SentKept) and asker.marks is not None:
-                for state, kept in self.log.rest():
-                    self._timers.rest(state, kept.due_ms)
+                for state, value in self.log.rest():
+                    self._timers.rest(state, value.due_ms)
 
     def _read_log(self, item: Record | Reached | End) -> None:
         if isinstance(item, End):
             # Records below `asked_at` are gone; records that came since prove nothing about them.
-            self.log.shrunk |= item.offset < self.log.asked_at
+            self.log.shrunk |= item.offset < self.log.requested_at
             self.inbox.waiting.reached_end(WaitsFor.LOG, item.offset)
             self.log.reached_end(item.offset)
-        elif not self.start.admits(item):
+        elif not self.start.may_read(item):
             return
         elif isinstance(item, Reached):
-            self.log.seen = item.offset
+            self.log.end_seen = item.offset
             self.log.reached(item.offset)
-            self._brought(self.histories.reached(item.offset))
+            self._take_histories(self.histories.reached(item.offset))
         else:
             if item.offset >= self.log.position:
                 self.clock.read(item.at_ms)
-            self.log.seen = item.offset + 1
+            self.log.end_seen = item.offset + 1
             self._follow(self.log.follow(item))
-            self._brought(self.histories.follow(item))
+            self._take_histories(self.histories.follow(item))
 
     def _read_snapshot(self, item: Record | Reached | End) -> None:
         if isinstance(item, Reached):
@@ -378,7 +378,7 @@ class Lane:
             if self.log.live:
                 self.log.snapshot_writer.follow(item.key or b"", item.value)
             else:
-                self.holds.follow(item.key, item.value, at_ms=item.at_ms)
+                self.stalls.follow(item.key, item.value, at_ms=item.at_ms)
             self.start.follow(item)
 
     def _read_spent(self, item: Record | Reached | End) -> None:
@@ -398,22 +398,22 @@ class Lane:
 
     @property
     def wants_end(self) -> bool:
-        return self.log.wants_end or self.inbox.waiting.asks(WaitsFor.LOG)
+        return self.log.wants_end or self.inbox.waiting.has_waiting(WaitsFor.LOG)
 
     def work(self) -> None:
         """Decide ready inputs, once the log is read and its time and the partition's ownership are confirmed."""
         if not self.log.live:
             return
-        self.outbox.tell(self.log.fold.states)
-        knows = self.lane_schedule.knows()
+        self.outbox.send_accepted(self.log.fold.states)
+        fresh = self.lane_schedule.has_fresh_clock()
         if self.log.snapshot_writer.orders:
-            self._keep()
-        if not (knows and self.start.disowned):
+            self._write_snapshot()
+        if not (fresh and self.start.disowned):
             return
         now = self.clock.now_ms
         self._take_up(now)
         self.admission.admit()
-        if self._kept:
+        if self._histories_read:
             self._copy(now)
         while self.inbox.answerable and self.log.flying < self._limits.turn_entries and not self.log.blocked:
             item = self.inbox.pop()
@@ -422,15 +422,15 @@ class Lane:
             if self.log.woken:
                 self._look_into()
         self.histories.begin()
-        self.lane_schedule.keep()
+        self.lane_schedule.write_snapshot()
         if self.log.snapshot_writer.orders:
-            self._keep()
+            self._write_snapshot()
 
     def _copy(self, now: int) -> None:
         """Write the histories of forks, a part in every turn."""
-        while self._kept and self.log.flying < self._limits.turn_entries and not self.log.blocked:
-            if self._decide_loop.copy(*self._kept[0], now):
-                self._kept.popleft()
+        while self._histories_read and self.log.flying < self._limits.turn_entries and not self.log.blocked:
+            if self._decide_loop.copy(*self._histories_read[0], now):
+                self._histories_read.popleft()
 
     def _take_up(self, now: int) -> None:
         """Queue the inputs that became ready by take-over, lifted halts and timers."""
@@ -442,15 +442,15 @@ class Lane:
             self._look_into()
             self._decide_loop.redispatch.go_on(halted, step, now)
         self._look_into()
-        for timer in self.inbox.ready(self._timers.due(now), self._hears):
+        for timer in self.inbox.ready(self._timers.due(now), self._is_due):
             state = self.log.accepted(timer.run_id)  # folds a run that was asleep, and sets its timers
             self._look_into()
             if state is not None and timer.step != ASLEEP:
                 self.inbox.push([Pending(timer.run_id, timer)])
         self._decide_loop.late(self.outbox.unanswered.due(now), now)
-        self.inbox.push(Pending(run, None) for run in self.holds.due(now))
+        self.inbox.push(Pending(run, None) for run in self.stalls.due(now))
 
-    def _hears(self, timer: Due) -> bool:
+    def _is_due(self, timer: Due) -> bool:
         """True if earlier inputs can change the effect of a timer."""
         state = self.log.accepted(timer.run_id) if timer.step > 0 else None
         opened = state.open.get(timer.step) if state else None
@@ -458,7 +458,7 @@ class Lane:
 
     def passed(self, answer: CommittedAt | End) -> None:
         """Queue calls whose requests executors have passed unanswered, or their topic has lost."""
-        self._decide_loop.late(self.outbox.unanswered.told(answer, self.partition), self.clock.now_ms, passed=True)
+        self._decide_loop.late(self.outbox.unanswered.answered(answer, self.partition), self.clock.now_ms, passed=True)
 
     @property
     def executions(self) -> int:
@@ -481,15 +481,15 @@ class Lane:
     # Events of the log
 
     def _follow(self, happened: Iterable[Happened]) -> None:
-        for each in happened:
+        for event in happened:
             if self.log.woken:  # before later entries of those runs
                 self._look_into()
-            if isinstance(each, AcceptedEntry):
-                self.accepted(*each)
-            elif isinstance(each, Repaired):
-                self.mended(*each)
-            elif isinstance(each, RefusedEntry):
-                self._refused(each.sent)
+            if isinstance(event, AcceptedEntry):
+                self.accepted(*event)
+            elif isinstance(event, Repaired):
+                self.mended(*event)
+            elif isinstance(event, RefusedEntry):
+                self._refused(event.sent)
 
     def accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
         run, log = entry.run_id, self.log
@@ -504,12 +504,12 @@ class Lane:
                 self.family.settled(after, entry, offset)
             return
         self.outbox.hear(after, entry, offset)
-        self.family.heard(after, entry, offset)
+        self.family.accepted(after, entry, offset)
         if log.woken:
             self._look_into()
         if after.over:
             self._agents.forget(run)
-            self.holds.lift(run, over=True)
+            self.stalls.lift(run, over=True)
         elif (after.waits_for_people or rests(after)) and after.status == "suspended" and run not in log.speculated:
             self._agents.forget(run)  # its code is opened again when it goes on: waits of months cost only the fold
         self.admission.count(after)
@@ -517,9 +517,9 @@ class Lane:
         self._run_journal.accepted(after, entry)
         self.inbox.unpark(run)
 
-    def _keep(self) -> None:
+    def _write_snapshot(self) -> None:
         for sent in self.log.snapshot_writer.orders:
-            self.outbox.keep(sent, self.clock.now_ms)
+            self.outbox.snapshot_sent(sent, self.clock.now_ms)
         self.log.snapshot_writer.orders.clear()
 
     def _look_into(self) -> None:
@@ -537,7 +537,7 @@ class Lane:
 
     def mended(self, state: RunState, offset: int) -> None:
         """Resume a run that stood still and has one history again."""
-        self.holds.lift(state.run_id, over=state.over)
+        self.stalls.lift(state.run_id, over=state.over)
         self.outbox.open_orders(state, offset)
         self.family.mended(state.run_id)
         if not state.over:
@@ -548,23 +548,23 @@ class Lane:
     def _awaits_history(self, item: Pending) -> bool:
         """True if an input waits for a history, or was refused."""
         try:
-            return self.histories.takes(item)
+            return self.histories.parks(item)
         except ConflictError as error:
             self._refuse(item, error.message)
             return True
 
-    def _brought(self, brings: Iterable[Brings]) -> None:
-        for each in brings:
-            if isinstance(each, Unmended):
-                self._refuse(*each)
+    def _take_histories(self, brings: Iterable[HistoryReader]) -> None:
+        for history in brings:
+            if isinstance(history, Unmended):
+                self._refuse(*history)
                 continue
-            if isinstance(each, KeptHistory):
-                self._kept.append(each)
+            if isinstance(history, LoadedHistory):
+                self._histories_read.append(history)
                 continue
-            state, position = each.state, self.log.position
+            state, position = history.state, self.log.position
             self.mended(state, position)
-            self.outbox.reread(state, each.news, position)
-            self.family.reread(state, each.news, position)
+            self.outbox.reread(state, history.news, position)
+            self.family.reread(state, history.news, position)
             if state.over:
                 self.log.finish(state)
 
@@ -572,7 +572,7 @@ class Lane:
         self.admission.count(state)
         self._timers.rebuild(state)
 
-    def _moved(self) -> None:
+    def _position_changed(self) -> None:
         if self.log.woken:
             self._look_into()
         if self.log.fold.sweep:
@@ -588,21 +588,21 @@ class Lane:
     def _go_live(self) -> None:
         """Begin to decide, at the end captured by the take-over; waiting runs stay asleep."""
         for run, reason in self.log.go_live().items():
-            self.holds.disorder(run, reason, self.clock.now_ms)
+            self.stalls.disorder(run, reason, self.clock.now_ms)
         self.outbox.release(self.log.fold.frozen)
         self.family.go_live()
         self._look_into()
         states = [state for run, state in self.log.fold.states.items() if run not in self.log.fold.frozen]
         for state in states:
             self._know(state)
-        for run, kept in self.log.asleep.items():
-            self._timers.set(run, ASLEEP, kept.due_ms)
-            self.admission.count_asleep(run, kept)
-        ready = list(self.holds.ready(self.log.latest, self._agents.code_of))
+        for run, asleep in self.log.asleep.items():
+            self._timers.set(run, ASLEEP, asleep.due_ms)
+            self.admission.count_asleep(run, asleep)
+        ready = list(self.stalls.ready(self.log.latest, self._agents.code_of))
         self._look_into()
         self.inbox.push(Pending(run, None) for run in ready)
         self.start.begin(state.run_id for state in states)
-        self._keep()
+        self._write_snapshot()
         self.lane_schedule.begin()
         runs = len(states) + len(self.log.asleep)
         self._journal.tell("lane.live", partition=self.partition, position=self.log.position, runs=runs)

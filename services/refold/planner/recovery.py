@@ -53,14 +53,14 @@ class TakeOver:
     ) -> None:
         self._assigned = replace(assigned, committed={}) if distrust else assigned
         self._log, self._outbox, self._journal = log, outbox, log.journal
-        self._inbox, self._holds, self._distrust = inbox, holds, distrust
+        self._inbox, self._stalls, self._distrust = inbox, holds, distrust
         self._waiting: deque[RunId] = deque()
         self._first = (RUN_SNAPSHOT, BUDGET_SPENT) if log.windows.limits else (RUN_SNAPSHOT,)
         self._catch_up = CatchUp(assigned, (*self._first, CATALOG, RUN_LOG))
         self.foreign = False
         self._positions: dict[str, int] = {}
         self._reads_log, self._anchored = False, True
-        self._wants = {topic: assigned.starts.get(topic, 0) for topic in self._first}
+        self._seeks = {topic: assigned.starts.get(topic, 0) for topic in self._first}
         self.reached(RUN_SNAPSHOT, 0)
 
     @property
@@ -72,8 +72,8 @@ class TakeOver:
         """True if no marks in the log rest on entries that it has lost."""
         return self._log.snapshot_writer.opened or not self._distrust
 
-    def wants(self) -> Mapping[str, int]:
-        wants, self._wants = self._wants, {}
+    def seeks(self) -> Mapping[str, int]:
+        wants, self._seeks = self._seeks, {}
         return wants
 
     def follow(self, record: Record) -> None:
@@ -91,7 +91,7 @@ class TakeOver:
             self._reads_log = True
             self._read_log()
 
-    def admits(self, item: Record | Reached) -> bool:
+    def may_read(self, item: Record | Reached) -> bool:
         """True if an item of the run log may be read: the anchor lies at its offset."""
         marks = self._log.snapshot.marks
         if self.foreign or self._anchored or marks is None:
@@ -113,7 +113,7 @@ class TakeOver:
         live = [*self._log.fold.states, *asleep]
         self._log.snapshot_writer.begin(self._log.snapshot, live, inputs, distrust=self._distrust)
         self._waiting.extend(states)
-        self._waiting.extend(run for run, kept in asleep.items() if not kept.status)
+        self._waiting.extend(run for run, row in asleep.items() if not row.status)
         if not self._waiting:
             self._outbox.begun()
 
@@ -130,7 +130,7 @@ class TakeOver:
                 self._log.finish(state)
             elif state is not None and run not in self._log.fold.frozen:
                 self._outbox.take_up(state)
-                if state.unseen and self._holds.get(run) is None:
+                if state.unseen and self._stalls.get(run) is None:
                     self._inbox.push([Pending(run, None)])
             if not self._waiting:
                 self._outbox.begun()
@@ -152,8 +152,8 @@ class TakeOver:
         committed = (
             {} if marks else {topic: at for topic, at in self._assigned.committed.items() if topic != RUN_REQUESTED}
         )
-        known = replace(self._assigned, committed=committed)
-        inputs = resumed(known, self._inbox.topics)
+        assigned = replace(self._assigned, committed=committed)
+        inputs = resumed(assigned, self._inbox.topics)
         if marks is None or not _anchor_name(marks) or self._distrust:
             snapshot.whole = False
             self._begin(start, start, emit_from, {})
@@ -178,18 +178,18 @@ class TakeOver:
     def _has_all(self, marks: Marks, asleep: Mapping[RunId, Asleep]) -> bool:
         """True if all topics reach the positions of marks and sleeping runs."""
         positions = {topic: int(position) for topic, position in marks.inputs.items()}
-        logs = [marks.log, positions.get(RUN_LOG, 0), *(kept.log for kept in asleep.values())]
+        logs = [marks.log, positions.get(RUN_LOG, 0), *(row.log for row in asleep.values())]
         ends = self._assigned.ends
         return all(at <= ends.get(topic, at) for topic, at in (positions | {RUN_LOG: max(logs)}).items())
 
     def _read_inputs(self, positions: dict[str, int]) -> None:
         self._inbox.starts(positions)
-        self._wants |= positions
+        self._seeks |= positions
 
     def _begin(self, position: int, reads: int, emit_from: int, apart: dict[RunId, int]) -> None:
         self._log.begin(position, apart)
         self._outbox.begin(emit_from)
-        self._wants |= {RUN_LOG: reads}
+        self._seeks |= {RUN_LOG: reads}
         self._catch_up.reached(RUN_LOG, position)
 
 
@@ -238,7 +238,7 @@ class GoesOn(NamedTuple):
     news: list[Entry]
 
 
-class KeptHistory(NamedTuple):
+class LoadedHistory(NamedTuple):
     """The history that a fork keeps of its source."""
 
     item: Pending
@@ -246,7 +246,7 @@ class KeptHistory(NamedTuple):
     history: list[Entry]
 
 
-Brings = Unmended | GoesOn | KeptHistory
+HistoryReader = Unmended | GoesOn | LoadedHistory
 """Consequences of a history that was read again."""
 
 
@@ -256,74 +256,74 @@ class Histories:
 
     def __init__(self, log: Acceptance, outbox: Outbox, inbox: Inbox, admission: Admission) -> None:
         self._log, self._outbox, self._inbox, self._admission = log, outbox, inbox, admission
-        self._asked = inbox.waiting.at(WaitsFor.HISTORY)
+        self._waiting = inbox.waiting.at(WaitsFor.HISTORY)
         self._open: dict[RunId, Collected] = {}
-        self._brought: dict[RunId, list[Pending]] = {}
+        self._resumed: dict[RunId, list[Pending]] = {}
         self._goal, self._last = 0, -1
         self.wants_log = self._begun = False
 
-    def asks(self) -> bool:
+    def needs_log(self) -> bool:
         """True, once, if the log has to be read again from its start."""
-        wanted, self.wants_log = self.wants_log, False
-        return wanted
+        needed, self.wants_log = self.wants_log, False
+        return needed
 
-    def takes(self, item: Pending) -> bool:
+    def parks(self, item: Pending) -> bool:
         """True if an input has to wait for a history or for room. **Raises** ConflictError if it names no history."""
-        said = item.input
-        if isinstance(said, ChildEnded) and said.result == UNREAD:
-            return self._waits(child_id(said.run_id, said.step), item)
-        if not isinstance(said, RunOperation) or item.answer:
+        message = item.input
+        if isinstance(message, ChildEnded) and message.result == UNREAD:
+            return self._waits(child_id(message.run_id, message.step), item)
+        if not isinstance(message, RunOperation) or item.answer:
             return False
         run, row = item.run_id, self._log.finished.get(item.run_id)
-        if _repairs(said):
-            _named_head(said)
+        if _repairs(message):
+            _named_head(message)
             self._inbox.waiting.put(item, WaitsFor.HISTORY, run)
             return True
-        if said.kind == FORK:
-            return self._waits_for_source(item, said)
-        if said.kind != "retry" or row is None or (row.status, row.head.seq) != ("failed", failure_named(said)):
+        if message.kind == FORK:
+            return self._waits_for_source(item, message)
+        if message.kind != "retry" or row is None or (row.status, row.head.seq) != ("failed", failure_named(message)):
             return False
         if run not in self._log.redriven_runs.reread and self._admission.room() <= 0:
-            self._inbox.hold(item, "")  # it would be with executors at once
+            self._inbox.wait_for_room(item, "")  # it would be with executors at once
             return True
         return self._waits(run, item)
 
     def _waits_for_source(self, item: Pending, said: RunOperation) -> bool:
         try:
-            asked = fork_asked(said)
+            fork = fork_asked(said)
         except MalformedError as error:
             raise ConflictError(error.message) from None
-        source = RunId(asked.source.run_id)
-        if not (lacks_history(self._log.known(item.run_id), asked) and self._log.forkable(item.run_id)):
+        source = RunId(fork.source.run_id)
+        if not (lacks_history(self._log.known(item.run_id), fork) and self._log.forkable(item.run_id)):
             return False
         if source in self._log.erased.runs:
             raise ConflictError(f"run {source} was erased: nothing is left to fork")
         if self._admission.room() <= 0:
-            self._inbox.hold(item, "")
+            self._inbox.wait_for_room(item, "")
         else:
             self._inbox.waiting.put(item, WaitsFor.HISTORY, source)
         return True
 
     def _waits(self, run: RunId, item: Pending) -> bool:
-        there = run in self._log.redriven_runs.reread
-        if there:
-            self._brought[run].append(item)
+        loaded = run in self._log.redriven_runs.reread
+        if loaded:
+            self._resumed[run].append(item)
         else:
             self._inbox.waiting.put(item, WaitsFor.HISTORY, run)
-        return not there
+        return not loaded
 
     def begin(self) -> None:
         """Request a reading of the log for waiting inputs, and drop used histories."""
-        for run in [run for run, items in self._brought.items() if all(item.done for item in items)]:
-            del self._brought[run]
+        for run in [run for run, items in self._resumed.items() if all(item.done for item in items)]:
+            del self._resumed[run]
             self._log.redriven_runs.reread.pop(run, None)
-        if self._open or not (self._asked or self._log.redriven_runs.unknown):
+        if self._open or not (self._waiting or self._log.redriven_runs.unknown):
             return
-        for run in [*self._log.redriven_runs.unknown, *self._asked][:PASS_RUNS]:
+        for run in [*self._log.redriven_runs.unknown, *self._waiting][:PASS_RUNS]:
             self._open[run] = Collected()
         self._goal, self.wants_log, self._begun = self._log.position, True, self._last < 0
 
-    def follow(self, record: Record) -> list[Brings]:
+    def follow(self, record: Record) -> list[HistoryReader]:
         """Read a run-log record, also an old one; return the consequences of histories now complete."""
         # Records that were on their way when the reading was requested are not part of it.
         self._begun |= record.offset <= self._last and not self.wants_log
@@ -337,49 +337,49 @@ class Histories:
                 collected.records[parts[2]] = record
         return self.reached(record.offset + 1)
 
-    def reached(self, offset: int) -> list[Brings]:
+    def reached(self, offset: int) -> list[HistoryReader]:
         if not self._open or not self._begun or offset < self._goal:
             return []
         opened, self._open = self._open, {}
-        return [each for run, collected in opened.items() for each in self._bring_back(run, collected)]
+        return [reader for run, collected in opened.items() for reader in self._bring_back(run, collected)]
 
-    def _bring_back(self, run: RunId, collected: Collected) -> list[Brings]:
+    def _bring_back(self, run: RunId, collected: Collected) -> list[HistoryReader]:
         waits = self._inbox.waiting.take(WaitsFor.HISTORY, run)
         items = [item for item in waits if not (_repairs(item.input) or _forks(item.input))]
-        brings: list[Brings] = [*self._mend_all(waits, collected.records)]
+        readers: list[HistoryReader] = [*self._mend_all(waits, collected.records)]
         unknown, row = self._log.redriven_runs.unknown.get(run), self._log.finished.get(run)
         if not items and unknown is None:
-            return brings
+            return readers
         try:
             reread = _reread(run, collected, row.head if row else unknown, goes_on=unknown is not None)
         except ConflictError as error:
             if unknown:  # a second reading would give the same
                 del self._log.redriven_runs.unknown[run]
                 self._log.freeze(run, error.message)
-            return brings + self._unmended(items, error)
+            return readers + self._unmended(items, error)
         if unknown:
             self._log.redriven_runs.take_back(reread)
             offsets = {seq: offset for offset, seq, _ in reread.entries}
             for entry in reread.news:
                 self._log.windows.accepted(entry, reread.state, offsets[entry.seq])
-            brings.append(GoesOn(reread.state, reread.news))
+            readers.append(GoesOn(reread.state, reread.news))
         elif row is not None and items:
-            self._log.redriven_runs.reread[run], self._brought[run] = reread, items
+            self._log.redriven_runs.reread[run], self._resumed[run] = reread, items
         self._inbox.push(items)
-        return brings
+        return readers
 
     def _unmended(self, items: Iterable[Pending], error: ConflictError) -> list[Unmended]:
         # The history may lie after the start of the reading, or beyond a zombie's view: then it is read again.
         final = (item for item in items if self._inbox.confirms(item, self._goal, speculated=False))
         return [Unmended(item, error.message) for item in final]
 
-    def _mend_all(self, items: list[Pending], records: Mapping[EntryId, Record]) -> Iterator[Unmended | KeptHistory]:
+    def _mend_all(self, items: list[Pending], records: Mapping[EntryId, Record]) -> Iterator[Unmended | LoadedHistory]:
         for item in items:
             try:
                 if _repairs(item.input):
                     self._mend(item, records)
                 elif isinstance(item.input, RunOperation) and _forks(item.input):
-                    yield self._kept(item, fork_asked(item.input), records)
+                    yield self._loaded(item, fork_asked(item.input), records)
             except ConflictError as error:
                 yield from self._unmended([item], error)
 
@@ -395,15 +395,15 @@ class Histories:
             self._outbox.sweep(records[name].key or b"")
         self._outbox.repeat(records[history[-1]], item)
 
-    def _kept(self, item: Pending, asked: ForkAsked, records: Mapping[EntryId, Record]) -> KeptHistory:
+    def _loaded(self, item: Pending, asked: ForkAsked, records: Mapping[EntryId, Record]) -> LoadedHistory:
         """Part of a history that a fork keeps. **Raises** ConflictError, also if the head does not count."""
         entries, source = read_entries(records), RunId(asked.source.run_id)
         history, state = path(entries, EntryId(asked.source.head)), self._log.accepted(source)
-        stands = state is not None and source not in self._log.fold.frozen
-        counts = [head.id for head in state.heads] if state and stands else path(entries, self._head(source, entries))
+        accepted = state is not None and source not in self._log.fold.frozen
+        counts = [head.id for head in state.heads] if state and accepted else path(entries, self._head(source, entries))
         if history[-1] not in counts:
             raise ConflictError(f"entry {history[-1].hex()} of run {source} does not count")
-        return KeptHistory(item, asked, kept_for(asked, [entries[name].entry for name in history]))
+        return LoadedHistory(item, asked, kept_for(asked, [entries[name].entry for name in history]))
 
     def _head(self, run: RunId, entries: Mapping[EntryId, LogRecord]) -> EntryId:
         state = self._log.latest(run)
@@ -437,62 +437,62 @@ def _named_head(said: Input | None) -> EntryId | None:
 
 
 def read_entries(records: Mapping[EntryId, Record]) -> dict[EntryId, LogRecord]:
-    found = {name: chain.read(record.key, record.value) for name, record in records.items()}
-    return {name: read for name, read in found.items() if isinstance(read, LogRecord)}
+    entries = {name: chain.read(record.key, record.value) for name, record in records.items()}
+    return {name: read for name, read in entries.items() if isinstance(read, LogRecord)}
 
 
 def path(entries: Mapping[EntryId, LogRecord], head: EntryId) -> list[EntryId]:
     """The history that ends at a head. **Raises** ConflictError if it does not go back to a beginning."""
-    found: dict[EntryId, None] = {}
+    names: dict[EntryId, None] = {}
     name = head
     while name:
-        if name not in entries or name in found:
+        if name not in entries or name in names:
             raise ConflictError(f"the log has no whole history that ends at {head.hex()}")
-        found[name] = None
+        names[name] = None
         name = EntryId(entries[name].entry.prev)
-    return [*found][::-1]
+    return [*names][::-1]
 
 
 def heads(entries: Mapping[EntryId, LogRecord]) -> list[EntryId]:
     """Last entries of all histories that go back to a beginning."""
     followed = {read.entry.prev for read in entries.values()}
     ends = [name for name in entries if name not in followed]
-    found = []
+    last = []
     for name in ends:
         try:
             path(entries, name)
         except ConflictError:
             continue
-        found.append(name)
-    return sorted(found)
+        last.append(name)
+    return sorted(last)
 
 
 def _reread(run: RunId, collected: Collected, head: Head | None, *, goes_on: bool) -> RedrivenRun:
     """A history up to this head, or to its end. **Raises** ConflictError if the log lacks a part."""
     entries = read_entries(collected.records)
     history = path(entries, head.id) if head else []
-    known = len(history)
+    count = len(history)
     if goes_on:
         history += _after(history[-1], entries, collected, run)
     state = RunState(run)
     for name in history:
         apply(state, entries[name].entry, name)
-    kept = [(collected.records[name], entries[name].entry.seq) for name in history]
-    news = [entries[name].entry for name in history[known:]]
-    return RedrivenRun(state, [(record.offset, seq, record.value or b"") for record, seq in kept], news)
+    values = [(collected.records[name], entries[name].entry.seq) for name in history]
+    news = [entries[name].entry for name in history[count:]]
+    return RedrivenRun(state, [(record.offset, seq, record.value or b"") for record, seq in values], news)
 
 
 def _after(head: EntryId, entries: dict[EntryId, LogRecord], collected: Collected, run: RunId) -> list[EntryId]:
     """Entries that count after a head: of several branches, those that extended it first."""
-    ends = [found for end in heads(entries) if head in (found := path(entries, end))]
+    ends = [names for end in heads(entries) if head in (names := path(entries, end))]
     if len(ends) == 1:
         return ends[0][ends[0].index(head) + 1 :]
-    last, found = head, list[EntryId]()
+    last, names = head, list[EntryId]()
     for name, read in entries.items():
         if read.entry.prev == last:
             last = name
-            found.append(name)
+            names.append(name)
     # With copies, the first in the log need not be the first that was written.
     if collected.copied or last not in [end[-1] for end in ends]:
         raise ConflictError(f"the log has {len(ends)} histories of run {run}: `refold run repair` takes one of them")
-    return found
+    return names

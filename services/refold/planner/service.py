@@ -128,7 +128,7 @@ class Planner:
             for lane in self.lanes:
                 self._fairness.touch(lane.partition)
                 if lane.log.live:  # entries accepted at the last moment
-                    lane.outbox.tell(lane.log.fold.states)
+                    lane.outbox.send_accepted(lane.log.fold.states)
         else:
             self._fairness.work()
         lanes = self._fairness.awake
@@ -140,7 +140,7 @@ class Planner:
         """Stop deciding; True once all commands are in their topics."""
         # A successor repeats the commands beyond the committed position: each deploy would publish outcomes twice.
         begins, self._draining = not self._draining, True
-        return not begins and all(lane.outbox.told(lane.log.position) for lane in self.lanes if lane.log.live)
+        return not begins and all(lane.outbox.is_sent(lane.log.position) for lane in self.lanes if lane.log.live)
 
     def lanes_now(self) -> LanesNow:
         lanes = list(self.lanes)
@@ -152,7 +152,7 @@ class Planner:
 
     def next_due_ms(self) -> int | None:
         due = (self._fairness.next_due_ms(), self._unknown_runs.next_due_ms(), self._ask_due if self._late else None)
-        return min((each for each in due if each is not None), default=None)
+        return min((time_ms for time_ms in due if time_ms is not None), default=None)
 
     def _decided(self, partition: int) -> int:
         return lane.decided() if (lane := self.lanes.get(partition)) is not None else 0
@@ -172,7 +172,7 @@ class Planner:
         elif isinstance(item, CommittedAt) or (isinstance(item, End) and item.topic.startswith(TOOL_REQUESTED)):
             self._passed(item)
         else:
-            self._moved(item)
+            self._position_changed(item)
             return self._route(item)
         return []
 
@@ -191,7 +191,7 @@ class Planner:
                 self._fairness.touch(partition)
                 late.passed(item)
 
-    def _moved(self, item: Item) -> None:
+    def _position_changed(self, item: Item) -> None:
         if isinstance(item, (Assigned, Revoked)):
             self._unknown_runs.forget(item.partition)
             self._paused.pop(item.partition, None)
@@ -200,9 +200,9 @@ class Planner:
             self._distrusted[item.partition] = _missed(read) if read else NOTHING_LOST
 
     def _deliver(self, delivery: Delivery) -> list[Effect]:
-        if (asked := self._tokens.take(delivery.token)) is None:
+        if (sent := self._tokens.take(delivery.token)) is None:
             return []
-        partition, asker = asked
+        partition, asker = sent
         if (lane := self.lanes.get(partition)) is None:
             return []
         self._fairness.touch(partition)
@@ -232,7 +232,7 @@ class Planner:
         self._fairness.forget(lane.partition)
         self._late.discard(lane.partition)
         # The fate of records of a revoked lane is found out by its successor.
-        self._tokens.forget(lambda asked: asked[0] == lane.partition)
+        self._tokens.forget(lambda sent: sent[0] == lane.partition)
 
     def _open(self, assigned: Assigned) -> Lane:
         lost, mirrored = self._distrusted.pop(assigned.partition, None), assigned.partition in self._mirrored
@@ -241,34 +241,34 @@ class Planner:
     def _collect(self, lanes: list[Lane]) -> list[Effect]:
         publishes: list[Outgoing] = []
         appends: list[Outgoing] = []
-        asks: list[Effect] = []
+        reads: list[Effect] = []
         for lane in lanes:
             outbox = lane.outbox
             publishes += outbox.publishes
             appends += outbox.appends
             publishes += [
-                each._replace(token=self._tokens.give((lane.partition, who))) for each, who in lane.log.windows.orders()
+                read._replace(token=self._tokens.give((lane.partition, who))) for read, who in lane.log.windows.orders()
             ]
             outbox.publishes, outbox.appends = [], []
-            if lane.histories.asks():
-                asks.append(Read(RUN_LOG, lane.partition, 0))
-            asks += [Read(topic, lane.partition, offset) for topic, offset in lane.start.wants().items()]
+            if lane.histories.needs_log():
+                reads.append(Read(RUN_LOG, lane.partition, 0))
+            reads += [Read(topic, lane.partition, offset) for topic, offset in lane.start.seeks().items()]
             if lane.wants_end:
-                lane.log.asked_at = lane.log.position
-                asks.append(AskEnd(RUN_LOG, lane.partition))
-            if lane.inbox.waiting.asks(WaitsFor.CATALOG):
-                asks.append(AskEnd(CATALOG, lane.partition))
+                lane.log.requested_at = lane.log.position
+                reads.append(AskEnd(RUN_LOG, lane.partition))
+            if lane.inbox.waiting.has_waiting(WaitsFor.CATALOG):
+                reads.append(AskEnd(CATALOG, lane.partition))
         effects: list[Effect] = [*self._blobs.orders]
         self._blobs.orders.clear()
         if publishes:
             effects.append(Publish(publishes))
         if appends:
             effects.append(Append(appends))
-        return effects + asks
+        return effects + reads
 
     def _ask(self, lanes: list[Lane]) -> list[Effect]:
         """Query positions for waiting inputs and unanswered calls."""
-        effects = self._unknown_runs.asks(self._mono)
+        effects = self._unknown_runs.effects(self._mono)
         for lane in lanes:
             (self._late.add if lane.outbox.unanswered.topics else self._late.discard)(lane.partition)
         if self._late and self._mono >= self._ask_due:

@@ -59,7 +59,7 @@ class Anchors:
 
     def add(self, anchor: Anchor) -> None:
         """Add an accepted entry, or a record that no erasure removes."""
-        if not anchor.run and any(each.name == anchor.name for each in self._anchors):
+        if not anchor.run and any(other.name == anchor.name for other in self._anchors):
             self.leave(anchor.run)  # repeated: one of the two may be compacted away
             return
         self._anchors.append(anchor)
@@ -81,7 +81,7 @@ class Anchors:
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class SnapshotRow:
     """Entries of a run: the number of full `blocks` (`full`: unwritten ones) and the `tail`; `first` and `last` are
     run-log offsets. `main` and `total` are the check parts of its main record and of all; `row` is set once it is
     over."""
@@ -140,11 +140,11 @@ class SnapshotWriter:
         self.anchors = Anchors()
         self.opened = False
         self._refused: list[SentKept] = []
-        self._kept: dict[RunId, Kept] = {}
-        self._moved: dict[RunId, Kept] = {}
+        self._by_run: dict[RunId, SnapshotRow] = {}
+        self._changed: dict[RunId, SnapshotRow] = {}
         self._over: dict[RunId, bytes] = {}
         self.apart: dict[RunId, int] = {}
-        self._unkept = False
+        self._unwritten = False
         self._check = 0
         self._stale: dict[bytes, int] = {}
         self._rows: dict[bytes, tuple[bytes, int]] = {}
@@ -156,34 +156,34 @@ class SnapshotWriter:
     # Changes
 
     def woken(self, run: RunId, taken: KeptEntries) -> None:
-        kept = self._kept[run] = Kept(0, blocks=taken.blocks, main=taken.main, total=taken.total)
+        row = self._by_run[run] = SnapshotRow(0, blocks=taken.blocks, main=taken.main, total=taken.total)
         for key, value in taken.pairs[len(taken.pairs) - taken.tail :]:
-            self._full += kept.add(int(key.split(b"/")[1]), value)
+            self._full += row.add(int(key.split(b"/")[1]), value)
 
-    def keep(self, run: RunId, entry: bytes, *, seq: int, offset: int) -> None:
+    def add(self, run: RunId, entry: bytes, *, seq: int, offset: int) -> None:
         """Add an entry that counts, or may count for a newer version."""
-        kept = self._kept.get(run)
-        if kept is None:
-            kept = self._kept[run] = Kept(offset)
-        self._full += kept.add(seq, entry)
-        kept.last = offset
-        self._moved[run] = kept
+        row = self._by_run.get(run)
+        if row is None:
+            row = self._by_run[run] = SnapshotRow(offset)
+        self._full += row.add(seq, entry)
+        row.last = offset
+        self._changed[run] = row
 
     def rested(self) -> dict[RunId, bytes]:
         """Resting runs and their records, once those are acknowledged and covered by marks."""
         if self._next is not None or self._round is not None:
             return {}
-        found, self._resting = self._resting, {}
-        return {run: value for run, value in found.items() if run in self._kept and run not in self._moved}
+        resting, self._resting = self._resting, {}
+        return {run: value for run, value in resting.items() if run in self._by_run and run not in self._changed}
 
     def rest(self, run: RunId) -> None:
         """Drop a run that is asleep: its records hold it."""
-        del self._kept[run]
+        del self._by_run[run]
 
     def over(self, run: RunId, row: bytes) -> None:
         """Note the row of a run that has ended, or a new row."""
-        if (kept := self._kept.get(run)) is not None:
-            kept.row = row
+        if (stored := self._by_run.get(run)) is not None:
+            stored.row = row
         else:
             self._over[run] = row
 
@@ -191,47 +191,47 @@ class SnapshotWriter:
         """Read a record while the lane is live: a late one of a finished run is marked for deletion."""
         if value and key[:4] == b"run/":
             run = RunId(key.split(b"/")[1].decode(errors="replace"))
-            if run not in self._kept and run in self._finished:
+            if run not in self._by_run and run in self._finished:
                 self._stale.setdefault(key, 0)
 
     def reopen(self, run: RunId, entries: Iterable[tuple[int, int, bytes]]) -> None:
         """Replace all entries (offset, seq, bytes) of a repaired or finished run."""
         self.apart.pop(run, None)
         self._over.pop(run, None)
-        if (kept := self._kept.get(run)) is not None:
-            self._drop(run, kept)
+        if (row := self._by_run.get(run)) is not None:
+            self._drop(run, row)
         for offset, seq, value in entries:
-            self.keep(run, value, seq=seq, offset=offset)
+            self.add(run, value, seq=seq, offset=offset)
 
     def leave_out(self, run: RunId, offset: int, *, was_kept: bool) -> None:
         """Write nothing more of a run: a successor reads it from this log offset, or from 0 if its records were
         dropped."""
-        self.apart[run] = 0 if was_kept and run not in self._kept else offset
+        self.apart[run] = 0 if was_kept and run not in self._by_run else offset
         self._over.pop(run, None)
-        self._moved.pop(run, None)
+        self._changed.pop(run, None)
 
     def rejoin(self, run: RunId) -> None:
         """Write a run again that was left out."""
         self.apart.pop(run, None)
-        if (kept := self._kept.get(run)) is not None:
-            self._moved[run] = kept
+        if (row := self._by_run.get(run)) is not None:
+            self._changed[run] = row
 
     def erase(self, run: RunId) -> None:
         """Remove all records of an erased run but its row."""
         self.anchors.leave(run)
         self.apart.pop(run, None)
-        if (kept := self._kept.get(run)) is not None:
-            if kept.row:
-                self._over[run] = kept.row
-            self._drop(run, kept)
+        if (row := self._by_run.get(run)) is not None:
+            if row.row:
+                self._over[run] = row.row
+            self._drop(run, row)
 
     def end(self, run: RunId, row: bytes, below: int = 0) -> None:
         """Write a row for a run that was over before the lane began; its entries lie `below` this offset."""
         # A row is enough: nothing is written before all commands of the run are out.
         self._over[run], self.ended_at = row, max(self.ended_at, below)
         self.apart.pop(run, None)
-        if (kept := self._kept.get(run)) is not None:
-            self._drop(run, kept)
+        if (stored := self._by_run.get(run)) is not None:
+            self._drop(run, stored)
 
     # Rounds
 
@@ -245,7 +245,7 @@ class SnapshotWriter:
         self._stale |= snapshot.left(live if snapshot.whole else ()) | snapshot.forgotten()
         self._rows = {key: (rows, weight) for key, (rows, weight, _) in snapshot.ended.items() if rows}
         snapshot.ended.clear()  # the table has them all
-        self._unkept |= snapshot.unkept
+        self._unwritten |= snapshot.unkept
         marks = snapshot.marks or self.marks
         self.marks = replace(marks, round=max([marks.round, *rounds]))
         if distrust:
@@ -277,20 +277,20 @@ class SnapshotWriter:
         self.send_refused()
         if self._round or self._next or not self.opened:
             return
-        moved = self._moved or self._over or self._stale or self._unkept
-        marks = None if moved else self._marks(log, inputs)
+        changed = self._changed or self._over or self._stale or self._unwritten
+        marks = None if changed else self._marks(log, inputs)
         if marks and replace(marks, round=self.marks.round, check=self.marks.check) == self.marks:
             return
         # Delete only what earlier rows replace, as any record of one round may get lost, and the older states of failed
         # runs that go on: a successor would begin from these.
-        needed = self._kept.keys() | (self._over.keys() - self.apart.keys())
+        needed = self._by_run.keys() | (self._over.keys() - self.apart.keys())
         for key in [key for key in self._stale if key.split(b"/")[1].decode() not in needed]:
             self._check ^= self._stale.pop(key)
             self._put(key, None)
-        self._round = SnapshotRound(emitted, log, inputs, deque(self._moved), [*self._over.values()])
-        if self._unkept:
+        self._round = SnapshotRound(emitted, log, inputs, deque(self._changed), [*self._over.values()])
+        if self._unwritten:
             self._round.over.insert(0, self._finished.rows())
-        self._over, self._unkept = {}, False
+        self._over, self._unwritten = {}, False
 
     def write(self, log: int) -> None:
         """Write some runs of a round, after the last its marks; states are accepted up to `log`."""
@@ -302,16 +302,16 @@ class SnapshotWriter:
             if self._full < least:
                 break
             run = runs.popleft()
-            if (kept := self._moved.get(run)) is None:
+            if (row := self._changed.get(run)) is None:
                 continue
-            if kept.row and kept.last < emitted:
-                over.append(kept.row)
-                self._drop(run, kept)
+            if row.row and row.last < emitted:
+                over.append(row.row)
+                self._drop(run, row)
             # Records of another history go before marks that would make a successor believe them.
-            elif kept.main or kept.first < emitted or snapshot.run_key(run) in self._stale:
-                self._write(run, kept, log, told=kept.last < emitted)
-                if not kept.row:
-                    del self._moved[run]
+            elif row.main or row.first < emitted or snapshot.run_key(run) in self._stale:
+                self._write(run, row, log, told=row.last < emitted)
+                if not row.row:
+                    del self._changed[run]
         if not runs:
             self._add_rows(over)
             self._round, self._next = None, self._marks(below, inputs)
@@ -365,10 +365,10 @@ class SnapshotWriter:
             self._check ^= self._stale.pop(key, 0)
         return snapshot.weight(key, value) if value is not None else 0
 
-    def _write(self, run: RunId, kept: Kept, log: int, *, told: bool) -> None:
+    def _write(self, run: RunId, kept: SnapshotRow, log: int, *, told: bool) -> None:
         state = self._state(run)
-        goes_on = state is None or state.unseen or state.mail.behind
-        waits = state is not None and not goes_on and (state.open or state.status == "pending")
+        wakes = state is None or state.unseen or state.mail.behind
+        waits = state is not None and not wakes and (state.open or state.status == "pending")
         status, due_ms = (state.status, snapshot.due_ms(state)) if state and waits else ("", 0)
         before = kept.total
         for number, entries in kept.full:
@@ -377,16 +377,16 @@ class SnapshotWriter:
         kept.full = []
         main = KeptRun(run, log, kept.blocks, status, due_ms, b"".join(kept.tail), kept.seq)
         weight = self._put(snapshot.run_key(run), value := codec.encode(main))
-        if told and not kept.blocks and state is not None and not goes_on and snapshot.rests(state):
+        if told and not kept.blocks and state is not None and not wakes and snapshot.rests(state):
             self._resting[run] = value
         kept.total ^= kept.main ^ weight
         kept.main = weight
         self._check ^= before ^ kept.total
 
-    def _drop(self, run: RunId, kept: Kept) -> None:
-        del self._kept[run]
+    def _drop(self, run: RunId, kept: SnapshotRow) -> None:
+        del self._by_run[run]
         self._full -= kept.unwritten()
-        self._moved.pop(run, None)
+        self._changed.pop(run, None)
         if kept.main:
             written = kept.blocks - len(kept.full)
             self._stale |= {snapshot.block_key(run, number): 0 for number in range(written)}

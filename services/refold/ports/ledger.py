@@ -244,8 +244,8 @@ def owner_of(incarnation: str, member: str) -> str:
 
 def inherits(heir: str, owner: str) -> bool:
     """True if `owner` is another incarnation of the member `heir`."""
-    (mine, _, member), (theirs, named, other) = heir.partition("/"), owner.partition("/")
-    return bool(named) and member == other and mine != theirs
+    (own, _, member), (others, named, other) = heir.partition("/"), owner.partition("/")
+    return bool(named) and member == other and own != others
 
 
 class Ledger(Protocol):

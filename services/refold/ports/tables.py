@@ -7,67 +7,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from refold.core.ids import RunId
+from refold.core.tables import Scalar, ViewKey, ViewRow, ViewTable
 from refold.ports.log import Place
-
-Scalar = str | int | bytes
-"""Value of a column. There are no nulls: an unknown text or number is empty, or 0."""
-
-ViewKey = tuple[Scalar, ...]
-ViewRow = tuple[Scalar, ...]
-"""Values in the order of the table's columns, those of the key first."""
-
-
-@dataclass(frozen=True)
-class ViewTable:
-    """A table: its columns by name, the key's first. `sums`: every column behind the key is added up; else a row
-    belongs to a run, by its column `run_id`. `indexes` are further columns for lookups. `forgets`: the key of sums
-    names runs, so erased runs leave nothing in them. `fading` are columns with topic, partition and offset of a record
-    that is deleted by age: a row may outlive it."""
-
-    name: str
-    columns: Mapping[str, type[Scalar]]
-    keys: int
-    sums: bool = False
-    indexes: tuple[tuple[str, ...], ...] = ()
-    forgets: bool = False
-    fading: tuple[str, ...] = ()
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ViewTable) and self.name == other.name
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.columns)
-
-    @cached_property
-    def key_names(self) -> tuple[str, ...]:
-        return self.names[: self.keys]
-
-    @cached_property
-    def places(self) -> Mapping[str, int]:
-        """The number of each column, from 0."""
-        return {name: number for number, name in enumerate(self.columns)}
-
-    def named(self, row: Iterable[Scalar]) -> dict[str, Any]:
-        return dict(zip(self.columns, row, strict=True))
-
-    @cached_property
-    def keyed_by_run(self) -> bool:
-        return "run_id" in self.key_names
-
-    @cached_property
-    def run_place(self) -> int:
-        """The number of the column `run_id`. **Raises** KeyError if rows belong to no run."""
-        return self.places["run_id"]
-
 
 MOST_PAGE = 500
 """Default rows of a page."""

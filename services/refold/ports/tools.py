@@ -1,10 +1,11 @@
-"""Tools of a host."""
+"""Tools of a host, and live output of their calls."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
+from refold.core.messages import StreamPart
 from refold.ports.effects import StartTool, StopTool
 
 
@@ -19,5 +20,13 @@ class Tools(Protocol):
     def start(self, orders: Sequence[StartTool]) -> None: ...
 
     def stop(self, order: StopTool) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Live(Protocol):
+    """Sink of live parts, for display: see `adapters.kafka.live`. Lossy, never waited for."""
+
+    def tell(self, part: StreamPart) -> None: ...
 
     def close(self) -> None: ...

@@ -7,7 +7,8 @@ from typing import Any
 
 from refold.core.errors import UsageError
 from refold.core.ids import RunId
-from refold.ports.tables import Scalar, ViewChanges, ViewKey, ViewStore, ViewTable
+from refold.core.tables import Scalar, ViewKey, ViewTable
+from refold.ports.tables import ViewChanges, ViewStore
 from refold.sdk.projection import SHARES
 
 LARGEST_ROW = 1 << 20
@@ -131,8 +132,8 @@ class Batch:
         if table not in self._declared:
             raise UsageError(f"table {table.name} is not this projection's", hint="make it an attribute of the class")
         if table.sums is not sums:
-            what = "sums: use view.add(...)" if table.sums else "rows: use view.put(...)"
-            raise UsageError(f"table {table.name} has {what}")
+            hint = "sums: use view.add(...)" if table.sums else "rows: use view.put(...)"
+            raise UsageError(f"table {table.name} has {hint}")
 
     def _check_run(self, table: ViewTable, run: Scalar) -> None:
         if run != self.run:
@@ -152,12 +153,12 @@ class Batch:
 
     def _refuse_columns(self, table: ViewTable, values: dict[str, Scalar]) -> None:
         missing, unknown = table.columns.keys() - values.keys(), values.keys() - table.columns.keys()
-        said = [
-            f"{', '.join(sorted(names))} {what}"
-            for names, what in ((missing, "missing"), (unknown, "unknown"))
+        parts = [
+            f"{', '.join(sorted(names))} {fault}"
+            for names, fault in ((missing, "missing"), (unknown, "unknown"))
             if names
         ]
-        raise UsageError(f"a row of {table.name} has the columns {', '.join(table.names)}: {'; '.join(said)}")
+        raise UsageError(f"a row of {table.name} has the columns {', '.join(table.names)}: {'; '.join(parts)}")
 
     def _check_row(self, table: ViewTable, row: list[Scalar]) -> None:
         size = 0
@@ -197,15 +198,15 @@ class Batch:
 
     def fetch(self, table: ViewTable, keys: Iterable[ViewKey]) -> None:
         """Read the rows of these keys that are not cached, in one query."""
-        known = self._rows[table.name]
-        wanted = [key for key in dict.fromkeys(keys) if key not in known]
-        if wanted:
-            found = self._store.rows(table, wanted)
+        cached = self._rows[table.name]
+        missing = [key for key in dict.fromkeys(keys) if key not in cached]
+        if missing:
+            stored = self._store.rows(table, missing)
             forgotten = self.changes.runs
-            for key in wanted:
-                row = found.get(key)
+            for key in missing:
+                row = stored.get(key)
                 gone = row is None or (forgotten and row[table.run_place] in forgotten)
-                known[key] = None if gone or row is None else list(row)
+                cached[key] = None if gone or row is None else list(row)
 
     def has(self, table: ViewTable, key: ViewKey) -> bool:
         """True if a fetched key has a row."""
@@ -221,14 +222,14 @@ class Batch:
 
     def row(self, table: ViewTable, key: ViewKey) -> list[Scalar] | None:
         """Return a row, read-only. **Raises** UsageError if it belongs to another run."""
-        known = self._rows[table.name]
-        if key not in known:
+        cached = self._rows[table.name]
+        if key not in cached:
             if table.keyed_by_run and key[table.run_place] in self.new:
-                return known.setdefault(key, None)
+                return cached.setdefault(key, None)
             likely = () if table.name in self._foreseen else self._likely.get(table.key_names, ())
             self._foreseen.add(table.name)
             self.fetch(table, (key, *likely))
-        row = known[key]
+        row = cached[key]
         if row is not None:
             self._check_own(table, key, row)
         return row
@@ -247,11 +248,11 @@ class Batch:
 
     def rows_of(self, table: ViewTable) -> list[list[Scalar]]:
         """Return the run's rows in key order. Scans all rows of the table in the batch."""
-        run, known = self.run, self._rows[table.name]
+        run, cached = self.run, self._rows[table.name]
         stored = () if run in self.changes.runs else self._store.rows_of(table, run)
-        found = {row[: table.keys]: list(row) for row in stored if row[: table.keys] not in known}
-        found |= {key: row for key, row in known.items() if row is not None and row[table.run_place] == run}
-        return [found[key] for key in sorted(found)]
+        fresh = {row[: table.keys]: list(row) for row in stored if row[: table.keys] not in cached}
+        fresh |= {key: row for key, row in cached.items() if row is not None and row[table.run_place] == run}
+        return [fresh[key] for key in sorted(fresh)]
 
     def totals_of(self, table: ViewTable, key: ViewKey) -> list[int]:
         """Return the run's additions to the sums of a key (without `erased`), to be changed in place."""
@@ -278,8 +279,8 @@ class Batch:
                 _grow(totals, (*key, 1), added)
         for table in self.tables:
             if table not in self._totals:
-                for key, known in self._rows[table.name].items():
-                    if known is not None and known[table.run_place] == run:
+                for key, values in self._rows[table.name].items():
+                    if values is not None and values[table.run_place] == run:
                         self._rows[table.name][key] = None
                         self._dirty[table.name].pop(key, None)
         self.changes.runs.add(run)
@@ -290,5 +291,5 @@ def _sum(one: Sequence[Any], other: Sequence[int]) -> list[int]:
 
 
 def _grow(sums: dict[ViewKey, list[int]], key: ViewKey, amounts: Sequence[int]) -> None:
-    known = sums.get(key)
-    sums[key] = list(amounts) if known is None else _sum(known, amounts)
+    before = sums.get(key)
+    sums[key] = list(amounts) if before is None else _sum(before, amounts)

@@ -58,50 +58,50 @@ class Follower:
         if until != self._until:
             self.close()  # records at the bound before were dropped: another feed begins at the positions
             self._until = until
-        feed = self._feed = self._feed or self._source.feed(self._wanted())
+        feed = self._feed = self._feed or self._source.feed(self._places())
         positions = self.positions
         records = [
             record
             for record in self._take(feed, timeout_s)
             if record.offset >= positions[record.topic, record.partition] or self._check_last(record)
         ]
-        taken = [
+        batch = [
             record
             for record in records
             if until is None or record.offset < until.get((record.topic, record.partition), 0)
         ]
-        moves = self._moves(feed, taken, until)
-        if moves:
-            last = _last_of(taken)
+        steps = self._steps(feed, batch, until)
+        if steps:
+            last = _last_of(batch)
             # A marker is written before the tombstones that follow it, so markers of a batch come first.
-            taken.sort(key=_markers_first)
+            batch.sort(key=_markers_first)
             notes = {f"{_LAST}{topic}/{n}": at for (topic, n), at in last.items()}
-            changes = self.projector.apply(taken, moves, notes)
+            changes = self.projector.apply(batch, steps, notes)
             self._last |= last
-            self.positions.update({place: after for place, (_, after) in moves.items()})
+            self.positions.update({place: after for place, (_, after) in steps.items()})
             if self.rows is not None:
                 self.rows.publish(changes)
         if self._marking and not self._behind_in(RUN_SNAPSHOT):
             self.close()
-        return len(taken)
+        return len(batch)
 
-    def _moves(
-        self, feed: LogFeed, taken: Iterable[Record], until: Mapping[Place, int] | None
+    def _steps(
+        self, feed: LogFeed, records: Iterable[Record], until: Mapping[Place, int] | None
     ) -> dict[Place, tuple[int, int]]:
         reached = {
             place: end if until is None else min(end, until.get(place, 0)) for place, end in feed.reached.items()
         }
-        reached |= {(record.topic, record.partition): record.offset + 1 for record in taken}
-        there = self.positions
-        return {place: (there[place], after) for place, after in reached.items() if after > there[place]}
+        reached |= {(record.topic, record.partition): record.offset + 1 for record in records}
+        positions = self.positions
+        return {place: (positions[place], after) for place, after in reached.items() if after > positions[place]}
 
     def reach(self, until: Mapping[Place, int], timeout_s: float = 60.0) -> None:
         """Advance to exactly these positions. **Raises** ConflictError if their records do not arrive."""
-        heard = self._clock()
+        advanced = self._clock()
         while any(self.positions[place] < end for place, end in until.items()):
             if self.advance(0.1, until):
-                heard = self._clock()
-            elif self._clock() - heard > timeout_s:
+                advanced = self._clock()
+            elif self._clock() - advanced > timeout_s:
                 raise ConflictError(f"the log is at {self.positions}, and does not come to {dict(until)}")
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class Follower:
         if feed is not None:
             feed.close()
 
-    def _wanted(self) -> dict[Place, int]:
+    def _places(self) -> dict[Place, int]:
         """Return the offsets to read from, by place; the last record of each is read again."""
         bounds, until = self._source.bounds(), self._until
         # Beyond `until` nothing is applied: markers that came since must not keep the other topics from being read.
@@ -118,8 +118,8 @@ class Follower:
         }
         # Markers first: a tombstone without a marker costs a look at its run.
         self._marking = self._behind_in(RUN_SNAPSHOT)
-        wanted = [place for place in self.positions if not self._marking or place[0] == RUN_SNAPSHOT]
-        return {place: max(self._again(place), bounds[place][0]) for place in wanted}
+        places = [place for place in self.positions if not self._marking or place[0] == RUN_SNAPSHOT]
+        return {place: max(self._again(place), bounds[place][0]) for place in places}
 
     def _again(self, place: Place) -> int:
         return int(self._last[place].partition(" ")[0]) if place in self._last else self.positions[place]

@@ -58,9 +58,9 @@ class ViewMetrics(Collector):
 
     def __init__(self, database: ViewDatabase, source: LogSource, ask: Callable[[], Workers] | None = None) -> None:
         self._database, self._source, self._ask = database, source, ask
-        self._asker, self._asked = ThreadPoolExecutor(1, thread_name_prefix="metrics"), Future[list[Metric]]()
-        self._asked.set_result([])
-        self._found: list[Metric] = []
+        self._asker, self._log_answer = ThreadPoolExecutor(1, thread_name_prefix="metrics"), Future[list[Metric]]()
+        self._log_answer.set_result([])
+        self._families: list[Metric] = []
         self._until = 0.0
         self._closed: tuple[int, str, dict[str, Counter[str]]] = (0, "", {})
 
@@ -68,33 +68,33 @@ class ViewMetrics(Collector):
         if time.monotonic() >= self._until:
             away = unheard = 0
             try:
-                self._found = [*self._read()]
+                self._families = [*self._read()]
             except RefoldError:
-                self._found, away = [], 1
-            if self._asked.done():
-                self._asked = self._asker.submit(lambda: [*self._read_log()])
+                self._families, away = [], 1
+            if self._log_answer.done():
+                self._log_answer = self._asker.submit(lambda: [*self._read_log()])
             try:
                 # Prometheus counts a process with late metrics as down.
-                self._found += self._asked.result(KAFKA_S)
+                self._families += self._log_answer.result(KAFKA_S)
             except (RefoldError, TimeoutError):
                 unheard = 1
             gauges = {
                 "refold_views_unreadable": (away, "1 while the database of the views cannot be read"),
                 "refold_kafka_unreachable": (unheard, "1 while Kafka does not answer"),
             }
-            self._found += [GaugeMetricFamily(name, text, value=value) for name, (value, text) in gauges.items()]
+            self._families += [GaugeMetricFamily(name, text, value=value) for name, (value, text) in gauges.items()]
             self._until = time.monotonic() + SHOWN_S
-        yield from self._found
+        yield from self._families
 
     def _read(self) -> Iterator[Metric]:
         number = serving(self._database, Shipped.name)
         view = self._database.store(Shipped.name, number)
         counts = view.counts(Query(RUNS), ("status",))
         yield _labelled("refold_runs", "Runs by state", "status", {str(key[0]): n for key, n in counts.items()})
-        asked = Query(APPROVALS, (Where("open", "=", 1),), order="asked_ms", limit=1)
-        oldest = [clock_ms() - int(row[APPROVALS.places["asked_ms"]]) for row in view.query(asked)]
+        waiting = Query(APPROVALS, (Where("open", "=", 1),), order="asked_ms", limit=1)
+        oldest = [clock_ms() - int(row[APPROVALS.places["asked_ms"]]) for row in view.query(waiting)]
         gauges = {
-            "refold_approvals_pending": (view.count(asked), "Questions that wait for people"),
+            "refold_approvals_pending": (view.count(waiting), "Questions that wait for people"),
             "refold_approval_oldest_seconds": (max(0, *oldest, 0) / 1000, "Age of the oldest of them"),
             "refold_calls_in_doubt": (_steps(view, "doubt"), "Calls of which nobody knows whether they happened"),
             "refold_calls_on_hold": (_steps(view, "held"), "Calls that wait for an operator"),
@@ -149,17 +149,17 @@ class ViewMetrics(Collector):
 
 
 def _by_tool(view: ViewReader, where: Where) -> dict[str, Counter[str]]:
-    found: dict[str, Counter[str]] = {column: Counter() for column in _SUMS}
+    counts: dict[str, Counter[str]] = {column: Counter() for column in _SUMS}
     query = Query(DAILY, (where,))
     while rows := view.query(query):
         for row in rows:
             of = DAILY.named(row)
-            for column, sums in found.items() if of["tool"] else ():
+            for column, sums in counts.items() if of["tool"] else ():
                 sums[str(of["tool"])] += int(of[column])
         if len(rows) < MOST_PAGE:
             break
         query = Query(DAILY, (where,), after=query.place(rows[-1]))
-    return found
+    return counts
 
 
 def _steps(view: ViewReader, status: str) -> int:

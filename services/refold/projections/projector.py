@@ -26,9 +26,10 @@ from refold.core.run.erased import erased_run, read_marker
 from refold.core.run.held import held_run
 from refold.core.run.redrive import reopens
 from refold.core.run.state import Status
+from refold.core.tables import ViewTable
 from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import Place, Record
-from refold.ports.tables import ViewChanges, ViewStore, ViewTable
+from refold.ports.tables import ViewChanges, ViewStore
 from refold.projections.batch import Batch, shares_of
 from refold.projections.publishing import REPLACED
 from refold.sdk.projection import Called, Projection, Recorded
@@ -138,12 +139,12 @@ class Projector:
     notes_replaced: bool = False
 
     def __post_init__(self) -> None:
-        wanted = self.projection.events
-        self._wanted = frozenset(wanted)
+        events_of = self.projection.events
+        self._event_names = frozenset(events_of)
         self._took_s = 0.0
         self._seq = 0  # of the event that is applied, to be named if that fails
         self._take = getattr(self.projection, "take", self._apply)
-        of_calls = not wanted or any("step" in get_type_hints(cls) for cls in wanted)
+        of_calls = not events_of or any("step" in get_type_hints(cls) for cls in events_of)
         self._of_calls = of_calls and self._take == self._apply
         self._expect: Expect | None = getattr(self.projection, "expect", None)
         self._beside: Beside | None = getattr(self.projection, "beside", None)
@@ -174,33 +175,33 @@ class Projector:
         read = [(record, _read(record)) for record in records]
         batch = self._begin(read)
         aside: dict[RunId, None] = {}
-        for record, (run, found) in read:
-            if found == "beside":
+        for record, (run, content) in read:
+            if content == "beside":
                 self._besides(batch, run, record)
                 continue
             if not run:
                 continue
             batch.enter(run)
-            if found == "marker":
+            if content == "marker":
                 self._mark(batch, record, aside)
             elif record.partition != self.histories.home(run):
                 self.counts["void"] += 1
             elif run not in aside:
-                self._judge(batch, record, found, aside)
+                self._judge(batch, record, content, aside)
         if aside:
             self._read_whole(batch, aside, {place[1]: end for place, (_, end) in moves.items() if place[0] == RUN_LOG})
         for run, ((entry, seq), status, marked, reason, orphans, file) in self._heads.items():
             batch.write(HEADS, (run,), [run, bytes(entry), seq, status, marked, reason, int(orphans), file])
         return batch.changed()
 
-    def _begin(self, read: Sequence[tuple[Record, tuple[RunId, _Found]]]) -> Batch:
+    def _begin(self, read: Sequence[tuple[Record, tuple[RunId, _Content]]]) -> Batch:
         batch = Batch(self.store, self.projection.tables, (HEADS, CALLS))
         self._heads: dict[RunId, RunHead] = {}  # that the batch has changed, written when it ends
         runs = dict.fromkeys(run for _, (run, _) in read if run)
         batch.fetch(HEADS, ((run,) for run in runs))
         new = {run for run in runs if not batch.has(HEADS, (run,))}
-        entries = [found.entry for _, (_, found) in read if isinstance(found, LogRecord)]
-        batch.foresee(runs, new, [] if self._expect else list(_asked_for(entries)))
+        entries = [content.entry for _, (_, content) in read if isinstance(content, LogRecord)]
+        batch.foresee(runs, new, [] if self._expect else list(_requests(entries)))
         if self._expect is not None:
             self._expect(batch, entries)
         return batch
@@ -212,23 +213,23 @@ class Projector:
         if self._beside is not None and not (run and self._head(batch).status == "erased"):
             self._beside(batch, record, self.histories.partitions)
 
-    def _judge(self, batch: Batch, record: Record, found: _Found, aside: dict[RunId, None]) -> None:
+    def _judge(self, batch: Batch, record: Record, content: _Content, aside: dict[RunId, None]) -> None:
         run = batch.run
         head = self._head(batch)
         if head.status == "erased":
             self.counts["void"] += 1
-        elif isinstance(found, LogRecord) and not head.reason and not head.orphans and _counts(head, found.entry):
+        elif isinstance(content, LogRecord) and not head.reason and not head.orphans and _counts(head, content.entry):
             try:
-                self._accept(batch, Accepted(found.id, found.entry, record, record.offset), head)
+                self._accept(batch, Accepted(content.id, content.entry, record, record.offset), head)
             except ProjectionError as error:
                 if not isinstance(error.__cause__, FoldError):
                     raise
                 aside[run] = None  # it contradicts its history, as a lying planner's may: the fold of all will tell
-        elif isinstance(found, LogRecord) and not head.reason and found.entry.seq <= head.last.seq:
+        elif isinstance(content, LogRecord) and not head.reason and content.entry.seq <= head.last.seq:
             self.counts["void"] += 1
-        elif found == "tombstone":
+        elif content == "tombstone":
             self._bury(batch, record, head, aside)
-        elif isinstance(found, LogRecord | Unreadable):
+        elif isinstance(content, LogRecord | Unreadable):
             aside[run] = None
         else:
             self.counts["void"] += 1
@@ -268,7 +269,7 @@ class Projector:
                 redriven = batch.edit(CALLS, (entry.run_id, event.step))
                 if redriven is not None:
                     redriven[CALLS.places["seq"]] = seq
-            if self._wanted and type(event) not in self._wanted:
+            if self._event_names and type(event) not in self._event_names:
                 continue
             row = batch.row(CALLS, (entry.run_id, event.step)) if self._of_calls and hasattr(event, "step") else None
             self.projection.apply(batch, Recorded(entry, event, seq, Called(*row) if row else None))  # type: ignore[arg-type]
@@ -330,8 +331,8 @@ class Projector:
         batch.write(HEADS, (batch.run,), None)
 
     def _head(self, batch: Batch) -> RunHead:
-        if (known := self._heads.get(batch.run)) is not None:
-            return known
+        if (cached := self._heads.get(batch.run)) is not None:
+            return cached
         row = batch.row(HEADS, (batch.run,))
         if row is None:
             return _NEW
@@ -352,21 +353,21 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-_Found = LogRecord | Unreadable | str
+_Content = LogRecord | Unreadable | str
 
 
-def _read(record: Record) -> tuple[RunId, _Found]:
+def _read(record: Record) -> tuple[RunId, _Content]:
     """Return the run of a record, empty for none, with its entry or kind."""
     if record.topic != RUN_LOG:
         run = erased_run(record.key) if record.topic == RUN_SNAPSHOT else None
         return (run, "marker") if run else _run_beside(record)
-    found = chain.read(record.key, record.value)
-    if isinstance(found, LogRecord):
-        return found.entry.run_id, found
-    if isinstance(found, Unreadable):
-        return found.run, found
+    content = chain.read(record.key, record.value)
+    if isinstance(content, LogRecord):
+        return content.entry.run_id, content
+    if isinstance(content, Unreadable):
+        return content.run, content
     parts = parse_log_key(record.key)
-    return (parts[0] if parts else RunId("")), found
+    return (parts[0] if parts else RunId("")), content
 
 
 def _run_beside(record: Record) -> tuple[RunId, str]:
@@ -383,7 +384,7 @@ def _counts(head: RunHead, entry: Entry) -> bool:
     return chain.extends(head.last, entry)
 
 
-def _asked_for(entries: Sequence[Entry]) -> Iterator[tuple[RunId, int]]:
+def _requests(entries: Sequence[Entry]) -> Iterator[tuple[RunId, int]]:
     for entry in entries:
         for event in entry.events:
             if (step := getattr(event, "step", 0)) and not isinstance(event, events.CallProposed):

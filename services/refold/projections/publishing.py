@@ -9,10 +9,11 @@ from dataclasses import replace
 from refold.core.errors import ConflictError
 from refold.core.ids import RunId
 from refold.core.messages import RunView
+from refold.core.tables import ViewRow, ViewTable
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
 from refold.ports.log import Place
-from refold.ports.tables import Query, ViewChanges, ViewReader, ViewRow, ViewStore, ViewTable, Where, fenced
+from refold.ports.tables import Query, ViewChanges, ViewReader, ViewStore, Where, fenced
 from refold.projections.shipped.tables import ENTRIES, RUNS
 
 SendRows = Callable[[Mapping[RunId, bytes | None]], None]
@@ -40,8 +41,8 @@ class RunRows:
         """Publish the rows since the noted position, or all."""
         self._positions = dict(self._store.positions())  # before the notes: a batch in between refuses the next note
         notes = self._store.notes()
-        known = json.loads(notes.get(PUBLISHED, "null"))
-        runs = (RunId(str(row[0])) for row in self._store.scan(RUNS)) if known is None else self._since(known)
+        published = json.loads(notes.get(PUBLISHED, "null"))
+        runs = (RunId(str(row[0])) for row in self._store.scan(RUNS)) if published is None else self._since(published)
         for some in _some([*runs, *map(RunId, notes.get(REPLACED, "").split())]):
             self._write(some)
         self._note()
@@ -55,9 +56,9 @@ class RunRows:
         if changes.runs or self._batches >= NOTED_EACH:  # the note may name runs that were erased
             self._note()
 
-    def _since(self, known: Mapping[str, int]) -> Iterator[RunId]:
+    def _since(self, published: Mapping[str, int]) -> Iterator[RunId]:
         for partition in (number for topic, number in self._store.positions() if topic == RUN_LOG):
-            where = (Where("partition", "=", partition), Where("since_offset", ">=", known.get(str(partition), 0)))
+            where = (Where("partition", "=", partition), Where("since_offset", ">=", published.get(str(partition), 0)))
             query = Query(ENTRIES, where, order="since_offset")
             while page := self._store.query(query):
                 yield from (RunId(str(row[0])) for row in page)
@@ -73,10 +74,10 @@ class RunRows:
 
     def _rows(self, keys: Collection[tuple[RunId]]) -> dict[RunId, ViewRow | None]:
         try:
-            found = self._store.rows(RUNS, keys)
+            stored = self._store.rows(RUNS, keys)
         except ConflictError:  # this process has paused, and its last row may be stale
-            found = self._in_use().rows(RUNS, keys)
-        return {key[0]: found.get(key) for key in keys}
+            stored = self._in_use().rows(RUNS, keys)
+        return {key[0]: stored.get(key) for key in keys}
 
     def _note(self) -> None:
         # Noted after the rows are published, so that the next start writes all rows that a crash left unwritten.

@@ -9,10 +9,11 @@ from refold.core.errors import FoldError, GoneError
 from refold.core.events import Entry
 from refold.core.ids import NO_ENTRY, EntryId, RunId, entry_id, log_key, run_id
 from refold.core.run.erased import gone
+from refold.core.tables import ViewRow
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
 from refold.ports.log import Record
-from refold.ports.tables import Query, RunsWith, ViewReader, ViewRow, Where
+from refold.ports.tables import Query, RunsWith, ViewReader, Where
 from refold.projections.projector import HEADS
 from refold.projections.shipped.tables import ENTRIES, RUN_LABELS, RUN_SESSIONS
 from refold.views.history import JudgedRecord, Run, extend, fold_to
@@ -32,37 +33,37 @@ class ViewedRuns:
 
     def points(self, run: str, seqs: Collection[int]) -> list[Run]:
         """Return a run as of each of these events; empty where `find` returns None."""
-        wanted = run_id(run)
-        head = self._store.rows(HEADS, [(wanted,)]).get((wanted,))
+        name = run_id(run)
+        head = self._store.rows(HEADS, [(name,)]).get((name,))
         if head is None or head[HEADS.places["reason"]] or not head[HEADS.places["seq"]]:
             return []
         try:
             # The projector has judged the entries, and rows contain those that count alone: they are not judged again.
-            found = fold_to(wanted, _chained(self._store.rows_of(ENTRIES, wanted)), seqs)
+            folded = fold_to(name, _chained(self._store.rows_of(ENTRIES, name)), seqs)
         except FoldError:
             return []
         # A point of the past lacks the head; one of now has the entry that the projector noted.
-        known = {judged.id for judged in max(found, key=lambda point: point.state.head.seq).records}
-        whole = max(seqs) < int(head[HEADS.places["seq"]] or 0) or head[HEADS.places["entry"]] in known
-        return found if known and whole else []
+        ids = {judged.id for judged in max(folded, key=lambda point: point.state.head.seq).records}
+        whole = max(seqs) < int(head[HEADS.places["seq"]] or 0) or head[HEADS.places["entry"]] in ids
+        return folded if ids and whole else []
 
-    def again(self, known: Run) -> Run | None:
+    def again(self, run: Run) -> Run | None:
         """Return a known run with its newer entries; None if they do not continue it."""
-        name, seq = known.state.run_id, known.state.head.seq
+        name, seq = run.state.run_id, run.state.head.seq
         head = self._store.rows(HEADS, [(name,)]).get((name,))
         if head is None or head[HEADS.places["reason"]]:
             return None
         entry = head[HEADS.places["entry"]]
-        if entry == known.state.head.id:  # an id is a digest of all entries before it too
-            return known
-        found, where = known.copy(), (Where("run_id", "=", name), Where("last_seq", ">", seq))
+        if entry == run.state.head.id:  # an id is a digest of all entries before it too
+            return run
+        newer, where = run.copy(), (Where("run_id", "=", name), Where("last_seq", ">", seq))
         try:
             rows = self._store.query(Query(ENTRIES, where, order="seq"))
-            for judged, fresh in _chained(rows, known.state.head.id):
-                extend(found, judged, fresh)
+            for judged, fresh in _chained(rows, run.state.head.id):
+                extend(newer, judged, fresh)
         except FoldError:
             return None
-        return found if entry == found.state.head.id else None
+        return newer if entry == newer.state.head.id else None
 
     def gone(self, run: RunId) -> GoneError | None:
         """Return the error of an erased run while any topic has records of it; None for any other."""
@@ -83,17 +84,17 @@ class ViewedRuns:
 
     def family(self, run: Run) -> list[Run]:
         """Return the descendants of a run, each after its parent."""
-        found: list[Run] = []
+        runs: list[Run] = []
         for name in children_of(run):
             if (child := self.find(name)) is not None:
-                found += [child, *self.family(child)]
-        return found
+                runs += [child, *self.family(child)]
+        return runs
 
 
 def runs_with(labels: Iterable[tuple[str, str]], session: str) -> tuple[RunsWith, ...]:
     """Return the conditions on runs with all of these labels and, if named, the session."""
-    found = [RunsWith(RUN_LABELS, (Where("name", "=", name), Where("value", "=", value))) for name, value in labels]
-    return (*found, *([RunsWith(RUN_SESSIONS, (Where("session", "=", session),))] if session else []))
+    tests = [RunsWith(RUN_LABELS, (Where("name", "=", name), Where("value", "=", value))) for name, value in labels]
+    return (*tests, *([RunsWith(RUN_SESSIONS, (Where("session", "=", session),))] if session else []))
 
 
 def _chained(rows: Iterable[ViewRow], head: EntryId = NO_ENTRY) -> Iterator[tuple[JudgedRecord, Entry]]:

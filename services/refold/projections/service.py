@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import structlog
 
 from refold.core.errors import ConflictError, NotFoundError, RefoldError, UnreachableError, UsageError
+from refold.core.tables import Scalar, ViewRow, ViewTable
 from refold.ports.log import LogSource, Place
-from refold.ports.tables import Scalar, ViewChanges, ViewDatabase, ViewReader, ViewRow, ViewTable, fenced, rows_digest
+from refold.ports.tables import ViewChanges, ViewDatabase, ViewReader, fenced, rows_digest
 from refold.projections.following import MOST_RECORDS, Follower, lags
 from refold.projections.projector import ProjectionError, Projector
 from refold.projections.publishing import REPLACED, RUN_IDS, RunRows, SendRows
@@ -73,7 +74,7 @@ class KeptProjection:
         self._serving: Follower | None = None
         self._building: Follower | None = None
         self._number = self._next = self._newest = 0
-        self._looked = -REFRESH_S
+        self._looked_s = -REFRESH_S
         self._wait_s = self._until = 0.0
         self._near, self._reason = False, ""
 
@@ -115,10 +116,10 @@ class KeptProjection:
             if follower is not None:
                 follower.close()
         self._serving = self._building = None
-        self._looked = -REFRESH_S
+        self._looked_s = -REFRESH_S
 
     def _stop(self, error: RefoldError) -> None:
-        self.stopped, self._looked = error.message, self._clock()
+        self.stopped, self._looked_s = error.message, self._clock()
         _log.error("projection.stopped", projection=self.name, reason=error.message, hint=error.hint)
         if isinstance(error, ProjectionError):  # where the log is another one nothing is written
             for follower in (self._serving, self._building):
@@ -128,16 +129,16 @@ class KeptProjection:
 
     def _restarts(self) -> bool:
         """Clear the halt and return True if a newer generation exists (`refold projection rebuild`)."""
-        if self._clock() - self._looked < REFRESH_S:
+        if self._clock() - self._looked_s < REFRESH_S:
             return False
-        self._looked = self._clock()
+        self._looked_s = self._clock()
         if max(self._database.generations(self.name), default=0) <= self._newest:
             return False
-        self.stopped, self._looked = "", -REFRESH_S
+        self.stopped, self._looked_s = "", -REFRESH_S
         return True
 
     def _turn(self, timeout_s: float) -> int:
-        if self._clock() - self._looked >= REFRESH_S:
+        if self._clock() - self._looked_s >= REFRESH_S:
             self._look()
         count = self._serve(lambda serving: serving.advance(timeout_s)) or 0
         if self._building is not None:
@@ -192,16 +193,16 @@ class KeptProjection:
                     if not building:
                         raise
                     self._leave(error)
-        self._looked = self._clock()
+        self._looked_s = self._clock()
 
     def _tidied(self) -> tuple[int, int]:
         """Drop all other generations; return the numbers in use and being built, 0 for none."""
         # A crash can leave a replaced one undropped. A build of another version cannot go on: its tables differ.
-        there = self._database.generations(self.name)
-        self._newest = max(there, default=0)
-        serving = next((number for number, state in there.items() if state == "serving"), 0)
+        states = self._database.generations(self.name)
+        self._newest = max(states, default=0)
+        serving = next((number for number, state in states.items() if state == "serving"), 0)
         building = self._newest if self._newest != serving and self._is_current(self._newest) else 0
-        for number in there.keys() - {serving, building}:
+        for number in states.keys() - {serving, building}:
             self._database.drop(self.name, number)
         return serving, building
 
@@ -229,9 +230,9 @@ class KeptProjection:
 
     def _switch(self, building: Follower) -> None:
         if (serving := self._serving) is not None:
-            there = {place: max(at, serving.positions.get(place, 0)) for place, at in building.positions.items()}
-            self._serve(lambda each: each.reach(there))
-            building.reach(there)
+            ends = {place: max(at, serving.positions.get(place, 0)) for place, at in building.positions.items()}
+            self._serve(lambda follower: follower.reach(ends))
+            building.reach(ends)
         if (serving := self._serving) is not None:
             building.store.commit(carried(self.projection, serving, building))
         old, number = self._number, self._next
@@ -262,12 +263,12 @@ def carried(projection: Projection, serving: Follower, building: Follower) -> Vi
     changes = ViewChanges(projection.tables, moves=fenced(building.positions))
     for table in projection.tables:
         if table.sums:
-            own, kept = (
+            own, stored = (
                 {row[: table.keys]: row for row in follower.store.scan(table) if row[table.keys - 1]}
                 for follower in (building, serving)
             )
-            changes.rows[table] = dict.fromkeys((*own, *kept))
-            changes.sums[table] = {key: [int(amount) for amount in row[table.keys :]] for key, row in kept.items()}
+            changes.rows[table] = dict.fromkeys((*own, *stored))
+            changes.sums[table] = {key: [int(amount) for amount in row[table.keys :]] for key, row in stored.items()}
     return changes
 
 
@@ -317,18 +318,18 @@ def verify(
             again.advance(0.2, until)
             progress(BuildProgress(number, sum(end - again.positions[place] for place, end in until.items()), whole))
         again.close()
-        found = {table: _digest(table, again.store, starts) for table in tables}
-        differing = [table for table in tables if tables[table] != found[table]]
-        differences = tuple(each for table in differing for each in _differences(table, (view, again.store), starts))
-    return Comparison(number, until, {table.name: (tables[table], found[table]) for table in tables}, differences)
+        digests = {table: _digest(table, again.store, starts) for table in tables}
+        differing = [table for table in tables if tables[table] != digests[table]]
+        differences = tuple(row for table in differing for row in _differences(table, (view, again.store), starts))
+    return Comparison(number, until, {table.name: (tables[table], digests[table]) for table in tables}, differences)
 
 
 def _check_made(projection: Projection, view: ViewReader) -> None:
     notes = view.notes()
     for name, own in made_by(projection).items():
-        if own != (kept := notes.get(name, "")):
+        if own != (stored := notes.get(name, "")):
             raise ConflictError(
-                f"the view of {projection.name} was made by {name} {kept or 'none'}, and here is {own or 'none'}",
+                f"the view of {projection.name} was made by {name} {stored or 'none'}, and here is {own or 'none'}",
                 hint="verify with the same --app and packages, or build it anew: `refold projection rebuild`",
             )
 
@@ -363,19 +364,19 @@ def _differences(
     table: ViewTable, stores: tuple[ViewReader, ViewReader], starts: Mapping[Place, int]
 ) -> Iterator[Difference]:
     """Iterate over differing rows in key order. Sums of 0 equal missing ones."""
-    sides = [iter(_there(table, store, starts)) for store in stores]
+    sides = [iter(_present(table, store, starts)) for store in stores]
     left, right = (next(side, None) for side in sides)
     while left is not None or right is not None:
         keys = [None if row is None else row[: table.keys] for row in (left, right)]
         first = min(key for key in keys if key is not None)
-        mine, theirs = (row if key == first else None for row, key in zip((left, right), keys, strict=True))
-        if mine != theirs:
-            yield Difference(table.name, first, mine, theirs)
-        left = next(sides[0], None) if mine is not None else left
-        right = next(sides[1], None) if theirs is not None else right
+        left_row, right_row = (row if key == first else None for row, key in zip((left, right), keys, strict=True))
+        if left_row != right_row:
+            yield Difference(table.name, first, left_row, right_row)
+        left = next(sides[0], None) if left_row is not None else left
+        right = next(sides[1], None) if right_row is not None else right
 
 
-def _there(table: ViewTable, store: ViewReader, starts: Mapping[Place, int]) -> Iterator[ViewRow]:
+def _present(table: ViewTable, store: ViewReader, starts: Mapping[Place, int]) -> Iterator[ViewRow]:
     return (row for row in _comparable(table, store, starts) if not table.sums or any(row[table.keys :]))
 
 

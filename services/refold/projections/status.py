@@ -8,8 +8,9 @@ from contextlib import suppress
 
 from refold.core.errors import ConflictError, NotFoundError
 from refold.core.redaction import public_url
+from refold.core.tables import Scalar, ViewRow, ViewTable
 from refold.ports.log import LogSource, Place
-from refold.ports.tables import Query, Scalar, ViewDatabase, ViewReader, ViewRow, ViewTable, Where
+from refold.ports.tables import Query, ViewDatabase, ViewReader, Where
 from refold.projections.following import lags, misplaced
 from refold.projections.service import Comparison
 from refold.projections.shipped.tables import APPROVALS, DEAD_LETTER_ROWS, HOLDS, STEPS
@@ -27,14 +28,14 @@ SAMPLE_S = 1.0
 
 def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) -> ProjectionInfo:
     """Return the progress of a projection; one that is behind is measured for a second. **Raises** NotFoundError."""
-    found = database.generations(name)
-    if not found:
-        there = ", ".join(database.projections()) or "none yet"
+    states = database.generations(name)
+    if not states:
+        names = ", ".join(database.projections()) or "none yet"
         raise NotFoundError(
-            f"there is no projection {name}", hint=f"`refold serve projections` builds it; there is {there}"
+            f"there is no projection {name}", hint=f"`refold serve projections` builds it; there is {names}"
         )
     begun, before = time.monotonic(), dict[int, Mapping[Place, int]]()
-    for number in found:
+    for number in states:
         with suppress(ConflictError, NotFoundError):  # a rebuild has just replaced it
             before[number] = database.store(name, number).positions()
     # The log after the positions that are judged by it: the other way round, a view under load is ahead of its log.
@@ -99,25 +100,25 @@ def _positions(positions: Mapping[Place, int], bounds: Mapping[Place, tuple[int,
     ]
 
 
-def as_verified(name: str, found: Comparison, tables: Iterable[ViewTable]) -> ProjectionVerified:
+def as_verified(name: str, comparison: Comparison, tables: Iterable[ViewTable]) -> ProjectionVerified:
     by_name = {table.name: table for table in tables}
     return ProjectionVerified(
         projection=name,
-        generation=found.generation,
-        equal=found.equal,
+        generation=comparison.generation,
+        equal=comparison.equal,
         tables=[
             TableDigest(table=table, view=f"{view:032x}", log=f"{log:032x}", equal=view == log)
-            for table, (view, log) in found.digests.items()
+            for table, (view, log) in comparison.digests.items()
         ],
         differences=[
             RowDifference(
-                table=each.table,
-                key=[_shown(value) for value in each.key],
-                run_id=_run_of(by_name[each.table], each.view or each.log),
-                view=_named(by_name[each.table], each.view),
-                log=_named(by_name[each.table], each.log),
+                table=row.table,
+                key=[_shown(value) for value in row.key],
+                run_id=_run_of(by_name[row.table], row.view or row.log),
+                view=_named(by_name[row.table], row.view),
+                log=_named(by_name[row.table], row.log),
             )
-            for each in found.differences
+            for row in comparison.differences
         ],
     )
 

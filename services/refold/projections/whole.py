@@ -36,28 +36,28 @@ class LoggedRuns:
         homes: dict[int, set[RunId]] = {}
         for run in runs:
             homes.setdefault(self.home(run), set()).add(run)
-        found: dict[RunId, WholeRun] = {}
-        for partition, wanted in homes.items():
-            found |= self._read(partition, wanted, ends.get(partition))
-        return found
+        runs_read: dict[RunId, WholeRun] = {}
+        for partition, missing in homes.items():
+            runs_read |= self._read(partition, missing, ends.get(partition))
+        return runs_read
 
-    def _read(self, partition: int, wanted: Collection[RunId], end: int | None) -> dict[RunId, WholeRun]:
-        names, fold = {run.encode(): run for run in wanted}, LogFold()
-        read = {run: Run.empty(run) for run in wanted}
-        since: dict[RunId, dict[EntryId, int]] = {run: {} for run in wanted}
+    def _read(self, partition: int, missing: Collection[RunId], end: int | None) -> dict[RunId, WholeRun]:
+        names, fold = {run.encode(): run for run in missing}, LogFold()
+        read = {run: Run.empty(run) for run in missing}
+        since: dict[RunId, dict[EntryId, int]] = {run: {} for run in missing}
         for record in self._reader.scan(RUN_LOG, partition):
             if end is not None and record.offset >= end:
                 break
             if run := names.get(run_named(record)):
                 read[run].take(judged := feed(fold, record), fold)
                 records = read[run].records
-                for each in records if judged.linked or judged.mended else records[-1:]:
-                    since[run].setdefault(each.id, record.offset)
+                for part in records if judged.linked or judged.mended else records[-1:]:
+                    since[run].setdefault(part.id, record.offset)
         fold.settle()
         markers = Markers((record.key, record.value) for record in self._reader.scan(RUN_SNAPSHOT, partition))
         return {
-            run: WholeRun(marked=True) if run in markers.runs else _history(each, fold.frozen.get(run, ""), since[run])
-            for run, each in read.items()
+            run: WholeRun(marked=True) if run in markers.runs else _history(part, fold.frozen.get(run, ""), since[run])
+            for run, part in read.items()
         }
 
 

@@ -41,7 +41,7 @@ class Relay:
         self._homes: set[int] = set()
         self._offers: list[Offer] = []
         self._flying: Tokens[Offer] = Tokens(token)
-        self._known: set[tuple[int, str]] = set()
+        self._listed: set[tuple[int, str]] = set()
         self._sent: dict[int, list[str]] = {}
         self._barred: deque[tuple[int, tuple[int, str]]] = deque()
         self._batches: Batches[None] = Batches(token, resend_ms=settings.resend_ms)
@@ -50,8 +50,8 @@ class Relay:
         self._now = Now(0, 0)
 
     def offer(self, home: int, *, field: str, result: ToolResult, base: str = "") -> None:
-        if (home, field) not in self._known:
-            self._known.add((home, field))
+        if (home, field) not in self._listed:
+            self._listed.add((home, field))
             self._offers.append(Offer(home, field, result, base=base))
 
     def late(self, home: int, result: ToolResult) -> None:
@@ -124,7 +124,7 @@ class Relay:
     def _answered(self, answers: Answers) -> None:
         for _, operation, reply in self._batches.answered(answers, self._now):
             if isinstance(operation, Sent):
-                self._known -= {(operation.home, field) for field in operation.fields}
+                self._listed -= {(operation.home, field) for field in operation.fields}
             elif isinstance(operation, Unpublished):
                 if isinstance(reply, list):
                     self._look_through(operation.home, reply)
@@ -133,7 +133,7 @@ class Relay:
 
     def _look_through(self, home: int, results: list[tuple[str, bytes]]) -> None:
         for field, sealed in results:
-            if (home, field) in self._known:
+            if (home, field) in self._listed:
                 continue
             try:
                 _, value = self._settings.seal.open("result", home, sealed)
@@ -156,7 +156,7 @@ class Relay:
     def _sweep(self) -> None:
         # Forgotten, a refused result is found and offered again.
         while self._barred and self._barred[0][0] <= self._now.mono_ms:
-            self._known.discard(self._barred.popleft()[1])
+            self._listed.discard(self._barred.popleft()[1])
         if self._now.mono_ms < self._sweep_due:
             return
         self._sweep_due = self._now.mono_ms + self._settings.sweep_ms

@@ -29,15 +29,15 @@ class Batches(Generic[Who]):
 
     def answered(self, answers: Answers, now: Now) -> list[tuple[Who | None, Operation, Reply]]:
         """Askers, operations and replies of an answered batch; empty if it is another service's or has no answer."""
-        asked = self._flying.take(answers.batch)
-        if asked is None:
+        batch = self._flying.take(answers.batch)
+        if batch is None:
             return []
         if answers.replies is not None:
-            return [(*each, reply) for each, reply in zip(asked, answers.replies, strict=True)]
+            return [(*pair, reply) for pair, reply in zip(batch, answers.replies, strict=True)]
         # Operations are repeatable, so that an unknown outcome is safe to repeat. Queries are dropped: the next round
         # sends new ones.
-        if asked := [each for each in asked if not isinstance(each[1], (Lapsed, Unpublished, Fill))]:
-            self._again.append((now.mono_ms + self._resend_ms, asked))
+        if batch := [pair for pair in batch if not isinstance(pair[1], (Lapsed, Unpublished, Fill))]:
+            self._again.append((now.mono_ms + self._resend_ms, batch))
         return []
 
     def send(self, now: Now) -> list[Effect]:
@@ -45,5 +45,5 @@ class Batches(Generic[Who]):
             self._new += self._again.pop(0)[1]
         if not self._new:
             return []
-        asked, self._new = self._new, []
-        return [AskLedger(self._flying.give(asked), [operation for _, operation in asked])]
+        batch, self._new = self._new, []
+        return [AskLedger(self._flying.give(batch), [operation for _, operation in batch])]

@@ -41,7 +41,7 @@ class BlobBackend:
     """Loads and saves large values in threads, and passes the answers to `told`."""
 
     def __init__(self, blobs: Blobs | None, told: Callable[[BlobLoaded | BlobSaved | BaseException], None]) -> None:
-        self._blobs, self._told = blobs, told
+        self._blobs, self._report = blobs, told
         self._threads = ThreadPoolExecutor(BACKENDS, thread_name_prefix="blobs")
         self._later: list[tuple[float, int, LoadBlob | SaveBlob, float]] = []
         self._lock = threading.Lock()
@@ -64,14 +64,14 @@ class BlobBackend:
 
     def _carry_out(self, order: LoadBlob | SaveBlob, pause_s: float) -> None:
         try:
-            self._told(self._loaded(order) if isinstance(order, LoadBlob) else self._saved(order))
+            self._report(self._loaded(order) if isinstance(order, LoadBlob) else self._saved(order))
         except UnreachableError as error:
             OUTAGES.failed("blob.unanswered", run_id=order.run, error=str(error))
             with self._lock:
                 due_s = time.monotonic() + pause_s
                 heapq.heappush(self._later, (due_s, order.number, order, min(2 * pause_s, LONGEST_PAUSE_S)))
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that takes turns
-            self._told(error)
+            self._report(error)
 
     def _loaded(self, order: LoadBlob) -> BlobLoaded:
         if self._blobs is None:

@@ -17,10 +17,10 @@ MOST_FRAMES = 10
 
 def user_frames(error: BaseException) -> list[FrameSummary]:
     """Frames outside Refold, Python and packages, innermost last; without any, frames of packages."""
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_NOBODYS)]
-    own = [each for each in frames if not each.filename.startswith(_LIBRARIES)]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_NOBODYS)]
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
     # The app itself may be an installed package.
-    return own or [each for each in frames if each.filename.startswith(_PACKAGES)]
+    return own or [frame for frame in frames if frame.filename.startswith(_PACKAGES)]
 
 
 def user_line(error: BaseException, *, inner: str = "") -> str:
@@ -30,7 +30,7 @@ def user_line(error: BaseException, *, inner: str = "") -> str:
     if not frames or (inner and frames[-1].filename.startswith(_PACKAGES)):
         return inner
     # Without parent folders: the text goes into the log, and must not expose a machine's layout.
-    lines = (f"{Path(*Path(each.filename).parts[-2:])}:{each.lineno} in {each.name}" for each in reversed(frames))
+    lines = (f"{Path(*Path(frame.filename).parts[-2:])}:{frame.lineno} in {frame.name}" for frame in reversed(frames))
     return "\n".join(islice(lines, MOST_FRAMES))
 
 

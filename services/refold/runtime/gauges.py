@@ -72,7 +72,7 @@ class Vitals:
         if since_s:
             self.appends.add(time.monotonic() - since_s)
 
-    def tell(self, name: str, *, alarm: bool) -> None:
+    def report(self, name: str, *, alarm: bool) -> None:
         if alarm:
             self.alarms[name] += 1
         else:
@@ -80,12 +80,12 @@ class Vitals:
 
     def measure(self, services: Sequence[Service], depth: Depth, away: str = "") -> None:
         """Read state, counts and log depth of services; `away` names an unreachable server."""
-        now = [each.lanes_now() for each in services]
-        self.lanes, behind, self.executions = map(sum, zip(*(each[:3] for each in now), strict=True))
+        now = [service.lanes_now() for service in services]
+        self.lanes, behind, self.executions = map(sum, zip(*(service[:3] for service in now), strict=True))
         self.waiting = Counter()
-        for each in now:
-            self.waiting.update(each.waiting)
-        self.counts = sum((each.counts for each in services), Counter())
+        for service in now:
+            self.waiting.update(service.waiting)
+        self.counts = sum((service.counts for service in services), Counter())
         self.positions, self.unacknowledged = depth.positions, depth.unacknowledged
         self.spare = depth.placed and not self.lanes
         lacks = f"{away} does not answer" * bool(away) or f"{behind} partitions have not caught up" * bool(behind)

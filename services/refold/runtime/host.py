@@ -4,6 +4,8 @@ keeps the consumer from polling."""
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
-from refold.core.errors import RefoldError, UnreachableError
+from refold.core.errors import RefoldError, UnreachableError, UsageError
 from refold.ports import effects
 from refold.ports.blobs import Blobs
 from refold.ports.ledger import Ledger, Operation
@@ -23,12 +25,13 @@ from refold.ports.tools import Tools
 from refold.runtime.alarms import ALARMS
 from refold.runtime.blobs import BlobBackend
 from refold.runtime.clock import clock_ms
-from refold.runtime.faults import Boundaries
 from refold.runtime.gauges import Vitals
 from refold.runtime.memory import give_back
 from refold.runtime.outages import LINE_S, OUTAGES
 
 T = TypeVar("T")
+
+FAULT_VARIABLE = "REFOLD_FAULT_KILL"
 
 Lookup = Callable[[str, int, int], Record | None]
 """Record at an offset of a partition, if any. **Raises** UnreachableError without an answer."""
@@ -110,7 +113,7 @@ class Host:
         self.vitals = Vitals()
         self._refused_s = self._transactions_s = 0.0
         self._ledger_away = False
-        self._measured_s = self._spent_s = self._given_s = 0.0
+        self._measured_s = self._spent_s = self._released_s = 0.0
         self._unanswered: dict[type[effects.Effect], Callable[[Any], object]] = {
             effects.Publish: self._publish,
             effects.StopTool: self._stop,
@@ -148,8 +151,8 @@ class Host:
         self._log.close()
 
     def _drained(self) -> bool:
-        said = [service.drain() for service in self._services]  # every one is told, whatever the others say
-        return all(said)
+        drained = [service.drain() for service in self._services]  # every one is told, whatever the others say
+        return all(drained)
 
     def pump(self, inbox: list[effects.Item]) -> None:
         """Take one turn, and the turns that its answers cause."""
@@ -162,7 +165,7 @@ class Host:
             orders = [effect for service in self._services for effect in service.turn(inbox, now)]
             for service in self._services:
                 if service.news:
-                    self._tell(service.news)
+                    self._deliver(service.news)
             vitals.end_turn(ended := time.monotonic())
             if ended >= self._measured_s:
                 self._measured_s = ended + MEASURED_S
@@ -176,13 +179,13 @@ class Host:
 
     def _rest(self, spent_s: float) -> None:
         quiet, self._spent_s = spent_s - self._spent_s < QUIET_S, spent_s
-        if quiet and spent_s >= self._given_s + GIVE_AFTER_S:
+        if quiet and spent_s >= self._released_s + GIVE_AFTER_S:
             give_back()
-            self._given_s = time.process_time()
+            self._released_s = time.process_time()
 
-    def _tell(self, news: list[effects.News]) -> None:
+    def _deliver(self, news: list[effects.News]) -> None:
         for name, fields in news:
-            self.vitals.tell(name, alarm=name in ALARMS)
+            self.vitals.report(name, alarm=name in ALARMS)
             (log.warning if name in ALARMS else log.info)(name, **fields)
         news.clear()
 
@@ -191,7 +194,7 @@ class Host:
         if place and depth.unstable[place] > UNSTABLE_S and now_s >= self._transactions_s:
             self._transactions_s = now_s + LINE_S
             facts = {"topic": place[0], "partition": place[1], "offset": depth.positions.get(place), "hint": ABORT}
-            self._tell([("transaction.open", facts)])
+            self._deliver([("transaction.open", facts)])
 
     def _check_threads(self) -> None:
         """**Raises** RefoldError if a thread is gone."""
@@ -204,7 +207,7 @@ class Host:
 
     def _carry_out(self, orders: list[effects.Effect]) -> list[effects.Item]:
         answers: list[effects.Item] = []
-        asked: list[effects.AskLedger] = []
+        ledger_requests: list[effects.AskLedger] = []
         starts: list[effects.StartTool] = []
         for effect in orders:
             if isinstance(effect, effects.StartTool):
@@ -214,7 +217,7 @@ class Host:
                 self._start(starts)  # nothing that waits may come between the last look at the clock and the tool
                 starts = []
             if isinstance(effect, effects.AskLedger):
-                asked.append(effect)
+                ledger_requests.append(effect)
             elif isinstance(effect, effects.Append):
                 answers += self._append(effect.records)
             elif isinstance(effect, effects.AskCommitted):
@@ -224,7 +227,7 @@ class Host:
         if starts:
             self._start(starts)
         self._log.push()
-        return answers + self._ask(asked) + self._ask_ends()
+        return answers + self._ask(ledger_requests) + self._ask_ends()
 
     def _append(self, records: list[Outgoing]) -> list[Delivery]:
         records, begun = self._may(records, self._log.append), time.monotonic()
@@ -249,7 +252,7 @@ class Host:
         """Ends of partitions; one without a leader is requested again later."""
         answers: list[effects.Item] = []
         while self._ends and (now := time.monotonic()) >= self._ask_end_s:
-            ask, wait = min(self._ends.items(), key=lambda each: each[1].due_s)
+            ask, wait = min(self._ends.items(), key=lambda end: end[1].due_s)
             if wait.due_s > now:
                 break
             try:
@@ -277,22 +280,22 @@ class Host:
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that takes turns
             self._queue.put(error)
 
-    def _ask(self, asked: list[effects.AskLedger]) -> list[effects.Item]:
-        if not asked:
+    def _ask(self, requests: list[effects.AskLedger]) -> list[effects.Item]:
+        if not requests:
             return []
         assert self._ledger is not None, "only a host with a ledger has services that ask it"
-        operations: list[Operation] = [operation for batch in asked for operation in batch.operations]
+        operations: list[Operation] = [operation for batch in requests for operation in batch.operations]
         operations, begun = self._may(operations, self._ledger.run), time.monotonic()
         try:
             replies = self._ledger.run(operations)
         except UnreachableError as error:
             self._refused_s, self._ledger_away = begun, True
             OUTAGES.failed("ledger.unreachable", error=str(error))
-            return [effects.Answers(batch.batch, None) for batch in asked]
+            return [effects.Answers(batch.batch, None) for batch in requests]
         self._ledger_away &= begun - self._refused_s <= ANSWERS_S
         self.vitals.ledger.add(time.monotonic() - begun)
         in_order = iter(replies)
-        return [effects.Answers(batch.batch, list(islice(in_order, len(batch.operations)))) for batch in asked]
+        return [effects.Answers(batch.batch, list(islice(in_order, len(batch.operations)))) for batch in requests]
 
     def _may(self, orders: list[T], carry_out: Callable[[list[T]], object]) -> list[T]:
         """Return the effects; if a fault is due, carry out those before it and die."""
@@ -312,11 +315,11 @@ class Host:
         if not self._blobs.open:
             return self._items(self._log.take(TAKE, timeout_s))
         self._blobs.again()
-        taken = self._log.take(TAKE, min(timeout_s, BLOBS_S))
-        return [*self._items(taken), *self._take_queued(0)]
+        batch = self._log.take(TAKE, min(timeout_s, BLOBS_S))
+        return [*self._items(batch), *self._take_queued(0)]
 
     def _take_queued(self, timeout_s: float) -> list[effects.Item]:
-        found: list[effects.Item] = []
+        items: list[effects.Item] = []
         try:
             item = self._queue.get(timeout=timeout_s) if timeout_s > 0 else self._queue.get_nowait()
             while True:
@@ -324,32 +327,57 @@ class Host:
                     raise item
                 if isinstance(item, Taken):
                     self._room.release()
-                    found += self._items(item)
+                    items += self._items(item)
                 else:
                     self._blobs.open -= isinstance(item, (effects.BlobLoaded, effects.BlobSaved))
-                    found.append(item)
+                    items.append(item)
                 item = self._queue.get_nowait()
         except Empty:
-            return found
+            return items
 
-    def _items(self, taken: Taken) -> list[effects.Item]:
-        self.vitals.read(len(taken.records))
-        for change in taken.rebalances:
+    def _items(self, batch: Taken) -> list[effects.Item]:
+        self.vitals.read(len(batch.records))
+        for change in batch.rebalances:
             if isinstance(change, Assigned):
                 self._assignments[change.partition] = change.assignment  # what this turn orders is meant for it
                 log.info("partition.assigned", partition=change.partition, committed=dict(change.committed))
             elif isinstance(change, Revoked):
                 log.info("partition.revoked", partition=change.partition)
-        for lost in taken.shrunk:
+        for lost in batch.shrunk:
             log.error("log.shrunk", topic=lost.topic, partition=lost.partition, end=lost.end)
-        return [*taken.rebalances, *taken.records, *taken.reached, *taken.shrunk, *taken.deliveries]
+        return [*batch.rebalances, *batch.records, *batch.reached, *batch.shrunk, *batch.deliveries]
 
     def _read(self) -> None:
         try:
             while not self._stopped.is_set():
-                taken = self._log.take(TAKE, IDLE_S)
-                if taken.records or taken.rebalances or taken.deliveries or taken.reached or taken.shrunk:
+                batch = self._log.take(TAKE, IDLE_S)
+                if batch.records or batch.rebalances or batch.deliveries or batch.reached or batch.shrunk:
                     self._room.acquire()
-                    self._queue.put(taken)
+                    self._queue.put(batch)
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that takes turns
             self._queue.put(error)
+
+
+class Boundaries:
+    """Fault injection for tests: `REFOLD_FAULT_KILL=17` kills the process before its 17th effect, `17:after` just after
+    it. Records and ledger operations are counted separately, over the life of the process."""
+
+    def __init__(self) -> None:
+        spec = os.environ.get(FAULT_VARIABLE, "")
+        number, _, when = spec.partition(":")
+        if spec and (not number.isdigit() or when not in ("", "before", "after")):
+            raise UsageError(f"{FAULT_VARIABLE}={spec!r}", hint="write a number, or a number and :after")
+        self._at = int(number) if spec else 0
+        self._after = when == "after"
+        self._count = 0
+
+    def take(self, effects: int) -> int | None:
+        """Count effects before they are carried out; return the number to carry out before dying, or None."""
+        # Effects are counted from 1, so 0 (no fault) matches none.
+        before, self._count = self._count, self._count + effects
+        if not before < self._at <= self._count:
+            return None
+        return self._at - before if self._after else self._at - before - 1
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)

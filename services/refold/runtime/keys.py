@@ -65,16 +65,16 @@ def read_private(path: Path, most: int = _MAX_BYTES) -> bytes:
     """First bytes of a file that only its owner may read. **Raises** as `load`."""
     try:
         with path.open("rb") as file:
-            found = os.fstat(file.fileno())
+            status = os.fstat(file.fileno())
             source = file.read(most)
     except FileNotFoundError:
         raise NotFoundError(f"there is no key file {path}", hint="`refold keys new` makes one") from None
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", hint="name a file that you own") from None
-    if found.st_uid not in (os.geteuid(), 0):  # a secret that is mounted is root's
+    if status.st_uid not in (os.geteuid(), 0):  # a secret that is mounted is root's
         hint = f"make a new key, or chown it: whoever owns {path} can read and change it"
         raise UsageError(f"{path} belongs to somebody else", hint=hint)
-    if stat.S_IMODE(found.st_mode) & 0o077:
+    if stat.S_IMODE(status.st_mode) & 0o077:
         raise UsageError(f"{path} may be read by others than its owner", hint=f"chmod 600 {path}, or make a new key")
     return source
 

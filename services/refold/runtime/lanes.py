@@ -37,7 +37,7 @@ class ClockedLane(Lane, Protocol):
 L = TypeVar("L", bound=Lane)
 C = TypeVar("C", bound=ClockedLane)
 T = TypeVar("T")
-Known = TypeVar("Known")
+Name = TypeVar("Name")
 
 INPUT_OVERHEAD = 1_024
 """Memory of an input besides its record, in bytes."""
@@ -195,7 +195,7 @@ class Awake(Generic[C]):
 
     def __iter__(self) -> Iterator[C]:
         if self._sorted is None:
-            self._sorted = [lane for each in sorted(self._awake) if (lane := self._lanes.get(each)) is not None]
+            self._sorted = [lane for home in sorted(self._awake) if (lane := self._lanes.get(home)) is not None]
         return iter(self._sorted)
 
     def rest(self, next_due_ms: Callable[[C], int | None]) -> None:
@@ -220,12 +220,12 @@ class Awake(Generic[C]):
 
 def resumed(assigned: Assigned, topics: Iterable[str]) -> dict[str, int]:
     """Positions to resume at, by topic: the committed one, else the start."""
-    found = {}
+    positions = {}
     for topic in topics:
         start, position = assigned.starts.get(topic, 0), assigned.committed.get(topic, 0)
         # A position beyond the end: the topic lost records, and newer ones have their offsets.
-        found[topic] = start if position > assigned.ends.get(topic, position) else max(start, position)
-    return found
+        positions[topic] = start if position > assigned.ends.get(topic, position) else max(start, position)
+    return positions
 
 
 class CatchUp:
@@ -273,7 +273,7 @@ class Outstanding:
         if len(self._inputs) > self._most:
             self.low_water()
             # Without this, an input that is open for months would keep all later ones in memory.
-            self._inputs = deque(each for each in self._inputs if not each[1].done)
+            self._inputs = deque(pending for pending in self._inputs if not pending[1].done)
             self._most = max(self._LEAST, 2 * len(self._inputs))
 
     def __len__(self) -> int:
@@ -294,15 +294,15 @@ class Outstanding:
         return next((offset for offset, owed in self._inputs if not (owed.done or owed.kept)), self.end)
 
 
-class Recent(OrderedDict[Known, T]):
+class Recent(OrderedDict[Name, T]):
     """The last `limit` names, with a value each."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()
         self.limit = limit
 
-    def add(self, name: Known, said: T) -> None:
-        self[name] = said
+    def add(self, name: Name, content: T) -> None:
+        self[name] = content
         if len(self) > self.limit:
             self.popitem(last=False)
 
@@ -326,8 +326,8 @@ class Tokens(Generic[T]):
         """Remove and return the receiver of a token; None if it is another service's or was taken."""
         return self._askers.pop(token, None)
 
-    def forget(self, whose: Callable[[T], bool]) -> None:
-        self._askers = {token: asker for token, asker in self._askers.items() if not whose(asker)}
+    def forget(self, matches: Callable[[T], bool]) -> None:
+        self._askers = {token: asker for token, asker in self._askers.items() if not matches(asker)}
 
 
 class Journal:

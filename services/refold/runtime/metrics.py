@@ -52,8 +52,8 @@ class VitalMetrics(Collector):
             "refold_append_seconds": (of.appends, "Time until Kafka had acknowledged what a turn wrote to the run log"),
             "refold_ledger_seconds": (of.ledger, "Time of a round trip to the ledger"),
         }
-        for name, (taken, text) in durations.items():
-            yield _histogram(name, text, labels, taken)
+        for name, (durations_of, text) in durations.items():
+            yield _histogram(name, text, labels, durations_of)
         counters = {
             "refold_records_in": (of.records_in, "Records read"),
             "refold_records_out": (of.records_out, "Records written"),
@@ -79,9 +79,9 @@ class VitalMetrics(Collector):
         for place, end in self._ends(of.positions).items():
             lag[(place[0],)] += max(0, end - of.positions[place])
         yield _family(GaugeMetricFamily, "refold_lag_records", "Records to read", labels, lag, "topic")
-        asked = {(kind,): count for kind, count in self._requests().items()}
-        if asked:
-            yield _family(CounterMetricFamily, "refold_kafka_requests", "Requests to brokers", labels, asked, "request")
+        sent = {(kind,): count for kind, count in self._requests().items()}
+        if sent:
+            yield _family(CounterMetricFamily, "refold_kafka_requests", "Requests to brokers", labels, sent, "request")
         yield _family(CounterMetricFamily, "refold_alarms", "News to act on", labels, alarms, "alarm", "severity")
 
 
@@ -92,12 +92,12 @@ def _family(kind: Any, name: str, text: str, labels: dict[str, str], values: Map
     return family  # type: ignore[no-any-return]
 
 
-def _histogram(name: str, text: str, labels: dict[str, str], taken: Durations) -> Metric:
+def _histogram(name: str, text: str, labels: dict[str, str], durations: Durations) -> Metric:
     family, total, buckets = HistogramMetricFamily(name, text, labels=[*labels]), 0, list[tuple[str, float]]()
-    for bound, count in zip([*map(str, SECONDS), "+Inf"], taken.counts, strict=True):
+    for bound, count in zip([*map(str, SECONDS), "+Inf"], durations.counts, strict=True):
         total += count
         buckets.append((bound, total))
-    family.add_metric([*labels.values()], buckets, taken.total_s)
+    family.add_metric([*labels.values()], buckets, durations.total_s)
     return family
 
 
@@ -178,8 +178,8 @@ def shown(
     """Serve the numbers of a process while the block lasts. **Raises** UsageError if the address is not available."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    for each in (VitalMetrics(vitals, service, ends, requests), *beside):
-        registry.register(each)
+    for collector in (VitalMetrics(vitals, service, ends, requests), *beside):
+        registry.register(collector)
     try:
         server = _Server(place_of(address), vitals, registry)
     except OSError as error:

@@ -22,8 +22,8 @@ STORE_ERRORS = (BaseError, OSError)
 
 
 def _may_be_plain() -> bool:
-    said = [os.environ.get(f"{cloud}_ALLOW_HTTP", "") for cloud in ("AWS", "AZURE", "GOOGLE")]
-    return any(each.lower() in ("1", "true") for each in said)
+    flags = [os.environ.get(f"{cloud}_ALLOW_HTTP", "") for cloud in ("AWS", "AZURE", "GOOGLE")]
+    return any(flag.lower() in ("1", "true") for flag in flags)
 
 
 _CLOUD: dict[str, Any] = {
@@ -41,7 +41,7 @@ class ObjectStore:
     use. In a folder, files are on disk before a write returns; in a `private` one only the owner may read them.
     **Raises** UsageError for an invalid address."""
 
-    def __init__(self, url: str, what: str, *, private: bool = False) -> None:
+    def __init__(self, url: str, purpose: str, *, private: bool = False) -> None:
         self.url, self._private = public_url(url), private
         self._folder = Path(url.removeprefix(FOLDER)) if url.startswith(FOLDER) else None
         try:
@@ -50,7 +50,7 @@ class ObjectStore:
             options = _LOCAL if self._folder is not None else {} if url.startswith("memory:") else _CLOUD
             self.store = from_url(url, **options)
         except (BaseError, ValueError, OSError) as error:
-            problem = f"{self.url} is not the address of {what}: {first_line(error)}"
+            problem = f"{self.url} is not the address of {purpose}: {first_line(error)}"
             raise UsageError(problem, hint="write file:///folder or s3://bucket/path") from None
 
     @property

@@ -300,14 +300,14 @@ def load(**overrides: Any) -> Settings:
 
     **Raises** UsageError for unknown REFOLD_ names and invalid values.
     """
-    known = {name.upper() for name in Settings.model_fields}
+    names = {name.upper() for name in Settings.model_fields}
     for name, value in os.environ.items():
         if name.upper().startswith(PREFIX) and not name.startswith(NOT_SETTINGS):
             room = name.upper().removeprefix(PREFIX).partition("__")[0]
             if _OF_A_SERVICE.search(f"{name}={value}"):
                 _log.debug("%s is set by Kubernetes for a service", name)
-            elif room not in known:
-                raise UsageError(f"{name} is not a setting of Refold", hint=f"the rooms are {', '.join(sorted(known))}")
+            elif room not in names:
+                raise UsageError(f"{name} is not a setting of Refold", hint=f"the rooms are {', '.join(sorted(names))}")
     try:
         return Settings(**overrides)
     except (ValidationError, ValueError) as error:

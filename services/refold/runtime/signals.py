@@ -54,15 +54,15 @@ def stop_signals(
     run in the signal handler and must take no lock. **Raises** UsageError outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         raise UsageError("signals can be awaited in the main thread only")
-    asked = StopAsked()
+    stop = StopAsked()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        (hurry if asked.is_set() else at_first)()
-        asked.set()
+        (hurry if stop.is_set() else at_first)()
+        stop.set()
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

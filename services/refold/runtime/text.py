@@ -56,9 +56,9 @@ def _plain(char: str) -> bool:
     return not (char.isalpha() or category == "Nd") or not unicodedata.normalize("NFKC", char).isascii()
 
 
-def _flagged(word: str) -> str:
-    scripts = " and ".join(script.title() for script in mistaken_for(word))
-    return f"{word}<{scripts} letters>" if scripts else word
+def _flagged(token: str) -> str:
+    scripts = " and ".join(script.title() for script in mistaken_for(token))
+    return f"{token}<{scripts} letters>" if scripts else token
 
 
 def _isolated(text: str) -> str:

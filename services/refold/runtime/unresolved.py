@@ -19,7 +19,7 @@ class UnresolvedInputs(Generic[W]):
         self._waiting: dict[str, dict[int, tuple[W, int]]] = {}
         self.bytes = 0
         self._fresh: list[tuple[str, int]] = []
-        self._asked: list[tuple[str, int]] = []
+        self._in_question: list[tuple[str, int]] = []
         self._ends: deque[tuple[int, list[tuple[str, int]]]] = deque()
 
     def park(self, awaited: str, item: W, size: int) -> None:
@@ -33,16 +33,16 @@ class UnresolvedInputs(Generic[W]):
         self.bytes -= sum(size for _, size in parked)
         return [item for item, _ in parked]
 
-    def asks(self) -> bool:
+    def has_fresh(self) -> bool:
         """True if the end must be requested now, once for all inputs parked since the last request."""
-        if self._asked or not self._fresh:
+        if self._in_question or not self._fresh:
             return False
-        self._asked, self._fresh = self._fresh, []
+        self._in_question, self._fresh = self._fresh, []
         return True
 
     def reached_end(self, end: int) -> None:
-        self._ends.append((end, self._asked))
-        self._asked = []
+        self._ends.append((end, self._in_question))
+        self._in_question = []
 
     def over(self, position: int) -> list[W]:
         """Remove and return inputs whose end was read without their subject."""

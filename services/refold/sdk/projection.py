@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from refold.core.errors import UsageError
 from refold.core.events import Entry, Event
 from refold.core.ids import RunId, call_id
-from refold.ports.tables import Scalar, ViewTable
+from refold.core.tables import Scalar, ViewTable
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _KINDS = (str, int, bytes)

@@ -11,9 +11,10 @@ import structlog
 
 from refold.core.errors import ConflictError, UnreachableError, not_installed
 from refold.core.ids import RunId
+from refold.core.tables import ViewRow
 from refold.core.topics import RUN_LOG
 from refold.ports.log import Place
-from refold.ports.tables import MOST_PAGE, Query, ViewChanges, ViewDatabase, ViewReader, ViewRow, Where
+from refold.ports.tables import MOST_PAGE, Query, ViewChanges, ViewDatabase, ViewReader, Where
 from refold.projections.runs import entry_of
 from refold.projections.service import serving
 from refold.projections.shipped.projection import Shipped
@@ -66,9 +67,9 @@ class Telemetry:
             raise UnreachableError("another process exports the spans of these views")
         view = self._database.store(Shipped.name, serving(self._database, Shipped.name))
         store = self._database.store(KEPT_AS, self._generation(view))
-        there, read, count = store.positions(), view.positions(), 0
+        exported, read, count = store.positions(), view.positions(), 0
         for place, end in read.items():
-            at = there.get(place, 0)
+            at = exported.get(place, 0)
             if place[0] == RUN_LOG and end > at:
                 end, rows = _page(view, place, at, end)
                 count += len(rows)
@@ -79,18 +80,18 @@ class Telemetry:
 
     def _generation(self, view: ViewReader) -> int:
         """Generation of the positions; a new one for another log."""
-        known, log = max(self._database.generations(KEPT_AS), default=0), view.notes()["log"]
-        if known and self._database.store(KEPT_AS, known).notes().get("log") == log:
-            return known
+        newest, log = max(self._database.generations(KEPT_AS), default=0), view.notes()["log"]
+        if newest and self._database.store(KEPT_AS, newest).notes().get("log") == log:
+            return newest
         with suppress(ConflictError):
-            self._database.create(KEPT_AS, known + 1, (), {"log": log, "version": "1"})
-        if known:
-            self._database.drop(KEPT_AS, known)
+            self._database.create(KEPT_AS, newest + 1, (), {"log": log, "version": "1"})
+        if newest:
+            self._database.drop(KEPT_AS, newest)
         elif not self._from_start:
-            moves = {place: (0, at) for place, at in view.positions().items() if at}
-            self._database.store(KEPT_AS, known + 1).commit(ViewChanges((), moves=moves))
-        self._database.switch(KEPT_AS, known + 1, ())
-        return known + 1
+            steps = {place: (0, at) for place, at in view.positions().items() if at}
+            self._database.store(KEPT_AS, newest + 1).commit(ViewChanges((), moves=steps))
+        self._database.switch(KEPT_AS, newest + 1, ())
+        return newest + 1
 
     def _send(self, view: ViewReader, rows: Sequence[ViewRow]) -> None:
         spans: list[ReadableSpan] = []
@@ -104,19 +105,19 @@ class Telemetry:
             self._export(spans)
 
     def _find(self, view: ViewReader, run: RunId, seq: int = 0, prev: bytes = b"") -> RunSpans:
-        known = self._runs.get(run)
+        cached = self._runs.get(run)
         # Where its spans were not taken they are sent again.
-        if known is None or (seq and known.state.head.id != prev and not known.broken):
-            known = RunSpans(run, self._style, lambda above: self._find(view, above))
+        if cached is None or (seq and cached.state.head.id != prev and not cached.broken):
+            cached = RunSpans(run, self._style, lambda above: self._find(view, above))
             for row in view.rows_of(ENTRIES, run):
                 judged, entry = entry_of(row)
                 if not seq or entry.seq < seq:
-                    known.feed(judged.id, entry)
-            self._runs[run] = known
+                    cached.feed(judged.id, entry)
+            self._runs[run] = cached
         self._runs.move_to_end(run)
         while len(self._runs) > MOST_RUNS:
             self._runs.popitem(last=False)
-        return known
+        return cached
 
 
 def _page(view: ViewReader, place: Place, at: int, end: int) -> tuple[int, list[ViewRow]]:

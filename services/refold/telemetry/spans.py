@@ -116,18 +116,18 @@ class RunSpans:
             return []
 
     def _feed(self, name: EntryId, entry: events.Entry) -> list[ReadableSpan]:
-        state, found = self.state, list[ReadableSpan]()
+        state, ended = self.state, list[ReadableSpan]()
         activation = state.activation
         self._begun_ms = self._begun_ms or entry.at_ms
         fold.apply(state, entry, name)
         for seq, event in enumerate(entry.events, start=entry.seq):
-            found += self._take(event, seq, entry.at_ms, activation)
+            ended += self._take(event, seq, entry.at_ms, activation)
         if state.activation != activation:
             if self._worked:
-                found.append(self._root(activation, entry))
+                ended.append(self._root(activation, entry))
                 self._last = activation
             self._begun_ms, self._worked, self._beside = 0, False, []
-        return found
+        return ended
 
     def _take(self, event: events.Event, seq: int, at_ms: int, activation: int) -> list[ReadableSpan]:
         kind, step = type(event), getattr(event, "step", 0)
@@ -140,10 +140,10 @@ class RunSpans:
         elif isinstance(event, events.ChildStarted | events.EventPublished):
             self.started[step] = activation
         if (field := _REASONS.get(kind)) is not None and len(self._beside) < MOST_EVENTS:
-            said: Attributes = {names.STEP: step} if step else {}
+            tags: Attributes = {names.STEP: step} if step else {}
             if field:
-                said[names.REASON] = getattr(event, field)
-            self._beside.append(Event(_EVENT_NAMES[kind], said, _nanos(at_ms)))
+                tags[names.REASON] = getattr(event, field)
+            self._beside.append(Event(_EVENT_NAMES[kind], tags, _nanos(at_ms)))
         if kind in _TERMINAL:
             ended = [self._attempt(step, at_ms, "run over", event) for step in list(self._under_way)]
             self._under_way.clear()
@@ -156,44 +156,44 @@ class RunSpans:
         call, number, begun_ms, activation = self._under_way.pop(step)
         state, proposed = self.state, self.state.call(step)
         run, result = state.run_id, getattr(event, "result", "")
-        said: Attributes = {names.SPAN_RUN: run, names.STEP: step, names.ATTEMPT: number, names.EFFECT: proposed.effect}
-        said[names.OUTCOME] = getattr(event, "how", "") or outcome
+        tags: Attributes = {names.SPAN_RUN: run, names.STEP: step, names.ATTEMPT: number, names.EFFECT: proposed.effect}
+        tags[names.OUTCOME] = getattr(event, "how", "") or outcome
         if took_ms := getattr(event, "took_ms", 0):
-            said[names.TOOK] = took_ms / 1_000
+            tags[names.TOOK] = took_ms / 1_000
         failure = getattr(event, "failure", None) if outcome != "run over" else None
         usage = usage_of(result) if isinstance(event, events.CallCompleted) else None
         if (model := _model(usage, proposed)) is None:
             title, kind = f"{names.EXECUTE_TOOL} {proposed.tool}", SpanKind.INTERNAL
-            said |= {names.OPERATION: names.EXECUTE_TOOL, names.TOOL_NAME: proposed.tool, names.TOOL_TYPE: "function"}
-            said |= {names.TOOL_CALL: call, **self._content(proposed.args, result)}
+            tags |= {names.OPERATION: names.EXECUTE_TOOL, names.TOOL_NAME: proposed.tool, names.TOOL_TYPE: "function"}
+            tags |= {names.TOOL_CALL: call, **self._content(proposed.args, result)}
         elif self._instrumented:  # the framework's own span has the usage, which is counted once
             title, kind = proposed.tool, SpanKind.INTERNAL
         else:
             title, kind = f"{names.CHAT} {model[1]}".strip(), SpanKind.CLIENT
-            said |= {names.OPERATION: names.CHAT, names.PROVIDER: model[0], **self._spoken()}
-            said |= {names.REQUEST_MODEL: model[1], names.RESPONSE_MODEL: model[1]} if usage else {}
-            said |= {name: usage[key] for key, name in names.TOKENS.items() if usage and type(usage.get(key)) is int}
+            tags |= {names.OPERATION: names.CHAT, names.PROVIDER: model[0], **self._spoken()}
+            tags |= {names.REQUEST_MODEL: model[1], names.RESPONSE_MODEL: model[1]} if usage else {}
+            tags |= {name: usage[key] for key, name in names.TOKENS.items() if usage and type(usage.get(key)) is int}
         context = _context(*attempt_trace(run, activation, call, number).split("-")[1:3])
         parent = _context(trace_id(run, activation), activation_span(run, activation))
-        return self._span(title, context, said, (begun_ms, at_ms), failure, parent=parent, kind=kind)
+        return self._span(title, context, tags, (begun_ms, at_ms), failure, parent=parent, kind=kind)
 
     def _root(self, activation: int, entry: events.Entry) -> ReadableSpan:
         state, run, end = self.state, self.state.run_id, entry.events[-1]
-        asked = state.request
-        agent = asked.agent if asked else ""
-        said: Attributes = {names.SPAN_RUN: run, "refold.run.status": state.status, **self._spoken()}
+        request = state.request
+        agent = request.agent if request else ""
+        tags: Attributes = {names.SPAN_RUN: run, "refold.run.status": state.status, **self._spoken()}
         if agent == PLAN_AGENT:
-            said |= {names.OPERATION: names.INVOKE_WORKFLOW, names.WORKFLOW_NAME: agent}
+            tags |= {names.OPERATION: names.INVOKE_WORKFLOW, names.WORKFLOW_NAME: agent}
         else:
-            said |= {names.OPERATION: names.INVOKE_AGENT, names.AGENT_NAME: agent, names.AGENT_VERSION: state.version}
+            tags |= {names.OPERATION: names.INVOKE_AGENT, names.AGENT_NAME: agent, names.AGENT_VERSION: state.version}
         links = [_context(trace_id(run, self._last), activation_span(run, self._last))] if self._last else []
-        if not self._last and asked:
-            links += [_context(*asked.traceparent.split("-")[1:3])] if asked.traceparent else []
+        if not self._last and request:
+            links += [_context(*request.traceparent.split("-")[1:3])] if request.traceparent else []
             links += self._starter()
         context, times = _context(trace_id(run, activation), activation_span(run, activation)), self._begun_ms
-        failure, more = end.failure if isinstance(end, events.RunFailed) else None, [Link(each) for each in links]
-        title = f"{said[names.OPERATION]} {agent}"
-        return self._span(title, context, said, (times, entry.at_ms), failure, links=more, events=self._beside)
+        failure, more = end.failure if isinstance(end, events.RunFailed) else None, [Link(link) for link in links]
+        title = f"{tags[names.OPERATION]} {agent}"
+        return self._span(title, context, tags, (times, entry.at_ms), failure, links=more, events=self._beside)
 
     def _starter(self) -> list[SpanContext]:
         parent, _, last = self.state.run_id.rpartition(".")
@@ -203,31 +203,31 @@ class RunSpans:
         return [_context(trace_id(RunId(parent), activation), activation_span(RunId(parent), activation))]
 
     def _spoken(self) -> Attributes:
-        asked = self.state.request
-        return {names.CONVERSATION: asked.session} if asked and asked.session else {}
+        request = self.state.request
+        return {names.CONVERSATION: request.session} if request and request.session else {}
 
     def _content(self, args: str, result: str) -> Attributes:
         if (redact := self._style.content) is None:
             return {}
-        found = {names.TOOL_ARGUMENTS: args, names.TOOL_RESULT: result}
-        return {name: _hidden(text, redact)[:MOST_CONTENT] for name, text in found.items() if text}
+        content = {names.TOOL_ARGUMENTS: args, names.TOOL_RESULT: result}
+        return {name: _hidden(text, redact)[:MOST_CONTENT] for name, text in content.items() if text}
 
     def _span(
         self,
         title: str,
         context: SpanContext,
-        said: Attributes,
+        tags: Attributes,
         times_ms: tuple[int, int],
         failure: events.Failure | None,
         **more: Any,
     ) -> ReadableSpan:
         if failure is not None:
-            said[names.ERROR_TYPE] = failure.code
+            tags[names.ERROR_TYPE] = failure.code
         if not self._style.gen_ai:
-            said = {name: value for name, value in said.items() if not name.startswith("gen_ai.")}
+            tags = {name: value for name, value in tags.items() if not name.startswith("gen_ai.")}
         begun, ended = map(_nanos, times_ms)
         status = _OK if failure is None else Status(StatusCode.ERROR, failure.code)
-        more |= {"resource": self._style.resource, "instrumentation_scope": _SCOPE, "attributes": said}
+        more |= {"resource": self._style.resource, "instrumentation_scope": _SCOPE, "attributes": tags}
         return ReadableSpan(title, context, start_time=begun, end_time=ended, status=status, **more)
 
 
@@ -250,9 +250,9 @@ def _hidden(text: str, redact: Callable[[str], str]) -> str:
 
     def hide(value: Any) -> Any:
         if isinstance(value, dict):
-            return {redact(name): hide(each) for name, each in value.items()}
+            return {redact(name): hide(item) for name, item in value.items()}
         if isinstance(value, list):
-            return [hide(each) for each in value]
+            return [hide(item) for item in value]
         return redact(value) if isinstance(value, str) else value
 
     try:

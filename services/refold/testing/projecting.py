@@ -8,9 +8,9 @@ from typing import Any
 from refold.adapters.sql.opening import view_in_memory
 from refold.core.errors import UsageError
 from refold.core.ids import RunId
+from refold.core.tables import ViewTable
 from refold.core.topics import RUN_LOG
 from refold.ports.log import Record
-from refold.ports.tables import ViewTable
 from refold.projections.projector import Projector, WholeRun
 from refold.sdk.app import App
 from refold.sdk.projection import Projection

@@ -100,10 +100,11 @@ class Approval:
         return "counts" if counts else "recorded"
 
     def _overtaken(self, vote: Vote) -> Fate | None:
-        later, live = [each for each in self.said[self.said.index(vote) + 1 :] if each.actor == vote.actor], self.live()
-        if any(each.action == "withdraw" for each in later):
+        later = [other for other in self.said[self.said.index(vote) + 1 :] if other.actor == vote.actor]
+        live = self.live()
+        if any(other.action == "withdraw" for other in later):
             return "withdrawn"
-        again = vote in live and any(each in live and each.action in ballot.STANCES for each in later)
+        again = vote in live and any(other in live and other.action in ballot.STANCES for other in later)
         return "superseded" if again else None
 
     def live(self) -> list[Vote]:
@@ -190,9 +191,9 @@ def question_row(approval: Approval) -> Question:
 
 def _row(approval: Approval) -> dict[str, Any]:
     request, decided, askers = approval.request, approval.decision, approval.roles.askers
-    told = ("run_id", "tool", "agent", "requester", "asked_ms", "expires_ms", "level", "call_id", "about")
+    columns = ("run_id", "tool", "agent", "requester", "asked_ms", "expires_ms", "level", "call_id", "about")
     return {
-        **{name: getattr(request, name) for name in told},
+        **{name: getattr(request, name) for name in columns},
         "id": request.approval_id,
         "state": approval.state,
         "verdict": decided.verdict if decided else "",
@@ -300,89 +301,89 @@ class ApprovalIndex:
 
     def all(self) -> list[Approval]:
         """Approvals whose request is in its topic, the oldest first; closed ones stay a day."""
-        approvals = [self._approval(*known) for known in self._requests.values()]
+        approvals = [self._approval(*request) for request in self._requests.values()]
         return sorted(approvals, key=lambda approval: (approval.request.asked_ms, approval.request.approval_id))
 
     def find(self, approval: str) -> Approval | None:
-        known = self._requests.get(approval)
-        return self._approval(*known) if known else None
+        request = self._requests.get(approval)
+        return self._approval(*request) if request else None
 
     def decided(self, approval: str) -> Decision | None:
         """First validly signed decision of an approval, of any age."""
         for partition, token in self._decisions.get(approval, ()):
             try:
-                made = Decision.parse(signature.verified(token, self.catalogs[partition].keys, use="decision"))
+                parsed = Decision.parse(signature.verified(token, self.catalogs[partition].keys, use="decision"))
             except (UnauthorisedError, MalformedError):
                 continue
-            if made.approval == approval:
-                return made
+            if parsed.approval == approval:
+                return parsed
         return None
 
     def grants(self) -> list[StandingGrant]:
-        known = [made for approval in self._decisions if (made := self.decided(approval))]
+        decisions = [one for approval in self._decisions if (one := self.decided(approval))]
         uses: dict[str, list[str]] = defaultdict(list)
-        for made in known:
-            if made.grant and made.grant.use:
-                uses[made.grant.id].append(made.approval)
+        for one in decisions:
+            if one.grant and one.grant.use:
+                uses[one.grant.id].append(one.approval)
         return [
             StandingGrant(
-                grant=given.id,
-                state=self._grant_state(made, given),
-                run_id=made.run,
-                tool=made.tool,
-                scope=given.scope,
-                given_by=[vote.actor for vote in made.votes],
-                until_ms=given.until_ms,
-                uses=given.uses,
-                used=uses[given.id],
+                grant=grant.id,
+                state=self._grant_state(one, grant),
+                run_id=one.run,
+                tool=one.tool,
+                scope=grant.scope,
+                given_by=[vote.actor for vote in one.votes],
+                until_ms=grant.until_ms,
+                uses=grant.uses,
+                used=uses[grant.id],
             )
-            for made in known
-            if (given := made.grant) and not given.use and given.scope == decision.RUN
+            for one in decisions
+            if (grant := one.grant) and not grant.use and grant.scope == decision.RUN
         ]
 
-    def _grant_state(self, given: Decision, grant: decision.Grant) -> GrantState:
-        behind = decision.behind(given)
-        partition = self._decisions[given.approval][0][0]
-        for vote, place in self._said(partition, given.approval)[0].items():
-            ends = vote.action == "revoke-grant" and vote.question == given.question and place not in self.letters
+    def _grant_state(self, ruling: Decision, grant: decision.Grant) -> GrantState:
+        behind = decision.behind(ruling)
+        partition = self._decisions[ruling.approval][0][0]
+        for vote, place in self._votes_of(partition, ruling.approval)[0].items():
+            ends = vote.action == "revoke-grant" and vote.question == ruling.question and place not in self.letters
             if ends and self.catalogs[partition].roles.entitled(behind, vote.actor, vote.roles):
                 return "revoked"
         return "standing" if self._clock_ms() < grant.until_ms else "expired"
 
     def cast(self, approval: str, vote: str) -> tuple[Vote, tuple[int, int]] | None:
         """A vote by its id, with the partition and offset of its record."""
-        said = self._said(home(parse_approval_id(approval)[0], self._partitions), approval)[0].items()
-        return next((each for each in said if each[0].vote == vote), None)
+        votes = self._votes_of(home(parse_approval_id(approval)[0], self._partitions), approval)[0].items()
+        return next((pair for pair in votes if pair[0].vote == vote), None)
 
-    def _said(self, partition: int, approval: str) -> tuple[dict[Vote, tuple[int, int]], list[tuple[str, str]]]:
+    def _votes_of(self, partition: int, approval: str) -> tuple[dict[Vote, tuple[int, int]], list[tuple[str, str]]]:
         """Votes on an approval with their places, and ids of unreadable votes with the reasons."""
-        said: dict[Vote, tuple[int, int]] = {}
+        votes: dict[Vote, tuple[int, int]] = {}
         refused: list[tuple[str, str]] = []
         for token, (vote_id, *place) in self._votes.get(approval, {}).items():
             try:
-                said[ballot.open_vote(token, self.catalogs[partition].keys)] = (place[0], place[1])
+                votes[ballot.open_vote(token, self.catalogs[partition].keys)] = (place[0], place[1])
             except (UnauthorisedError, MalformedError) as error:
                 refused.append((vote_id, error.message))
-        return said, refused
+        return votes, refused
 
     def _approval(self, partition: int, request: ApprovalRequest) -> Approval:
         approval, catalog = request.approval_id, self.catalogs[partition]
-        said, refused = self._said(partition, approval)
-        letters = {vote: self.letters[place] for vote, place in said.items() if place in self.letters}
+        votes, refused = self._votes_of(partition, approval)
+        letters = {vote: self.letters[place] for vote, place in votes.items() if place in self.letters}
         decided, over = self.decided(approval), approval not in self._open
         alone = {vote: void for vote, void in letters.items() if decided or void.code in SERVICE_ONLY}
-        counted = ballot.count(request, said.keys() - alone.keys(), catalog.roles, self.now)
+        counted = ballot.count(request, votes.keys() - alone.keys(), catalog.roles, self.now)
         state: ApprovalState = "decided" if decided else "closed" if over else "open"
         return Approval(
             request,
             state,
             replace(counted, void={**counted.void, **alone}),
-            tuple(sorted(said, key=lambda vote: (vote.issued, vote.vote))),
+            tuple(sorted(votes, key=lambda vote: (vote.issued, vote.vote))),
             tuple(refused),
             decided,
             roles=catalog.roles,
             policy=catalog.policies.get(request.policy),
-            held=_held(request, catalog, self._clock_ms()) if state == "open" else "",
+            held=_obstacle(request, catalog, self._clock_ms()) if state == "open" else "",
             over=over,
             others=tuple(sorted(self._open_of_call[request.call_id] - {approval})) if not over else (),
             now=self.now,
@@ -405,16 +406,16 @@ def against(state: RunState | None, approval: Approval) -> str:
 
 def others(approval: Approval, args: str) -> str:
     """Approvers that the policy requires for other arguments; empty if the request's own may do."""
-    found = approval.judged(args)
-    if found is None or found.allows or not found.requirements or approval.request.requirement in found.requirements:
+    terms = approval.judged(args)
+    if terms is None or terms.allows or not terms.requirements or approval.request.requirement in terms.requirements:
         return ""
-    return " or ".join(f"{needed.quorum} of {', '.join(needed.approvers)}" for needed in found.requirements)
+    return " or ".join(f"{needed.quorum} of {', '.join(needed.approvers)}" for needed in terms.requirements)
 
 
-def said(made: Decision) -> str:
-    people = ", ".join(vote.actor for vote in made.votes)
-    grant = f" under grant {made.grant.id}" if made.grant and made.grant.use else ""
-    return f"{word_for(made.verdict, made.asked.get('about', ''))} by {people}{grant}"
+def said(ruling: Decision) -> str:
+    people = ", ".join(vote.actor for vote in ruling.votes)
+    grant = f" under grant {ruling.grant.id}" if ruling.grant and ruling.grant.use else ""
+    return f"{word_for(ruling.verdict, ruling.asked.get('about', ''))} by {people}{grant}"
 
 
 def word_for(action: str, about: str) -> str:
@@ -435,7 +436,7 @@ def reach(approvers: Iterable[str], roles: Roles) -> tuple[tuple[str, ...], tupl
     return tuple(name for name in people if name not in roles.revoked), tuple(elsewhere)
 
 
-def _held(request: ApprovalRequest, catalog: Catalog, now: int) -> str:
+def _obstacle(request: ApprovalRequest, catalog: Catalog, now: int) -> str:
     if request.policy not in catalog.policies:
         if not request.policy:
             return "it was asked without a policy"

@@ -73,6 +73,6 @@ def _note(event: events.Event) -> Any:
 
 
 def _actors(event: events.Event) -> list[str]:
-    found = [getattr(event, name, "") for name in PEOPLE]
-    named = [each for value in found for each in (value if isinstance(value, list) else [value]) if each]
+    values = [getattr(event, name, "") for name in PEOPLE]
+    named = [actor for value in values for actor in (value if isinstance(value, list) else [value]) if actor]
     return list(dict.fromkeys(named))

@@ -82,29 +82,29 @@ def budget_of(state: RunState) -> RunBudget | None:
 
 def limits_in_use(records: Iterable[ReadRecord]) -> list[LimitInUse]:
     """Limits with spending, from `budget-spent`, newest windows first; a planner's last second may be missing."""
-    told: dict[bytes, WindowSpent] = {}
+    reports: dict[bytes, WindowSpent] = {}
     for record in records:
         if record.value is None:
-            told.pop(record.key or b"", None)
+            reports.pop(record.key or b"", None)
         elif (spent := read(WindowSpent, record.value)) is not None and spent.lane == record.partition:
-            told[record.key or b""] = spent  # the copies in other partitions are for the lanes of those
-    return limits_of(told.values())
+            reports[record.key or b""] = spent  # the copies in other partitions are for the lanes of those
+    return limits_of(reports.values())
 
 
-def limits_of(told: Iterable[WindowSpent]) -> list[LimitInUse]:
+def limits_of(reports: Iterable[WindowSpent]) -> list[LimitInUse]:
     lanes: dict[WindowKey, dict[int, WindowSpent]] = {}
-    for spent in sorted(told, key=lambda each: each.log):
+    for spent in sorted(reports, key=lambda report: report.log):
         lanes.setdefault(key_of(spent), {})[spent.lane] = spent  # of two reports of a lane, the one further in its log
     ordered = sorted(sorted(lanes), key=lambda key: key.window, reverse=True)
     return [_added(key, list(lanes[key].values())) for key in ordered]
 
 
-def _added(key: WindowKey, told: list[WindowSpent]) -> LimitInUse:
-    spent, limits = NOTHING, told[-1].limits
-    for each in told:
-        spent = spent.plus(Amount(each.tokens, each.nano_usd, each.calls))
+def _added(key: WindowKey, reports: list[WindowSpent]) -> LimitInUse:
+    spent, limits = NOTHING, reports[-1].limits
+    for report in reports:
+        spent = spent.plus(Amount(report.tokens, report.nano_usd, report.calls))
     pairs = zip(spent, (limits.tokens, limits.nano_usd, limits.calls), strict=True)
-    used = max((taken * 100 / most for taken, most in pairs if most), default=0)
+    used = max((used_amount * 100 / most for used_amount, most in pairs if most), default=0)
     return LimitInUse(
         **key._asdict(),
         spent=Spending.of(spent),

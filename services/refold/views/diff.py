@@ -92,21 +92,23 @@ def _fields(left: Data, right: Data) -> Iterator[FieldChange]:
 
 
 def _pairs(left: Run, right: Run) -> Iterator[tuple[RunStep | None, RunStep | None]]:
-    mine, theirs = left.timeline.steps, right.timeline.steps
+    before, after = left.timeline.steps, right.timeline.steps
     if left.state.run_id == right.state.run_id and not (left.forked or right.forked):
-        for number in range(max(len(mine), len(theirs))):
-            yield (mine[number] if number < len(mine) else None, theirs[number] if number < len(theirs) else None)
+        for number in range(max(len(before), len(after))):
+            yield (before[number] if number < len(before) else None, after[number] if number < len(after) else None)
         return
-    matcher = SequenceMatcher(None, [_asks(step) for step in mine], [_asks(step) for step in theirs], autojunk=False)
+    matcher = SequenceMatcher(
+        None, [_question(step) for step in before], [_question(step) for step in after], autojunk=False
+    )
     for _, a, b, c, d in matcher.get_opcodes():
-        if [_asks(step)[:2] for step in mine[a:b]] == [_asks(step)[:2] for step in theirs[c:d]]:
-            yield from zip(mine[a:b], theirs[c:d], strict=True)
+        if [_question(step)[:2] for step in before[a:b]] == [_question(step)[:2] for step in after[c:d]]:
+            yield from zip(before[a:b], after[c:d], strict=True)
             continue
-        yield from ((step, None) for step in mine[a:b])
-        yield from ((None, step) for step in theirs[c:d])
+        yield from ((step, None) for step in before[a:b])
+        yield from ((None, step) for step in after[c:d])
 
 
-def _asks(step: RunStep) -> tuple[str, str, str]:
+def _question(step: RunStep) -> tuple[str, str, str]:
     return step.kind, step.name, canonical.dumps(plain(step)["args"])
 
 
@@ -123,9 +125,9 @@ def _change(left: RunStep | None, right: RunStep | None) -> StepDifference | Non
     }
     if left is None or right is None:
         return StepDifference(change="removed" if right is None else "added", fields=[], **about)
-    mine, theirs = plain(left), plain(right)
+    before, after = plain(left), plain(right)
     fields = [
-        *_fields({name: mine[name] for name in STEP_FIELDS}, {name: theirs[name] for name in STEP_FIELDS}),
+        *_fields({name: before[name] for name in STEP_FIELDS}, {name: after[name] for name in STEP_FIELDS}),
         *_fields({"attempts": len(left.attempts)}, {"attempts": len(right.attempts)}),
     ]
     return StepDifference(change="changed", fields=fields, **about) if fields else None

@@ -125,16 +125,16 @@ def at_seqs(run: Run, seqs: Collection[int]) -> list[Run]:
 
 def fold_to(run: RunId, entries: Iterable[tuple[JudgedRecord, Entry]], seqs: Collection[int]) -> list[Run]:
     """Fold entries once; return the run as of each of these events, or at its end."""
-    found, so_far = dict[int, Run](), Run.empty(run)
-    wanted = sorted(set(seqs), reverse=True)
+    points, so_far = dict[int, Run](), Run.empty(run)
+    places = sorted(set(seqs), reverse=True)
     for judged, entry in entries:
-        while wanted and entry.last_seq >= wanted[-1]:
-            found[wanted[-1]] = point = so_far.copy() if len(wanted) > 1 else so_far
-            extend(point, judged, entry, wanted.pop())
-        if not wanted:
+        while places and entry.last_seq >= places[-1]:
+            points[places[-1]] = point = so_far.copy() if len(places) > 1 else so_far
+            extend(point, judged, entry, places.pop())
+        if not places:
             break
         extend(so_far, judged, entry)
-    return [found.get(seq, so_far) for seq in seqs]
+    return [points.get(seq, so_far) for seq in seqs]
 
 
 def extend(run: Run, judged: JudgedRecord, entry: Entry, until: int = 0) -> None:

@@ -125,8 +125,8 @@ def workers_reported(records: Iterable[ReadRecord]) -> list[Worker]:
             alive=False,
             seen_ms=by.reported_ms,
             versions=[
-                *(f"{each.name} {each.version}" for each in member.agents),
-                *(each.name for each in member.tools),
+                *(f"{agent.name} {agent.version}" for agent in member.agents),
+                *(agent.name for agent in member.tools),
             ],
             **{name: getattr(member, name) for name in ("pool", "slots", "started_ms")},
         )
@@ -137,18 +137,18 @@ def workers_reported(records: Iterable[ReadRecord]) -> list[Worker]:
 def agents_served(records: Iterable[ReadRecord], alive: Collection[str] | None = None) -> list[AgentServed]:
     """Agents by name and version, from the reports; `alive` are members in their groups, None if unknown."""
     return _merged(
-        (AgentServed(agent=each.name, version=each.version, manifest=dict(sorted(each.manifest.items())), members=[by]))
+        (AgentServed(agent=row.name, version=row.version, manifest=dict(sorted(row.manifest.items())), members=[by]))
         for member, by in _members(records, alive)
-        for each in member.agents
+        for row in member.agents
     )
 
 
 def tools_served(records: Iterable[ReadRecord], alive: Collection[str] | None = None) -> list[ToolServed]:
     """Tools by name and pool, from the reports; `alive` as in `agents_served`."""
     return _merged(
-        ToolServed(tool=each.name, arguments=each.schema, members=[by], **_same(each))
+        ToolServed(tool=tool.name, arguments=tool.schema, members=[by], **_same(tool))
         for member, by in _members(records, alive)
-        for each in member.tools
+        for tool in member.tools
     )
 
 
@@ -157,12 +157,12 @@ def _same(tool: MemberTool) -> dict[str, Any]:
 
 
 def _merged(rows: Iterable[_Row]) -> list[_Row]:
-    found: dict[str, list[_Row]] = {}
+    merged: dict[str, list[_Row]] = {}
     for row in rows:
-        found.setdefault(row.model_dump_json(exclude={"members"}), []).append(row)
+        merged.setdefault(row.model_dump_json(exclude={"members"}), []).append(row)
     return [
         alike[0].model_copy(update={"members": [by for row in alike for by in row.members]})
-        for _, alike in sorted(found.items())
+        for _, alike in sorted(merged.items())
     ]
 
 

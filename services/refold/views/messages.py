@@ -72,15 +72,15 @@ def messages_of(state: RunState, step: int, text_of: Callable[[str], str] = inli
     if not 1 <= step <= len(state.steps):
         hint = f"its steps are 1 to {len(state.steps)}" if state.steps else "it has none"
         raise NotFoundError(f"run {state.run_id} has no step {step}", hint=hint)
-    asked, why = _asked(state, step, text_of) if state.is_call(step) else (None, "")
-    if asked is None and not why:
+    request, why = _request_of(state, step, text_of) if state.is_call(step) else (None, "")
+    if request is None and not why:
         hint = f"`refold run show {state.run_id}` lists its steps"
         raise NotFoundError(f"step {step} of run {state.run_id} is no request to a model", hint=hint)
-    call, whole = state.call(step), asked or {}
+    call, whole = state.call(step), request or {}
     if not why and "digest" in whole:
         try:
             # A request of pydantic-ai has a digest, and only the messages since an earlier one.
-            before = {each.step: (text_of(each.args), text_of(each.result)) for each in calls_before(state, call)}
+            before = {past.step: (text_of(past.args), text_of(past.result)) for past in calls_before(state, call)}
             whole = whole_request(whole, before)
         except (TerminalError, BlobError) as error:
             whole, why = {**whole, "messages": []}, error.message
@@ -102,36 +102,36 @@ def messages_of(state: RunState, step: int, text_of: Callable[[str], str] = inli
 
 def turns_of(state: RunState, text_of: Callable[[str], str] = inline_text) -> list[ModelTurn]:
     """Requests to models without an answer, by step."""
-    found = []
+    turns = []
     for step in state.open_calls():
         try:
-            seen = messages_of(state, step, text_of)
+            messages = messages_of(state, step, text_of)
         except NotFoundError:
             continue
-        last = canonical.dumps(_said(seen.messages[-1])) if seen.messages else ""
-        turn = {name: getattr(seen, name) for name in ("step", "tool", "model", "digest", "verified")}
-        found.append(ModelTurn(**turn, messages=len(seen.messages), last=last[:MOST_SHOWN]))
-    return found
+        last = canonical.dumps(_spoken(messages.messages[-1])) if messages.messages else ""
+        turn = {name: getattr(messages, name) for name in ("step", "tool", "model", "digest", "verified")}
+        turns.append(ModelTurn(**turn, messages=len(messages.messages), last=last[:MOST_SHOWN]))
+    return turns
 
 
 def conversation_of(state: RunState, text_of: Callable[[str], str] = inline_text) -> list[SaidTurn]:
     """All requests to models, by step."""
     calls = [step for step in range(1, len(state.steps) + 1) if state.is_call(step)]
-    asked = {step: found for step in calls if (found := _asked(state, step, text_of)[0])}
+    requests = {step: request for step in calls if (request := _request_of(state, step, text_of)[0])}
     turns = dict[int, SaidTurn]()
     # From the last request back: each conversation is then rebuilt and checked once.
-    for last in reversed(asked):
+    for last in reversed(requests):
         if last in turns:
             continue
-        seen, step = messages_of(state, last, text_of), last
-        end = len(seen.messages)
-        while step in asked and step not in turns:
-            start = max(0, end - len(asked[step]["messages"]))
-            about = _text(asked[step].get("digest")), seen.verified, seen.why
-            pairs = zip(asked[step]["messages"], seen.messages[start:end], strict=False)
+        messages, step = messages_of(state, last, text_of), last
+        end = len(messages.messages)
+        while step in requests and step not in turns:
+            start = max(0, end - len(requests[step]["messages"]))
+            about = _text(requests[step].get("digest")), messages.verified, messages.why
+            pairs = zip(requests[step]["messages"], messages.messages[start:end], strict=False)
             new = [whole for named, whole in pairs if SAID_BY not in named]  # the answer before has it
             turns[step] = SaidTurn(step, *about, new, _answer(state, step, text_of))
-            end, on = start, asked[step].get(ON) if seen.verified else None
+            end, on = start, requests[step].get(ON) if messages.verified else None
             step = on if isinstance(on, int) and on < step else 0
     return list(_without_repeats(state, [turns[step] for step in sorted(turns)]))
 
@@ -156,17 +156,17 @@ def _answer(state: RunState, step: int, text_of: Callable[[str], str]) -> Any:
         return json_text(outcome.result)
 
 
-def _asked(state: RunState, step: int, text_of: Callable[[str], str]) -> tuple[dict[str, Any] | None, str]:
+def _request_of(state: RunState, step: int, text_of: Callable[[str], str]) -> tuple[dict[str, Any] | None, str]:
     """Arguments of a request to a model, or None, with the reason if they are unreadable."""
     try:
-        asked = canonical.parse(text_of(state.call(step).args))
+        request = canonical.parse(text_of(state.call(step).args))
     except (BlobError, MalformedError) as error:
         return None, error.message
-    named = isinstance(asked, dict) and isinstance(asked.get("messages"), list)
-    return (asked, "") if named and all(isinstance(each, dict) for each in asked["messages"]) else (None, "")
+    named = isinstance(request, dict) and isinstance(request.get("messages"), list)
+    return (request, "") if named and all(isinstance(message, dict) for message in request["messages"]) else (None, "")
 
 
-def _said(message: dict[str, Any]) -> Any:
+def _spoken(message: dict[str, Any]) -> Any:
     parts = message.get("parts")
     last = parts[-1] if isinstance(parts, list) and parts and isinstance(parts[-1], dict) else message
     return last.get("content", last.get("args", last))

@@ -58,8 +58,8 @@ class ProjectionInfo(ReadModel):
     @property
     def row(self) -> ProjectionRow:
         """The generation in use, or the newest."""
-        shown = next((each for each in self.generations if each.state == "serving"), self.generations[-1])
-        stopped = next((each for each in self.generations if each.state == "stopped"), shown)
+        shown = next((one for one in self.generations if one.state == "serving"), self.generations[-1])
+        stopped = next((one for one in self.generations if one.state == "stopped"), shown)
         serving = shown.generation if shown.state == "serving" else 0
         return ProjectionRow(
             projection=self.projection,

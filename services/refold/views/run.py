@@ -267,7 +267,7 @@ def row_of(run: Run) -> RunRow:
 
 
 def _row(run: Run) -> Data:
-    state, told, request = run.state, run.timeline, run.state.request
+    state, timeline, request = run.state, run.timeline, run.state.request
     live = not state.over
     return {
         "run_id": state.run_id,
@@ -275,17 +275,17 @@ def _row(run: Run) -> Data:
         "status": run.status,
         "steps": len(state.steps),
         "open": len(state.open),
-        "in_doubt": [step.call_id for step in told.in_doubt],
-        "held": [step.call_id for step in told.in_status("held")] if live else [],
-        "waiting": [step.name for step in told.in_status("waiting")] if live else [],
-        "approvals": [step.approvals[-1].approval_id for step in told.asking],
+        "in_doubt": [step.call_id for step in timeline.in_doubt],
+        "held": [step.call_id for step in timeline.in_status("held")] if live else [],
+        "waiting": [step.name for step in timeline.in_status("waiting")] if live else [],
+        "approvals": [step.approvals[-1].approval_id for step in timeline.asking],
         "seq": state.head.seq,
         "requested_ms": state.asked_ms,
         "at_ms": state.at_ms,
         "labels": request.labels if request else {},
         "says": state.says if live else "",
         "suspended": plain(blocked(state)) if state.status == "suspended" else None,
-        "pauses": [Pause(**plain(pause), since_ms=at_ms) for at_ms, pause in told.pauses if live],
+        "pauses": [Pause(**plain(pause), since_ms=at_ms) for at_ms, pause in timeline.pauses if live],
         "sessions": request.sessions if request else [],
     }
 
@@ -310,7 +310,7 @@ def _fork(event: RunForked | None) -> ForkOf | None:
 
 
 def info_of(run: Run, models: Sequence[ModelTurn] = ()) -> RunInfo:
-    state, told, request, head = run.state, run.timeline, run.state.request, run.state.head
+    state, timeline, request, head = run.state, run.timeline, run.state.request, run.state.head
     last = run.records[-1].record if run.records else None
     partition, offset = (last.partition, last.offset) if last else (-1, -1)
     return RunInfo(
@@ -328,41 +328,43 @@ def info_of(run: Run, models: Sequence[ModelTurn] = ()) -> RunInfo:
         head=LastEntry(id=head.id.hex(), seq=head.seq, partition=partition, offset=offset, digest=state.digest()),
         entries=len(run.records),
         void_records=len(run.void),
-        timeline=told.steps,
-        successors=told.successors,
-        unheard=told.unheard,
-        signals=[KeptSignalRow(**{**plain(signal), "data": json_text(signal.data)}) for signal in told.kept.values()],
-        signals_dropped=told.dropped,
-        resolve=[command for step in (*told.in_doubt, *told.in_status("held")) for command in step.ways_out],
+        timeline=timeline.steps,
+        successors=timeline.successors,
+        unheard=timeline.unheard,
+        signals=[
+            KeptSignalRow(**{**plain(signal), "data": json_text(signal.data)}) for signal in timeline.kept.values()
+        ],
+        signals_dropped=timeline.dropped,
+        resolve=[command for step in (*timeline.in_doubt, *timeline.in_status("held")) for command in step.ways_out],
         models=list(models),
-        forked=_fork(told.forked),
+        forked=_fork(timeline.forked),
         result_text=str(getattr(state.end, "result", "")),
     )
 
 
 def _manifest(run: Run) -> dict[str, str]:
     """Manifest of a run by its start or last migration, with its policy."""
-    made: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for judged in run.records:
         for event in judged.entry.events if judged.entry else ():
             if isinstance(event, RunStarted | RunMigrated):
-                made = event.manifest
+                versions = event.manifest
     policy = run.state.request.policy if run.state.request else ""
-    return {**made, **({"policy": policy} if policy else {})}
+    return {**versions, **({"policy": policy} if policy else {})}
 
 
 def events_of(run: Run, after: int = 0) -> list[RunEvent]:
     """Events of a run after event `after`."""
-    found: list[RunEvent] = []
+    rows: list[RunEvent] = []
     # From the end: the cost is that of the result, however long the run is.
-    for judged in reversed(list(takewhile(lambda each: _last(each) > after, reversed(run.records)))):
-        found += entry_events(judged, after)
-    return found
+    for judged in reversed(list(takewhile(lambda record: _last(record) > after, reversed(run.records)))):
+        rows += entry_events(judged, after)
+    return rows
 
 
 def event_at(run: Run, seq: int) -> RunEvent | None:
-    holds = next((each for each in reversed(run.records) if each.entry and each.entry.seq <= seq), None)
-    return next(iter(entry_events(holds, seq - 1)), None) if holds else None
+    last = next((record for record in reversed(run.records) if record.entry and record.entry.seq <= seq), None)
+    return next(iter(entry_events(last, seq - 1)), None) if last else None
 
 
 def entry_events(judged: JudgedRecord, after: int = 0) -> list[RunEvent]:
@@ -396,12 +398,12 @@ def _value(name: str, value: Any) -> Any:
 def _place(judged: JudgedRecord) -> Data:
     record, entry = judged.record, judged.entry
     key = log_key(judged.run_id, entry.seq, judged.id) if entry else record.key or b""
-    there = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-    return {**there, "key": key.decode(errors="replace")}
+    place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+    return {**place, "key": key.decode(errors="replace")}
 
 
 def records_of(run: Run) -> list[RawRecord]:
-    return [_record(judged) for judged in sorted([*run.records, *run.void], key=lambda each: each.record.offset)]
+    return [_record(judged) for judged in sorted([*run.records, *run.void], key=lambda record: record.record.offset)]
 
 
 def _record(judged: JudgedRecord) -> RawRecord:
@@ -423,11 +425,11 @@ def _record(judged: JudgedRecord) -> RawRecord:
 
 def versions_in_use(runs: Iterable[Run]) -> list[VersionInUse]:
     """Versions by agent, in the order of their first runs."""
-    found: dict[tuple[str, str], list[Run]] = {}
+    by_version: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         state = run.state
         if state.request is not None and state.started_ms and not state.over:
-            found.setdefault((state.request.agent, state.version), []).append(run)
+            by_version.setdefault((state.request.agent, state.version), []).append(run)
     rows = [
         VersionInUse(
             agent=agent,
@@ -436,12 +438,12 @@ def versions_in_use(runs: Iterable[Run]) -> list[VersionInUse]:
             stalled={run.state.run_id: _why(run) for run in live if run.hold},
             runs=[run.state.run_id for run in live],
         )
-        for (agent, version), live in found.items()
+        for (agent, version), live in by_version.items()
     ]
     return sorted(rows, key=lambda row: row.agent)
 
 
 def _why(run: Run) -> str:
-    hold = run.hold
-    assert hold is not None, "it stands still"
-    return f"{hold.reason}, needs {hold.needs}" if hold.needs else hold.reason
+    stall = run.hold
+    assert stall is not None, "it stands still"
+    return f"{stall.reason}, needs {stall.needs}" if stall.needs else stall.reason

@@ -125,7 +125,7 @@ class RunStep(ReadModel):
     def ways_out(self) -> list[str]:
         """Commands that settle a call in doubt or on hold."""
         if self.status == "held":
-            return [f"refold run resolve {self.call_id} {word}" for word in ("--retry", "--answer '{...}'", "--fail")]
+            return [f"refold run resolve {self.call_id} {flag}" for flag in ("--retry", "--answer '{...}'", "--fail")]
         return resolve_commands(self.asked.approval_id if self.asked else self.call_id)
 
 
@@ -160,16 +160,16 @@ class Timeline:
         self.kept: dict[str, events.SignalReceived] = {}
         self.dropped: list[events.SignalDropped] = []
         self.pauses: list[tuple[int, events.RunPaused]] = []
-        self._taken: dict[int, events.SignalReceived] = {}
+        self._in_wait: dict[int, events.SignalReceived] = {}
         self.forked: events.RunForked | None = None
-        self._known = self._at_ms = 0
+        self._steps_before = self._at_ms = 0
         self._actor = ""
 
     def copy(self) -> Timeline:
         # Steps are replaced, never changed: copies of the lists are enough.
-        found = copy(self)
-        vars(found).update({name: copy(of) for name, of in vars(self).items() if isinstance(of, list | dict)})
-        return found
+        other = copy(self)
+        vars(other).update({name: copy(of) for name, of in vars(self).items() if isinstance(of, list | dict)})
+        return other
 
     @property
     def pools(self) -> set[str]:
@@ -177,17 +177,17 @@ class Timeline:
 
     def marked(self, idle: Collection[str]) -> Timeline:
         """A copy in which running calls of these pools wait for an executor."""
-        found = self.copy()
-        for step in found.steps:
+        other = self.copy()
+        for step in other.steps:
             if step.pool in idle and step.status == "running":
                 waits = f"waits for an executor of pool {step.pool}: none is there"
-                found.steps[step.step - 1] = step.model_copy(update={"waits": waits})
-        return found
+                other.steps[step.step - 1] = step.model_copy(update={"waits": waits})
+        return other
 
     def feed(self, entry: events.Entry) -> None:
-        known, at_ms = len(self.steps), entry.at_ms
+        before, at_ms = len(self.steps), entry.at_ms
         if self._actor not in ("", entry.actor):
-            self.successors.append(Successor(actor=entry.actor, seq=entry.seq, step=known + 1, at_ms=at_ms))
+            self.successors.append(Successor(actor=entry.actor, seq=entry.seq, step=before + 1, at_ms=at_ms))
         self._actor = entry.actor
         for seq, event in enumerate(entry.events, start=entry.seq):
             if step := _begun(event, self.run_id, seq, at_ms):
@@ -197,7 +197,7 @@ class Timeline:
                     self._set(event.step, change(self.steps[event.step - 1], event, at_ms))  # type: ignore[union-attr]
             else:
                 self._take(event, seq, at_ms)
-        self._known, self._at_ms = known, at_ms
+        self._steps_before, self._at_ms = before, at_ms
 
     def _set(self, step: int, change: dict[str, Any]) -> None:
         self.steps[step - 1] = self.steps[step - 1].model_copy(update=change)
@@ -211,7 +211,7 @@ class Timeline:
             case events.SignalDropped():
                 self.dropped.append(event)
             case events.WaitEnded():
-                self._taken[event.step] = signal = self.kept.pop(event.signal_id)
+                self._in_wait[event.step] = signal = self.kept.pop(event.signal_id)
                 answer = {"result": signal.data, "key": signal.signal_id, "actor": signal.actor, "failure": None}
                 self._set(event.step, {"status": "completed", "ended_ms": at_ms, **answer})
             case events.RunRetried():
@@ -221,14 +221,14 @@ class Timeline:
             case events.CallRenewed():
                 self._renew(event.step, call_id(self.run_id, seq))
             case events.RunPaused() | events.RunUnpaused():
-                self.pauses = [each for each in self.pauses if (each[1].role == PARENT) != (event.role == PARENT)]
+                self.pauses = [pause for pause in self.pauses if (pause[1].role == PARENT) != (event.role == PARENT)]
                 self.pauses += [(at_ms, event)] if isinstance(event, events.RunPaused) else []
 
     def _retry(self, event: events.RunRetried) -> None:
         """Mark the steps that a retry repeats as left, and renew the calls that it makes again."""
-        for line in self.steps[event.from_step - 1 if event.from_step else self._known :]:
+        for line in self.steps[event.from_step - 1 if event.from_step else self._steps_before :]:
             self._set(line.step, {"status": "left"})
-            if signal := self._taken.pop(line.step, None):
+            if signal := self._in_wait.pop(line.step, None):
                 self.kept[signal.signal_id] = signal
         for step in event.again:
             self._renew(step, self.steps[step - 1].call_id)
@@ -236,7 +236,7 @@ class Timeline:
     def _fork(self, event: events.RunForked, at_ms: int) -> None:
         """Restart open calls of a fork, which ran in another run, and extend open waits."""
         self.forked = event
-        self.pauses = [each for each in self.pauses if each[1].role != PARENT]
+        self.pauses = [pause for pause in self.pauses if pause[1].role != PARENT]
         for line in self.steps:
             if (key := event.keys.get(str(line.step))) is not None:
                 fresh = {"started_ms": at_ms, "attempts": [], "approvals": [], "status": "proposed"}
@@ -247,10 +247,10 @@ class Timeline:
     def _renew(self, step: int, call: str) -> None:
         """Propose a call again under another id; earlier attempts stay visible."""
         tries = [
-            each.model_copy(
-                update={"before": True} | ({"status": "unknown"} if each.status in ("running", "doubt") else {})
+            attempt.model_copy(
+                update={"before": True} | ({"status": "unknown"} if attempt.status in ("running", "doubt") else {})
             )
-            for each in self.steps[step - 1].attempts
+            for attempt in self.steps[step - 1].attempts
         ]
         redriven = {"call_id": call, "status": "proposed", "failure": None, "ended_ms": 0, "resolved": None}
         self._set(step, {**redriven, "attempts": tries, "how": "", "began_ms": 0, "took_ms": 0})
@@ -312,12 +312,12 @@ def _settled(status: StepStatus, *, attempt: str = "", result: str = "") -> Step
 
     def change(step: RunStep, event: Any, at_ms: int) -> dict[str, Any]:
         failure = getattr(event, "failure", None)
-        found: dict[str, Any] = {"status": status, "ended_ms": at_ms, "failure": failure}
+        changes: dict[str, Any] = {"status": status, "ended_ms": at_ms, "failure": failure}
         if attempt:
-            found["attempts"] = _tried(step, event.attempt, at_ms, attempt, failure)
+            changes["attempts"] = _tried(step, event.attempt, at_ms, attempt, failure)
         if result:
-            found["result"] = getattr(event, result)
-        return found
+            changes["result"] = getattr(event, result)
+        return changes
 
     return change
 
@@ -342,10 +342,10 @@ def _answered(change: StepChange) -> StepChange:
 def _tried(step: RunStep, number: int, at_ms: int, status: str, failure: Failure | None) -> list[CallAttempt]:
     over = {"ended_ms": at_ms, "status": status, "failure": failure}
     return [
-        each.model_copy(update=over)
-        if each.number == number and not each.before and each.status in ("running", "doubt")
-        else each
-        for each in step.attempts
+        attempt.model_copy(update=over)
+        if attempt.number == number and not attempt.before and attempt.status in ("running", "doubt")
+        else attempt
+        for attempt in step.attempts
     ]
 
 
@@ -362,7 +362,7 @@ def _failed(step: RunStep, event: events.AttemptFailed, at_ms: int) -> dict[str,
     return {"status": "backoff", "attempts": [*before, last.model_copy(update={"retry_ms": event.retry_ms})]}
 
 
-def _asked(step: RunStep, event: events.ApprovalRequested, at_ms: int) -> dict[str, Any]:
+def _question_opened(step: RunStep, event: events.ApprovalRequested, at_ms: int) -> dict[str, Any]:
     needed = event.requirement
     ask = Ask(
         approval_id=approval_id(CallId(step.call_id), event.question),
@@ -377,19 +377,19 @@ def _asked(step: RunStep, event: events.ApprovalRequested, at_ms: int) -> dict[s
     return {"status": "doubt" if event.about == DOUBT else "approval", "approvals": [*step.approvals, ask]}
 
 
-def _asks(step: RunStep, **change: Any) -> dict[str, Any]:
+def _question_changed(step: RunStep, **change: Any) -> dict[str, Any]:
     *before, ask = step.approvals
     return {"approvals": [*before, ask.model_copy(update=change)]}
 
 
 def _escalated(step: RunStep, event: events.ApprovalEscalated, at_ms: int) -> dict[str, Any]:
     name, people = approval_id(CallId(step.call_id), event.question), list(event.approvers)
-    return _asks(step, approvers=people, expires_ms=event.expires_ms, escalated=True, approval_id=name)
+    return _question_changed(step, approvers=people, expires_ms=event.expires_ms, escalated=True, approval_id=name)
 
 
 def _decided(step: RunStep, event: events.ApprovalDecided, at_ms: int) -> dict[str, Any]:
-    said = {"verdict": event.verdict, "actors": list(event.actors), "said": event.message, "ended_ms": at_ms}
-    return _asks(step, **said, args=event.args, grant=event.grant, use=event.use)
+    change = {"verdict": event.verdict, "actors": list(event.actors), "said": event.message, "ended_ms": at_ms}
+    return _question_changed(step, **change, args=event.args, grant=event.grant, use=event.use)
 
 
 def _child_over(step: RunStep, event: events.ChildCompleted, at_ms: int) -> dict[str, Any]:
@@ -398,7 +398,7 @@ def _child_over(step: RunStep, event: events.ChildCompleted, at_ms: int) -> dict
     return {**over, "result": event.result if done else ""}
 
 
-def _given_up(step: RunStep, event: events.StepGivenUp, at_ms: int) -> dict[str, Any]:
+def _given_up_step(step: RunStep, event: events.StepGivenUp, at_ms: int) -> dict[str, Any]:
     # People still settle the outcome of a call in doubt.
     return {} if step.status == "doubt" else {"status": "given_up", "ended_ms": at_ms}
 
@@ -416,7 +416,7 @@ _CHANGES: dict[type, StepChange] = {
     events.CallHeld: _stopped("held", "failed"),
     events.DoubtResolved: lambda step, event, at_ms: {"resolved": event},
     events.LateResultRecorded: lambda step, event, at_ms: {"late": [*step.late, event]},
-    events.StepGivenUp: _given_up,
+    events.StepGivenUp: _given_up_step,
     events.ChildCompleted: _child_over,
     events.SleepEnded: _time_is_over("completed"),
     events.WaitExpired: _time_is_over("expired"),
@@ -425,7 +425,7 @@ _CHANGES: dict[type, StepChange] = {
         lambda step, event, at_ms: {"status": "completed", "ended_ms": at_ms, "result": event.result}
     ),
     events.CallbackFailed: _answered(_settled("failed")),
-    events.ApprovalRequested: _asked,
+    events.ApprovalRequested: _question_opened,
     events.ApprovalEscalated: _escalated,
     events.ApprovalDecided: _decided,
 }

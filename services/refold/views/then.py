@@ -29,19 +29,19 @@ class RunThen(RunRow):
 
 def run_then(run: Run) -> RunThen:
     steps = run.timeline.steps
-    opened = [each for each in steps if each.step in run.state.open and not run.state.over]
+    opened = [step for step in steps if step.step in run.state.open and not run.state.over]
     copied = set(StepThen.model_fields)
-    then = [StepThen(**each.model_dump(include=copied), given=_given(each, steps)) for each in opened]
+    then = [StepThen(**step.model_dump(include=copied), given=_tool_output(step, steps)) for step in opened]
     return RunThen(**dict(row_of(run)), open_steps=then)
 
 
-def _given(step: RunStep, steps: list[RunStep]) -> str:
+def _tool_output(step: RunStep, steps: list[RunStep]) -> str:
     args = json_text(step.args)
     try:
-        named = [(each, each.get("$result", 0)) for each in args["messages"][-1]["parts"]]
+        named = [(part, part.get("$result", 0)) for part in args["messages"][-1]["parts"]]
         # A message may name the result of an earlier step in place of its text.
-        texts = [json_text(steps[number - 1].result) if number else each["content"] for each, number in named]
+        texts = [json_text(steps[number - 1].result) if number else part["content"] for part, number in named]
     except (KeyError, IndexError, TypeError, AttributeError):
         return with_ellipsis(step.args, MOST_SEEN)
-    said = " ".join(each if isinstance(each, str) else canonical.dumps(each) for each in texts)
-    return with_ellipsis(said, MOST_SEEN)
+    joined = " ".join(part if isinstance(part, str) else canonical.dumps(part) for part in texts)
+    return with_ellipsis(joined, MOST_SEEN)

@@ -66,7 +66,7 @@ Find = Callable[[str], Run | None]
 
 def entry_with(run: Run, seq: int) -> tuple[JudgedRecord, Entry]:
     """Record and entry that contain an event. **Raises** NotFoundError."""
-    place = bisect_right(run.records, seq, key=lambda each: each.entry.seq if each.entry else 0) - 1
+    place = bisect_right(run.records, seq, key=lambda record: record.entry.seq if record.entry else 0) - 1
     judged = run.records[place] if place >= 0 else None
     if judged is None or judged.entry is None or not judged.entry.seq <= seq <= judged.entry.last_seq:
         raise NotFoundError(f"run {run.state.run_id} has no event {seq}", hint=f"its last one is {run.state.head.seq}")
@@ -86,8 +86,8 @@ def why(run: Run, seq: int, find: Find, *, claims: Sequence[ReadRecord] = (), mo
 
 def _where_it_happened(run: Run, seq: int, find: Find) -> Run:
     """Run of an event: for a copied one the source of a live fork, if known."""
-    while (asked := run.state.request) and asked.forked and run.state.copied(seq):
-        source = find(asked.forked.run_id)
+    while (request := run.state.request) and request.forked and run.state.copied(seq):
+        source = find(request.forked.run_id)
         if source is None or source.state.head.seq < seq:
             break
         run = source
@@ -109,22 +109,22 @@ class _At(NamedTuple):
     def link(self, kind: LinkKind, seq: int, about: Sequence[Event], **other: Any) -> WhyLink:
         """Link about events of the entry; `other` overrides fields of the first event."""
         first = about[0]
-        said = {name: getattr(first, name) for name in _TOLD if getattr(first, name, "")}
+        shown = {name: getattr(first, name) for name in _SHOWN if getattr(first, name, "")}
         people = ", ".join(getattr(first, "actors", ())) or getattr(first, "actor", "")
         fields: dict[str, Any] = {
-            "events": [type(each).__name__ for each in about],
+            "events": [type(event).__name__ for event in about],
             "place": self.judged.place,
             "cause": self.entry.cause,
             "by": people or getattr(first, "requester", ""),
             "other": None,
             "at_ms": self.entry.at_ms,
-            "said": {name: json_text(value) if name in _JSON else value for name, value in said.items()},
+            "said": {name: json_text(value) if name in _JSON else value for name, value in shown.items()},
         }
         return WhyLink(kind=kind, run_id=self.run.state.run_id, seq=seq, **(fields | other))
 
 
 _JSON = ("args", "result", "input")
-_TOLD = (*_JSON, "tool", "failure", "verdict", "message", "rule", "attempt", "agent", "name")
+_SHOWN = (*_JSON, "tool", "failure", "verdict", "message", "rule", "attempt", "agent", "name")
 _KINDS: Mapping[type, LinkKind] = {
     events.CallProposed: "proposal",
     events.CallRenewed: "proposal",
@@ -136,15 +136,15 @@ _KINDS: Mapping[type, LinkKind] = {
 
 def _course(run: Run, step: RunStep, claims: Sequence[ReadRecord]) -> Iterator[WhyLink]:
     """Links of a call, last first: outcome, claims, decisions, votes, proposal, policy, observations."""
-    told = [
+    links = [
         (_At(run, judged, entry), seq, event)
         for judged in run.records
         if (entry := judged.entry) is not None and entry.last_seq >= run.state.seqs[step.step - 1]
         for seq, event in enumerate(entry.events, entry.seq)
         if getattr(event, "step", 0) == step.step and not _aside(run, seq, event)
     ]
-    left = [each for each in claims if codec.decode(ToolClaim, each.value or b"").call_id == step.call_id]
-    for at, seq, event in reversed(told):
+    left = [claim for claim in claims if codec.decode(ToolClaim, claim.value or b"").call_id == step.call_id]
+    for at, seq, event in reversed(links):
         if isinstance(event, events.CallDispatched):
             yield from (_claim(at, seq, left.pop()) for _ in range(len(left)))
         yield at.link(_KINDS.get(type(event), "effect"), seq, [event])
@@ -162,10 +162,10 @@ def _aside(run: Run, seq: int, event: Event) -> bool:
 
 def _claim(at: _At, seq: int, lies: ReadRecord) -> WhyLink:
     claim, place = codec.decode(ToolClaim, lies.value or b""), f"{lies.topic}/{lies.partition}/{lies.offset}"
-    said: dict[str, Any] = {"attempt": claim.attempt, "claim": claim.claim_id, "key": claim.key}
-    said |= {name: True for name in ("doubt", "undone") if getattr(claim, name)}  # these do not act
+    fields: dict[str, Any] = {"attempt": claim.attempt, "claim": claim.claim_id, "key": claim.key}
+    fields |= {name: True for name in ("doubt", "undone") if getattr(claim, name)}  # these do not act
     about = {"events": ["ToolClaim"], "place": place, "cause": None, "by": claim.executor, "at_ms": lies.at_ms}
-    return at.link("claim", seq, [at.event(seq)], **about, said=said)
+    return at.link("claim", seq, [at.event(seq)], **about, said=fields)
 
 
 def _grounds(at: _At, seq: int, call: events.CallProposed) -> Iterator[WhyLink]:
@@ -187,19 +187,19 @@ def _votes(at: _At, seq: int, event: events.ApprovalDecided) -> Iterator[WhyLink
             decided = Decision.parse(content_of(decided.given))
         for token in decided.tokens:
             vote = signed_fields(Vote, "vote", content_of(token))
-            said = {name: vote[name] for name in ("action", "message", "vote", "issued")} | {"key": kid_of(token)}
-            yield at.link("vote", seq, [event], said=said, by=vote["actor"])
+            fields = {name: vote[name] for name in ("action", "message", "vote", "issued")} | {"key": kid_of(token)}
+            yield at.link("vote", seq, [event], said=fields, by=vote["actor"])
 
 
 def _causes(run: Run, seq: int, find: Find, most: int) -> Iterator[WhyLink]:
     """Entries from an event back to the request of the first run."""
-    known = set[tuple[str, int]]()  # a forged log may lead in circles
-    while (run.state.run_id, seq) not in known and (not most or len(known) < most):
+    visited = set[tuple[str, int]]()  # a forged log may lead in circles
+    while (run.state.run_id, seq) not in visited and (not most or len(visited) < most):
         run = _where_it_happened(run, seq, find)
-        known.add((run.state.run_id, seq))
+        visited.add((run.state.run_id, seq))
         at = _At.of(run, seq)
-        about = [each for number, each in enumerate(at.entry.events, at.entry.seq) if number <= seq]
-        shown = [each for each in about if type(each).__name__ not in _SIDE] or about
+        about = [event for number, event in enumerate(at.entry.events, at.entry.seq) if number <= seq]
+        shown = [event for event in about if type(event).__name__ not in _SIDE] or about
         other, before = _other(find, at, about), _before(run, at.entry, about)
         begins = isinstance(about[0], events.RunRequested)
         kind: LinkKind = "cause" if not begins else "parent" if other else "request"
@@ -219,12 +219,12 @@ _SIDE = ("CallReserved", "CallBilled", "CallDispatched", "RunResumed", "RunSuspe
 
 def _before(run: Run, entry: Entry, about: Sequence[Event]) -> int:
     """Last event of the previous entry about the step that this entry answers; 0 without one."""
-    for step in (getattr(each, "step", 0) for each in about):
+    for step in (getattr(event, "step", 0) for event in about):
         if 0 < step <= len(run.state.seqs) and (begun := run.state.seqs[step - 1]) < entry.seq:
             seq = entry.seq
             while seq > begun:
                 earlier = _At.of(run, seq - 1).entry
-                if any(getattr(each, "step", 0) == step for each in earlier.events):
+                if any(getattr(event, "step", 0) == step for event in earlier.events):
                     return earlier.last_seq
                 seq = earlier.seq
     return 0
@@ -235,10 +235,10 @@ def _other(find: Find, at: _At, about: Sequence[Event]) -> tuple[str, int] | Non
     cause, run = at.entry.cause, at.run.state.run_id
     if cause is None or cause.topic != RUN_LOG:
         return next(
-            filter(None, (_sender(find, run, each) for each in about if isinstance(each, SignalReceived))), None
+            filter(None, (_sender(find, run, event) for event in about if isinstance(event, SignalReceived))), None
         )
-    children = [child_id(run, each.step) for each in about if isinstance(each, events.ChildCompleted)]
-    billed = [each.run_id for each in about if isinstance(each, events.ChildBilled)]
+    children = [child_id(run, event.step) for event in about if isinstance(event, events.ChildCompleted)]
+    billed = [event.run_id for event in about if isinstance(event, events.ChildBilled)]
     for name in filter(None, (parent_of(run)[0], *children, *billed)):
         other = find(name)
         for judged in other.records if other else ():
@@ -253,7 +253,7 @@ def _sender(find: Find, run: str, event: SignalReceived) -> tuple[str, int] | No
         name, step = parse_call_id(event.signal_id)
         if (sender := find(name)) is not None:
             seq = sender.state.seqs[step - 1]
-            sent = [each for each in _At.of(sender, seq).entry.events if isinstance(each, SignalSent)]
-            if any((each.step, each.run_id) == (step, run) for each in sent):
+            sent = [message for message in _At.of(sender, seq).entry.events if isinstance(message, SignalSent)]
+            if any((message.step, message.run_id) == (step, run) for message in sent):
                 return name, seq
     return None

@@ -53,15 +53,15 @@ def ago(at_ms: int, now_ms: int) -> str:
     if distance < 2_000:
         return "now"
     units = ((DAY_MS, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
-    words = next(f"{distance // size:,} {unit}" for size, unit in units if distance >= size)
-    return f"{words} ago" if at_ms < now_ms else f"in {words}"
+    phrase = next(f"{distance // size:,} {unit}" for size, unit in units if distance >= size)
+    return f"{phrase} ago" if at_ms < now_ms else f"in {phrase}"
 
 
 def tool_name(name: str) -> str:
     """Short name of a tool: `buyer.buy` for `buyer__function_toolset__<agent>.call_tool:buy` of pydantic-ai."""
-    if found := _OF_A_TOOLSET.fullmatch(name):
-        toolset = "" if found["toolset"] == "<agent>" else f"{found['toolset']}."
-        return f"{found['agent']}.{toolset}{found['tool']}"
+    if match := _OF_A_TOOLSET.fullmatch(name):
+        toolset = "" if match["toolset"] == "<agent>" else f"{match['toolset']}."
+        return f"{match['agent']}.{toolset}{match['tool']}"
     return name
 
 

@@ -11,7 +11,8 @@ from benchmarks.views import TOGETHER, log_of, project
 
 from refold.core.errors import UsageError
 from refold.core.ids import RunId
-from refold.ports.tables import ViewChanges, ViewKey, ViewRow, ViewTable
+from refold.core.tables import ViewKey, ViewRow, ViewTable
+from refold.ports.tables import ViewChanges
 from refold.projections.batch import LARGEST_KEY, Batch
 from refold.projections.projector import CALLS as PROPOSED
 from refold.projections.projector import HEADS

@@ -9,7 +9,8 @@ from threading import Thread
 import pytest
 
 from refold.core.errors import ConflictError, NotFoundError, UsageError
-from refold.ports.tables import ViewChanges, ViewTable
+from refold.core.tables import ViewTable
+from refold.ports.tables import ViewChanges
 from tests.contract.table_benches import CALLS, DAILY, FLAGS, PUBLIC, REFUNDS, SHARES, TABLES, Bench
 from tests.waiting import eventually
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from refold.ports.tables import Query, RunsWith, ViewChanges, ViewKey, ViewReader, ViewRow, Where
+from refold.core.tables import ViewKey, ViewRow
+from refold.ports.tables import Query, RunsWith, ViewChanges, ViewReader, Where
 from refold.sdk.projection import key, table
 from tests.contract.table_benches import Bench
 

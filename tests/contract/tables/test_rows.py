@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from refold.adapters.sql.opening import view_in_memory
 from refold.core.errors import ConflictError, UsageError
 from refold.core.ids import RunId
-from refold.ports.tables import Scalar, ViewChanges, ViewKey, ViewRow, ViewStore, ViewTable, rows_digest
+from refold.core.tables import Scalar, ViewKey, ViewRow, ViewTable
+from refold.ports.tables import ViewChanges, ViewStore, rows_digest
 from refold.projections.batch import shares_of
 from refold.projections.projector import CALLS as PROPOSED
 from refold.projections.projector import HEADS

@@ -21,7 +21,8 @@ from refold.adapters.sql import sqlite
 from refold.adapters.sql.opening import open_views
 from refold.core.errors import UnreachableError, UsageError
 from refold.core.ids import RunId
-from refold.ports.tables import ViewChanges, ViewTable
+from refold.core.tables import ViewTable
+from refold.ports.tables import ViewChanges
 from tests.contract.table_benches import CALLS, DAILY, FLAGS, REFUNDS, TABLES, Bench, PostgresBench, SqliteBench
 
 PLACE = ("run-log", 0)

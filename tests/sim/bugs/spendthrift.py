@@ -44,7 +44,7 @@ def _unbilled(state: RunState | None, what: Any) -> Any:
 
 def _forgetful(self: Windows) -> None:
     """Begins a take-over with no sums."""
-    self._told.clear()
+    self._spent.clear()
     _load(self)
 
 
@@ -64,7 +64,7 @@ def _self_alone(self: Windows) -> None:
     """Begins a take-over with its own sums, and forgets what other lanes told before."""
     first = not self._loaded
     _load(self)
-    for lanes in self._told.values() if first else ():
+    for lanes in self._spent.values() if first else ():
         for lane in [lane for lane in lanes if lane != self._partition]:
             del lanes[lane]
 

@@ -13,7 +13,7 @@ def _record_first(values: LargeValues, sent: SentEntry) -> None:
     away, values._away = values._away, []
     values._send(sent)
     for value in away:
-        values._asks.save(value, lambda _: None)
+        values._orders.save(value, lambda _: None)
 
 
 def _nobody_asks(values: LargeValues, *_: Any) -> None:

@@ -376,7 +376,7 @@ def _unlearn(world: Platform) -> None:
     for process in world.groups.processes:
         for service in process.services:
             if isinstance(service, Executor):
-                service._outbox.seen = SeenCalls(CONVERSATION_BYTES, 0)
+                service._outbox.calls_seen = SeenCalls(CONVERSATION_BYTES, 0)
 
 
 OPERATIONS: Mapping[str, Callable[[Platform], None]] = {

@@ -18,8 +18,9 @@ from refold.core.errors import ConflictError, UnreachableError
 from refold.core.events import CallCompleted, CallFailed, RunCompleted, RunRequested
 from refold.core.ids import RunId
 from refold.core.run.metering import tokens_of
+from refold.core.tables import ViewTable
 from refold.ports.log import LogReader, Place, Record, Taken
-from refold.ports.tables import ViewChanges, ViewStore, ViewTable
+from refold.ports.tables import ViewChanges, ViewStore
 from refold.projections import service
 from refold.projections.projector import HEADS
 from refold.projections.service import KeptProjection

@@ -59,11 +59,11 @@ class ObjectBlobs:
             raise BlobError(error.message, code="blob_missing") from None
         if size > self._most:
             raise BlobError(f"{pointer} is longer than {self._most:,} bytes", code="too_large")
-        found = obstore.get(self._objects.store, _path(run, pointer))
-        if found.meta["size"] != size:  # it may be endless
-            message = f"{pointer} has {found.meta['size']:,} bytes in {self.url}"
+        answer = obstore.get(self._objects.store, _path(run, pointer))
+        if answer.meta["size"] != size:  # it may be endless
+            message = f"{pointer} has {answer.meta['size']:,} bytes in {self.url}"
             raise BlobError(message, hint="restore it from a copy", code="blob_altered")
-        return found
+        return answer
 
     @contextmanager
     def _translating(self, run: RunId, pointer: str) -> Iterator[None]:

@@ -78,7 +78,7 @@ class Written(BaseModel):
     digest: str
 
 
-class _Seen(NamedTuple):
+class _Visited(NamedTuple):
     """File on a walk, with the descriptor of its folder."""
 
     parts: Parts
@@ -91,19 +91,19 @@ class Walk:
     def __init__(self, jail: Jail) -> None:
         self._jail, self._left, self.complete = jail, SEEN, True
 
-    def __iter__(self) -> Iterator[_Seen]:
+    def __iter__(self) -> Iterator[_Visited]:
         with self._jail.folder(()) as root:
             yield from self._below(root, ())
 
-    def _below(self, folder: int, parts: Parts) -> Iterator[_Seen]:
+    def _below(self, folder: int, parts: Parts) -> Iterator[_Visited]:
         entries = list(islice(_entries(folder, self._jail), self._left + 1))
         self._left -= len(entries)
         if self._left < 0 or len(parts) >= DEEPEST or len("/".join(parts)) > LONGEST - NAME_BYTES:
             self.complete = False
             return
-        for entry in sorted(entries, key=lambda each: each.name):
+        for entry in sorted(entries, key=lambda one: one.name):
             if entry.kind == "file":
-                yield _Seen((*parts, entry.name), folder)
+                yield _Visited((*parts, entry.name), folder)
             elif entry.kind == "folder" and self._left >= 0:
                 with suppress(TerminalError), self._jail.inner(folder, entry.name) as inner:
                     yield from self._below(inner, (*parts, entry.name))
@@ -121,25 +121,25 @@ class Folder:
 
     def list(self, path: str) -> FolderList:
         with self._jail.folder(self._jail.parts(path)) as folder:
-            found = list(islice(_entries(folder, self._jail), LISTED + 1))
-        entries = sorted(found, key=lambda entry: entry.name)[:LISTED]
-        return FolderList(entries=entries, complete=len(found) <= LISTED)
+            listed = list(islice(_entries(folder, self._jail), LISTED + 1))
+        entries = sorted(listed, key=lambda entry: entry.name)[:LISTED]
+        return FolderList(entries=entries, complete=len(listed) <= LISTED)
 
     def find(self, pattern: str) -> Paths:
-        wanted, walk = split_pattern(pattern), Walk(self._jail)
-        found = list(islice(("/".join(seen.parts) for seen in walk if fits(seen.parts, wanted)), FOUND + 1))
-        return Paths(paths=found[:FOUND], complete=walk.complete and len(found) <= FOUND)
+        names, walk = split_pattern(pattern), Walk(self._jail)
+        paths = list(islice(("/".join(file.parts) for file in walk if fits(file.parts, names)), FOUND + 1))
+        return Paths(paths=paths[:FOUND], complete=walk.complete and len(paths) <= FOUND)
 
     def search(self, text: str, pattern: str, *, ignore_case: bool) -> Hits:
         if not text or "\n" in text:
             raise TerminalError("a search is for a text within a line")
-        wanted, walk, hits, left = split_pattern(pattern), Walk(self._jail), list[Hit](), SEARCHED_BYTES
+        names, walk, hits, left = split_pattern(pattern), Walk(self._jail), list[Hit](), SEARCHED_BYTES
         complete, sought = True, text.casefold() if ignore_case else text
-        for seen in walk:
-            if not fits(seen.parts, wanted):
+        for file in walk:
+            if not fits(file.parts, names):
                 continue
             try:
-                data, _ = read_below(seen.folder, seen.parts[-1], self._most)
+                data, _ = read_below(file.folder, file.parts[-1], self._most)
                 left -= len(data)
                 content = data.decode()
             except TerminalError:
@@ -149,7 +149,7 @@ class Folder:
                 content = ""  # no text
             for number, line in enumerate(content.split("\n"), 1):
                 if sought in (line.casefold() if ignore_case else line):
-                    hits.append(Hit(path="/".join(seen.parts), line=number, text=line.rstrip("\r")[:LINE]))
+                    hits.append(Hit(path="/".join(file.parts), line=number, text=line.rstrip("\r")[:LINE]))
                     if len(hits) > FOUND:
                         return Hits(hits=hits[:FOUND], complete=False)
             if left < 0:
@@ -160,9 +160,9 @@ class Folder:
         """Write a file if its digest is `expect` (empty: no file). **Raises** NotDone without space or lock."""
         data, parts = self._checked(content), self._file(path)
         with self._jail.locked(), self._jail.folder(parts[:-1], make=not expect) as folder:
-            there, mode = _there(folder, parts[-1], self._most)
-            if there != data:
-                _check(path, "" if there is None else content_digest(there), expect)
+            before, mode = _current(folder, parts[-1], self._most)
+            if before != data:
+                _check(path, "" if before is None else content_digest(before), expect)
                 _replace(folder, parts[-1], data, mode)
         return Written(path=path, digest=content_digest(data))
 
@@ -245,18 +245,18 @@ def _made_from(text: str, before: str, after: str, expect: str) -> bool:
 
 
 def _entries(folder: int, jail: Jail) -> Iterator[InFolder]:
-    with os.scandir(folder) as found:
-        for each in found:
-            if not jail.shows(each.name):
+    with os.scandir(folder) as listing:
+        for entry in listing:
+            if not jail.shows(entry.name):
                 continue
             with suppress(FileNotFoundError):  # it went just now
-                there = each.stat(follow_symlinks=False)
-                kind: FileKind = "file" if stat.S_ISREG(there.st_mode) else "other"
-                kind = "folder" if stat.S_ISDIR(there.st_mode) else kind
-                yield InFolder(name=each.name, kind=kind, bytes=there.st_size if kind == "file" else 0)
+                status = entry.stat(follow_symlinks=False)
+                kind: FileKind = "file" if stat.S_ISREG(status.st_mode) else "other"
+                kind = "folder" if stat.S_ISDIR(status.st_mode) else kind
+                yield InFolder(name=entry.name, kind=kind, bytes=status.st_size if kind == "file" else 0)
 
 
-def _there(folder: int, name: str, most: int) -> tuple[bytes | None, int | None]:
+def _current(folder: int, name: str, most: int) -> tuple[bytes | None, int | None]:
     try:
         return read_below(folder, name, most)
     except MissingError:
@@ -265,8 +265,8 @@ def _there(folder: int, name: str, most: int) -> tuple[bytes | None, int | None]
 
 def _check(path: str, now: str, expect: str) -> None:
     if now != expect:
-        what = "is not what it was when it was looked at" if expect else "is there already"
-        raise TerminalError(f"{path} {what}", hint="read it again, and decide anew")
+        reason = "is not what it was when it was looked at" if expect else "is there already"
+        raise TerminalError(f"{path} {reason}", hint="read it again, and decide anew")
 
 
 def _text(path: str, data: bytes) -> str:

@@ -119,16 +119,16 @@ def read_below(folder: int, name: str, most: int) -> tuple[bytes, int]:
     except OSError as error:
         raise _refusal(name, error) from None
     with os.fdopen(opened, "rb") as file:
-        there = os.fstat(opened)
-        _check_ordinary(name, there)
-        data = file.read(most + 1) if there.st_size <= most else b""
-        if there.st_size > most or len(data) > most:
+        status = os.fstat(opened)
+        _check_ordinary(name, status)
+        data = file.read(most + 1) if status.st_size <= most else b""
+        if status.st_size > most or len(data) > most:
             raise TerminalError(f"{name!r} has more than {most:,} bytes", hint="it is too large for this tool")
-    return data, stat.S_IMODE(there.st_mode)
+    return data, stat.S_IMODE(status.st_mode)
 
 
-def _check_ordinary(name: str, there: os.stat_result) -> None:
-    if not stat.S_ISREG(there.st_mode):
+def _check_ordinary(name: str, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise TerminalError(f"{name!r} is no ordinary file", hint="links are not followed")
 
 

@@ -24,28 +24,28 @@ def split_pattern(pattern: str) -> tuple[str, ...]:
     return (*names, "*") if names[-1] == _ANY else names
 
 
-def fits(parts: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+def fits(parts: tuple[str, ...], names: tuple[str, ...]) -> bool:
     """True if a path matches a pattern."""
     # Positions in the pattern after each name: linear, where backtracking could take exponential time.
-    reached = {0} | _over(wanted, 0)
+    reached = {0} | _over(names, 0)
     for name in parts:
         following = set[int]()
         for place in reached:
-            if place < len(wanted) and wanted[place] == _ANY:
+            if place < len(names) and names[place] == _ANY:
                 following |= {place}
-            elif place < len(wanted) and _fits(wanted[place])(name):
+            elif place < len(names) and _fits(names[place])(name):
                 following |= {place + 1}
-        reached = following.union(*(_over(wanted, place) for place in following))
-    return len(wanted) in reached
+        reached = following.union(*(_over(names, place) for place in following))
+    return len(names) in reached
 
 
-def _over(wanted: tuple[str, ...], place: int) -> set[int]:
+def _over(names: tuple[str, ...], place: int) -> set[int]:
     """Positions after `**`, which may match no folder."""
-    found = set[int]()
-    while place < len(wanted) and wanted[place] == _ANY:
+    places = set[int]()
+    while place < len(names) and names[place] == _ANY:
         place += 1
-        found.add(place)
-    return found
+        places.add(place)
+    return places
 
 
 @lru_cache(maxsize=256)

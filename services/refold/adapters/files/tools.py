@@ -81,8 +81,10 @@ class _Making:
             return folder.search(text, pattern, ignore_case=ignore_case)
 
         functions = (read_file, list_files, find_files, search_files)
-        read, listed, found, searched = (self._made(each, effect="pure", tags=("files", "read")) for each in functions)
-        return read, listed, found, searched
+        read, listed, finder, searched = (
+            self._tool(function, effect="pure", tags=("files", "read")) for function in functions
+        )
+        return read, listed, finder, searched
 
     def _writing(self, approval: ApprovalNeed) -> tuple[Any, Any]:
         folder = self.folder
@@ -109,13 +111,13 @@ class _Making:
 
         options: dict[str, Any] = {"effect": "probed", "tags": ("files", "write"), "approval": approval}
         return (
-            self._made(write_file, probe=written, **options),
-            self._made(edit_file, probe=edited, shown_as="edit", **options),
+            self._tool(write_file, probe=written, **options),
+            self._tool(edit_file, probe=edited, shown_as="edit", **options),
         )
 
-    def _made(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    def _tool(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         name, timeout = self.prefix + function.__name__, timedelta(minutes=1)
-        made: Callable[..., Any] = self.app.tool(
+        tool: Callable[..., Any] = self.app.tool(
             name=name, pool=self.pool, version=VERSION, timeout=timeout, **options
         )(function)
-        return made
+        return tool

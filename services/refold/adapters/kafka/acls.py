@@ -86,33 +86,33 @@ def roles(pools: Iterable[str]) -> tuple[str, ...]:
     return (*every, *(f"{POOL_ROLE}.{pool}" for pool in sorted(set(pools))))
 
 
-def principals(given: Iterable[str] = (), pools: Iterable[str] = ("default",)) -> dict[str, tuple[str, ...]]:
+def principals(rows: Iterable[str] = (), pools: Iterable[str] = ("default",)) -> dict[str, tuple[str, ...]]:
     """Principals by role: `User:refold-ROLE`, unless `ROLE=User:NAME` (repeatable) replaces it. A pool's role is
     `executor.POOL`, its default `User:refold-executor-POOL`. **Raises** UsageError for an unknown role or a principal
     without a type."""
     named: dict[str, tuple[str, ...]] = {}
-    for text in given:
+    for text in rows:
         role, _, principal = text.partition("=")
         kind, _, name = principal.partition(":")
         if role.partition(".")[0] not in PRINCIPAL_ROLES or (role.partition(".")[0] == POOL_ROLE) != ("." in role):
-            known = ", ".join(roles(pools))
-            raise UsageError(f"{role!r} is not a role", hint=f"the roles are {known}; a pool's are {POOL_ROLE}.POOL")
+            names = ", ".join(roles(pools))
+            raise UsageError(f"{role!r} is not a role", hint=f"the roles are {names}; a pool's are {POOL_ROLE}.POOL")
         if not kind or not name:
             raise UsageError(f"{text!r} names no principal", hint=f"write {role}=User:NAME, as the broker logs it")
         named[role] = (*named.get(role, ()), principal)
     return {role: (f"User:refold-{role.replace('.', '-')}",) for role in roles(pools)} | named
 
 
-def wanted_acls(prefix: str, who: Principals) -> list[Acl]:
+def expected_acls(prefix: str, who: Principals) -> list[Acl]:
     """Rules of the table, sorted."""
     content = declared()
     rights = set(_topic_rights(content)) | set(_group_rights(content))
-    found = set()
+    acls = set()
     for role, kind, pattern, operation in rights:
         for principal, place in _holders(role, pattern, who):
             name, star, _ = (prefix + place).partition("*")
-            found.add(Acl(principal, kind, name, "prefixed" if star else "literal", operation))
-    return sorted(found)
+            acls.add(Acl(principal, kind, name, "prefixed" if star else "literal", operation))
+    return sorted(acls)
 
 
 def _holders(role: str, pattern: str, who: Principals) -> Iterator[tuple[str, str]]:
@@ -138,8 +138,8 @@ def _topic_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, ResourceKin
         for operation, everywhere in content["every_topic"].items():
             roles = topic.get(operation, everywhere)
             # Read and write imply describe.
-            known = writers | readers if operation == "describe" else set()
-            yield from ((role, "topic", pattern, operation) for role in roles if role not in known)
+            users = writers | readers if operation == "describe" else set()
+            yield from ((role, "topic", pattern, operation) for role in roles if role not in users)
 
 
 def _group_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, ResourceKind, str, str]]:
@@ -148,9 +148,9 @@ def _group_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, ResourceKin
         yield from ((role, "group", pattern, "describe") for role in group.get("visible", ()))
 
 
-def compare(wanted: Iterable[Acl], there: Iterable[Acl], prefix: str) -> list[AclRule]:
+def compare(expected: Iterable[Acl], present: Iterable[Acl], prefix: str) -> list[AclRule]:
     """Wanted rules, present or missing, and unwanted ones about our resources."""
-    ours, found = set(wanted), set(there)
+    ours, found = set(expected), set(present)
     rules = [AclRule(acl, "there" if acl in found else "missing") for acl in ours]
     places = {(acl.kind, acl.name, acl.pattern) for acl in ours}
     for acl in found - ours:
@@ -178,14 +178,14 @@ class Acls:
     def __init__(self, settings: KafkaSettings, who: Principals | None = None) -> None:
         self._prefix = settings.prefix
         self._admin = clients.admin(settings)
-        self.wanted = wanted_acls(settings.prefix, principals() if who is None else who)
+        self.expected = expected_acls(settings.prefix, principals() if who is None else who)
 
     def rules(self) -> list[AclRule]:
         """Rules that are wanted or present. **Raises** UsageError without an authorizer or the right to list them."""
-        found = _answer(self._admin.describe_acls(_ANY, request_timeout=ANSWER_S), "read the ACLs")
-        if not found:
+        bindings = _answer(self._admin.describe_acls(_ANY, request_timeout=ANSWER_S), "read the ACLs")
+        if not bindings:
             self._knock()
-        return compare(self.wanted, filter(None, map(_read, found)), self._prefix)
+        return compare(self.expected, filter(None, map(_read, bindings)), self._prefix)
 
     def _knock(self) -> None:
         """Distinguish a cluster without rules from one that hides them. **Raises** UsageError for the latter."""
@@ -243,15 +243,15 @@ def may_write(settings: KafkaSettings, topic: str) -> bool:
     return AclOperation.WRITE in (_answer(futures[name], f"describe {name}").authorized_operations or ())
 
 
-def _answer(future: Future[_T], what: str) -> _T:
+def _answer(future: Future[_T], action: str) -> _T:
     try:
         return future.result(ANSWER_S)
     except KafkaException as raised:
         error = of(raised)
         if refusal := _REFUSALS.get(error.code()):
             # In words of our own: the broker's are the whole request, as Java prints it.
-            raise UsageError(f"cannot {what}: {refusal[0]}", hint=refusal[1], kafka=error.name()) from None
-        raise translate(error, what) from None
+            raise UsageError(f"cannot {action}: {refusal[0]}", hint=refusal[1], kafka=error.name()) from None
+        raise translate(error, action) from None
 
 
 def _read(binding: AclBinding) -> Acl | None:

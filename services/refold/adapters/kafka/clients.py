@@ -77,9 +77,11 @@ class SentRequests:
         self._of: dict[str, Counter[str]] = {}
 
     def hear(self, statistics: str) -> None:
-        told = orjson.loads(statistics)
+        client = orjson.loads(statistics)
         # Statistics are sums since the client's start.
-        self._of[told["name"]] = sum((Counter(each["req"]) for each in told["brokers"].values()), Counter[str]())
+        self._of[client["name"]] = sum(
+            (Counter(broker["req"]) for broker in client["brokers"].values()), Counter[str]()
+        )
 
     def counts(self) -> Counter[str]:
         return sum(list(self._of.values()), Counter[str]())
@@ -110,7 +112,7 @@ def consumer(settings: KafkaSettings, group: str, **more: Any) -> Consumer:
         "fetch.max.bytes": 8 << 20,
         **more,
     }
-    return _made(Consumer, settings, config)
+    return _client(Consumer, settings, config)
 
 
 def member(settings: KafkaSettings, membership: Membership, **more: Any) -> Consumer:
@@ -153,7 +155,7 @@ def producer(settings: KafkaSettings, client: str, **more: Any) -> Producer:
         "retry.backoff.max.ms": 500,
         **more,
     }
-    return _made(Producer, settings, config)
+    return _client(Producer, settings, config)
 
 
 def flush(producer: Producer, timeout_s: float = -1) -> None:
@@ -167,7 +169,7 @@ def flush(producer: Producer, timeout_s: float = -1) -> None:
 
 
 def admin(settings: KafkaSettings) -> AdminClient:
-    return _made(AdminClient, settings, {})
+    return _client(AdminClient, settings, {})
 
 
 def record(topic: str, message: Message) -> Record:
@@ -182,8 +184,8 @@ def delivery(token: int, error: KafkaError | None, message: Message) -> Delivery
         return Delivery(token, NEVER if error.code() in REFUSED else None)
     offset = message.offset()
     # Negative: the broker knew the record from a try whose answer was lost, and does not tell where it lies.
-    known = offset is not None and offset >= 0
-    return Delivery(token, offset, message.timestamp()[1]) if known else Delivery(token, None)
+    stored = offset is not None and offset >= 0
+    return Delivery(token, offset, message.timestamp()[1]) if stored else Delivery(token, None)
 
 
 def _headers(message: Message) -> Any:
@@ -199,7 +201,7 @@ def _headers(message: Message) -> Any:
         return []
 
 
-def _made(kind: type[_T], settings: KafkaSettings, config: Config) -> _T:
+def _client(kind: type[_T], settings: KafkaSettings, config: Config) -> _T:
     for name in settings.options:
         if name in _FIXED:
             raise UsageError(f"the Kafka option {name} is not free", hint="take it out of REFOLD_KAFKA__OPTIONS")

@@ -67,19 +67,19 @@ _REFUSALS = ("SASL authentication error: ", "handshake failed: Broker: ")
 
 
 def of(error: KafkaException) -> KafkaError:
-    found = error.args[0]
-    return found if isinstance(found, KafkaError) else KafkaError(KafkaError._FAIL, str(found))
+    cause = error.args[0]
+    return cause if isinstance(cause, KafkaError) else KafkaError(KafkaError._FAIL, str(cause))
 
 
 def meaning(error: KafkaError) -> Meaning:
     """Meaning of an error; for broken clients and logins it depends on more than the code."""
     text = error.str()
-    known = MEANINGS.get(error.code(), _AWAY)
+    entry = MEANINGS.get(error.code(), _AWAY)
     if error.code() == KafkaError._AUTHENTICATION and any(refusal in text for refusal in _REFUSALS):
-        known = _LOGIN
-    if error.fatal() and known.later_s:
-        known = _FATAL
-    return FENCED._replace(later_s=known.later_s) if "fenced" in text.lower() else known
+        entry = _LOGIN
+    if error.fatal() and entry.later_s:
+        entry = _FATAL
+    return FENCED._replace(later_s=entry.later_s) if "fenced" in text.lower() else entry
 
 
 def is_final(error: KafkaError) -> bool:
@@ -87,9 +87,9 @@ def is_final(error: KafkaError) -> bool:
     return meaning(error).later_s == 0
 
 
-def translate(error: KafkaError | KafkaException, what: str) -> RefoldError:
-    """Convert an error to ours, with the next action; `what` failed, as "read the topics"."""
+def translate(error: KafkaError | KafkaException, action: str) -> RefoldError:
+    """Convert an error to ours, with the next action; `action` failed, as "read the topics"."""
     if isinstance(error, KafkaException):
         error = of(error)
-    known = meaning(error)
-    return known.kind(f"cannot {what}: {error.str()}", hint=known.hint, kafka=error.name())
+    entry = meaning(error)
+    return entry.kind(f"cannot {action}: {error.str()}", hint=entry.hint, kafka=error.name())

@@ -35,20 +35,20 @@ def group_states(settings: KafkaSettings, groups: Iterable[str]) -> dict[str, Gr
     """State of each group; empty if it never had members. **Raises** UnreachableError."""
     names = [settings.prefix + group for group in groups]
     try:
-        return _asked(settings, names)
+        return _described(settings, names)
     except UnreachableError:
         # The first request to a cluster creates its topic of offsets, and its client never gets the answer.
-        return _asked(settings, names)
+        return _described(settings, names)
 
 
-def _asked(settings: KafkaSettings, names: list[str]) -> dict[str, GroupState]:
+def _described(settings: KafkaSettings, names: list[str]) -> dict[str, GroupState]:
     # Positions first: they come from the same coordinators. An AdminClient that asks one which is away or still loading
     # ends the process (SIGABRT, SIGSEGV in librdkafka 2.16), and each restart of a broker is such a moment.
     admin = clients.admin(settings)  # a new one: an AdminClient stays with a coordinator that has moved
     try:
         topics, prefix = admin.list_topics(timeout=COORDINATOR_S).topics, settings.prefix
-        ours = (each for each in topics if each.startswith(prefix))
-        places = [TopicPartition(each, number) for each in ours for number in topics[each].partitions]
+        names_ = (topic for topic in topics if topic.startswith(prefix))
+        places = [TopicPartition(topic, number) for topic in names_ for number in topics[topic].partitions]
         committed = {name: _committed(settings, name, places) for name in names}
     except KafkaException as error:
         raise translate(error, "ask for the positions of groups") from None
@@ -69,7 +69,7 @@ def _committed(settings: KafkaSettings, name: str, places: list[TopicPartition])
 
 
 def _member(member: Any) -> GroupMember:
-    partitions = {each.partition for each in member.assignment.topic_partitions} if member.assignment else ()
+    partitions = {place.partition for place in member.assignment.topic_partitions} if member.assignment else ()
     return GroupMember(member.client_id, member.host.lstrip("/"), tuple(sorted(partitions)))
 
 

@@ -59,9 +59,9 @@ class Intake:
         ):
             offsets.asked(self._rare, rare, give_up_s=ONE_ANSWER_S)  # later its question would lie behind its fetch
         starts, ends = (
-            {(self._logical[topic], number): at for (topic, number), at in found.items()}
+            {(self._logical[topic], number): at for (topic, number), at in bounds.items()}
             # By this consumer: without a request it would notice only once a second that it lacks a topic's place.
-            for found in (self._asked(every, which) for which in (offsets.EARLIEST, offsets.LATEST))
+            for bounds in (self._offsets_at(every, which) for which in (offsets.EARLIEST, offsets.LATEST))
         )
         self._ends.update(ends)
         return starts, ends
@@ -86,9 +86,9 @@ class Intake:
 
     def drop(self, number: int) -> None:
         self._stop([place for place in self._positions if place[1] == number])
-        for known in (self._ends, self._starting, self._read_through):
-            for place in [place for place in known if place[1] == number]:
-                del known[place]
+        for offsets_ in (self._ends, self._starting, self._read_through):
+            for place in [place for place in offsets_ if place[1] == number]:
+                del offsets_[place]
         self._paused = {place for place in self._paused if place[1] != number}
 
     def flow(self, place: Place, *, paused: bool) -> None:
@@ -112,8 +112,8 @@ class Intake:
         return self._rare if place[0] in self._rare_topics else self._consumer
 
     def _by_consumer(self, places: Collection[Place]) -> list[tuple[Consumer, list[Place]]]:
-        each = [(consumer, [p for p in places if self._consumer_of(p) is consumer]) for consumer in self._consumers]
-        return [(consumer, those) for consumer, those in each if those]
+        pairs = [(consumer, [p for p in places if self._consumer_of(p) is consumer]) for consumer in self._consumers]
+        return [(consumer, those) for consumer, those in pairs if those]
 
     @property
     def _consumers(self) -> list[Consumer]:
@@ -134,27 +134,27 @@ class Intake:
         rare = self._rare.consume(max(1, limit // 2), 0) if self._rare is not self._consumer else []
         return rare + (self._consumer.consume(limit - len(rare), 0) if len(rare) < limit else [])
 
-    def sort(self, message: Message, taken: Taken) -> None:
-        """Add a message to `taken` as a record, or handle its event."""
+    def sort(self, message: Message, batch: Taken) -> None:
+        """Add a message to `batch` as a record, or handle its event."""
         error, topic, number = message.error(), self._logical[message.topic() or ""], message.partition() or 0
         if error is None:
             record = clients.record(topic, message)
-            taken.records.append(record)
+            batch.records.append(record)
             self._positions[topic, number] = record.offset + 1
         elif error.code() == KafkaError._PARTITION_EOF:
             self._read_through[topic, number] = offset = message.offset() or 0
-            self._passed((topic, number), offset, taken)
+            self._passed((topic, number), offset, batch)
         elif error.code() in OUT_OF_RANGE:
-            self._out_of_range((topic, number), taken)
+            self._out_of_range((topic, number), batch)
         else:
             self._trouble.hear("kafka.read_error", error, f"read {message.topic()}", topic=message.topic())
 
-    def collect(self, taken: Taken) -> None:
+    def collect(self, batch: Taken) -> None:
         """Report captured ends that are reached."""
         for place, end in list(self._ends.items()):
             if (position := self._positions.get(place, -1)) >= end:
                 del self._ends[place]
-                taken.reached.append(Reached(*place, position))
+                batch.reached.append(Reached(*place, position))
 
     def look_for_transactions(self) -> None:
         """Note partitions whose readable end is below the high watermark: open transactions. It sends no request."""
@@ -163,8 +163,8 @@ class Intake:
             where = TopicPartition(self._names[place[0]], place[1])
             read_through = self._read_through.get(place) == position
             if read_through and self._consumer_of(place).get_watermark_offsets(where, cached=True)[1] > position:
-                known = before.get(place, (position, now))
-                self._stuck[place] = known if known[0] == position else (position, now)
+                last = before.get(place, (position, now))
+                self._stuck[place] = last if last[0] == position else (position, now)
         self.unstable = {place: now - since for place, (_, since) in self._stuck.items()}
 
     @property
@@ -176,32 +176,32 @@ class Intake:
         for consumer in self._consumers:
             consumer.close()
 
-    def _passed(self, place: Place, offset: int, taken: Taken) -> None:
+    def _passed(self, place: Place, offset: int, batch: Taken) -> None:
         """Skip a hole: records before `offset` are compacted away, or were control records."""
         if offset > self._positions.get(place, offset):
             self._positions[place] = offset
             self._ends.pop(place, None)
-            taken.reached.append(Reached(*place, offset))
+            batch.reached.append(Reached(*place, offset))
 
-    def _asked(self, where: list[TopicPartition], which: int) -> dict[Place, int]:
+    def _offsets_at(self, where: list[TopicPartition], which: int) -> dict[Place, int]:
         return offsets.asked(self._consumer, where, which, give_up_s=ONE_ANSWER_S)
 
-    def _out_of_range(self, place: Place, taken: Taken) -> None:
+    def _out_of_range(self, place: Place, batch: Taken) -> None:
         """Handle a position outside the log: its records are deleted (a hole), or the log has shrunk."""
         position, where = self._positions.get(place), [TopicPartition(self._names[place[0]], place[1])]
         if position is None:
             return
         key = (where[0].topic, where[0].partition)
         try:
-            start, end = (self._asked(where, which)[key] for which in (offsets.EARLIEST, offsets.LATEST))
+            start, end = (self._offsets_at(where, which)[key] for which in (offsets.EARLIEST, offsets.LATEST))
         except KafkaException as error:
             self._waiting.late(error)
             self.read(place, position)  # and is out of range once more
             return
         self._waiting.over()
         if position < start:
-            taken.reached.append(Reached(*place, start))
+            batch.reached.append(Reached(*place, start))
             self.read(place, start)
         else:
             self._stop([place])
-            taken.shrunk.append(Shrunk(*place, end))
+            batch.shrunk.append(Shrunk(*place, end))

@@ -33,7 +33,7 @@ class KafkaLive:
         """Send a part or drop it, without waiting or raising."""
         with suppress(KafkaException, BufferError):
             with self._lock:  # made with the first part: most executors stream nothing
-                producer = self._producer = self._producer or self._made()
+                producer = self._producer = self._producer or self._connected()
             key, number = part.call_id.encode(), home(part.run_id, self._partitions)
             producer.produce(self._name, value=codec.encode(part), key=key, partition=number)
             producer.poll(0)
@@ -43,7 +43,7 @@ class KafkaLive:
             with suppress(KafkaException):
                 self._producer.flush(_LAST_S)
 
-    def _made(self) -> Producer:
+    def _connected(self) -> Producer:
         own = {
             "enable.idempotence": False,
             "acks": "1",

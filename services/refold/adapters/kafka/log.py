@@ -64,7 +64,7 @@ class KafkaEventLog:
         self._notes: deque[Callable[[], None]] = deque()
         # Each counter has one writing thread, or an update would be lost now and then.
         self._published = self._collected = 0
-        self._awaited = self._heard = self._lingering = 0
+        self._awaited = self._answers = self._lingering = 0
         self._rest_s = 0.0
         self._assignments: dict[int, int] = {}
         self._absent: frozenset[str] = frozenset()
@@ -81,65 +81,65 @@ class KafkaEventLog:
         """Read a batch, as `EventLog`. **Raises** UsageError (unknown topic, ACL, login), ConflictError (another
         process has this member's name), RefoldError (broken client): the process ends, and its supervisor starts it
         again."""
-        taken = Taken()
+        batch = Taken()
         if (rest := min(self._rest_s - time.monotonic(), timeout_s)) > 0:
             time.sleep(rest)
         try:
-            first = self._wait(taken, time.monotonic() + timeout_s)
+            first = self._wait(batch, time.monotonic() + timeout_s)
             if first is not None:
-                self._intake.sort(first, taken)
+                self._intake.sort(first, batch)
                 for message in self._intake.rest(limit - 1):
-                    self._intake.sort(message, taken)
+                    self._intake.sort(message, batch)
         except KafkaException as error:
             self._trouble.ends_with(error, f"read as {self.member}")
-        self._collect(taken)
+        self._collect(batch)
         self._trouble.check()
-        busy = _COMPANY <= len(taken.records) < limit  # as many as it may take wait already: a log is read through
+        busy = _COMPANY <= len(batch.records) < limit  # as many as it may take wait already: a log is read through
         self._rest_s = time.monotonic() + _COMPANY_S if busy else 0.0
-        return taken
+        return batch
 
-    def _wait(self, taken: Taken, deadline: float) -> Message | None:
+    def _wait(self, batch: Taken, deadline: float) -> Message | None:
         reported = False
         while True:
-            self._look(taken)
+            self._look(batch)
             self._run_notes()
-            waiting = self._awaited > self._heard
+            waiting = self._awaited > self._answers
             if self._published > self._collected:
                 self._producer.poll(0)
             if self._reported and not reported:
                 reported, deadline = True, min(deadline, time.monotonic() + _DELIVERIES_S)
-            self._intake.collect(taken)
+            self._intake.collect(batch)
             self._trouble.check()
             left = deadline - time.monotonic()
-            if self._awaited_reports or taken.rebalances or taken.reached or taken.shrunk:
+            if self._awaited_reports or batch.rebalances or batch.reached or batch.shrunk:
                 left = 0
             longest = _SLICE_S if waiting else _IDLE_SLICE_S
             message = self._intake.poll(max(0.0, min(left, longest)))
             if message is not None:
                 if message.error() is None:
                     return message
-                self._intake.sort(message, taken)
+                self._intake.sort(message, batch)
             elif left <= 0:
                 return None
 
-    def _look(self, taken: Taken) -> None:
+    def _look(self, batch: Taken) -> None:
         gone, came = self._group.look()
         for number in sorted(gone - set(self._coming)):
             self._intake.drop(number)
             self._assignments.pop(number, None)
-            taken.rebalances.append(Revoked(number))
+            batch.rebalances.append(Revoked(number))
         if gone:  # their news of this take would follow their next assignment
-            taken.reached = [each for each in taken.reached if each.partition not in gone]
-            taken.shrunk = [each for each in taken.shrunk if each.partition not in gone]
+            batch.reached = [end for end in batch.reached if end.partition not in gone]
+            batch.shrunk = [end for end in batch.shrunk if end.partition not in gone]
         self._coming = [number for number in self._coming if number not in gone | came] + sorted(came)
         if (now := time.monotonic()) >= self._look_s:
             self._look_s = now + _LOOK_S
             self._look_for_topics(now)
             self._intake.look_for_transactions()
         while self._coming and time.monotonic() >= self._ask_s:
-            self._open(taken)
+            self._open(batch)
 
-    def _open(self, taken: Taken) -> None:
+    def _open(self, batch: Taken) -> None:
         """Report new partition numbers once the cluster returned their bounds."""
         came = self._coming[:1] if self._apart else self._coming
         left = self._coming[len(came) :]
@@ -159,23 +159,23 @@ class KafkaEventLog:
             self._opening.over()
         for number in came:
             first, last = (
-                {topic: at for (topic, where), at in found.items() if where == number} for found in (starts, ends)
+                {topic: at for (topic, where), at in bounds.items() if where == number} for bounds in (starts, ends)
             )
             self._assignments[number] = assignment = next(self._number)
-            taken.rebalances.append(Assigned(number, committed[number], first, last, assignment, self._absent))
+            batch.rebalances.append(Assigned(number, committed[number], first, last, assignment, self._absent))
 
     def _topics(self) -> tuple[Collection[str], frozenset[str]]:
         """All topics by a fresh answer, and the missing optional ones. **Raises** KafkaException."""
-        there = self._producer.list_topics(timeout=ONE_ANSWER_S).topics
-        names, optional = set(map(self._names.logical, there)), self._membership.optional.items()
-        return there, frozenset(own for own, beside in optional if not {own, beside} <= names)
+        topics = self._producer.list_topics(timeout=ONE_ANSWER_S).topics
+        names, optional = set(map(self._names.logical, topics)), self._membership.optional.items()
+        return topics, frozenset(own for own, beside in optional if not {own, beside} <= names)
 
     def _look_for_topics(self, now: float) -> None:
         """Restart lanes if an optional topic appears or disappears; end the process if a topic stays unknown."""
         if not ((unknown := self._trouble.unknown) or self._absent):
             return
         try:
-            there, absent = self._topics()
+            present, absent = self._topics()
         except KafkaException:
             unknown.update(dict.fromkeys(unknown, now))  # a broker that is away, or has just started, proves nothing
             return
@@ -184,20 +184,20 @@ class KafkaEventLog:
                 self._group.reopen(number)
         for name, since in list(unknown.items()):
             error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"{name} is gone")
-            if name in there or pool_of(self._names.logical(name)):
+            if name in present or pool_of(self._names.logical(name)):
                 del unknown[name]
             elif now - since >= meaning(error).later_s:
                 self._trouble.ends_with(error)
 
-    def _collect(self, taken: Taken) -> None:
-        self._intake.collect(taken)
+    def _collect(self, batch: Taken) -> None:
+        self._intake.collect(batch)
         self._producer.poll(0)
         while self._awaited_reports:
-            taken.deliveries.append(self._awaited_reports.popleft())
-            self._heard += 1
+            batch.deliveries.append(self._awaited_reports.popleft())
+            self._answers += 1
             self._collected += 1
         while self._reported:
-            taken.deliveries.append(self._reported.popleft())
+            batch.deliveries.append(self._reported.popleft())
             self._collected += 1
 
     # What goes out
@@ -283,13 +283,13 @@ class KafkaEventLog:
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Committed offsets by partition; empty, with a warning, without an answer or the right to see the group."""
         name = self._names[topic]
-        asked = [TopicPartition(name, number) for number in range(self._settings.partitions)]
+        places = [TopicPartition(name, number) for number in range(self._settings.partitions)]
         try:
-            answers = self._asker(group).committed(asked, timeout=ONE_ANSWER_S)
+            answers = self._asker(group).committed(places, timeout=ONE_ANSWER_S)
         except KafkaException as error:
             self._trouble.warn("kafka.committed_unknown", "committed", group=group, error=str(error))
             return {}
-        return {each.partition: each.offset for each in answers if not each.error and each.offset >= 0}
+        return {answer.partition: answer.offset for answer in answers if not answer.error and answer.offset >= 0}
 
     def _asker(self, group: str) -> Consumer:
         """Consumer for queries that never joins; an AdminClient would keep to a coordinator that moved."""

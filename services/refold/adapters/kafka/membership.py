@@ -43,14 +43,14 @@ class GroupMembership:
     def __init__(self, settings: KafkaSettings, membership: Membership, *, names: Names, trouble: Trouble) -> None:
         self._names, self._trouble, self._topics = names, trouble, membership.topics
         self._settings, self._membership, self._client = settings, membership, 0
-        self._consumer = self._made()
+        self._consumer = self._connected()
         self._settled_s, self._give_up_s = 0.0, _NO_PLACE_S
         self.owned: set[int] = set()
-        self._given: set[int] | None = None
+        self._assigned: set[int] | None = None
         self._lost: set[int] = set()
         self._reassigned: set[int] = set()
         self._settled = self.placed = False
-        self._wanted: dict[Place, int] = {}
+        self._pending: dict[Place, int] = {}
         self._again_s = 0.0
         self._joined = self._left = False
         self._outage_s = -inf
@@ -67,23 +67,23 @@ class GroupMembership:
             self._insist()
         gone, self._lost = self._lost, set()
         came: set[int] = set()
-        if self._given is not None:
+        if self._assigned is not None:
             # A member that returns after its expulsion begins again, with earlier partitions too.
-            gone, came = gone | (self.owned - self._given), self._given - self.owned
-            self.owned, self._given = self._given, None
+            gone, came = gone | (self.owned - self._assigned), self._assigned - self.owned
+            self.owned, self._assigned = self._assigned, None
         again, self._reassigned = self._reassigned & self.owned, set()
-        if self._wanted:
+        if self._pending:
             self._commit()
         return gone | (again - came), came | again
 
     def committed(self, numbers: set[int]) -> dict[int, dict[str, int]]:
         """Committed offsets of partition numbers, by topic. **Raises** KafkaException."""
         every = [TopicPartition(self._names[topic], number) for topic in self._topics for number in numbers]
-        found: dict[int, dict[str, int]] = {number: {} for number in numbers}
+        offsets: dict[int, dict[str, int]] = {number: {} for number in numbers}
         for answer in self._consumer.committed(every, timeout=ONE_ANSWER_S):
             if answer.offset >= 0:
-                found[answer.partition][self._names.logical(answer.topic)] = answer.offset
-        return found
+                offsets[answer.partition][self._names.logical(answer.topic)] = answer.offset
+        return offsets
 
     def reopen(self, number: int) -> None:
         """Revoke and assign an owned partition again."""
@@ -91,7 +91,7 @@ class GroupMembership:
 
     def commit(self, positions: Mapping[Place, int]) -> None:
         """Commit positions, repeated until the group has them or the partition moved."""
-        self._wanted.update(positions)
+        self._pending.update(positions)
 
     def _join(self) -> None:
         # At the first look: a member that does not read would keep partitions from others.
@@ -103,7 +103,7 @@ class GroupMembership:
             on_lost=self._on_lost,
         )
 
-    def _made(self) -> Consumer:
+    def _connected(self) -> Consumer:
         """New client of this member; errors of earlier ones are ignored."""
         self._client += 1
         return clients.member(
@@ -121,7 +121,7 @@ class GroupMembership:
         elif now - self._settled_s > self._give_up_s:
             self._trouble.warn("kafka.no_place", "no_place", group=self._membership.group, waits_s=self._give_up_s)
             self._give_up_s = min(2 * self._give_up_s, _NO_PLACE_MAX_S)
-            before, self._consumer = self._consumer, self._made()
+            before, self._consumer = self._consumer, self._connected()
             Thread(target=before.close, name="kafka-membership-close", daemon=True).start()  # which may take as long
             self._join()
 
@@ -150,7 +150,7 @@ class GroupMembership:
             self._again_s = 0.0
             self._commit()
             self._leave()
-        self._left, self._given, self._wanted = True, None, {}
+        self._left, self._assigned, self._pending = True, None, {}
         self._lost |= self.owned
         self.owned = set()
 
@@ -185,7 +185,7 @@ class GroupMembership:
         if consumer is not self._consumer:
             return
         self._settled = self.placed = True
-        self._given = {each.partition for each in partitions}
+        self._assigned = {place.partition for place in partitions}
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if consumer is self._consumer:
@@ -203,10 +203,10 @@ class GroupMembership:
         now = time.monotonic()
         if not self._settled or now < self._again_s:
             return
-        wanted, self._wanted = self._wanted, {}
+        pending, self._pending = self._pending, {}
         offsets = [
             TopicPartition(self._names[topic], number, offset)
-            for (topic, number), offset in wanted.items()
+            for (topic, number), offset in pending.items()
             if number in self.owned
         ]
         if not offsets:
@@ -215,14 +215,14 @@ class GroupMembership:
             self._consumer.commit(offsets=offsets, asynchronous=True)
         except KafkaException as error:
             self._trouble.warn("kafka.commit_late", "commit", error=str(error))
-            self._wanted, self._again_s = wanted | self._wanted, now + _AGAIN_S
+            self._pending, self._again_s = pending | self._pending, now + _AGAIN_S
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         """Queue failed commits again, unless a newer offset is queued."""
-        late = [each for each in partitions if error or each.error]
+        late = [place for place in partitions if error or place.error]
         # Without this an idle group would never commit them.
-        for each in late:
-            self._wanted.setdefault((self._names.logical(each.topic), each.partition), each.offset)
+        for place in late:
+            self._pending.setdefault((self._names.logical(place.topic), place.partition), place.offset)
         if late:
             self._again_s = time.monotonic() + _AGAIN_S
             self._trouble.warn("kafka.commit_late", "commit", error=str(error or late[0].error))

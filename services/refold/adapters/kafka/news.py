@@ -45,10 +45,10 @@ class KafkaNews:
         places = [TopicPartition(self._names[topic], number) for topic in topics for number in range(partitions)]
         try:
             if starts is None:
-                found = offsets.latest(self._consumer, places)
+                ends = offsets.latest(self._consumer, places)
             else:
-                found = {(self._names[topic], number): start for (topic, number), start in starts.items()}
-            self._consumer.assign([TopicPartition(topic, number, start) for (topic, number), start in found.items()])
+                ends = {(self._names[topic], number): start for (topic, number), start in starts.items()}
+            self._consumer.assign([TopicPartition(topic, number, start) for (topic, number), start in ends.items()])
         except BaseException:
             self._consumer.close()
             raise

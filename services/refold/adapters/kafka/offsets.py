@@ -19,14 +19,14 @@ def asked(
     """High watermarks (or first offsets) by topic and partition, in one request per broker. **Raises** KafkaException
     without an answer in time: the last error, with its topic."""
     begun = time.monotonic()
-    places = [TopicPartition(each.topic, each.partition, which) for each in partitions]
+    places = [TopicPartition(place.topic, place.partition, which) for place in partitions]
     while places:
         try:
             answers = asker.offsets_for_times(places, timeout=give_up_s)
-            if not (failed := [(each.topic, each.error) for each in answers if each.error]):
-                return {(each.topic, each.partition): each.offset for each in answers}
-            topic, found = failed[0]
-            error = KafkaError(found.code(), f"{topic}: {found.str()}")
+            if not (failed := [(place.topic, place.error) for place in answers if place.error]):
+                return {(place.topic, place.partition): place.offset for place in answers}
+            topic, cause = failed[0]
+            error = KafkaError(cause.code(), f"{topic}: {cause.str()}")
         except KafkaException as raised:
             error = of(raised)
         # Asked too early (fresh topic, election) the broker sends us on; librdkafka learns where to only by the answer.
@@ -34,7 +34,7 @@ def asked(
         if waited >= min(meaning(error).start_s, give_up_s):
             raise KafkaException(error)
         if error.code() in UNKNOWN_TOPIC | UNLED:
-            _look_again(asker, {each.topic for each in places}, give_up_s)
+            _look_again(asker, {place.topic for place in places}, give_up_s)
         time.sleep(0.02)
     return {}
 

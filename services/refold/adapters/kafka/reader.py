@@ -49,11 +49,11 @@ class KafkaLogReader:
         """Topics of some kinds, of all pools. **Raises** UnreachableError."""
         with closing(self._consumer()) as consumer:
             try:
-                there = consumer.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+                topics = consumer.list_topics(timeout=REQUEST_TIMEOUT_S).topics
             except KafkaException as error:
                 raise translate(error, "look which topics there are") from None
         prefix = self._settings.prefix
-        names = sorted(name.removeprefix(prefix) for name in there if name.startswith(prefix))
+        names = sorted(name.removeprefix(prefix) for name in topics if name.startswith(prefix))
         return [name for name in names if kind_of(name) in kinds]
 
     def since(self, topic: str, starts: Mapping[int, int]) -> OnePass:
@@ -67,18 +67,18 @@ class KafkaLogReader:
         with closing(self._consumer()) as consumer:
             while high - low > 1_000:
                 middle = (low + high) // 2
-                asked = [TopicPartition(name, number, middle) for number in places]
+                probes = [TopicPartition(name, number, middle) for number in places]
                 try:
-                    answers = consumer.offsets_for_times(asked, timeout=REQUEST_TIMEOUT_S)
+                    answers = consumer.offsets_for_times(probes, timeout=REQUEST_TIMEOUT_S)
                 except KafkaException as error:
                     raise translate(error, f"ask when {name} was written") from None
                 # The first record from then on lies behind one of the places: that is older.
-                older = any(not 0 <= each.offset <= places[each.partition] for each in answers)
+                older = any(not 0 <= answer.offset <= places[answer.partition] for answer in answers)
                 low, high = (low, middle) if older else (middle, high)
         return high
 
-    def _open(self, topic: str, wanted: int | Mapping[int, int] | None) -> OnePass:
-        starts = {wanted: OFFSET_BEGINNING} if isinstance(wanted, int) else wanted
+    def _open(self, topic: str, first: int | Mapping[int, int] | None) -> OnePass:
+        starts = {first: OFFSET_BEGINNING} if isinstance(first, int) else first
         return self._assigned([topic], starts)
 
     def _assigned(self, topics: list[str], starts: Mapping[int, int] | None) -> OnePass:
@@ -98,14 +98,14 @@ class KafkaLogReader:
     def _count(self, consumer: Consumer, topic: str) -> int:
         name = self._settings.prefix + topic
         try:
-            found = consumer.list_topics(name, REQUEST_TIMEOUT_S).topics[name]
+            metadata = consumer.list_topics(name, REQUEST_TIMEOUT_S).topics[name]
         except KafkaException as error:
             raise translate(error, f"read {name}") from None
-        if found.error is None:
-            return len(found.partitions)
-        if found.error.code() in UNKNOWN_TOPIC:
+        if metadata.error is None:
+            return len(metadata.partitions)
+        if metadata.error.code() in UNKNOWN_TOPIC:
             raise NotFoundError(f"there is no topic {name}", hint="create the topics with `refold topics apply`")
-        raise translate(found.error, f"read {name}")
+        raise translate(metadata.error, f"read {name}")
 
     def _consumer(self) -> Consumer:
         return clients.consumer(self._settings, self._group, **{"queued.max.messages.kbytes": 32_768})
@@ -116,7 +116,7 @@ class OnePass:
 
     def __init__(self, consumer: Consumer, names: Mapping[str, str], ends: Mapping[tuple[str, int], int]) -> None:
         self._consumer, self._names, self._ends = consumer, names, ends
-        self._what = ", ".join(names.values())
+        self._listed = ", ".join(names.values())
         # The partitions that have not been read to there.
         self._open = {place for place, end in ends.items() if end > 0}
 
@@ -127,16 +127,16 @@ class OnePass:
 
     def to_the_end(self) -> Iterator[Record]:
         with closing(self._consumer):
-            heard, ends = time.monotonic(), self.ends
+            answered, ends = time.monotonic(), self.ends
             while self._open:
-                found = self._take(_MOMENT_S)
+                batch = self._take(_MOMENT_S)
                 now = time.monotonic()
-                if found:
-                    heard = now
-                elif now - heard > _STALL_S:
+                if batch:
+                    answered = now
+                elif now - answered > _STALL_S:
                     hint = "`refold doctor` checks the broker; then run it again"
-                    raise UnreachableError(f"no more records of {self._what} in {_STALL_S:.0f} s", hint=hint)
-                for record in self._sorted(found):
+                    raise UnreachableError(f"no more records of {self._listed} in {_STALL_S:.0f} s", hint=hint)
+                for record in self._sorted(batch):
                     if record.offset < ends[record.partition]:
                         yield record
 
@@ -155,7 +155,7 @@ class OnePass:
             first = self._consumer.poll(timeout_s)
             return [] if first is None else [first, *self._consumer.consume(BATCH, 0)]
         except KafkaException as error:
-            raise translate(error, f"read {self._what}") from None
+            raise translate(error, f"read {self._listed}") from None
 
     def _sorted(self, messages: list[Message]) -> Iterator[Record]:
         ends, names = self._ends, self._names
@@ -168,7 +168,7 @@ class OnePass:
             elif error.code() == KafkaError._PARTITION_EOF:
                 position = message.offset() or 0
             elif is_final(error):
-                raise translate(error, f"read {self._what}")
+                raise translate(error, f"read {self._listed}")
             else:
                 continue
             place = (name, message.partition() or 0)

@@ -59,12 +59,12 @@ class KafkaLogSource:
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
         """High watermarks; empty without an answer within a second."""
         prefix = self._settings.prefix
-        wanted = [TopicPartition(prefix + topic, number) for topic, number in places]
-        if not wanted:
+        probes = [TopicPartition(prefix + topic, number) for topic, number in places]
+        if not probes:
             return {}
         with closing(clients.consumer(self._settings, "reader")) as consumer, suppress(KafkaException):
-            found = offsets.asked(consumer, wanted, give_up_s=1.0)
-            return {(topic.removeprefix(prefix), number): end for (topic, number), end in found.items()}
+            answers = offsets.asked(consumer, probes, give_up_s=1.0)
+            return {(topic.removeprefix(prefix), number): end for (topic, number), end in answers.items()}
         return {}
 
     def feed(self, positions: Mapping[Place, int]) -> KafkaNews:

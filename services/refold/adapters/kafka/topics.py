@@ -70,8 +70,8 @@ class TopicDifference:
         if self.setting == "max.message.bytes" and self.found:
             return int(self.found) < int(self.expected)
         # What is kept for ever and would be deleted: halts, revocations and roles of the catalog.
-        kept = self.setting in ("retention.ms", "retention.bytes") and self.expected == "-1"
-        return kept or self.setting in _VITAL
+        unlimited = self.setting in ("retention.ms", "retention.bytes") and self.expected == "-1"
+        return unlimited or self.setting in _VITAL
 
     @property
     def mend(self) -> str:
@@ -97,7 +97,7 @@ def declared() -> dict[str, Any]:
     return content
 
 
-def wanted_topics(
+def expected_topics(
     pools: tuple[str, ...] = ("default",),
     *,
     sync: bool = False,
@@ -106,7 +106,7 @@ def wanted_topics(
 ) -> list[Topic]:
     """Wanted topics; `sync`: records that cannot be restored are on disk before they are acknowledged."""
     content = declared()
-    found = []
+    topics = []
     for pattern, own in content["topics"].items():
         config = {name: value for name, value in {**content["defaults"], **own}.items() if name not in _RIGHTS}
         doc, recoverable = config.pop("doc"), config.pop("recoverable", False)
@@ -116,8 +116,8 @@ def wanted_topics(
         config["flush.messages"] = 1 if sync and not recoverable else _NO_FLUSH
         settings = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in config.items()}
         names = [pattern.replace("*", pool) for pool in pools] if "*" in pattern else [pattern]
-        found += [Topic(name, doc, settings) for name in names]
-    return found
+        topics += [Topic(name, doc, settings) for name in names]
+    return topics
 
 
 class Topics:
@@ -128,30 +128,30 @@ class Topics:
         self._admin = clients.admin(settings)
         # Never one copy by default on a cluster that could hold more.
         self.replication = settings.replication or min(3, len(self._metadata().brokers))
-        self.wanted = wanted_topics(
+        self.expected = expected_topics(
             pools, sync=settings.sync, replication=self.replication, payload_bytes=payload_bytes
         )
 
     def apply(self) -> list[TopicDifference]:
         """Create missing topics and alter differing settings; return the changes. **Raises** ConflictError, with
         nothing changed, if a topic has another partition count."""
-        found = self.diff()
-        if wrong := {each.topic: int(each.found) for each in found if each.setting == "partitions"}:
+        differences = self.diff()
+        if wrong := {row.topic: int(row.found) for row in differences if row.setting == "partitions"}:
             raise self._conflict(wrong)
-        self._create([each.topic for each in found if each.setting == "topic"])
-        self._alter([each for each in found if each.setting not in ("topic", "replication")])
-        changed = [each for each in found if each.setting != "replication"]
+        self._create([row.topic for row in differences if row.setting == "topic"])
+        self._alter([row for row in differences if row.setting not in ("topic", "replication")])
+        changed = [row for row in differences if row.setting != "replication"]
         if changed:
             await_shown(self._unseen, "`refold topics apply`")
         return changed
 
     def _unseen(self) -> str:
-        left = [each for each in self.diff() if each.setting != "replication"]
+        left = [row for row in self.diff() if row.setting != "replication"]
         if left:
             return f"{left[0].topic} has no {left[0].setting} {left[0].expected} yet"
-        there, prefix = self._metadata().topics, self._settings.prefix
-        names = (name for topic in self.wanted if (name := prefix + topic.name) in there)
-        places = [TopicPartition(name, number) for name in names for number in there[name].partitions]
+        topics, prefix = self._metadata().topics, self._settings.prefix
+        names = (name for topic in self.expected if (name := prefix + topic.name) in topics)
+        places = [TopicPartition(name, number) for name in names for number in topics[name].partitions]
         # A leader is named before it serves: its answer shows that the topic can be read.
         newest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         answers = self._admin.list_offsets(dict.fromkeys(places, newest), request_timeout=ANSWER_S)
@@ -164,21 +164,21 @@ class Topics:
 
     def diff(self) -> list[TopicDifference]:
         """Differences of the broker's topics from the wanted ones."""
-        there = self._metadata().topics
-        found: list[TopicDifference] = []
+        topics = self._metadata().topics
+        differences: list[TopicDifference] = []
         present: list[Topic] = []
-        for topic in self.wanted:
-            meta = there.get(self._settings.prefix + topic.name)
+        for topic in self.expected:
+            meta = topics.get(self._settings.prefix + topic.name)
             if meta is None or meta.error:
-                found.append(TopicDifference(topic.name, "topic", "present", "missing"))
+                differences.append(TopicDifference(topic.name, "topic", "present", "missing"))
                 continue
             present.append(topic)
             count, expected, copies = len(meta.partitions), self._settings.partitions, _copies(meta)
             if count != expected:
-                found.append(TopicDifference(topic.name, "partitions", str(expected), str(count)))
+                differences.append(TopicDifference(topic.name, "partitions", str(expected), str(count)))
             if copies < self.replication:
-                found.append(TopicDifference(topic.name, "replication", str(self.replication), str(copies)))
-        return found + self._config_differences(present)
+                differences.append(TopicDifference(topic.name, "replication", str(self.replication), str(copies)))
+        return differences + self._config_differences(present)
 
     def present(self) -> list[Present]:
         return [
@@ -192,37 +192,39 @@ class Topics:
         `run-stream` is optional; without `pools`, so are the topics of pools. **Raises** UsageError for a missing or
         unfit topic, ConflictError for other counts."""
         # With another partition count a run would have another home.
-        needed = [topic.name for topic in self.wanted if kind_of(topic.name) != RUN_STREAM]
-        there = self._await([name for name in needed if pools or not pool_of(name)])
-        wanted = [topic for topic in self.wanted if topic.name in there]
-        wrong = {topic.name: there[topic.name] for topic in wanted if there[topic.name] != self._settings.partitions}
+        needed = [topic.name for topic in self.expected if kind_of(topic.name) != RUN_STREAM]
+        present = self._await([name for name in needed if pools or not pool_of(name)])
+        topics = [topic for topic in self.expected if topic.name in present]
+        wrong = {
+            topic.name: present[topic.name] for topic in topics if present[topic.name] != self._settings.partitions
+        }
         if wrong:
             raise self._conflict(wrong)
-        if unfit := [each for each in self._config_differences(wanted) if each.unfit]:
+        if unfit := [row for row in self._config_differences(topics) if row.unfit]:
             worst = unfit[0]
             raise UsageError(
                 f"the topic {self._settings.prefix}{worst.topic} has {worst.setting}={worst.found}, and "
                 f"{worst.expected} is needed",
                 hint="run `refold topics apply`; what a policy of the cluster forbids has to be allowed there",
-                topics=sorted({each.topic for each in unfit}),
+                topics=sorted({row.topic for row in unfit}),
             )
 
     def _await(self, needed: Collection[str]) -> dict[str, int]:
         """Partition counts, once all these topics are listed. **Raises** UsageError if one is missing."""
         prefix, deadline = self._settings.prefix, time.monotonic() + NO_TOPIC.start_s
         while True:  # a broker that is just back lists none
-            there = {each.topic.removeprefix(prefix): each.partitions for each in self.present()}
-            missing = [name for name in needed if name not in there]
+            counts = {topic.topic.removeprefix(prefix): topic.partitions for topic in self.present()}
+            missing = [name for name in needed if name not in counts]
             if not missing:
-                return there
+                return counts
             if time.monotonic() > deadline:
                 raise UsageError(f"the topic {prefix}{missing[0]} is missing", hint=NO_TOPIC.hint)
             time.sleep(0.1)
 
     def _conflict(self, counts: dict[str, int]) -> ConflictError:
-        found = ", ".join(f"{self._settings.prefix}{name} has {count}" for name, count in counts.items())
+        counts_ = ", ".join(f"{self._settings.prefix}{name} has {count}" for name, count in counts.items())
         return ConflictError(
-            f"every topic needs {self._settings.partitions} partitions, and {found}",
+            f"every topic needs {self._settings.partitions} partitions, and {counts_}",
             hint=_COUNT_HINT,
             counts=counts,
         )
@@ -242,7 +244,7 @@ class Topics:
         prefix, partitions = self._settings.prefix, self._settings.partitions
         new = [
             NewTopic(prefix + topic.name, partitions, self.replication, config=topic.config)
-            for topic in self.wanted
+            for topic in self.expected
             if topic.name in names
         ]
         for name, future in (self._admin.create_topics(new) if new else {}).items():
@@ -250,9 +252,9 @@ class Topics:
 
     def _alter(self, differences: list[TopicDifference]) -> None:
         by_topic: dict[str, list[ConfigEntry]] = {}
-        for each in differences:
-            entry = ConfigEntry(each.setting, each.expected, incremental_operation=AlterConfigOpType.SET)
-            by_topic.setdefault(each.topic, []).append(entry)
+        for row in differences:
+            entry = ConfigEntry(row.setting, row.expected, incremental_operation=AlterConfigOpType.SET)
+            by_topic.setdefault(row.topic, []).append(entry)
         resources = [
             ConfigResource(ResourceType.TOPIC, self._settings.prefix + name, incremental_configs=entries)
             for name, entries in by_topic.items()
@@ -265,19 +267,19 @@ class Topics:
             topic.name: ConfigResource(ResourceType.TOPIC, self._settings.prefix + topic.name) for topic in topics
         }
         answers = self._admin.describe_configs(list(resources.values())) if resources else {}
-        found = []
+        differences = []
         for topic in topics:
-            answer, what = answers[resources[topic.name]], f"read the settings of {topic.name}"
-            there = _result(answer, what, unless=KafkaError.UNKNOWN_TOPIC_OR_PART)
-            if there is None:
+            answer, action = answers[resources[topic.name]], f"read the settings of {topic.name}"
+            settings = _result(answer, action, unless=KafkaError.UNKNOWN_TOPIC_OR_PART)
+            if settings is None:
                 # Just created: this broker does not know the topic yet, unlike the one that listed it.
-                found.append(TopicDifference(topic.name, "topic", "present", "missing"))
+                differences.append(TopicDifference(topic.name, "topic", "present", "missing"))
                 continue
             for setting, expected in topic.config.items():
-                value = str(there[setting].value) if setting in there else ""
+                value = str(settings[setting].value) if setting in settings else ""
                 if value != expected:
-                    found.append(TopicDifference(topic.name, setting, expected, value))
-        return found
+                    differences.append(TopicDifference(topic.name, setting, expected, value))
+        return differences
 
 
 def await_shown(unseen: Callable[[], str], command: str) -> None:
@@ -294,12 +296,12 @@ def _copies(meta: Any) -> int:
     return min((len(part.replicas) for part in meta.partitions.values()), default=0)
 
 
-def _result(future: Future[_T], what: str, *, unless: int | None = None) -> _T | None:
+def _result(future: Future[_T], action: str, *, unless: int | None = None) -> _T | None:
     try:
         return future.result(ANSWER_S)
     except KafkaException as error:
         if of(error).code() != unless:
-            raise translate(error, what) from None
+            raise translate(error, action) from None
         return None
     except TimeoutError:
-        raise translate(KafkaError(KafkaError._TIMED_OUT), what) from None
+        raise translate(KafkaError(KafkaError._TIMED_OUT), action) from None

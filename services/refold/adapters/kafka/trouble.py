@@ -24,29 +24,29 @@ LONG_S = 10.0
 class Overdue:
     """Overdue answer of the cluster, logged when first late, when long, and when it arrives."""
 
-    def __init__(self, what: str) -> None:
-        self._what, self._since_s, self._told = what, 0.0, 0
+    def __init__(self, action: str) -> None:
+        self._action, self._since_s, self._logged = action, 0.0, 0
 
     def late(self, error: KafkaException) -> None:
         """Report that there is no answer so far. **Raises** our error if waiting cannot help."""
-        now, said = time.monotonic(), of(error)
-        if not self._told:
-            self._since_s, self._told = now, 1
-            _log.warning("kafka.waiting", what=self._what, error=str(said))
+        now, cause = time.monotonic(), of(error)
+        if not self._logged:
+            self._since_s, self._logged = now, 1
+            _log.warning("kafka.waiting", what=self._action, error=str(cause))
         waited = now - self._since_s
         # While no broker answers, librdkafka forgets its metadata and calls each partition unknown, by a code of its
         # own. An outage of a minute then ended executors. Only a broker's answer proves that a topic is gone.
-        proves = said.code() >= 0 or said.code() not in UNKNOWN_TOPIC
-        if proves and waited >= meaning(said).later_s:
-            raise translate(said, self._what)
-        if self._told == 1 and waited > LONG_S:
-            self._told = 2
-            _log.error("kafka.waiting_long", what=self._what, seconds=round(waited), error=str(said))
+        proves = cause.code() >= 0 or cause.code() not in UNKNOWN_TOPIC
+        if proves and waited >= meaning(cause).later_s:
+            raise translate(cause, self._action)
+        if self._logged == 1 and waited > LONG_S:
+            self._logged = 2
+            _log.error("kafka.waiting_long", what=self._action, seconds=round(waited), error=str(cause))
 
     def over(self) -> None:
-        if self._told:
-            _log.info("kafka.answered", what=self._what, seconds=round(time.monotonic() - self._since_s, 1))
-        self._told = 0
+        if self._logged:
+            _log.info("kafka.answered", what=self._action, seconds=round(time.monotonic() - self._since_s, 1))
+        self._logged = 0
 
 
 class Trouble:
@@ -57,9 +57,9 @@ class Trouble:
         self.unknown: dict[str, float] = {}
         """Topics that a broker did not know, with the time (monotonic); a fresh answer clears or confirms them."""
 
-    def ends_with(self, error: RefoldError | KafkaError | KafkaException, what: str = "go on") -> None:
+    def ends_with(self, error: RefoldError | KafkaError | KafkaException, action: str = "go on") -> None:
         if self._fatal is None:
-            self._fatal = error if isinstance(error, RefoldError) else translate(error, what)
+            self._fatal = error if isinstance(error, RefoldError) else translate(error, action)
 
     def check(self) -> None:
         if self._fatal:
@@ -68,10 +68,10 @@ class Trouble:
     def on_error(self, error: KafkaError) -> None:
         self.hear("kafka.error", error, "go on")
 
-    def hear(self, event: str, error: KafkaError, what: str, **fields: object) -> None:
+    def hear(self, event: str, error: KafkaError, action: str, **fields: object) -> None:
         """Keep a fatal error, log any other."""
         if is_final(error):
-            self.ends_with(error, what)
+            self.ends_with(error, action)
         else:
             if error.code() in UNKNOWN_TOPIC and (topic := fields.get("topic")):
                 self.unknown.setdefault(str(topic), time.monotonic())

@@ -59,7 +59,7 @@ class MemoryLedger:
         marker: timedelta = ledger.MARKER_RETENTION,
     ) -> None:
         self._clock = clock
-        self._keep = retention // timedelta(milliseconds=1)
+        self._retention_ms = retention // timedelta(milliseconds=1)
         self._keep_marker = marker // timedelta(milliseconds=1)
         self.filled = ledger.Filled(0, 0)
         self._entries: dict[_Name, CallEntry] = {}
@@ -192,7 +192,7 @@ class MemoryLedger:
             field = ledger.outbox_field(entry.call, entry.attempt)
             return ledger.Completed(self._put(home, pool, field, entry.result))
         if entry is None or not entry.closed:
-            back, until_ms = entry.taken_back if entry else 0, now + self._keep
+            back, until_ms = entry.taken_back if entry else 0, now + self._retention_ms
             self._entries[home, pool, key] = CallEntry(
                 "done", call, attempt, token, until_ms, success=success, result=result, taken_back=back
             )
@@ -236,13 +236,13 @@ class MemoryLedger:
 
     def _list_outbox(self, operation: ledger.Unpublished, now: int) -> ledger.Reply:
         home, pool, limit, most_bytes = operation
-        found: list[tuple[str, bytes]] = []
+        listed: list[tuple[str, bytes]] = []
         for field, result in list(self._outbox.get((home, pool), {}).items())[:limit]:
             if most_bytes <= 0:
                 break
-            found.append((field, result))
+            listed.append((field, result))
             most_bytes -= len(result)
-        return found
+        return listed
 
     def _sent(self, operation: ledger.Sent, now: int) -> ledger.Reply:
         results = self._outbox.get((operation.home, operation.pool), {})
@@ -268,9 +268,9 @@ class MemoryLedger:
         return None
 
     def _keep_aside(self, home: int, pool: str, name: str, content: bytes) -> None:
-        kept = self.aside.setdefault((home, pool), {})
-        if len(kept) < ledger.ASIDE:
-            kept.setdefault(name, content[: ledger.ASIDE_MOST_BYTES])
+        aside = self.aside.setdefault((home, pool), {})
+        if len(aside) < ledger.ASIDE:
+            aside.setdefault(name, content[: ledger.ASIDE_MOST_BYTES])
 
     def _put(self, home: int, pool: str, field: str, result: bytes) -> str:
         self._outbox.setdefault((home, pool), {})[field] = result

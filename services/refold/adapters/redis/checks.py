@@ -26,9 +26,9 @@ def server_problems(link: Link, *, cluster: bool) -> list[str]:
 
 def filled(url: str, *, timeout: timedelta) -> Filled:
     link = Link(url, timeout=timeout)
-    said = _info(link, "memory")
+    memory = _info(link, "memory")
     link.close()
-    return Filled(int(said.get("used_memory", 0)), int(said.get("maxmemory", 0)))
+    return Filled(int(memory.get("used_memory", 0)), int(memory.get("maxmemory", 0)))
 
 
 def open_to_all(url: str, *, timeout: timedelta) -> bool:
@@ -59,35 +59,35 @@ def _lets_in(url: str, timeout: timedelta) -> bool:
 
 
 def _settings(link: Link) -> list[str]:
-    found = []
-    for (name, wanted, why), reply in zip(
+    problems = []
+    for (name, expected, why), reply in zip(
         _NEEDED, link.exchange([("CONFIG", "GET", name) for name, *_ in _NEEDED]), strict=True
     ):
-        line = f"CONFIG SET {name} {wanted}"
+        line = f"CONFIG SET {name} {expected}"
         if isinstance(reply, ResponseError) or len(reply) != 2:
-            found.append(f"The server does not tell its {name}: make sure that it is {wanted}, or {why}.")
-        elif (actual := reply[1].decode()) != wanted:
-            found.append(f"{name} is {actual}, so {why}: run `{line}` and keep it with `CONFIG REWRITE`.")
-    return found
+            problems.append(f"The server does not tell its {name}: make sure that it is {expected}, or {why}.")
+        elif (actual := reply[1].decode()) != expected:
+            problems.append(f"{name} is {actual}, so {why}: run `{line}` and keep it with `CONFIG REWRITE`.")
+    return problems
 
 
 def _condition(link: Link, *, cluster: bool) -> list[str]:
     info = _info(link, "persistence") | _info(link, "replication") | _info(link, "cluster")
-    found = []
+    wrong = []
     if info.get("loading") == "1":
-        found.append("The server is still loading its data: wait until `INFO persistence` says loading:0.")
+        wrong.append("The server is still loading its data: wait until `INFO persistence` says loading:0.")
     if info.get("aof_last_write_status", "ok") != "ok":
-        found.append("The last write to the append-only file failed: free disk space, then look at the server's log.")
+        wrong.append("The last write to the append-only file failed: free disk space, then look at the server's log.")
     if info.get("role", "master") != "master":
         where = f"{info.get('master_host')}:{info.get('master_port')}"
-        found.append(
+        wrong.append(
             f"The server is a replica of {where} and takes no writes: connect there, or run `REPLICAOF NO ONE`."
         )
     if cluster or info.get("cluster_enabled") != "1":
-        return found
+        return wrong
     if _parse(link.ask("CLUSTER", "INFO")).get("cluster_size", "1") != "1":
-        found.append("The server is one shard of a cluster: set REFOLD_REDIS__CLUSTER=true, and its shards are found.")
-    return found
+        wrong.append("The server is one shard of a cluster: set REFOLD_REDIS__CLUSTER=true, and its shards are found.")
+    return wrong
 
 
 def _info(link: Link, section: str) -> dict[str, str]:

@@ -34,13 +34,13 @@ class ClusterLink:
 
     def __init__(self, url: str, *, timeout: timedelta, scripts: Sequence[str] = ()) -> None:
         self.url, self._seconds, self._scripts = public_url(url), timeout.total_seconds(), scripts
-        self._scheme, found, rest = url.partition("://")
+        self._scheme, separator, rest = url.partition("://")
         self._user, self._at, hosts = rest.partition("/")[0].rpartition("@")
         self._hosts = hosts.split(",")
-        if not found or self._scheme not in ("redis", "rediss") or not all(self._hosts):
+        if not separator or self._scheme not in ("redis", "rediss") or not all(self._hosts):
             raise UsageError(f"{self.url} is not the URL of a cluster", hint="write redis://HOST:PORT,HOST:PORT")
         self._cluster: Any = None
-        self._moved = False
+        self._stale = False
 
     def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
         """As `Link.exchange`; commands go to the nodes of their keys."""
@@ -49,12 +49,12 @@ class ClusterLink:
 
     def teach(self) -> None:
         with self._translating_errors():
-            for node in self._there().get_primaries():
+            for node in self._connected().get_primaries():
                 self._pipe(node, [("SCRIPT", "LOAD", source) for source in self._scripts])
 
     def masters(self) -> list[str]:
         with self._translating_errors():
-            return [self._url(f"{node.host}:{node.port}") for node in self._there().get_primaries()]
+            return [self._url(f"{node.host}:{node.port}") for node in self._connected().get_primaries()]
 
     def close(self) -> None:
         cluster, self._cluster = self._cluster, None
@@ -67,11 +67,11 @@ class ClusterLink:
             yield
         except (RedisError, RedisClusterException, OSError) as error:
             # A master is gone, or a slot has no node at the moment: slots are read again before the next batch.
-            self._moved = True
+            self._stale = True
             raise unreachable(self.url, error) from error
 
     def _exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
-        cluster, replies = self._there(), list[Any]([None] * len(commands))
+        cluster, replies = self._connected(), list[Any]([None] * len(commands))
         by_node: dict[str, tuple[Any, list[int]]] = {}
         for place, command in enumerate(commands):
             node = cluster.get_node_from_key(_key_of(command))
@@ -103,7 +103,7 @@ class ClusterLink:
     def _url(self, hosts: str) -> str:
         return f"{self._scheme}://{self._user}{self._at}{hosts}"
 
-    def _there(self) -> Any:
+    def _connected(self) -> Any:
         if self._cluster is None:
             first, *others = self._hosts
             self._cluster = RedisCluster.from_url(
@@ -116,9 +116,9 @@ class ClusterLink:
                 socket_timeout=self._seconds,
                 socket_connect_timeout=self._seconds,
             )
-        elif self._moved:
+        elif self._stale:
             self._cluster.nodes_manager.initialize()
-        self._moved = False
+        self._stale = False
         return self._cluster
 
 

@@ -15,15 +15,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from hashlib import sha1
+from importlib.resources import files
 from itertools import chain
 from typing import Any
 
 from redis.exceptions import NoScriptError, ResponseError
 
-from refold.adapters.redis import checks, scripts
+from refold.adapters.redis import checks
 from refold.adapters.redis.cluster import ClusterLink
 from refold.adapters.redis.link import Link, RedisCommand, first_refusal, refused
 from refold.ports import ledger
+
+_NAMES = ("claim", "renew", "release", "hand_over", "complete", "close", "lapsed", "unsent", "set_aside", "fill")
+SCRIPTS = {name: files(__package__).joinpath(f"{name}.lua").read_text() for name in _NAMES}
+"""Rules of the ledger in Lua, by name."""
 
 _TIMEOUT = timedelta(seconds=5)
 
@@ -48,11 +54,12 @@ class RedisLedger:
         cluster: bool = False,
     ) -> None:
         self._prefix = prefix
-        self._keep = retention // timedelta(milliseconds=1)
+        self._retention_ms = retention // timedelta(milliseconds=1)
         self._keep_marker = marker // timedelta(milliseconds=1)
         self._keep_started = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
-        self._sha = {name: scripts.sha_of(source) for name, source in scripts.SOURCES.items()}
-        sources = list(scripts.SOURCES.values())
+        sources = list(SCRIPTS.values())
+        # The names of scripts for EVALSHA.
+        self._sha = {name: sha1(SCRIPTS[name].encode(), usedforsecurity=False).hexdigest() for name in SCRIPTS}
         self._timeout = timeout
         self._link = (ClusterLink if cluster else Link)(url, timeout=timeout, scripts=sources)
         self._writers: dict[type, Callable[[Any], RedisCommand]] = {
@@ -84,14 +91,14 @@ class RedisLedger:
         ]
 
     def problems(self) -> list[str]:
-        found = []
+        faults = []
         for url in self._link.masters():
             link = Link(url, timeout=self._timeout)
             try:
-                found += checks.server_problems(link, cluster=isinstance(self._link, ClusterLink))
+                faults += checks.server_problems(link, cluster=isinstance(self._link, ClusterLink))
             finally:
                 link.close()
-        return found
+        return faults
 
     def servers(self) -> list[str]:
         """URLs of its servers, with passwords. **Raises** UnreachableError."""
@@ -150,7 +157,7 @@ class RedisLedger:
         at = f"{self._prefix}:{pool}:{{{home}}}:"
         return (
             *("EVALSHA", self._sha["complete"], 3, f"{at}effect:{key}", f"{at}held", f"{at}outbox"),
-            *(key, call, attempt, token, 1 if success else 0, result, self._keep),
+            *(key, call, attempt, token, 1 if success else 0, result, self._retention_ms),
         )
 
     def _close(self, operation: ledger.Close) -> RedisCommand:
@@ -189,7 +196,7 @@ class RedisLedger:
         at = f"{self._prefix}:{pool}:{{{home}}}:"
         return (
             *("EVALSHA", self._sha["set_aside"], 3, f"{at}held", f"{at}outbox", f"{at}quarantine"),
-            *(f"{at}effect:", ledger.ASIDE, ledger.ASIDE_MOST_BYTES, self._keep, len(leases), len(broken)),
+            *(f"{at}effect:", ledger.ASIDE, ledger.ASIDE_MOST_BYTES, self._retention_ms, len(leases), len(broken)),
             *map(_raw, (*leases, *broken, *fields)),
         )
 
@@ -208,12 +215,12 @@ def _raw(name: str) -> bytes:
 
 
 def _read_claim(operation: ledger.Claim, reply: list[Any]) -> ledger.Reply:
-    word = reply[0]
-    if word == b"claimed":
+    status = reply[0]
+    if status == b"claimed":
         return ledger.Claimed(_text(reply[1]))
-    if word == b"busy":
+    if status == b"busy":
         return ledger.Busy(reply[1])
-    if word == b"superseded":
+    if status == b"superseded":
         return ledger.Superseded(reply[1] == 1, reply[2], reply[3] == 1)
     return ledger.Stored(reply[1] or b"")
 

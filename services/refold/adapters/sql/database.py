@@ -26,7 +26,7 @@ from refold.adapters.sql.store import (
 )
 from refold.core.errors import ConflictError, NotFoundError, RefoldError, UnreachableError, UsageError
 from refold.core.redaction import public_url
-from refold.ports.tables import ViewTable
+from refold.core.tables import ViewTable
 
 _VERSION = 1
 """Version of the tables that list the generations."""
@@ -50,12 +50,12 @@ class SqlViews(SqlDriver):
         with self.writing() as connection:
             self.enter(connection)
             META.create_all(connection)
-            found = connection.execute(sa.select(VERSIONS.c.version)).scalar()
-            if found is None:
+            version = connection.execute(sa.select(VERSIONS.c.version)).scalar()
+            if version is None:
                 connection.execute(sa.insert(VERSIONS), {"version": _VERSION})
-            elif found > _VERSION:
+            elif version > _VERSION:
                 raise UsageError(
-                    f"the views in {self.url} are of version {found}, and this Refold has version {_VERSION}",
+                    f"the views in {self.url} are of version {version}, and this Refold has version {_VERSION}",
                     hint="use a newer Refold, or another database",
                 )
 
@@ -68,8 +68,8 @@ class SqlViews(SqlDriver):
         """Driver's code of an error."""
 
     @abstractmethod
-    def publish(self, connection: sa.Connection, name: str, query: str, *, known: bool) -> None:
-        """Create a view, or replace a `known` one."""
+    def publish(self, connection: sa.Connection, name: str, query: str, *, exists: bool) -> None:
+        """Create a view, or replace a `exists` one."""
 
     @abstractmethod
     def lock(self, projection: str) -> bool:
@@ -107,8 +107,8 @@ class SqlViews(SqlDriver):
         except (*self._errors, OverflowError) as error:
             cause: Any = getattr(error, "orig", None) or error
             code = "22003" if isinstance(cause, OverflowError) else self.code(cause)
-            found = (found for start, found in self.trouble.items() if code.startswith(start))
-            kind, hint = next(found, (UnreachableError, self.away))
+            matches = (matches for start, matches in self.trouble.items() if code.startswith(start))
+            kind, hint = next(matches, (UnreachableError, self.away))
             reason = str(cause).strip().partition("\n")[0] or type(cause).__name__
             raise kind(f"the views in {self.url} cannot be used ({reason})", hint=hint, url=self.url) from error
 
@@ -116,9 +116,9 @@ class SqlViews(SqlDriver):
 
     def generations(self, projection: str) -> dict[int, str]:
         columns = GENERATIONS.c
-        wanted = sa.select(columns.generation, columns.state).where(columns.projection == projection)
+        statement = sa.select(columns.generation, columns.state).where(columns.projection == projection)
         with self.reading() as connection:
-            return dict(iter(connection.execute(wanted.order_by(columns.generation))))
+            return dict(iter(connection.execute(statement.order_by(columns.generation))))
 
     def projections(self) -> list[str]:
         with self.reading() as connection:
@@ -155,12 +155,12 @@ class SqlViews(SqlDriver):
                 if table.name not in old:
                     self._check_free(connection, table.name)
                 of = Statements(physical_name(projection, generation, table.name), table, self.mark)
-                self.publish(connection, table.name, of.select, known=table.name in old)
+                self.publish(connection, table.name, of.select, exists=table.name in old)
             names = [table.name for table in tables]
             for name in old.difference(names):
                 connection.execute(sa.text(f'drop view if exists "{name}"'))
-            mine = GENERATIONS.c.projection == projection
-            connection.execute(sa.update(GENERATIONS).where(mine).values(state="building"))
+            of_projection = GENERATIONS.c.projection == projection
+            connection.execute(sa.update(GENERATIONS).where(of_projection).values(state="building"))
             connection.execute(sa.update(TABLES).where(TABLES.c.projection == projection).values(public=0))
             used = rows_about(GENERATIONS, projection, generation)
             connection.execute(sa.update(GENERATIONS).where(*used).values(state="serving"))
@@ -188,8 +188,8 @@ class SqlViews(SqlDriver):
         self._engine.dispose()
 
     def _state(self, connection: sa.Connection, projection: str, generation: int) -> str:
-        wanted = sa.select(GENERATIONS.c.state).where(*rows_about(GENERATIONS, projection, generation))
-        return connection.execute(wanted).scalar() or ""
+        statement = sa.select(GENERATIONS.c.state).where(*rows_about(GENERATIONS, projection, generation))
+        return connection.execute(statement).scalar() or ""
 
     def _check(self, connection: sa.Connection, projection: str, generation: int) -> None:
         if not self._state(connection, projection, generation):
@@ -207,19 +207,19 @@ class SqlViews(SqlDriver):
     def _make(self, connection: sa.Connection, name: str, table: ViewTable) -> None:
         kinds: dict[type, TypeEngine[Any]] = {str: self.text, int: sa.BigInteger(), bytes: sa.LargeBinary()}
         columns = [
-            sa.Column(each, kinds[kind], primary_key=number < table.keys, autoincrement=False, nullable=False)
-            for number, (each, kind) in enumerate(table.columns.items())
+            sa.Column(column, kinds[kind], primary_key=number < table.keys, autoincrement=False, nullable=False)
+            for number, (column, kind) in enumerate(table.columns.items())
         ]
         # SQLite makes a sum that is too large a number with a fraction; Postgres refuses it by itself.
         whole = [
-            sa.CheckConstraint(f"typeof(\"{each}\") = 'integer'").ddl_if(dialect="sqlite")
-            for each in (table.names[table.keys :] if table.sums else ())
+            sa.CheckConstraint(f"typeof(\"{column}\") = 'integer'").ddl_if(dialect="sqlite")
+            for column in (table.names[table.keys :] if table.sums else ())
         ]
         sa.Table(name, sa.MetaData(), *columns, *whole, sqlite_with_rowid=table.keys == 1).create(connection)
         if "run_id" in table.names[1:]:
             self._index(connection, name, ("run_id",))
 
     def _index(self, connection: sa.Connection, name: str, columns: Sequence[str]) -> None:
-        listed = ", ".join(f'"{each}"' for each in columns)
+        listed = ", ".join(f'"{column}"' for column in columns)
         index = short("__".join((name, *columns)))
         connection.execute(sa.text(f'create index if not exists "{index}" on "{name}" ({listed})'))

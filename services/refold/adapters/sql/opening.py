@@ -7,7 +7,8 @@ from contextlib import closing, contextmanager
 
 from refold.core.errors import UsageError, not_installed
 from refold.core.redaction import public_url
-from refold.ports.tables import ViewDatabase, ViewStore, ViewTable
+from refold.core.tables import ViewTable
+from refold.ports.tables import ViewDatabase, ViewStore
 
 try:
     from sqlalchemy import make_url

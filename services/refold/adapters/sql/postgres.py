@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from refold.adapters.sql.database import Hints, SqlViews
 from refold.adapters.sql.statements import Statements
 from refold.core.errors import ConflictError, UnreachableError, UsageError
-from refold.ports.tables import ViewKey, ViewRow
+from refold.core.tables import ViewKey, ViewRow
 
 _CONNECT = {"connect_timeout": 10, "client_encoding": "utf8"}
 """Defaults of a connection, unless the URL has them."""
@@ -77,10 +77,10 @@ class PostgresViews(SqlViews):
     def find(self, cursor: Any, of: Statements, keys: Collection[ViewKey]) -> Iterator[ViewRow]:
         names = of.table.key_names
         arrays = ", ".join(f"%s::{_TYPES[of.table.columns[name]]}[]" for name in names)
-        asked = ", ".join(f"asked{number}" for number in range(len(names)))
+        marks = ", ".join(f"asked{number}" for number in range(len(names)))
         same = " and ".join(f'"{name}" = asked{number}' for number, name in enumerate(names))
         columns = [list(column) for column in zip(*keys, strict=True)] or [[] for _ in names]
-        cursor.execute(f"{of.select} join unnest({arrays}) as asked({asked}) on {same}", columns)
+        cursor.execute(f"{of.select} join unnest({arrays}) as asked({marks}) on {same}", columns)
         return iter(cursor)
 
     def fill(self, cursor: Any, of: Statements, rows: Collection[ViewRow]) -> None:
@@ -120,8 +120,8 @@ class PostgresViews(SqlViews):
     def cleanse(self, *, removed: bool) -> None:
         pass  # see the class
 
-    def publish(self, connection: sa.Connection, name: str, query: str, *, known: bool) -> None:
-        if known:
+    def publish(self, connection: sa.Connection, name: str, query: str, *, exists: bool) -> None:
+        if exists:
             try:  # in place, which keeps grants of users and their own views of it
                 with connection.begin_nested():
                     connection.execute(sa.text(f'create or replace view "{name}" as {query}'))
@@ -138,8 +138,8 @@ class PostgresViews(SqlViews):
                 if self._locking is None:
                     self._locking = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
                 schema = self._locking.execute(sa.select(sa.func.current_schema())).scalar()
-                taken = sa.select(sa.func.pg_try_advisory_lock(_number(f"refold {schema} {projection}")))
-                return bool(self._locking.execute(taken).scalar())
+                statement = sa.select(sa.func.pg_try_advisory_lock(_number(f"refold {schema} {projection}")))
+                return bool(self._locking.execute(statement).scalar())
             except SQLAlchemyError:
                 self._locking = None  # locks are gone with their connection
                 raise

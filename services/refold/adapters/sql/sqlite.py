@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from refold.adapters.sql.database import Hints, SqlViews
 from refold.adapters.sql.statements import Statements
 from refold.core.errors import ConflictError, UnreachableError, UsageError
-from refold.ports.tables import ViewKey, ViewRow
+from refold.core.tables import ViewKey, ViewRow
 
 _WAIT_MS = 5_000
 """Longest wait for a writing process; a batch of 5,000 records takes a tenth of it."""
@@ -105,8 +105,8 @@ class SqliteViews(SqlViews):
                 finally:
                     raw.execute(f"pragma busy_timeout = {_WAIT_MS}")
 
-    def publish(self, connection: sa.Connection, name: str, query: str, *, known: bool) -> None:
-        if known:
+    def publish(self, connection: sa.Connection, name: str, query: str, *, exists: bool) -> None:
+        if exists:
             connection.execute(sa.text(f'drop view if exists "{name}"'))
         connection.execute(sa.text(f'create view "{name}" as {query}'))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 
-from refold.ports.tables import Scalar, ViewRow, ViewTable
+from refold.core.tables import Scalar, ViewRow, ViewTable
 
 _LONGEST_NAME = 63
 """Bytes of a name in Postgres, which truncates longer ones silently."""
@@ -46,11 +46,11 @@ def _fits(texts: str) -> bool:
 
 
 def _escape(text: str) -> str:
-    return _REFUSED.sub(lambda found: f"\x1a{ord(found[0]):04x}", text)
+    return _REFUSED.sub(lambda match: f"\x1a{ord(match[0]):04x}", text)
 
 
 def _unescape(text: str) -> str:
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 @dataclass(frozen=True)

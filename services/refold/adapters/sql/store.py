@@ -12,8 +12,9 @@ from refold.adapters.sql.queries import counts_of, page
 from refold.adapters.sql.statements import Statements, escaped, short, unescaped
 from refold.core.errors import ConflictError, not_installed
 from refold.core.ids import RunId
+from refold.core.tables import ViewKey, ViewRow, ViewTable
 from refold.ports.log import Place
-from refold.ports.tables import Query, ViewChanges, ViewKey, ViewReader, ViewRow, ViewTable
+from refold.ports.tables import Query, ViewChanges, ViewReader
 
 try:
     import sqlalchemy as sa
@@ -28,8 +29,8 @@ _OF: dict[str, Any] = {"projection": sa.Text, "generation": sa.BigInteger}
 
 
 def _table(name: str, key: dict[str, Any], **others: Any) -> sa.Table:
-    keyed = [sa.Column(each, kind, primary_key=True, autoincrement=False) for each, kind in key.items()]
-    return sa.Table(name, META, *keyed, *(sa.Column(each, kind, nullable=False) for each, kind in others.items()))
+    keyed = [sa.Column(column, kind, primary_key=True, autoincrement=False) for column, kind in key.items()]
+    return sa.Table(name, META, *keyed, *(sa.Column(column, kind, nullable=False) for column, kind in others.items()))
 
 
 VERSIONS = _table("refold_views", {"version": sa.Integer})
@@ -87,8 +88,8 @@ class SqlViewReader:
         of = self._for(table)
         named = escaped(keys, [place for place in of.texts if place < table.keys])
         with self._lend() as connection:
-            found = list(self._driver.find(self._driver.cursor(connection), of, named))  # type: ignore[arg-type]
-        return {row[: table.keys]: row for row in unescaped(found, of.texts)}
+            matches = list(self._driver.find(self._driver.cursor(connection), of, named))  # type: ignore[arg-type]
+        return {row[: table.keys]: row for row in unescaped(matches, of.texts)}
 
     def rows_of(self, table: ViewTable, run: RunId) -> list[ViewRow]:
         of = self._for(table)
@@ -99,21 +100,21 @@ class SqlViewReader:
             return unescaped(cursor.fetchall(), of.texts)
 
     def query(self, query: Query) -> list[ViewRow]:
-        statement, given = page(query, self._for)
+        statement, arguments = page(query, self._for)
         with self._lend() as connection:
             cursor = self._driver.cursor(connection)
-            cursor.execute(statement, given)
+            cursor.execute(statement, arguments)
             return unescaped(cursor.fetchall(), self._for(query.table).texts)
 
     def count(self, query: Query) -> int:
         return sum(self.counts(query, ()).values())
 
     def counts(self, query: Query, by: Collection[str]) -> dict[ViewRow, int]:
-        statement, given = counts_of(query, by, self._for)
+        statement, arguments = counts_of(query, by, self._for)
         texts = [place for place, name in enumerate(by) if query.table.columns[name] is str]
         with self._lend() as connection:
             cursor = self._driver.cursor(connection)
-            cursor.execute(statement, given)
+            cursor.execute(statement, arguments)
             return {row[:-1]: int(row[-1]) for row in unescaped(cursor.fetchall(), texts)}
 
     def scan(self, table: ViewTable, *, in_order: bool = True) -> Iterator[ViewRow]:
@@ -127,17 +128,17 @@ class SqlViewReader:
 
     def positions(self) -> dict[Place, int]:
         columns = POSITIONS.c
-        wanted = sa.select(columns.topic, columns.partition, columns.next_offset).where(*self._mine(POSITIONS))
+        statement = sa.select(columns.topic, columns.partition, columns.next_offset).where(*self._own(POSITIONS))
         with self._lend() as connection:
-            return {(topic, partition): offset for topic, partition, offset in connection.execute(wanted)}
+            return {(topic, partition): offset for topic, partition, offset in connection.execute(statement)}
 
     def notes(self) -> dict[str, str]:
         with self._lend() as connection:
             return self._notes(connection)
 
     def _notes(self, connection: sa.Connection, *, lock: bool = False) -> dict[str, str]:
-        wanted = sa.select(GENERATIONS.c.notes).where(*self._mine(GENERATIONS))
-        text = connection.execute(wanted.with_for_update() if lock else wanted).scalar()
+        statement = sa.select(GENERATIONS.c.notes).where(*self._own(GENERATIONS))
+        text = connection.execute(statement.with_for_update() if lock else statement).scalar()
         if text is None:
             projection, generation = self._of
             raise ConflictError(
@@ -146,14 +147,14 @@ class SqlViewReader:
         notes: dict[str, str] = json.loads(text)
         return notes
 
-    def _mine(self, table: sa.Table) -> list[Any]:
+    def _own(self, table: sa.Table) -> list[Any]:
         return rows_about(table, *self._of)
 
     def _for(self, table: ViewTable) -> Statements:
-        if (known := self._statements.get(table)) is None:
-            known = Statements(physical_name(*self._of, table.name), table, self._driver.mark)
-            self._statements[table] = known
-        return known
+        if (statements := self._statements.get(table)) is None:
+            statements = Statements(physical_name(*self._of, table.name), table, self._driver.mark)
+            self._statements[table] = statements
+        return statements
 
 
 class SqlViewStore(SqlViewReader):
@@ -167,7 +168,7 @@ class SqlViewStore(SqlViewReader):
 
     def commit(self, changes: ViewChanges) -> None:
         with self._driver.writing() as connection:
-            known = self._notes(connection, lock=True)
+            notes = self._notes(connection, lock=True)
             self._move(connection, changes.moves)
             cursor = self._driver.cursor(connection)
             if changes.runs:
@@ -179,21 +180,21 @@ class SqlViewStore(SqlViewReader):
                 added = escaped([(*key, *amounts) for key, amounts in sums.items()], of.texts)
                 self._driver.fill(cursor, of, added)  # type: ignore[arg-type]
             if changes.notes:
-                noted = sa.update(GENERATIONS).where(*self._mine(GENERATIONS))
-                connection.execute(noted, {"notes": json.dumps(known | changes.notes)})
+                noted = sa.update(GENERATIONS).where(*self._own(GENERATIONS))
+                connection.execute(noted, {"notes": json.dumps(notes | changes.notes)})
             self._driver.announce(connection)
         self._driver.cleanse(removed=bool(changes.runs))
 
-    def _move(self, connection: sa.Connection, moves: Mapping[Place, tuple[int, int]]) -> None:
+    def _move(self, connection: sa.Connection, steps: Mapping[Place, tuple[int, int]]) -> None:
         own = dict(zip(_OF, self._of, strict=True))
-        for (topic, partition), (before, after) in moves.items():
-            at = [POSITIONS.c.topic == topic, POSITIONS.c.partition == partition, *self._mine(POSITIONS)]
-            moved = sa.update(POSITIONS).where(*at, POSITIONS.c.next_offset == before).values(next_offset=after)
-            if connection.execute(moved).rowcount:
+        for (topic, partition), (before, after) in steps.items():
+            at = [POSITIONS.c.topic == topic, POSITIONS.c.partition == partition, *self._own(POSITIONS)]
+            statement = sa.update(POSITIONS).where(*at, POSITIONS.c.next_offset == before).values(next_offset=after)
+            if connection.execute(statement).rowcount:
                 continue
-            known = connection.execute(sa.select(POSITIONS.c.next_offset).where(*at)).scalar()
-            if known is not None or before:
-                raise ConflictError(f"{(topic, partition)} is at {known or 0}, not at {before}")
+            position = connection.execute(sa.select(POSITIONS.c.next_offset).where(*at)).scalar()
+            if position is not None or before:
+                raise ConflictError(f"{(topic, partition)} is at {position or 0}, not at {before}")
             first = {**own, "topic": topic, "partition": partition, "next_offset": after}
             connection.execute(sa.insert(POSITIONS), first)
 
@@ -204,10 +205,10 @@ class SqlViewStore(SqlViewReader):
                 cursor.executemany(self._for(table).delete("run_id"), runs)
 
     def _put(self, cursor: Any, of: Statements, rows: Mapping[ViewKey, ViewRow | None]) -> None:
-        kept = escaped([row for row in rows.values() if row is not None], of.texts)
-        if kept:
-            self._driver.fill(cursor, of, kept)  # type: ignore[arg-type]
-        if len(kept) < len(rows):
+        values = escaped([row for row in rows.values() if row is not None], of.texts)
+        if values:
+            self._driver.fill(cursor, of, values)  # type: ignore[arg-type]
+        if len(values) < len(rows):
             places = [place for place in of.texts if place < of.table.keys]
             gone = escaped([key for key, row in rows.items() if row is None], places)
             cursor.executemany(of.delete(*of.table.key_names), gone)

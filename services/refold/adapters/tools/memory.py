@@ -56,8 +56,8 @@ class MemoryRun:
         self._moment = Moment(replaying=False)
         self._execution: Execution | None = None
         self._calls = 0
-        self._taken = NOTHING
-        self._made: dict[int, tuple[Call, str]] = {}
+        self._reserved_total = NOTHING
+        self._calls_by_step: dict[int, tuple[Call, str]] = {}
         self._under_way: dict[int, asyncio.Task[None]] = {}
         self._left: set[asyncio.Future[ToolEnded]] = set()
         self._ends: asyncio.Queue[tuple[int, Settled]] = asyncio.Queue()
@@ -72,9 +72,9 @@ class MemoryRun:
         try:
             await self._turn(self._open)
             assert self._execution is not None, "it is open"
-            execution, asked = self._execution, await self._turn(self._execution.start)
+            execution, intents = self._execution, await self._turn(self._execution.start)
             while True:
-                for step, intent in asked:
+                for step, intent in intents:
                     self._begin(step, intent)
                 if execution.end is not None:
                     return self._over(execution, execution.end)
@@ -82,7 +82,7 @@ class MemoryRun:
                     raise TerminalError(f"the code waits for nothing: {waits}", code="waits_for_nothing")
                 step, outcome = await self._ends.get()
                 self._under_way.pop(step, None)
-                asked = await self._turn(partial(execution.settle, step, outcome))
+                intents = await self._turn(partial(execution.settle, step, outcome))
         except UsageError as error:  # tried again, it would be the same
             code = str(error.fields.get("code", error.code))
             raise TerminalError(error.message, hint=error.hint, code=code) from error
@@ -91,10 +91,10 @@ class MemoryRun:
 
     def _open(self) -> None:
         request = self._order.request
-        given = canonical.dumps(canonical.parse(request.args)["input"])
+        input_text = canonical.dumps(canonical.parse(request.args)["input"])
         # Its key is the same in each attempt, and cannot be guessed from outside.
         context = self._app.context(request.run_id, seed=request.key, moment=self._moment)
-        self._execution = Execution(self._agent.begin(given, context), self._moment, request.key, context=context)
+        self._execution = Execution(self._agent.begin(input_text, context), self._moment, request.key, context=context)
 
     async def _turn(self, work: Callable[[], _R]) -> _R:
         """Run code in its thread, under the guard."""
@@ -159,7 +159,7 @@ class MemoryRun:
                 return
             ended = await self._attempt(step, call, attempt)
             if ended.status == "completed":
-                self._made[step] = call, ended.result
+                self._calls_by_step[step] = call, ended.result
                 self._ends.put_nowait((step, CallCompleted(step, attempt, ended.result)))
                 return
             way = course("pure", ended.status, sent_before=False)
@@ -181,17 +181,17 @@ class MemoryRun:
             return Failure(
                 "no_price", f"nobody knows what a call of {most.model or tool} costs: App(prices=...) says it"
             )
-        taken = self._taken.plus(amount)
-        if taken.nano_usd > bound.nano_usd or (whole.tokens and taken.tokens > whole.tokens):
-            so_far = f"{in_usd(taken.nano_usd)} and {taken.tokens:,} tokens"
+        reserved = self._reserved_total.plus(amount)
+        if reserved.nano_usd > bound.nano_usd or (whole.tokens and reserved.tokens > whole.tokens):
+            so_far = f"{in_usd(reserved.nano_usd)} and {reserved.tokens:,} tokens"
             return Failure("over_reserve", f"with this call it takes {so_far}: more than its reserve={whole}")
-        self._taken = taken
+        self._reserved_total = reserved
         return None
 
     async def _attempt(self, step: int, call: Call, attempt: int) -> ToolEnded:
         outer, tool = self._order.request, call.tool
         key = idempotency_key(environment=outer.key, run=outer.run_id, step=step, tool=tool, args=call.args)
-        before = earlier(call.builds_on, self._made.get)
+        before = earlier(call.builds_on, self._calls_by_step.get)
         request = replace(outer, step=step, attempt=attempt, tool=tool, args=call.args, key=key, earlier=before)
         # What people have decided on the agent is not on this.
         request = replace(request, timeout_ms=call.timeout_ms, decision="")

@@ -24,7 +24,7 @@ from refold.core.wire import canonical
 from refold.core.wire.blobs import is_large, is_pointer
 from refold.ports.blobs import Blobs
 from refold.ports.effects import StartTool, StopTool, ToolEnded
-from refold.ports.live import Live
+from refold.ports.tools import Live
 from refold.runtime.blobs import until_answered
 from refold.runtime.frames import stack_of, user_line
 from refold.sdk.app import App
@@ -101,13 +101,13 @@ class Toolbox:
 
     def _start(self, orders: list[StartTool]) -> None:
         for order in orders:
-            heartbeat, told = Heartbeat(), ErrorText(self._app)
+            heartbeat, error_text = Heartbeat(), ErrorText(self._app)
             try:
-                tool, body = self._prepare(order, heartbeat, told.secrets)
+                tool, body = self._prepare(order, heartbeat, error_text.secrets)
             except BaseException as error:  # noqa: BLE001 - the types of a tool are its author's code, too
-                self._done(told.unprepared(order, error))
+                self._done(error_text.unprepared(order, error))
                 continue
-            task = self._loop.create_task(self._run(order, tool, body, told))
+            task = self._loop.create_task(self._run(order, tool, body, error_text))
             self._running[order.number] = heartbeat, task if isinstance(body, Coroutine) else None
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -126,22 +126,22 @@ class Toolbox:
 
     def _earlier(self, request: ToolRequest) -> dict[int, tuple[str, str]]:
         """Earlier calls that a call builds on, with large results. **Raises** BlobError, NotDone."""
-        return {each.step: (each.args, self._whole(request.run_id, each.result)) for each in request.earlier}
+        return {call.step: (call.args, self._whole(request.run_id, call.result)) for call in request.earlier}
 
     def _whole(self, run: RunId, result: str) -> str:
         if not is_pointer(result):
             return result
         if self._blobs is None:
             raise NotDone(f"{result} lies in a blob store, and none is set", hint="REFOLD_BLOBS__URL")
-        found = until_answered(lambda: cast(Blobs, self._blobs).get(run, result), lambda: self._closing, run_id=run)
-        if found is None:
+        value = until_answered(lambda: cast(Blobs, self._blobs).get(run, result), lambda: self._closing, run_id=run)
+        if value is None:
             raise NotDone("the executor ends")
-        return found
+        return value
 
-    async def _run(self, order: StartTool, tool: ToolDef, body: Body, told: ErrorText) -> None:
+    async def _run(self, order: StartTool, tool: ToolDef, body: Body, error_text: ErrorText) -> None:
         ended = ToolEnded(order.number, "unknown", code="lost", message="the tool ended without a word")
         try:
-            ended = await self._ended(order, tool, body, told, self._threads)
+            ended = await self._ended(order, tool, body, error_text, self._threads)
         finally:
             self._running.pop(order.number, None)  # it cannot be stopped any more: its effect has happened
             if self._blobs is not None and is_large(ended.result):
@@ -163,15 +163,15 @@ class Toolbox:
             self._done(ToolEnded(order.number, "broken", code="blob_unwritten", message=text, retryable=False))
 
     async def _perform(self, order: StartTool, heartbeat: Heartbeat, threads: Executor) -> ToolEnded:
-        told = ErrorText(self._app)
+        error_text = ErrorText(self._app)
         try:
-            tool, body = self._prepare(order, heartbeat, told.secrets)
+            tool, body = self._prepare(order, heartbeat, error_text.secrets)
         except BaseException as error:  # noqa: BLE001 - as in `_start`
-            return told.unprepared(order, error)
-        return await self._ended(order, tool, body, told, threads)
+            return error_text.unprepared(order, error)
+        return await self._ended(order, tool, body, error_text, threads)
 
     async def _ended(
-        self, order: StartTool, tool: ToolDef, body: Body, told: ErrorText, threads: Executor
+        self, order: StartTool, tool: ToolDef, body: Body, error_text: ErrorText, threads: Executor
     ) -> ToolEnded:
         if not order.probe:
             CURRENT_ATTEMPT.set(CurrentAttempt(order.request, self._live.tell if self._live else None))
@@ -186,11 +186,11 @@ class Toolbox:
                 if heartbeat := self._running.get(order.number, (None, None))[0]:  # from here on it may be cancelled
                     self._running[order.number] = heartbeat, asyncio.current_task()
                 value = await _settled(value)
-            return self._value(order, tool, value, told)
+            return self._value(order, tool, value, error_text)
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything, SystemExit too, and ends but itself
-            return told.raised(order, error)
+            return error_text.raised(order, error)
 
-    def _value(self, order: StartTool, tool: ToolDef, value: object, told: ErrorText) -> ToolEnded:
+    def _value(self, order: StartTool, tool: ToolDef, value: object, error_text: ErrorText) -> ToolEnded:
         if order.probe:
             happened = tool.probe_json(value)
             if happened is None:
@@ -199,7 +199,7 @@ class Toolbox:
         try:
             result = tool.result_json(value)
         except BaseException as error:  # noqa: BLE001 - the tool has acted: whatever its result raises changes that not
-            message = f"{told(error)}; the tool returned {told.value(value)}"
+            message = f"{error_text(error)}; the tool returned {error_text.value(value)}"
             return ToolEnded(
                 order.number, "broken", code="bad_result", message=message, retryable=False, detail=user_line(error)
             )
@@ -244,7 +244,7 @@ def _outcome(body: Callable[[], object]) -> tuple[object, BaseException | None]:
 async def _settled(value: Any) -> Any:
     while inspect.isawaitable(value):
         value = await value
-    return [each async for each in value] if isinstance(value, AsyncGenerator) else value
+    return [chunk async for chunk in value] if isinstance(value, AsyncGenerator) else value
 
 
 class ErrorText:
@@ -310,10 +310,10 @@ class ErrorText:
     def _detail(self, error: RefoldError) -> str:
         detail = error.fields.get("detail", "")
         try:
-            told = self._redacted(detail) if isinstance(detail, str) else ""
+            text = self._redacted(detail) if isinstance(detail, str) else ""
         except Exception:  # noqa: BLE001 - the user's code, as above
             return ""
-        return told if len(told) <= _DETAIL else ""
+        return text if len(text) <= _DETAIL else ""
 
 
 def _after_ms(retry_after: float | None) -> int:

@@ -90,7 +90,7 @@ def dev(
         fresh=fresh,
         services=dev_services(app, needs, shared=own.postgres or named.startswith("postgres")),
         prepare=needs.prepare,
-        told=Listeners(output.progress(after_s=0), _tell_exit, _tell_trouble),
+        listeners=Listeners(output.progress(after_s=0), _tell_exit, _tell_trouble),
     )
 
     with stack:
@@ -207,7 +207,7 @@ class Beside(Printer):
         """Content of dev.json. **Raises** NotFoundError if no process holds the folder."""
         content = running_dev(self.data)
         # Without the lock, its pids may belong to other programs.
-        if not content or not FolderLock(data_dir(self.data) / "lock").held():
+        if not content or not FolderLock(data_dir(self.data) / "lock").is_held():
             raise NotFoundError(f"no `refold dev` runs on {data_dir(self.data)}", hint="`refold dev`, or --data FOLDER")
         return content
 

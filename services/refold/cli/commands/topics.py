@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from refold.adapters.kafka.acls import Acl, AclRule, Acls, Principals, principals, quotas, wanted_acls
+from refold.adapters.kafka.acls import Acl, AclRule, Acls, Principals, expected_acls, principals, quotas
 from refold.adapters.kafka.topics import TopicDifference, Topics
 from refold.cli import output
 from refold.cli.apps import app_pools
@@ -81,7 +81,7 @@ def compare_acls(
     who = principals(principal or (), own)
     if commands:
         kafka = platform.settings.kafka
-        lines = [*command_lines(wanted_acls(kafka.prefix, who), kafka.bootstrap), *quota_lines(who, kafka.bootstrap)]
+        lines = [*command_lines(expected_acls(kafka.prefix, who), kafka.bootstrap), *quota_lines(who, kafka.bootstrap)]
         shell.tell(lines, lambda: typer.echo("\n".join(lines)))
         return
     platform.knock()

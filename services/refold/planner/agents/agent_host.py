@@ -58,10 +58,10 @@ from refold.sdk.source import spoken
 MIGRATE = "migrate"
 
 
-def migrated(app: App, state: RunState, said: RunOperation, values: Values = NO_VALUES) -> Ruling:
+def migrated(app: App, state: RunState, operation: RunOperation, values: Values = NO_VALUES) -> Ruling:
     """Judge an operator's order to continue a run with another version."""
     try:
-        data = canonical.parse(said.data)
+        data = canonical.parse(operation.data)
     except MalformedError as error:
         return Refuse("malformed", str(error))
     data = data if isinstance(data, dict) else {}
@@ -79,13 +79,13 @@ def migrated(app: App, state: RunState, said: RunOperation, values: Values = NO_
     if refused := _overruled(state, data, to):
         return refused
     if agent is None:
-        there = ", ".join(app.versions(name)) or "none"
-        return Refuse("unknown_version", f"{app.name} has no version {to} of agent {name}; there is {there}")
+        versions = ", ".join(app.versions(name)) or "none"
+        return Refuse("unknown_version", f"{app.name} has no version {to} of agent {name}; there is {versions}")
     try:
         rehearse(app, agent, state, values)
     except BaseException as error:  # noqa: BLE001 - the boundary to agent code, which is only tried here
         return Refuse("conflict", f"version {to} does not go with run {state.run_id}: {text_of(error)}")
-    return [RunMigrated(agent.version, said.actor, app.manifest(name, to))]
+    return [RunMigrated(agent.version, operation.actor, app.manifest(name, to))]
 
 
 def _overruled(state: RunState, data: dict[str, Any], to: str) -> Ruling | None:
@@ -120,10 +120,10 @@ class _Frontier:
     turns: deque[Wanted]
     seq: int
     ahead: int
-    asked: set[int]
+    requested: set[int]
     closed: set[int]
     offers: Offers
-    says: str
+    progress: str
     denied: int = 0
     started: int = 0
     reservation: Reservation | None = None
@@ -196,9 +196,9 @@ class Agents:
         except BaseException:  # noqa: BLE001 - unreadable code: it differs from any code that ran before
             return "unreadable"
 
-    def migrate(self, state: RunState, said: RunOperation, values: Values = NO_VALUES) -> Ruling:
+    def migrate(self, state: RunState, operation: RunOperation, values: Values = NO_VALUES) -> Ruling:
         with self._mark.on(Driven(state.run_id, state.version, self.code_of(state))):
-            ruling = migrated(self._app, state, said, values)
+            ruling = migrated(self._app, state, operation, values)
         if isinstance(ruling, list):
             self.forget(state.run_id)
         return ruling
@@ -216,34 +216,34 @@ class Agents:
         if isinstance(agent, Stall):
             return agent
         driven = Driven(state.run_id, state.version, self._code(agent), ends=True)
-        found: list[events.Event] | Stall | Lacks = []
+        reaction: list[events.Event] | Stall | Lacks = []
         with suppress(HeldUp), self._mark.on(driven), watch.watching():  # it may come at the very end
             try:
-                found = self._begin(agent, state, fresh, unseen, now, values)
+                reaction = self._begin(agent, state, fresh, unseen, now, values)
             except _RefusedInput as refused:
                 self.forget(state.run_id)
-                found = [self._failed(state.run_id, refused.__cause__ or refused)]
+                reaction = [self._failed(state.run_id, refused.__cause__ or refused)]
             except BaseException as error:  # noqa: BLE001 - the boundary to agent code, along history and at its end
                 self.forget(state.run_id)
                 _let_through(error)
-                found = self._stall(state, error)
+                reaction = self._stall(state, error)
         if self._mark.doomed is driven:  # even if its code has caught the interrupt
             self.forget(state.run_id)
             return Stall("hang", HELD_UP, self._mark.stack, state.version, driven.code, passing=False)
-        return found
+        return reaction
 
     def _agent(self, state: RunState) -> AgentDef | None:
         return self._app.agent_of(state.request.agent, state.version) if state.request else None
 
     def _served(self, state: RunState, name: str) -> AgentDef | Stall:
         agent, code = self._agent(state), ""
-        if agent is None and (known := self._app.versions(name)):
+        if agent is None and (versions := self._app.versions(name)):
             reason, message = "unknown_version", f"version {spoken(state.version)[0]} of agent {name}"
-            message = f"{message} is not registered here, which has {', '.join(known)}"
+            message = f"{message} is not registered here, which has {', '.join(versions)}"
             message = f"{message}: deploy it, or `refold versions migrate {state.run_id}`"
         elif agent is None:
-            there = f"it has {', '.join(sorted(self._app.agents))}" if self._app.agents else "it has none"
-            reason, message = "unknown_agent", f"there is no agent {name} in {self._app.name}, {there}"
+            agents = f"it has {', '.join(sorted(self._app.agents))}" if self._app.agents else "it has none"
+            reason, message = "unknown_agent", f"there is no agent {name} in {self._app.name}, {agents}"
         elif needs := agent.needs(state.version):
             reason, code = "other_foundation", self._code(agent)
             message = f"its code may run in another order here: the run needs {needs}; serve it with planners of those"
@@ -266,7 +266,7 @@ class Agents:
         draws = agent.draws and unseen > len(state.outcomes)
         if state.version and not draws:
             return self._drive(agent, state, fresh, unseen, now, values)
-        asked = state.request.input if state.request else ""
+        input_text = state.request.input if state.request else ""
         if whole := self._completed(agent, state, values) if draws else "":
             state.read_as(whole)
             for place, event in enumerate(fresh):
@@ -275,20 +275,20 @@ class Agents:
         if state.version and not whole:
             return self._drive(agent, state, fresh, unseen, now, values)
         begins = [events.RunMigrated(agent.version, "", self._app.manifest(agent.name), whole)]
-        found: list[events.Event] | Lacks | None = None
+        reaction: list[events.Event] | Lacks | None = None
         try:
-            found = self._drive(agent, state, [*fresh, *begins], unseen, now, values)
+            reaction = self._drive(agent, state, [*fresh, *begins], unseen, now, values)
         finally:
-            if not isinstance(found, list):  # nothing of this is written
-                state.read_as(asked)
-        return [*begins, *found] if isinstance(found, list) else found
+            if not isinstance(reaction, list):  # nothing of this is written
+                state.read_as(input_text)
+        return [*begins, *reaction] if isinstance(reaction, list) else reaction
 
     def _completed(self, agent: AgentDef, state: RunState, values: Values) -> str:
         """The input with its drawn defaults, to be recorded for every replay; empty while large values are missing."""
         if lacking(state, values):
             return ""
         try:
-            whole = agent.completed(self._given(state, values))
+            whole = agent.completed(self._input(state, values))
         except (UsageError, BlobError) as error:
             raise _RefusedInput from error
         if (size := utf8_bytes(whole)) > self._budget.payload_bytes:
@@ -296,7 +296,7 @@ class Agents:
             raise _RefusedInput from RefoldError(message, code="too_large", hint="pass a reference to the data")
         return whole
 
-    def _given(self, state: RunState, values: Values) -> str:
+    def _input(self, state: RunState, values: Values) -> str:
         assert state.request is not None, "a run that runs was requested"
         place = pointed(state.run_id, state.request)
         return whole_value(values, place) if place else state.request.input
@@ -310,7 +310,7 @@ class Agents:
             if lacks := lacking(state, values):
                 return lacks
             execution = self._open(agent, state, unseen, values)
-            self._live.keep(state.run_id, execution, state.size_bytes + agent.parked_bytes)
+            self._live.store(state.run_id, execution, state.size_bytes + agent.parked_bytes)
             driver = Handing(execution, state.run_id, values) if values else execution
             self._journal.counts["event.replayed"] += state.head.seq
             turns = deque([replay(driver, state, unseen)])
@@ -329,11 +329,11 @@ class Agents:
         closed: set[int] = set()
         offers = Offers(state, closed)
         frontier = _Frontier(
-            execution, turns, state.head.seq + len(fresh), ahead, set(), closed, offers, says=state.says
+            execution, turns, state.head.seq + len(fresh), ahead, set(), closed, offers, progress=state.says
         )
         try:
             added = self._go_on(agent, state, frontier, now)
-            self._live.keep(state.run_id, execution, state.size_bytes + agent.parked_bytes + execution.handed)
+            self._live.store(state.run_id, execution, state.size_bytes + agent.parked_bytes + execution.handed)
             return added
         except (NonDeterminismError, MemoryError, WaitsForNothingError):
             raise
@@ -387,7 +387,7 @@ class Agents:
         seed = state.request.seed
         context = self._app.context(state.run_id, seed=seed, moment=moment, history=state)
         try:
-            code, left = agent.open(self._given(state, values), context), state.retried.left
+            code, left = agent.open(self._input(state, values), context), state.retried.left
             return Execution(code, moment, seed, self._budget.turn, left, context=context)
         except (UsageError, BlobError) as error:
             if unseen > len(state.outcomes):  # the log has no event of the code with this input
@@ -415,12 +415,12 @@ class Agents:
                 message = f"a policy has denied {MOST_DENIED:,} calls without the agent waiting for anything"
                 raise RefoldError(message, code="denied", hint="let it give up, or sleep between its tries")
             if not frontier.turns:
-                told, outcome = frontier.offers.take(now)
-                added += told
+                offered, outcome = frontier.offers.take(now)
+                added += offered
                 if outcome is not None:
                     frontier.settle(*outcome)
-        if frontier.says != state.says:
-            added.append(events.StatusSet(frontier.says))
+        if frontier.progress != state.says:
+            added.append(events.StatusSet(frontier.progress))
         return added + self._rest(agent, state, frontier)
 
     def _rest(self, agent: AgentDef, state: RunState, frontier: _Frontier) -> list[events.Event]:
@@ -437,19 +437,19 @@ class Agents:
         self, state: RunState, intent: Intent, frontier: _Frontier, *, step: int, now: int
     ) -> list[events.Event]:
         if isinstance(intent, GiveUp):
-            return self._given_up(state, frontier, step)
+            return self._cancelled_step(state, frontier, step)
         if not intent.fits():
             raise UsageError(
                 "the code asks for a step that its context did not make", hint="use ctx.call, ctx.note, asyncio.sleep"
             )
-        intent, asked = edited_by_operator(state, intent, step)
+        intent, original = edited_by_operator(state, intent, step)
         if isinstance(intent, Call):
-            fresh = self._propose(state, intent, frontier, step=step, now=now, asked=asked)
+            fresh = self._propose(state, intent, frontier, step=step, now=now, original=original)
             frontier.ahead += 1
             if isinstance(fresh[-1], events.CallFailed):
                 return fresh
         elif isinstance(intent, Say):
-            frontier.says = intent.text
+            frontier.progress = intent.text
             return []
         elif isinstance(intent, (StartRun, PublishEvent)):
             event = delegated(state, intent, step, ahead=frontier.started, app=self._app, budget=self._budget)
@@ -462,18 +462,18 @@ class Agents:
             if isinstance(started := fresh[0], events.WaitStarted):
                 frontier.offers.begin(started)
         if intent.waits:
-            frontier.asked.add(step)
+            frontier.requested.add(step)
         return fresh
 
-    def _given_up(self, state: RunState, frontier: _Frontier, step: int) -> list[events.Event]:
-        known = step in state.open or step in frontier.asked
-        if not known or step in frontier.closed:  # settled in this very moment
+    def _cancelled_step(self, state: RunState, frontier: _Frontier, step: int) -> list[events.Event]:
+        recorded = step in state.open or step in frontier.requested
+        if not recorded or step in frontier.closed:  # settled in this very moment
             return []
         frontier.closed.add(step)
         return [events.StepGivenUp(step)]
 
     def _propose(
-        self, state: RunState, intent: Call, frontier: _Frontier, *, step: int, now: int, asked: str
+        self, state: RunState, intent: Call, frontier: _Frontier, *, step: int, now: int, original: str
     ) -> list[events.Event]:
         if (size := canonical.utf8_bytes(intent.args)) > self._budget.payload_bytes:
             message = f"the arguments of {intent.tool} have {size:,} bytes, more than {self._budget.payload_bytes:,}"
@@ -492,16 +492,16 @@ class Agents:
             retry=intent.retry,
             key_window_ms=intent.key_window_ms,
             label=intent.label,
-            asked=asked,
+            asked=original,
             builds_on=list(intent.builds_on),
         )
-        authority, held = self._rules.authority, None
+        authority, block = self._rules.authority, None
         if authority is not None:
-            call, held = asking.propose(state, Proposal(call, frontier.next_seq, frontier.ahead), authority, now)
+            call, block = asking.propose(state, Proposal(call, frontier.next_seq, frontier.ahead), authority, now)
         if state.account is not None or intent.reserve is not None:
             frontier.reservation = frontier.reservation or Reservation()
-            return propose_metered(state, Metered(call, intent.reserve, held), frontier.reservation, now, self._rules)
-        return [call, held or dispatch(call, 1, now, self._rules)]
+            return propose_metered(state, Metered(call, intent.reserve, block), frontier.reservation, now, self._rules)
+        return [call, block or dispatch(call, 1, now, self._rules)]
 
 
 def _unheard(failed: tuple[str, BaseException]) -> events.TaskFailed:
@@ -550,14 +550,14 @@ def delegated(
 ) -> events.ChildStarted | events.EventPublished:
     """Event of a step that starts runs, after `ahead` others in this entry. **Raises** RefoldError at a limit."""
     if isinstance(intent, StartRun):
-        given, count, most = intent.input, 1, max(budget.payload_bytes, budget.blob_bytes)
+        payload, count, most = intent.input, 1, max(budget.payload_bytes, budget.blob_bytes)
         event: events.ChildStarted | events.EventPublished = intent.recorded(step)
     else:
         # Listeners are resolved once and recorded: another version of the app may have others.
         agents = app.listeners(intent.name, intent.data)
-        given, count, most = intent.data, len(agents), budget.payload_bytes
+        payload, count, most = intent.data, len(agents), budget.payload_bytes
         event = events.EventPublished(step, intent.name, intent.data, agents)
-    if (size := utf8_bytes(given)) > most:
+    if (size := utf8_bytes(payload)) > most:
         message = f"what {intent.words[:80]} is given has {size:,} bytes, more than {most:,}"
         raise RefoldError(message, code="too_large", hint="pass a reference to where the data lies")
     if count and depth_of(state.run_id) >= budget.depth:
@@ -592,7 +592,7 @@ class Metered:
 
     call: events.CallProposed
     reserve: Reserve | None
-    held: events.CallFailed | events.ApprovalRequested | None
+    stopped_by: events.CallFailed | events.ApprovalRequested | None
 
 
 def propose_metered(
@@ -600,20 +600,20 @@ def propose_metered(
 ) -> list[events.Event]:
     """Events of a call. **Raises** RefoldError if a budget is used up, or the price of the call is unknown."""
     call = new.call
-    if (repeated := _repeated(state, call, reservation)) and not isinstance(new.held, events.CallFailed):
+    if (repeated := _repeated(state, call, reservation)) and not isinstance(new.stopped_by, events.CallFailed):
         return [call, *repeated]
-    asked = Attempted(call, 1, _most(state, new, now, rules), new.reserve is not None and new.reserve.cheap)
-    if new.held is not None:
-        return [call, *budgets.kept_in(asked, new.held)]
-    found = budgets.judged(state, asked, now, rules, reservation)
-    reservation.told.update(event.budget for event in found.said if isinstance(event, events.BudgetReached))
-    if found.outcome == "stop":
-        assert found.failure is not None, "what is refused has a reason"
-        raise RefoldError(found.failure.message, code=found.failure.code)
-    if found.failure is not None:
-        return [call, *budgets.turned_away(asked, found)]
-    reservation.amount = reservation.amount.plus((asked.most or Amount())._replace(calls=1))
-    return [call, *found.said, dispatch(call, 1, now, rules)]
+    attempted = Attempted(call, 1, _most(state, new, now, rules), new.reserve is not None and new.reserve.cheap)
+    if new.stopped_by is not None:
+        return [call, *budgets.kept_in(attempted, new.stopped_by)]
+    judgement = budgets.judged(state, attempted, now, rules, reservation)
+    reservation.told.update(event.budget for event in judgement.said if isinstance(event, events.BudgetReached))
+    if judgement.outcome == "stop":
+        assert judgement.failure is not None, "what is refused has a reason"
+        raise RefoldError(judgement.failure.message, code=judgement.failure.code)
+    if judgement.failure is not None:
+        return [call, *budgets.turned_away(attempted, judgement)]
+    reservation.amount = reservation.amount.plus((attempted.most or Amount())._replace(calls=1))
+    return [call, *judgement.said, dispatch(call, 1, now, rules)]
 
 
 def _repeated(state: RunState, call: events.CallProposed, reservation: Reservation) -> list[events.Event]:
@@ -642,7 +642,7 @@ def _most(state: RunState, new: Metered, now: int, rules: Rules) -> Amount | Non
     return Amount(min(COUNTED_MOST, reserve.tokens))
 
 
-ASKED_AT_ONCE = 2_000
+OFFERS_PER_TURN = 2_000
 """Matches evaluated in one entry, at 7 to 30 microseconds each."""
 
 MOST_MATCHING = 1_000
@@ -657,8 +657,8 @@ class Offers:
         first = 1 if state.unseen else state.mail.behind
         self._waits = deque([wait for wait in waiting.open_waits(state) if wait.step >= first] if first else ())
         self._open: dict[str, set[int]] = {}
-        self._taken: set[str] = set()
-        self._asked = 0
+        self._delivered: set[str] = set()
+        self._offered = 0
 
     def begin(self, wait: events.WaitStarted) -> None:
         """Add a wait. **Raises** RefoldError if it is one too many."""
@@ -677,25 +677,25 @@ class Offers:
 
     def take(self, now: int) -> tuple[list[events.Event], tuple[int, Settled] | None]:
         """Offer kept signals to the waits in turn; return events, and the first wait that ends with its outcome."""
-        told: list[events.Event] = []
-        while self._waits and self._asked < ASKED_AT_ONCE:
+        offered: list[events.Event] = []
+        while self._waits and self._offered < OFFERS_PER_TURN:
             wait = self._waits.popleft()
             if wait.step in self._closed:
                 continue
             if wait.match:
-                self._asked += len(self._state.mail.names.get(wait.name, ()))
-            signal, failed = waiting.find_kept(self._state, wait, self._taken)
-            told += failed
+                self._offered += len(self._state.mail.names.get(wait.name, ()))
+            signal, failed = waiting.find_kept(self._state, wait, self._delivered)
+            offered += failed
             # One at a time: the code may then give up another wait, which must not have taken a signal.
             if signal is not None:
-                self._taken.add(signal.signal_id)
-                return [*told, events.WaitEnded(wait.step, signal.signal_id)], (wait.step, signal)
+                self._delivered.add(signal.signal_id)
+                return [*offered, events.WaitEnded(wait.step, signal.signal_id)], (wait.step, signal)
             opened = self._state.open.get(wait.step)
             if opened and 0 < opened.due_ms <= now:
                 # It was kept open for a signal that another wait has taken by now.
                 expired = events.WaitExpired(wait.step)
-                return [*told, expired], (wait.step, expired)
-        return told, None
+                return [*offered, expired], (wait.step, expired)
+        return offered, None
 
     def left(self) -> list[events.Event]:
         """Event about waits that were not offered signals, if any."""

@@ -78,10 +78,10 @@ class LiveCode:
         return len(self._executions)
 
     def get(self, run: str) -> Execution | None:
-        kept = self._executions.get(run)
-        return kept[0] if kept else None
+        live = self._executions.get(run)
+        return live[0] if live else None
 
-    def keep(self, run: str, execution: Execution, history_bytes: int) -> None:
+    def store(self, run: str, execution: Execution, history_bytes: int) -> None:
         # The memory of an execution cannot be measured: it is estimated.
         size = EXECUTION_BYTES + TASK_BYTES * execution.tasks + history_bytes
         before = self._executions.pop(run, None)
@@ -91,14 +91,14 @@ class LiveCode:
         self._room.make(self)
 
     def drop(self, run: str) -> None:
-        if kept := self._executions.pop(run, None):
-            self._add(-kept[1])
+        if live := self._executions.pop(run, None):
+            self._add(-live[1])
             if not self._executions:
                 del self._room.lanes[self]
             with suppress(HeldUp), self.mark.on(Driven(RunId(run), "", "", ends=True)):
-                for name, error in kept[0].unheard[:5] if kept[0].end is None else ():  # no entry will name them
+                for name, error in live[0].unheard[:5] if live[0].end is None else ():  # no entry will name them
                     _log.warning("task.failed", run_id=run, task=name, error=type(error).__name__, text=text_of(error))
-                if kept[0].close():
+                if live[0].close():
                     _log.warning("run.ignored_its_end", run_id=run, hint="catch Exception, and not BaseException")
 
     def _add(self, size: int) -> None:
@@ -136,13 +136,13 @@ class Holds:
 
     def __init__(self, member: str, journal: Journal, publish: Callable[[RunId, Hold | None], None]) -> None:
         self._member, self._journal, self._publish = member, journal, publish
-        self._holds: dict[RunId, Hold] = {}
+        self._stalls: dict[RunId, Hold] = {}
         self._tried: set[RunId] = set()
         self._retries = Timers()
         self._since: dict[RunId, int] = {}
 
     def get(self, run: RunId) -> Hold | None:
-        return self._holds.get(run)
+        return self._stalls.get(run)
 
     def follow(self, key: bytes | None, value: bytes | None, *, at_ms: int) -> None:
         """Read a record of `run-snapshot` at a take-over; records other than holds are ignored."""
@@ -150,23 +150,23 @@ class Holds:
         if run is not None:
             self._forget(run)
             if value is not None:
-                hold = read_hold(run, value)
+                stall = read_hold(run, value)
                 # Clocks of its writer and of the broker of `run-snapshot` may be ahead: a time later than an operator's
                 # order about the hold would refuse that order.
-                self._since[run] = min(at_ms, hold.at_ms or at_ms)
-                self._keep(hold)
+                self._since[run] = min(at_ms, stall.at_ms or at_ms)
+                self._store(stall)
 
     def bars(self, run: RunId) -> bool:
-        return run in self._holds and run not in self._tried
+        return run in self._stalls and run not in self._tried
 
     def tries(self, run: RunId) -> bool:
         return run in self._tried
 
     def stall(self, run: RunId, stall: Stall, now: int) -> None:
-        before = self._holds.get(run)
+        before = self._stalls.get(run)
         tries = before.tries + 1 if before and before.reason == stall.reason else 0
         wait = min(RETRY_MS << min(tries, 20), LONGEST_RETRY_MS)
-        hold = Hold(
+        entry = Hold(
             run_id=run,
             kind="quarantined" if stall.reason == "hang" else "stalled",
             reason=stall.reason,
@@ -179,26 +179,26 @@ class Holds:
             retry_ms=now + wait if stall.passing else 0,
             tries=tries,
         )
-        self._keep(hold)
+        self._store(entry)
         # A failed retry keeps the time of the hold.
         if before is None or not tries:
             self._since[run] = now
         self._tried.discard(run)
         # A typo in a request is no broken deploy, and alerts no one.
-        event = "run.unserved" if hold.reason == "unknown_agent" else "run.stalled"
-        self._journal.tell(event, run_id=run, reason=hold.reason, message=hold.message, needs=hold.needs)
-        self._publish(run, hold)
+        event = "run.unserved" if entry.reason == "unknown_agent" else "run.stalled"
+        self._journal.tell(event, run_id=run, reason=entry.reason, message=entry.message, needs=entry.needs)
+        self._publish(run, entry)
 
     def disorder(self, run: RunId, why: str, now: int) -> None:
         """Hold a run with an ambiguous history until it is repaired."""
         reason, _, message = why.partition(": ")
-        before = self._holds.get(run)
+        before = self._stalls.get(run)
         self._tried.discard(run)
         self._journal.tell("run.stalled", run_id=run, reason=reason, message=message)
         if before is None or before.reason != reason:
-            hold = Hold(run, "stalled", reason, message, member=self._member, at_ms=now)
-            self._keep(hold)
-            self._publish(run, hold)
+            stall = Hold(run, "stalled", reason, message, member=self._member, at_ms=now)
+            self._store(stall)
+            self._publish(run, stall)
 
     def lift(self, run: RunId, *, over: bool = False) -> None:
         self._tried.discard(run)
@@ -209,39 +209,39 @@ class Holds:
 
     def send_again(self, run: RunId) -> None:
         """Publish a hold again whose delivery is unknown."""
-        self._publish(run, self._holds.get(run))
+        self._publish(run, self._stalls.get(run))
 
-    def judge(self, said: RunOperation, state: RunState, *, sent_ms: int) -> Ruling:
+    def judge(self, operation: RunOperation, state: RunState, *, sent_ms: int) -> Ruling:
         """Judge an operator's order about a held run. **Units**: `sent_ms` by the log's clock."""
         run = state.run_id
         if state.over:
             return Ignore("the run is over")
-        if said.kind == "retry":
-            if run not in self._holds:
+        if operation.kind == "retry":
+            if run not in self._stalls:
                 return Ignore("the run is not held")
             if state.paused:  # its code does not run now, and a later owner of the lane may not have this order
                 self.lift(run)
             else:
                 self._tried.add(run)
             return []
-        if run not in self._holds:
+        if run not in self._stalls:
             return Refuse("conflict", f"run {run} is not held; `refold run cancel {run}` stops one that goes on")
         # The order was for an earlier hold, and arrives again because positions were lost.
         if sent_ms < self._since.get(run, 0):
             return Refuse("conflict", f"run {run} was not held like this when this was said: see `refold run list`")
-        return [RunFailed(Failure("given_up", _said(said), self._holds[run].message))]
+        return [RunFailed(Failure("given_up", _reason_of(operation), self._stalls[run].message))]
 
     def review(self, run: RunId, code: str) -> bool:
         """Try a stalled run if other code than this has held it; True if it is to be tried."""
         # A quarantine waits for a human.
-        hold = self._holds.get(run)
-        if hold is not None and hold.kind == "stalled" and hold.code != code:
+        stall = self._stalls.get(run)
+        if stall is not None and stall.kind == "stalled" and stall.code != code:
             self._tried.add(run)
         return run in self._tried
 
     def ready(self, find: Callable[[RunId], RunState | None], code_of: Callable[[RunState], str]) -> Iterator[RunId]:
         """Held runs to be tried at a take-over; holds of finished runs are removed."""
-        for run in list(self._holds):
+        for run in list(self._stalls):
             state = find(run)
             # The hold of an unknown run stays: its code may have hung before its first entry was written.
             if state is not None and state.over:
@@ -257,36 +257,36 @@ class Holds:
     def next_ms(self) -> int | None:
         return self._retries.next_ms()
 
-    def _keep(self, hold: Hold) -> None:
-        self._holds[hold.run_id] = hold
-        self._retries.set(hold.run_id, 0, hold.retry_ms)
+    def _store(self, stall: Hold) -> None:
+        self._stalls[stall.run_id] = stall
+        self._retries.set(stall.run_id, 0, stall.retry_ms)
 
     def _forget(self, run: RunId) -> Hold | None:
         self._retries.set(run, 0, 0)
         self._since.pop(run, None)
-        return self._holds.pop(run, None)
+        return self._stalls.pop(run, None)
 
 
-def retries(said: RunOperation, state: RunState) -> bool:
+def retries(operation: RunOperation, state: RunState) -> bool:
     """True if an order retries a failed run, not a hold."""
-    return said.kind == "retry" and (state.over or failure_named(said) > 0)
+    return operation.kind == "retry" and (state.over or failure_named(operation) > 0)
 
 
-def hold_record(partition: int, run: RunId, hold: Hold | None, *, source: str) -> Outgoing:
+def hold_record(partition: int, run: RunId, stall: Hold | None, *, source: str) -> Outgoing:
     record = Outgoing(RUN_SNAPSHOT, partition, hold_key(run), None, (), 0)
-    if hold is None:
+    if stall is None:
         return record
-    headers = cloud_event(RUN_SNAPSHOT, run, id=f"{run}/{hold.at_ms}", source=source, at_ms=hold.at_ms)
-    return record._replace(value=codec.encode(hold), headers=headers)
+    headers = cloud_event(RUN_SNAPSHOT, run, id=f"{run}/{stall.at_ms}", source=source, at_ms=stall.at_ms)
+    return record._replace(value=codec.encode(stall), headers=headers)
 
 
-def _said(said: RunOperation) -> str:
+def _reason_of(operation: RunOperation) -> str:
     try:
-        data = canonical.parse(said.data)
+        data = canonical.parse(operation.data)
     except MalformedError:
         data = None
     reason = str(data.get("reason", "")) if isinstance(data, dict) else ""
-    return f"given up by {said.actor or 'somebody'}{f': {reason}' if reason else ''}"
+    return f"given up by {operation.actor or 'somebody'}{f': {reason}' if reason else ''}"
 
 
 EXIT_CODE = 75
@@ -414,24 +414,24 @@ class Watchdog:
     def _watch(self) -> None:
         # Wall time would count a stopped process and a busy machine as hanging code. Counted are the work of the loop's
         # thread, and its waits (for a lock, a socket, a sleep) while this thread ran on time.
-        seen, began, waited, warned = None, 0.0, 0.0, False
+        watched, began, waited, warned = None, 0.0, 0.0, False
         before = time.monotonic()
         while not self._stopped.wait(LOOK_S):
             faulthandler.dump_traceback_later(MUTE_S, exit=True)
             driven, now, worked = self._mark.driven, time.monotonic(), time.clock_gettime(self._clock)
             passed, before = min(now - before, _LATE_S), now
-            if driven is None or driven is not seen:
-                seen, began, waited, warned = driven, worked, 0.0, False
+            if driven is None or driven is not watched:
+                watched, began, waited, warned = driven, worked, 0.0, False
                 continue
             waited += passed if self._waits() else 0.0
-            held = worked - began + waited
+            elapsed = worked - began + waited
             ends = self._interrupts and driven.ends
-            if held >= self._most_s + (GIVE_S if ends else 0.0):
+            if elapsed >= self._most_s + (GIVE_S if ends else 0.0):
                 self._take_away(driven)
                 return
-            if held >= self._most_s and self._mark.doomed is not driven:
+            if elapsed >= self._most_s and self._mark.doomed is not driven:
                 self._interrupt(driven)
-            if held >= self._warn_s and not warned:
+            if elapsed >= self._warn_s and not warned:
                 warned = True
                 _log.warning("run.slow", run_id=driven.run_id, after_s=self._warn_s, stack=self._stack())
         faulthandler.cancel_dump_traceback_later()
@@ -444,7 +444,7 @@ class Watchdog:
 
     def _take_away(self, driven: Driven) -> None:
         stack = self._stack()
-        hold = Hold(
+        stall = Hold(
             run_id=driven.run_id,
             kind="quarantined",
             reason="hang",
@@ -457,7 +457,7 @@ class Watchdog:
         )
         try:
             if driven.run_id:
-                self._quarantine(hold)
+                self._quarantine(stall)
             _log.error("run.quarantined", run_id=driven.run_id, stack=stack, hint="refold run retry, refold run fail")
         except BaseException:  # noqa: BLE001 - in any case the blocked process has to end
             # The process ends all the same: others go on sooner, and the next planner that it blocks tries again.

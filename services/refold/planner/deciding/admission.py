@@ -24,7 +24,7 @@ from refold.planner.settings import Limits
 SMALL_BYTES = 8_192
 """Size up to which an input counts as nothing: the run itself takes as much."""
 
-ASKED_BYTES = 64
+OFFER_BYTES = 64
 """Bytes of the user allowance that one match against a signal takes: 5 to 30 microseconds."""
 
 IDLE_BYTES = 2_048
@@ -76,16 +76,16 @@ class Admission:
         size = input_bytes(request)
         # A large input is in memory while its run is active, and loaded again for the next time.
         whole = size_of(request.input) if active else size
-        weight = sum([each for each in (whole, state.mail.bytes) if each > SMALL_BYTES])
+        weight = sum([part for part in (whole, state.mail.bytes) if part > SMALL_BYTES])
         self._weigh(state.run_id, Weight(weight if begun else size + IDLE_BYTES, waits=not active))
 
-    def count_asleep(self, run: RunId, kept: Asleep) -> None:
+    def count_asleep(self, run: RunId, asleep: Asleep) -> None:
         """Count a sleeping run by its snapshot record alone."""
-        active = kept.status == "running"
+        active = asleep.status == "running"
         if active:
             self._place(run, "", frozenset())  # its places are known once it is folded
-        weight = kept.begins if kept.begins > SMALL_BYTES else 0
-        self._weigh(run, Weight(kept.begins + IDLE_BYTES if kept.status == "pending" else weight, waits=not active))
+        weight = asleep.begins if asleep.begins > SMALL_BYTES else 0
+        self._weigh(run, Weight(asleep.begins + IDLE_BYTES if asleep.status == "pending" else weight, waits=not active))
 
     @property
     def busy(self) -> bool:
@@ -93,7 +93,7 @@ class Admission:
 
     def room(self, agent: str = "") -> int:
         """Runs of this agent that may still become active; 0 until earlier inputs are answered."""
-        if not self._inbox.heard or self._bytes[False] > self._limits.input_bytes or self._waits(agent):
+        if not self._inbox.is_read or self._bytes[False] > self._limits.input_bytes or self._waits(agent):
             return 0
         return self._limits.active - self._crowds()[1] - self._log.flying
 
@@ -111,8 +111,8 @@ class Admission:
         if self._crowd is None:
             most, number = self._limits.active, len(self._active)
             full = frozenset(place for place, runs in self._at.items() if len(runs) >= most) if number >= most else None
-            there = len(set[RunId]().union(*(self._at[place] for place in full))) if full else 0
-            self._crowd = full or frozenset(), number - there
+            active = len(set[RunId]().union(*(self._at[place] for place in full))) if full else 0
+            self._crowd = full or frozenset(), number - active
         return self._crowd
 
     def _place(self, run: RunId, agent: str, places: frozenset[Needed] | None) -> None:
@@ -137,24 +137,24 @@ class Admission:
     def refuses(self, request: RunRequest, now: int) -> str:
         """Reason to refuse a run for which room may never come, or ""."""
         size = input_bytes(request)
-        later, known = request.not_before_ms > now, request.agent in self._agents
-        if not later and known and size <= SMALL_BYTES:
+        later, deployed = request.not_before_ms > now, request.agent in self._agents
+        if not later and deployed and size <= SMALL_BYTES:
             return ""
         if self._bytes[True] + size <= self._limits.input_bytes:
             return ""
-        kind = "runs for later" if later else "large inputs" if known else "runs of agents that are not here"
+        kind = "runs for later" if later else "large inputs" if deployed else "runs of agents that are not here"
         return f"too many {kind} wait in this partition; send it again later, or raise REFOLD_PLANNER__INPUT_BYTES"
 
-    def takes(self, ruling: Ruling, state: RunState | None, given: Input | None) -> Ruling:
+    def limit_signals(self, ruling: Ruling, state: RunState | None, message: Input | None) -> Ruling:
         """The ruling, or a refusal if there is no room for the signal that it keeps."""
-        if not isinstance(given, RunSignal):
+        if not isinstance(message, RunSignal):
             return ruling
         if state is not None:
-            self._inbox.allowance -= ASKED_BYTES * waiting.offered_to(state, given, ruling)
+            self._inbox.allowance -= OFFER_BYTES * waiting.offered_to(state, message, ruling)
         if not isinstance(ruling, list):
             return ruling
-        kept = [event for event in ruling if isinstance(event, SignalReceived)]
-        size = sum(map(signal_bytes, kept))
+        events = [event for event in ruling if isinstance(event, SignalReceived)]
+        size = sum(map(signal_bytes, events))
         if size <= SMALL_BYTES or self._bytes[True] + size <= self._limits.input_bytes:
             return ruling
         if any(isinstance(event, WaitEnded) for event in ruling):
@@ -189,4 +189,4 @@ def _places(state: RunState) -> frozenset[Needed]:
 
 def input_bytes(request: RunRequest | RunRequested) -> int:
     """Bytes of a request whose number its sender has chosen."""
-    return utf8_bytes(request.input) + sum(utf8_bytes(text) for each in request.labels.items() for text in each)
+    return utf8_bytes(request.input) + sum(utf8_bytes(text) for label in request.labels.items() for text in label)

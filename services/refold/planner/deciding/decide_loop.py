@@ -73,7 +73,7 @@ class LaneParts:
     log: Acceptance
     outbox: Outbox
     timers: Timers
-    holds: Holds
+    stalls: Holds
     agents: Agents
     rules: Rules
 
@@ -97,25 +97,25 @@ class BlobOrders:
         self.orders: list[LoadBlob | SaveBlob] = []
         self._loads: deque[LoadBlob] = deque()
         self._loading: dict[int, int] = {}
-        self._asked: dict[int, Callable[[str | Failure], None]] = {}
+        self._callbacks: dict[int, Callable[[str | Failure], None]] = {}
         self._number = 0
 
-    def load(self, place: Pointed, then: Callable[[str | Failure], None], *, kept: bool) -> None:
-        """Request a value; for `kept` see `LoadBlob`."""
+    def load(self, place: Pointed, then: Callable[[str | Failure], None], *, stored: bool) -> None:
+        """Request a value; for `stored` see `LoadBlob`."""
         self._number += 1
-        self._asked[self._number] = then
-        self._loads.append(LoadBlob(self._number, *place, kept))
+        self._callbacks[self._number] = then
+        self._loads.append(LoadBlob(self._number, *place, stored))
         self._load()
 
     def save(self, value: tuple[RunId, str], then: Callable[[str | Failure], None]) -> None:
         self._number += 1
-        self._asked[self._number] = then
+        self._callbacks[self._number] = then
         self.orders.append(SaveBlob(self._number, *value))
 
     def answered(self, answer: BlobLoaded | BlobSaved) -> None:
         if self._loading.pop(answer.number, None) is not None:
             self._load()
-        if then := self._asked.pop(answer.number, None):
+        if then := self._callbacks.pop(answer.number, None):
             then(answer.value if isinstance(answer, BlobLoaded) else "")
 
     def _load(self) -> None:
@@ -132,9 +132,9 @@ class LargeValues:
     is bytes of one value; 0 without a blob store."""
 
     def __init__(
-        self, asks: BlobOrders, inbox: Inbox, log: Acceptance, outbox: Outbox, *, agents: Agents, most: int
+        self, orders: BlobOrders, inbox: Inbox, log: Acceptance, outbox: Outbox, *, agents: Agents, most: int
     ) -> None:
-        self._asks, self._inbox, self._log, self._outbox = asks, inbox, log, outbox
+        self._orders, self._inbox, self._log, self._outbox = orders, inbox, log, outbox
         self._agents, self._most = agents, most
         self._driven: set[RunId] = set()
         self._away: list[tuple[RunId, str]] = []
@@ -144,19 +144,19 @@ class LargeValues:
 
     def awaits(self, item: Pending, *, loads: bool) -> bool:
         """True if an input waits for large values (only with `loads`), or behind an entry of its run."""
-        given = item.input
+        message = item.input
         if self._keeping:
-            run = given.parent if isinstance(given, ParentEnded) else item.run_id
+            run = message.parent if isinstance(message, ParentEnded) else item.run_id
             if run in self._keeping:
                 self._inbox.waiting.put(item, WaitsFor.VALUE, run)
                 return True
-        if isinstance(given, ToolResult) and not given.result.startswith(blobs.MARK):  # most inputs
+        if isinstance(message, ToolResult) and not message.result.startswith(blobs.MARK):  # most inputs
             return False
         if not loads:
             return False
-        wanted = [place for place in self._named(given) if place not in item.values]
-        self._load(item, wanted)
-        return bool(wanted)
+        missing = [place for place in self._named(message) if place not in item.values]
+        self._load(item, missing)
+        return bool(missing)
 
     def drive(self, run: RunId, places: Iterable[Pointed], values: Values) -> None:
         """Load these values, then drive the run's code with all values."""
@@ -164,17 +164,21 @@ class LargeValues:
             self._driven.add(run)
             self._load(Pending(run, None, values=values), places)
 
-    def _named(self, given: Input | None) -> Iterator[Pointed]:
-        if isinstance(given, ToolResult):
-            yield given.run_id, given.result
-        elif isinstance(given, Start):
-            if blobs.is_pointer(given.request.input):
-                yield given.request.run_id, given.request.input
-        elif isinstance(given, ChildEnded):
-            if blobs.is_pointer(given.result):
-                yield child_id(given.run_id, given.step), given.result
+    def _named(self, message: Input | None) -> Iterator[Pointed]:
+        if isinstance(message, ToolResult):
+            yield message.run_id, message.result
+        elif isinstance(message, Start):
+            if blobs.is_pointer(message.request.input):
+                yield message.request.run_id, message.request.input
+        elif isinstance(message, ChildEnded):
+            if blobs.is_pointer(message.result):
+                yield child_id(message.run_id, message.step), message.result
         # An order to retry or migrate is answered by a replay from the top, which needs all values of the run.
-        elif isinstance(given, RunOperation) and given.kind in _RUN_AGAIN and (state := self._log.known(given.run_id)):
+        elif (
+            isinstance(message, RunOperation)
+            and message.kind in _RUN_AGAIN
+            and (state := self._log.known(message.run_id))
+        ):
             yield from pointers(state)
 
     def _load(self, item: Pending, places: Iterable[Pointed]) -> None:
@@ -194,9 +198,9 @@ class LargeValues:
                 self._inbox.push(self._inbox.waiting.take(WaitsFor.VALUE, item))
 
         # A user's input may claim any pointer: without a store it fails instead of waiting.
-        kept = not isinstance(item.input, Start) or item.input.origin is not None
+        stored = not isinstance(item.input, Start) or item.input.origin is not None
         for place in list(left):
-            self._asks.load(place, partial(loaded, place), kept=kept)
+            self._orders.load(place, partial(loaded, place), stored=stored)
 
     # Output
 
@@ -235,8 +239,8 @@ class LargeValues:
             left -= 1
             if not left:
                 self._keeping.discard(run)
-                behind, known = self._inbox.waiting.take(WaitsFor.VALUE, run), self._log.known(run)
-                if (known.head if known else Head()).id == sent.entry.prev:
+                behind, state = self._inbox.waiting.take(WaitsFor.VALUE, run), self._log.known(run)
+                if (state.head if state else Head()).id == sent.entry.prev:
                     self._send(sent)
                 else:  # another planner has extended the run meanwhile
                     self._agents.forget(run)
@@ -244,7 +248,7 @@ class LargeValues:
                 self._inbox.push(behind)
 
         for owner, text in away:
-            self._asks.save((owner, text), saved)
+            self._orders.save((owner, text), saved)
 
     def _send(self, sent: SentEntry) -> None:
         self._log.send(sent)
@@ -273,7 +277,7 @@ class DecideLoop:
     def __init__(self, parts: LaneParts, shared: Shared, admission: Admission, family: Family) -> None:
         self._admission, self._family, self._shared, self._journal = admission, family, shared, shared.journal
         self._inbox, self._log, self._outbox, self._partition = parts.inbox, parts.log, parts.outbox, parts.partition
-        self._holds, self._timers, self._agents, self._rules = parts.holds, parts.timers, parts.agents, parts.rules
+        self._stalls, self._timers, self._agents, self._rules = parts.stalls, parts.timers, parts.agents, parts.rules
         self._limits = limits = shared.settings.limits
         self.redispatch = Redispatch(parts.outbox, parts.timers, parts.rules, shared.journal)
         served = shared.blobs, parts.inbox, parts.log, parts.outbox
@@ -296,13 +300,13 @@ class DecideLoop:
 
     def _begins(self, item: Pending, now: int) -> bool:
         """True if an input is for a known run, or starts one now: others need no values."""
-        given = item.input
-        if not isinstance(given, Start) or not is_pointer(given.request.input):
+        message = item.input
+        if not isinstance(message, Start) or not is_pointer(message.request.input):
             return True
-        known = item.run_id in self._log.erased.runs or self._log.known(item.run_id) is not None
-        stray = given.origin is None and home(item.run_id, self._shared.settings.partitions) != self._partition
-        waits = given.request.not_before_ms <= now and self._admission.room(given.request.agent) <= 0
-        return not (known or stray or waits)
+        exists = item.run_id in self._log.erased.runs or self._log.known(item.run_id) is not None
+        stray = message.origin is None and home(item.run_id, self._shared.settings.partitions) != self._partition
+        waits = message.request.not_before_ms <= now and self._admission.room(message.request.agent) <= 0
+        return not (exists or stray or waits)
 
     def answer(self, item: Pending, now: int) -> None:
         """Decide an input on the run's latest state."""
@@ -313,12 +317,12 @@ class DecideLoop:
             return
         state, frozen = self._log.known(run), run in self._log.fold.frozen
         if frozen and not (isinstance(item.input, Start) and state):
-            self._keep(item, now)  # this version cannot see the rest of its history: another will read on
+            self._defer(item, now)  # this version cannot see the rest of its history: another will read on
             return
         if (verdict := self._verdict(state, item, now)) is None:
             return
         if isinstance(verdict, list) and frozen:
-            self._keep(item, now)
+            self._defer(item, now)
         elif isinstance(verdict, list):
             self._append(state, verdict, item, now)
         elif isinstance(verdict, Again):
@@ -348,58 +352,58 @@ class DecideLoop:
             return [] if state and not (state.over or state.copying) else Ignore("nothing to drive")
         if isinstance(item.input, (Start, ParentEnded)) and not self._family.allows(item.input):
             return Ignore("its parent has seen to that")
-        if state is None and (self._forward(item) or not self._admits(item, now)):
+        if state is None and (self._forward(item) or not self._is_admitted(item, now)):
             return None
         if state and item.record and (why := of_other_pool(item.record, state, item.input)):
             return Ignore(why) if isinstance(item.input, UnreadableResult) else Refuse("wrong_pool", why)
         return self._decide(state, item, now)
 
     def _decide(self, state: RunState | None, item: Pending, now: int) -> Ruling:
-        said = item.input
+        message = item.input
         if state is not None:
-            asked = state.request
-            if asked and asked.forked and state.copying and not forking.may_come(said):
+            request = state.request
+            if request and request.forked and state.copying and not forking.may_come(message):
                 return Park("the run is not known")
-            if isinstance(said, RunOperation) and (ruling := self._of_code(state, said, item, now)) is not None:
+            if isinstance(message, RunOperation) and (ruling := self._of_code(state, message, item, now)) is not None:
                 return ruling
             # A lane whose catalog lags would accept a decision of people whose right was revoked.
-            if isinstance(said, Decided) and item.until(WaitsFor.CATALOG) is None:
+            if isinstance(message, Decided) and item.until(WaitsFor.CATALOG) is None:
                 return Park("the catalog is not read up to an end after the decision", code="unauthorised")
         sent = RequestedAt(item.record.at_ms, item.record.offset) if item.record else None
-        ruling = decide(state, self._given(item), now, self._rules, sent=sent, values=item.values)
-        return self._admission.takes(ruling, state, said)
+        ruling = decide(state, self._completed(item), now, self._rules, sent=sent, values=item.values)
+        return self._admission.limit_signals(ruling, state, message)
 
-    def _of_code(self, state: RunState, said: RunOperation, item: Pending, now: int) -> Ruling | None:
-        if said.kind in JUDGED and not retries(said, state):
-            ruling = self._holds.judge(said, state, sent_ms=item.record.at_ms if item.record else now)
+    def _of_code(self, state: RunState, operation: RunOperation, item: Pending, now: int) -> Ruling | None:
+        if operation.kind in JUDGED and not retries(operation, state):
+            ruling = self._stalls.judge(operation, state, sent_ms=item.record.at_ms if item.record else now)
             if isinstance(ruling, Ignore) and not state.over:
                 # It has gone on, but its entry may be lost: driven once more, it comes to the same point.
                 self._inbox.push([Pending(item.run_id, None)])
             return ruling
-        return self._agents.migrate(state, said, item.values) if said.kind == MIGRATE else None
+        return self._agents.migrate(state, operation, item.values) if operation.kind == MIGRATE else None
 
-    def _given(self, item: Pending) -> Input:
-        given = item.input
-        assert given is not None, "what has no input is driven"
-        if isinstance(given, Start):
+    def _completed(self, item: Pending) -> Input:
+        message = item.input
+        assert message is not None, "what has no input is driven"
+        if isinstance(message, Start):
             # Randomness enters here and is recorded: the run draws all its random numbers from this seed.
-            waits, pause = self._inbox.parks(item.run_id), self._family.pause(given)
-            return dataclasses.replace(given, seed=self._shared.nonce().hex(), waits=waits, pause=pause)
-        if isinstance(given, PauseAbove):
-            return dataclasses.replace(given, pause=self._family.pause(given))
-        return given
+            waits, pause = self._inbox.parks(item.run_id), self._family.pause(message)
+            return dataclasses.replace(message, seed=self._shared.nonce().hex(), waits=waits, pause=pause)
+        if isinstance(message, PauseAbove):
+            return dataclasses.replace(message, pause=self._family.pause(message))
+        return message
 
-    def _admits(self, item: Pending, now: int) -> bool:
+    def _is_admitted(self, item: Pending, now: int) -> bool:
         """True if there is room for another run; if not, its request waits or is refused."""
-        given = item.input
-        if not isinstance(given, Start):
+        message = item.input
+        if not isinstance(message, Start):
             return True
-        if given.origin is None and (why := self._admission.refuses(given.request, now)):
+        if message.origin is None and (why := self._admission.refuses(message.request, now)):
             self.bury(item, "no_room", why, now)
             return False
-        if self._admission.room(given.request.agent) > 0 or given.request.not_before_ms > now:
+        if self._admission.room(message.request.agent) > 0 or message.request.not_before_ms > now:
             return True
-        self._inbox.hold(item, given.request.agent)
+        self._inbox.wait_for_room(item, message.request.agent)
         return False
 
     def late(self, calls: Iterable[CallId], now: int, *, passed: bool = False) -> None:
@@ -438,7 +442,7 @@ class DecideLoop:
             after.position = item.cause
         try:
             advance(after, events, seq=seq, at_ms=now)
-            reaction, held = self._react(after, events, item, now)
+            reaction, stalled = self._react(after, events, item, now)
             reaction = self._large.put_away(run, reaction)
             fresh = extended(after, events, reaction, seq=seq, at_ms=now)
             fresh = extended(after, fresh, suspension.status_change(before, after, fresh), seq=seq, at_ms=now)
@@ -446,7 +450,7 @@ class DecideLoop:
             self._log.freeze(run, error.message)
             self._inbox.push_front(item)
             return
-        after.unseen = after.unseen + wakes(events) if held else 0
+        after.unseen = after.unseen + wakes(events) if stalled else 0
         if fresh:
             self._send(before, after, fresh, item, now)
         else:
@@ -460,18 +464,18 @@ class DecideLoop:
         if after.paused:
             self._agents.forget(run)  # inputs during a pause are not fed to it
             return [], True
-        if self._holds.bars(run) and not self._holds.review(run, self._agents.code_of(after)):
+        if self._stalls.bars(run) and not self._stalls.review(run, self._agents.code_of(after)):
             return [], True
-        tried = self._holds.tries(run)
+        tried = self._stalls.tries(run)
         reaction = self._agents.react(after, events, now, values=item.values, verify=tried)
         if isinstance(reaction, Lacks):
             self._large.drive(run, reaction.places, item.values)
             return [], True
         if isinstance(reaction, Stall):
-            self._holds.stall(run, reaction, now)
+            self._stalls.stall(run, reaction, now)
             return [], True
         if tried:
-            self._holds.lift(run)
+            self._stalls.lift(run)
         return reaction, False
 
     def _send(self, before: RunState | None, after: RunState, events: list[Event], item: Pending, now: int) -> None:
@@ -501,24 +505,24 @@ class DecideLoop:
         after.link(Head(entry_id, entry.last_seq))
         self._large.send(SentEntry(entry_id, entry, after, value, item))
 
-    def copy(self, item: Pending, asked: ForkAsked, history: Sequence[Entry], now: int) -> bool:
+    def copy(self, item: Pending, fork: ForkAsked, history: Sequence[Entry], now: int) -> bool:
         """Write a turn's share of a fork's missing history; True once its input can be answered."""
         run, before = item.run_id, self._log.known(item.run_id)
         if before is None and self._forward(item):
             return True
         # While the history was read, another planner may have begun that run, or closed its id.
-        if not self._log.forkable(run) or not forking.lacks_history(before, asked):
+        if not self._log.forkable(run) or not forking.lacks_history(before, fork):
             self._inbox.push([item])
             return True
         try:
-            forking.fitting(asked, self._rules)
+            forking.fitting(fork, self._rules)
         except (MalformedError, UsageError) as error:
             self.bury(item, "malformed", error.message, now)
             return True
         has = len(before.heads) if before else 0
         for entry in history[has : has + self._limits.turn_entries]:
             copied = dataclasses.replace(
-                forking.copy_of(entry, asked, run, before),
+                forking.copy_of(entry, fork, run, before),
                 actor=self._shared.actor,
                 nonce=self._shared.nonce(),
                 cause=entry.cause if before else item.cause,
@@ -544,16 +548,16 @@ class DecideLoop:
         limit = self._limits.payload_bytes
         # Only a retry can follow a terminal event. The same failure again means that the log refused even this entry:
         # then the request is dropped too, and at last the input.
-        kept = [each for each in events if _begins(each, limit)]
+        beginnings = [event for event in events if _begins(event, limit)]
         if isinstance(events[-1], RunFailed) and events[-1].failure == failure:
-            if not kept or (before and before.over):
+            if not beginnings or (before and before.over):
                 self._give_up(item, now)
                 return
-            kept = []
+            beginnings = []
         after = before.copy() if before else RunState(item.run_id)
         # A fork that fails within its copy may be retried: never under the keys of its source.
         cut = forking.cut_short(before, self._shared.actor, self._rules) if before else []
-        ending: list[Event] = [*kept, *cut, RunFailed(failure)]
+        ending: list[Event] = [*beginnings, *cut, RunFailed(failure)]
         advance(after, ending, seq=after.head.seq + 1, at_ms=now)
         after.unseen = 0
         self._send(before, after, ending, item, now)
@@ -603,7 +607,7 @@ class DecideLoop:
             item.has_waited(WaitsFor.CATALOG)
             self._inbox.waiting.put(item, WaitsFor.CATALOG)
 
-    def _keep(self, item: Pending, now: int) -> None:
+    def _defer(self, item: Pending, now: int) -> None:
         """Keep an input for a run that stands still: any of services, limited ones of users."""
         if item.cause is None:
             item.finish()

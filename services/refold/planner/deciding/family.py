@@ -41,68 +41,68 @@ class Family:
         self._before: dict[tuple[RunId, type], tuple[RunId, Pending]] = {}
         self._unheard = accounts.unheard
 
-    def heard(self, after: RunState, entry: events.Entry, offset: int) -> None:
+    def accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
         """Queue the family messages of an accepted entry."""
         if self._unheard:
-            self._hears(after.run_id, entry)
+            self._receivers(after.run_id, entry)
         if entry.seq == 1 or not family.FOR_OTHERS.isdisjoint(map(type, entry.events)):  # most entries have none
-            self._inbox.push(self._told(after, entry, offset))
+            self._inbox.push(self._messages(after, entry, offset))
 
-    def _told(self, after: RunState, entry: events.Entry, offset: int) -> list[Pending]:
-        told = [self._ended_before(each) for each in family.family_messages(after, entry)]
+    def _messages(self, after: RunState, entry: events.Entry, offset: int) -> list[Pending]:
+        messages = [self._ended_before(message) for message in family.family_messages(after, entry)]
         if entry.seq == 1 and (origin := family.origin_of(after)):
             # Another planner has started it from an older view, after its parent was over or paused.
-            if not self._goes_on(origin):
-                told.append(family.left(after.run_id, origin.parent))
+            if not self._is_running(origin):
+                messages.append(family.left(after.run_id, origin.parent))
             else:
-                told += self._otherwise(after)
+                messages += self._otherwise(after)
         elif _follows(entry):
-            told += self._otherwise(after)
-        return [self._owe(self._item(each, offset)) for each in told]
+            messages += self._otherwise(after)
+        return [self._owe(self._item(message, offset)) for message in messages]
 
-    def _ended_before(self, told: FamilyMessage) -> FamilyMessage:
+    def _ended_before(self, message: FamilyMessage) -> FamilyMessage:
         """Replace the start of a child that is over already by its end."""
         # The log may have lost the entry that started the child, but not the child's own entries.
-        if not isinstance(told, Start) or told.origin is None or not told.origin.step:
-            return told
-        child = self._log.latest(RunId(told.request.run_id))
-        return family.ended_before(child, told.origin) if child and child.over else told
+        if not isinstance(message, Start) or message.origin is None or not message.origin.step:
+            return message
+        child = self._log.latest(RunId(message.request.run_id))
+        return family.ended_before(child, message.origin) if child and child.over else message
 
-    def allows(self, given: Start | ParentEnded) -> bool:
+    def allows(self, message: Start | ParentEnded) -> bool:
         """True if a message still applies, by the parent's current state."""
-        if isinstance(given, Start):
-            return given.origin is None or self._goes_on(given.origin)
-        state = self._log.accepted(given.run_id)
+        if isinstance(message, Start):
+            return message.origin is None or self._is_running(message.origin)
+        state = self._log.accepted(message.run_id)
         origin = family.origin_of(state) if state else None
-        return origin is None or not self._goes_on(origin)
+        return origin is None or not self._is_running(origin)
 
-    def pause(self, given: Start | PauseAbove) -> events.RunPaused | None:
+    def pause(self, message: Start | PauseAbove) -> events.RunPaused | None:
         """Pause that a run inherits from its parent."""
-        child = self._log.accepted(given.run_id) if isinstance(given, PauseAbove) else None
-        origin = given.origin if isinstance(given, Start) else family.origin_of(child) if child else None
+        child = self._log.accepted(message.run_id) if isinstance(message, PauseAbove) else None
+        origin = message.origin if isinstance(message, Start) else family.origin_of(child) if child else None
         return family.pause_above(self._log.accepted(origin.parent), origin) if origin else None
 
     def _otherwise(self, child: RunState) -> list[PauseAbove]:
         """Correction for a child whose pause differs from its parent's."""
-        told = family.stands_otherwise(child, self._log.accepted(parent_of(child.run_id)[0]))
-        return [told] if told else []
+        messages = family.stands_otherwise(child, self._log.accepted(parent_of(child.run_id)[0]))
+        return [messages] if messages else []
 
-    def _goes_on(self, origin: Origin) -> bool:
+    def _is_running(self, origin: Origin) -> bool:
         return family.waits_for(self._log.accepted(origin.parent), origin)
 
     def addressed(self, item: Pending) -> None:
         """Fill in a child's result that was read again, and address its usage to the nearest live ancestor."""
-        if isinstance(told := item.input, ChildEnded) and told.result == family.UNREAD:
-            child = self._log.redriven_runs.state(child_id(told.run_id, told.step))
+        if isinstance(message := item.input, ChildEnded) and message.result == family.UNREAD:
+            child = self._log.redriven_runs.state(child_id(message.run_id, message.step))
             assert child is not None, "its history is here"
-            origin = Origin(told.run_id, told.step, policy="", outlives=False)
+            origin = Origin(message.run_id, message.step, policy="", outlives=False)
             item.means(item.run_id, family.cut_to(family.ended_before(child, origin), self._payload_bytes))
-        while isinstance(told := item.input, ChildEnded) and told.used is not None:
-            state = self._log.latest(told.run_id)
+        while isinstance(message := item.input, ChildEnded) and message.used is not None:
+            state = self._log.latest(message.run_id)
             if state is None or not state.over:
                 return
-            if (further := family.further_above(told)) is None:  # no run counts it
-                self._unheard.pop(RunId(told.child or child_id(told.run_id, told.step)), None)
+            if (further := family.further_above(message)) is None:  # no run counts it
+                self._unheard.pop(RunId(message.child or child_id(message.run_id, message.step)), None)
                 return
             item.means(further.run_id, further)
 
@@ -111,24 +111,24 @@ class Family:
     def settled(self, after: RunState, entry: events.Entry, offset: int) -> None:
         """Collect the messages of an entry of a predecessor; later entries may answer them."""
         run = after.run_id
-        for told in family.family_messages(after, entry):
-            about = told.request.run_id if isinstance(told, Start) else told.run_id
-            key = child_id(about, told.step) if isinstance(told, ChildEnded) else about
-            self._before[key, type(told)] = run, self._item(told, offset)
+        for message in family.family_messages(after, entry):
+            about = message.request.run_id if isinstance(message, Start) else message.run_id
+            key = child_id(about, message.step) if isinstance(message, ChildEnded) else about
+            self._before[key, type(message)] = run, self._item(message, offset)
         if entry.seq == 1 and (origin := family.origin_of(after)):
             self._before.pop((run, Start), None)
             self._before[run, ParentEnded] = run, self._item(family.left(run, origin.parent), offset)
-        for told in self._otherwise(after) if entry.seq == 1 or _follows(entry) else ():
-            self._before[run, PauseAbove] = run, self._item(told, offset)
-        for child in self._hears(run, entry):
+        for message in self._otherwise(after) if entry.seq == 1 or _follows(entry) else ():
+            self._before[run, PauseAbove] = run, self._item(message, offset)
+        for child in self._receivers(run, entry):
             self._before.pop((child, ChildEnded), None)
         if after.over:
             self._before.pop((run, ParentEnded), None)
 
     def go_live(self) -> None:
         """Queue a predecessor's unanswered messages; those of runs with an uncertain history wait."""
-        self._inbox.push([self._owe(self._item(told, 0)) for told in list(self._lost())])
-        for run, item in sorted(self._before.values(), key=lambda each: _offset(each[1])):
+        self._inbox.push([self._owe(self._item(message, 0)) for message in list(self._lost())])
+        for run, item in sorted(self._before.values(), key=lambda owed: _offset(owed[1])):
             above = parent_of(item.run_id)[0]
             if above in self._log.redriven_runs.unknown and not isinstance(item.input, ChildEnded):
                 run = above  # its history, not loaded yet, decides about the runs that it has started
@@ -153,28 +153,28 @@ class Family:
                 if child and (child.run_id, ChildEnded) not in self._before:
                     yield family.ended_before(child, Origin(run, step, policy="", outlives=False))
 
-    def _hears(self, run: RunId, entry: events.Entry) -> list[RunId]:
+    def _receivers(self, run: RunId, entry: events.Entry) -> list[RunId]:
         """Finished descendants whose usage an entry counts; they are no longer unheard."""
-        told: list[RunId] = []
+        runs: list[RunId] = []
         for event in entry.events:
             if isinstance(event, events.ChildCompleted):
-                told.append(child_id(run, event.step))
+                runs.append(child_id(run, event.step))
             elif isinstance(event, events.ChildBilled):
-                told.append(RunId(event.run_id))
-        for child in told:
+                runs.append(RunId(event.run_id))
+        for child in runs:
             self._unheard.pop(child, None)
-        return told
+        return runs
 
-    def _needs(self, told: ParentEnded | PauseAbove) -> bool:
-        child = self._log.accepted(told.run_id)
-        if isinstance(told, PauseAbove):
+    def _needs(self, message: ParentEnded | PauseAbove) -> bool:
+        child = self._log.accepted(message.run_id)
+        if isinstance(message, PauseAbove):
             return child is not None and bool(self._otherwise(child))
-        return child is not None and self.allows(told)
+        return child is not None and self.allows(message)
 
     def reread(self, state: RunState, news: list[events.Entry], offset: int) -> None:
         """Send the family messages of a run that another planner resumed."""
         for entry in news:
-            items = self._told(state, entry, offset)
+            items = self._messages(state, entry, offset)
             self._outbox.owed_before += items  # with its history kept, a successor would not read the entry as news
             self._inbox.push(items)
 
@@ -189,13 +189,13 @@ class Family:
         self._outbox.owed.add(_offset(item), 1)
         return item
 
-    def _item(self, told: FamilyMessage, offset: int) -> Pending:
-        if isinstance(told, ChildEnded):
-            told = family.cut_to(told, self._payload_bytes)
-            if told.used is not None and told.root:
-                self._unheard[child_id(told.run_id, told.step)] = told.used
-        run = told.request.run_id if isinstance(told, Start) else told.run_id
-        return Pending(run, told, Owing(Cause(RUN_LOG, self._partition, offset), self._outbox.owed))
+    def _item(self, message: FamilyMessage, offset: int) -> Pending:
+        if isinstance(message, ChildEnded):
+            message = family.cut_to(message, self._payload_bytes)
+            if message.used is not None and message.root:
+                self._unheard[child_id(message.run_id, message.step)] = message.used
+        run = message.request.run_id if isinstance(message, Start) else message.run_id
+        return Pending(run, message, Owing(Cause(RUN_LOG, self._partition, offset), self._outbox.owed))
 
 
 def _follows(entry: events.Entry) -> bool:

@@ -112,9 +112,9 @@ class Pending(Owed):
         if isinstance(origin, Owing):
             origin.among.acknowledge(origin.cause.offset)
 
-    def means(self, run: RunId, told: ChildEnded) -> None:
+    def means(self, run: RunId, message: ChildEnded) -> None:
         """Replace the message by a fuller one, or by one for another run."""
-        self.run_id, self.input = run, told
+        self.run_id, self.input = run, message
 
     def rest(self) -> None:
         if self.from_people and self.bytes > LARGE_BYTES:
@@ -206,7 +206,7 @@ class WaitingInputs:
 
     # Inputs that wait for a high watermark captured after they were taken
 
-    def asks(self, why: WaitsFor) -> bool:
+    def has_waiting(self, why: WaitsFor) -> bool:
         return None in self._items[why]
 
     def reached_end(self, why: WaitsFor, end: int) -> None:
@@ -249,7 +249,7 @@ class Inbox:
         self._starts: dict[str, int] = {}
         self._unheard: list[Due] = []
         self._read_by: dict[str, int] = {}
-        self._hears = set(_SAYS.intersection(topics))
+        self._overtaking = set(_OVERTAKING.intersection(topics))
 
     def __len__(self) -> int:
         return len(self._operated) + len(self._ready) + len(self._signals) + len(self._requests)
@@ -268,16 +268,16 @@ class Inbox:
 
     @property
     def answerable(self) -> bool:
-        return bool(self._operated or self._ready or (self.allowance > 0 and self._said))
+        return bool(self._operated or self._ready or (self.allowance > 0 and self._overtaking_queue))
 
     def next_due_ms(self) -> int | None:
         """Monotonic time of the next answerable input; 0: now."""
         if self._operated or self._ready or self._for_turn:
             return 0
-        return self._rests_until if self._said else None
+        return self._rests_until if self._overtaking_queue else None
 
     @property
-    def _said(self) -> deque[tuple[int, Pending]]:
+    def _overtaking_queue(self) -> deque[tuple[int, Pending]]:
         # Read first, a cancel costs nothing, though its run was requested before it. Later ones have to wait.
         if self._signals and (not self._requests or self._signals[0][0] <= self._requests[0][0]):
             return self._signals
@@ -315,8 +315,8 @@ class Inbox:
     def pop(self) -> Pending:
         if self._operated:
             return self._operated.popleft()[1]
-        if self.allowance > 0 and (said := self._said):
-            item = said.popleft()[1]
+        if self.allowance > 0 and (queue := self._overtaking_queue):
+            item = queue.popleft()[1]
             self.allowance -= item.bytes
             return item
         return self._ready.popleft()
@@ -358,7 +358,7 @@ class Inbox:
         (self._full.add if full else self._full.discard)(topic)
         return full
 
-    def hold(self, item: Pending, agent: str) -> None:
+    def wait_for_room(self, item: Pending, agent: str) -> None:
         self._wait(item, WaitsFor.ROOM, agent)
 
     @property
@@ -390,9 +390,9 @@ class Inbox:
     def keeps(self, item: Pending) -> bool:
         """Keep an input of a run that stands still; False if people's inputs have no more room."""
         counts = self._elsewhere[WaitsFor.STALLED]
-        kept = sum(counts[topic] for topic in inputs.FROM_USERS) if item.from_user else counts[RUN_OPERATED]
+        waiting = sum(counts[topic] for topic in inputs.FROM_USERS) if item.from_user else counts[RUN_OPERATED]
         # No topic waits for these inputs. Those from services are all needed.
-        if item.from_people and kept + item.bytes > self._limits.topic_bytes:
+        if item.from_people and waiting + item.bytes > self._limits.topic_bytes:
             return False
         item.begins_again()
         item.kept = True
@@ -407,12 +407,12 @@ class Inbox:
     def give_up(self, item: Pending) -> None:
         """Queue an input for its final answer: its run does not exist."""
         if item in self._for_runs.get(item.run_id, ()):
-            for each in self.waiting.take(WaitsFor.RUN, item.run_id):
-                if each is item:
+            for pending in self.waiting.take(WaitsFor.RUN, item.run_id):
+                if pending is item:
                     item.has_waited(WaitsFor.RUN)
                     self._leave(item)
                 else:
-                    self.waiting.put(each, WaitsFor.RUN, item.run_id)
+                    self.waiting.put(pending, WaitsFor.RUN, item.run_id)
 
     def _wait(self, item: Pending, why: WaitsFor, which: str) -> None:
         item.rest()
@@ -428,23 +428,23 @@ class Inbox:
     # not late because no planner ran.
 
     @property
-    def heard(self) -> bool:
+    def is_read(self) -> bool:
         """True if all inputs about runs from before the take-over are answered."""
-        return not self._hears or all(self._has_heard(topic) for topic in list(self._hears))
+        return not self._overtaking or all(self._has_heard(topic) for topic in list(self._overtaking))
 
     @property
     def holds_back(self) -> bool:
         """True if work waits for the answers to earlier inputs."""
-        return bool(self._hears and (self._unheard or self.waiting.at(WaitsFor.ROOM)))
+        return bool(self._overtaking and (self._unheard or self.waiting.at(WaitsFor.ROOM)))
 
-    def ready(self, timers: Iterable[Due], hears: Callable[[Due], bool]) -> list[Due]:
-        """Timers that may fire; those for which `hears` is true wait for earlier inputs."""
-        if self.heard:
+    def ready(self, timers: Iterable[Due], reached: Callable[[Due], bool]) -> list[Due]:
+        """Timers that may fire; those for which `reached` is true wait for earlier inputs."""
+        if self.is_read:
             due, self._unheard = [*self._unheard, *timers], []
             return due
         due = []
         for timer in timers:
-            (self._unheard if hears(timer) else due).append(timer)
+            (self._unheard if reached(timer) else due).append(timer)
         return due
 
     def _has_heard(self, topic: str) -> bool:
@@ -452,10 +452,10 @@ class Inbox:
             if max(self._starts.get(topic, 0), self.read(topic)) < self._ends.get(topic, 0):
                 return False
             self._read_by[topic] = self.turn
-        said = self._queues.get(topic)
-        if said and said[0][0] <= self._read_by[topic]:
+        queue = self._queues.get(topic)
+        if queue and queue[0][0] <= self._read_by[topic]:
             return False  # inputs of services are answered before timers that become due later
-        self._hears.discard(topic)  # for good: inputs from now on are later ones
+        self._overtaking.discard(topic)  # for good: inputs from now on are later ones
         return True
 
     # Positions
@@ -480,7 +480,7 @@ class Inbox:
         return self._starts | {topic: position for topic, position in positions.items() if position is not None}
 
 
-_SAYS = frozenset({RUN_OPERATED, RUN_SIGNALLED, APPROVAL_DECIDED})
+_OVERTAKING = frozenset({RUN_OPERATED, RUN_SIGNALLED, APPROVAL_DECIDED})
 """Topics with inputs about existing runs."""
 
 
@@ -513,9 +513,9 @@ class UnknownRuns:
 
     def forget(self, partition: int) -> None:
         self._fresh.pop(partition, None)
-        self._rounds = [each for each in self._rounds if each.partition != partition]
+        self._rounds = [scan for scan in self._rounds if scan.partition != partition]
 
-    def asks(self, now_ms: int) -> list[Effect]:
+    def effects(self, now_ms: int) -> list[Effect]:
         if now_ms < self._due_ms or not (self._fresh or self._rounds):
             return []
         self._due_ms = now_ms + ASK_MS
@@ -526,7 +526,7 @@ class UnknownRuns:
             effects += [AskEnd(RUN_REQUESTED, number) for number in range(self._partitions)]
         if self._partitions > 1:
             effects.append(AskCommitted(self._group, RUN_REQUESTED))
-        last = {each.partition for each in self._rounds if each.ends and each.home_end is None and self._passed(each)}
+        last = {scan.partition for scan in self._rounds if scan.ends and scan.home_end is None and self._passed(scan)}
         return effects + [AskEnd(RUN_REQUESTED, number) for number in sorted(last)]
 
     def next_due_ms(self) -> int | None:
@@ -538,26 +538,26 @@ class UnknownRuns:
         if isinstance(answer, CommittedAt):
             self._committed = answer.positions
             return
-        for each in self._rounds:
-            if len(each.ends) < self._partitions:
-                each.ends.setdefault(answer.partition, answer.offset)
-            elif answer.partition == each.partition and each.home_end is None and self._passed(each):
-                each.home_end = answer.offset
+        for scan in self._rounds:
+            if len(scan.ends) < self._partitions:
+                scan.ends.setdefault(answer.partition, answer.offset)
+            elif answer.partition == scan.partition and scan.home_end is None and self._passed(scan):
+                scan.home_end = answer.offset
 
     def over(self, decided: Callable[[int], int]) -> Iterator[tuple[int, Pending]]:
         """Inputs that have waited long enough, with their partition; `decided` returns an own lane's position."""
         if not self._rounds:
             return
         waiting: list[Round] = []
-        for each in self._rounds:
-            if each.home_end is not None and decided(each.partition) >= each.home_end:
-                yield from ((each.partition, item) for item in each.items)
+        for scan in self._rounds:
+            if scan.home_end is not None and decided(scan.partition) >= scan.home_end:
+                yield from ((scan.partition, item) for item in scan.items)
             else:
-                waiting.append(each)
+                waiting.append(scan)
         self._rounds = waiting
 
-    def _passed(self, each: Round) -> bool:
+    def _passed(self, scan: Round) -> bool:
         """True if other planners have decided all requests in their partitions."""
-        return len(each.ends) == self._partitions and all(
-            self._committed.get(number, 0) >= end for number, end in each.ends.items() if number != each.partition
+        return len(scan.ends) == self._partitions and all(
+            self._committed.get(number, 0) >= end for number, end in scan.ends.items() if number != scan.partition
         )

@@ -57,7 +57,7 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
         signal = codec.decode_input(kind, value, json_fields=("data",))
         sizes.check_input(signal, max_bytes)
         if isinstance(signal, RunSignal):
-            signal = _said(signal)
+            signal = _normalized(signal)
         if not (isinstance(signal, RunSignal) and record.key and record.key == signal.callback.encode()):
             _check_key(record, f"{signal.run_id}/{signal.signal_id}")
         return run_id(signal.run_id), signal
@@ -71,7 +71,7 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
     return run_id(request.run_id), _start(request, record)
 
 
-def _said(signal: RunSignal) -> RunSignal:
+def _normalized(signal: RunSignal) -> RunSignal:
     """Add the run of a callback's token, and check names."""
     check_token(signal)
     if signal.kind == "callback":

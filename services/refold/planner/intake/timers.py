@@ -14,7 +14,7 @@ from refold.core.run.state import RunState
 ASLEEP = -1
 """Step of a sleeping run: its entries are to be folded then."""
 
-_MOVES = frozenset({RunRetried, RunForked, RunPaused, RunUnpaused})
+_RESCHEDULING = frozenset({RunRetried, RunForked, RunPaused, RunUnpaused})
 """Events after which all open steps are set again: nothing of a paused run is due."""
 
 _SLACK = 64
@@ -33,7 +33,7 @@ class Timers:
 
     def follow(self, after: RunState, entry: Entry) -> None:
         steps = {step for event in entry.events if (step := getattr(event, "step", 0))}
-        if after.over or type(entry.events[0]) in _MOVES:
+        if after.over or type(entry.events[0]) in _RESCHEDULING:
             steps.update(after.open)
         self._set(after, [0, *steps])
 

@@ -68,9 +68,9 @@ class RedrivenRuns:
         if row is None or row.status != "failed" or seq != row.head.seq + 1:
             return False
         read = chain.read(record.key, record.value)
-        return isinstance(read, LogRecord) and not self.reopen(read.entry) and self.goes_on(read.entry, record.offset)
+        return isinstance(read, LogRecord) and not self.reopen(read.entry) and self.continues(read.entry, record.offset)
 
-    def goes_on(self, entry: Entry, offset: int) -> bool:
+    def continues(self, entry: Entry, offset: int) -> bool:
         """Freeze a finished run that an entry resumes while its history is not here; True if so."""
         run = entry.run_id
         row = self._finished.get(run)
@@ -159,9 +159,9 @@ class Acceptance:
         self.snapshot_writer = SnapshotWriter(self.finished, member, state=self.fold.states.get)
         self.woken: list[RunState] = []
         self.redriven_runs = RedrivenRuns(self.fold, self.finished, self.snapshot_writer, freeze=self.freeze)
-        self._known: dict[RunId, int] = {}
-        self.position = self.seen = self.flying = self._awaited = self._missed = self._read_back = self.asked_at = 0
-        self.began = 0
+        self._woken_at: dict[RunId, int] = {}
+        self.position = self.end_seen = self.flying = self._awaited = self._missed = self._read_back = 0
+        self.began = self.requested_at = 0
         self.shrunk = self.live = self.lost = False
         self.unread: set[EntryId] = set()
         self.speculated: dict[RunId, RunState] = {}
@@ -251,15 +251,15 @@ class Acceptance:
 
     @property
     def wants_end(self) -> bool:
-        return self.lost or self.seen < self._missed
+        return self.lost or self.end_seen < self._missed
 
     def reached_end(self, end: int) -> None:
         # An entry without an answer lies below this end, or will be void.
         if self.lost:
             self._read_back = max(self._read_back, end)
             self.lost = False
-        self.seen = max(self.seen, end)
-        self.shrunk |= self.seen < self._missed
+        self.end_seen = max(self.end_seen, end)
+        self.shrunk |= self.end_seen < self._missed
 
     def go_live(self) -> dict[RunId, str]:
         """Go live at the end captured by the take-over; return runs with an ambiguous history, and the reason."""
@@ -270,7 +270,7 @@ class Acceptance:
             # A run without a beginning has no snapshot records: reading its held-aside records again is enough.
             if self.fold.states.get(run) or self.fold.ended(run):
                 offset = self._apart_from(run, self.began)
-                self.snapshot_writer.leave_out(run, offset, was_kept=run in self._known)
+                self.snapshot_writer.leave_out(run, offset, was_kept=run in self._woken_at)
         return stalled
 
     def round(self, emitted: int, inputs: dict[str, int]) -> None:
@@ -345,7 +345,7 @@ class Acceptance:
         run = sent.entry.run_id
         self.unread.discard(sent.id)
         if not self.redriven_runs.reopen(sent.entry) and self._is_over(run):
-            if self.redriven_runs.goes_on(sent.entry, offset):  # it counts, as for every reader of the log
+            if self.redriven_runs.continues(sent.entry, offset):  # it counts, as for every reader of the log
                 sent.item.finish()
                 return []
             judged = Judged(run, sent.id, sent.entry, "over")
@@ -410,7 +410,7 @@ class Acceptance:
         # A version that can read it will look for it among the entries of its run.
         apart = judged.run_id in self.snapshot_writer.apart
         if record.value is not None and judged.void == "unreadable" and not apart:
-            self.snapshot_writer.keep(judged.run_id, record.value, seq=seq, offset=record.offset)
+            self.snapshot_writer.add(judged.run_id, record.value, seq=seq, offset=record.offset)
 
     def _is_over(self, run: RunId) -> bool:
         """True if no more entries can count for a run."""
@@ -423,7 +423,7 @@ class Acceptance:
         if self._is_over(run):
             self.journal.counts["record.void"] += self.live and record.value is not None
             return []
-        if (state := self.accepted(run)) is None or record.offset >= self._known.get(run, 0):
+        if (state := self.accepted(run)) is None or record.offset >= self._woken_at.get(run, 0):
             return None
         read = chain.read(record.key, record.value)
         # Beyond the known state of its run it was held aside, and may count when its predecessor comes.
@@ -442,17 +442,17 @@ class Acceptance:
             self.snapshot_writer.rejoin(run)
         if judged.held:
             # From 0 on: its new copies lie behind the marks, but older records, which do not count, before them.
-            self.snapshot_writer.reopen(run, [(0, held.record.entry.seq, held.value) for held in judged.held])
+            self.snapshot_writer.reopen(run, [(0, record.record.entry.seq, record.value) for record in judged.held])
             self.finished.forget(run)
-        for each in (judged, *judged.linked):
-            if each.entry is not None and each.state is not None:
-                kept = value if each is judged else each.held[0].value
-                self.snapshot_writer.keep(run, kept, seq=each.entry.seq, offset=offset)
-                happened.append(AcceptedEntry(each.state, each.entry, offset))
+        for link in (judged, *judged.linked):
+            if link.entry is not None and link.state is not None:
+                record_value = value if link is judged else link.held[0].value
+                self.snapshot_writer.add(run, record_value, seq=link.entry.seq, offset=offset)
+                happened.append(AcceptedEntry(link.state, link.entry, offset))
         if judged.mended:
             happened.append(Repaired(self.fold.states[run], offset))
         if judged.linked:
-            self._linked[offset] = min(each.held[0].offset for each in judged.linked)
+            self._linked[offset] = min(link.held[0].offset for link in judged.linked)
             self.drop(run)
         if (state := self.fold.states.get(run)) is not None and state.over:
             row = self._row(state)
@@ -484,15 +484,15 @@ class Acceptance:
             yield self.fold.states.pop(run), self.asleep[run]
 
     def _wake(self, run: RunId) -> None:
-        self._known[run] = self.asleep.pop(run).log
+        self._woken_at[run] = self.asleep.pop(run).log
         try:
-            taken = self.snapshot.take(run)
+            snapshot = self.snapshot.take(run)
         except (FoldError, MalformedError) as error:
             self.freeze(run, error.message)
             return
-        self.snapshot_writer.woken(run, taken)
-        judged = [self.fold.feed(key, value) for key, value in taken.pairs]
-        if any(each.void for each in judged) and run not in self.fold.frozen:
+        self.snapshot_writer.woken(run, snapshot)
+        judged = [self.fold.feed(key, value) for key, value in snapshot.pairs]
+        if any(link.void for link in judged) and run not in self.fold.frozen:
             self.freeze(run, "the entries that were kept of it are no history")
         if (state := self.fold.states.get(run)) is not None:
             self.woken.append(state)

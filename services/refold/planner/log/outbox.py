@@ -102,7 +102,7 @@ class Unanswered:
         sent = self._sent[call]
         heapq.heappush(self._waiting.setdefault(sent.topic, []), (sent.offset, call))
 
-    def told(self, answer: CommittedAt | End, partition: int) -> Iterable[CallId]:
+    def answered(self, answer: CommittedAt | End, partition: int) -> Iterable[CallId]:
         """Late calls that will get no answer, by this position of executors or end of a topic."""
         if isinstance(answer, End):
             return self._lost(answer.topic, answer.offset)
@@ -118,7 +118,7 @@ class Unanswered:
     def _lost(self, topic: str, end: int) -> list[CallId]:
         # No executor can ever pass a request that its topic has lost.
         waiting = self._waiting.get(topic, [])
-        self._waiting[topic] = sorted(each for each in waiting if each[0] < end)
+        self._waiting[topic] = sorted(order for order in waiting if order[0] < end)
         return [call for offset, call in waiting if offset >= end]
 
     def due(self, now: int) -> Iterator[CallId]:
@@ -130,7 +130,7 @@ class Unanswered:
         return self._late[0][0] if self._late else None
 
 
-LOOKS = 100
+CHECKS_PER_TURN = 100
 """Sleeping runs folded in a turn after a halt was lifted: some milliseconds."""
 
 
@@ -138,7 +138,7 @@ class Halting:
     """Commands of one lane that a halt holds back. `missing` pools have no topics, and count as halted."""
 
     def __init__(self, catalog: Catalog, missing: frozenset[str] = frozenset()) -> None:
-        self._catalog, self._known = catalog, catalog.halts
+        self._catalog, self._halts = catalog, catalog.halts
         self.missing = missing
         self._never_sent: set[CallId] = set()
         self._paused: set[CallId] = set()
@@ -171,7 +171,7 @@ class Halting:
     def never_sent(self, call: CallId) -> bool:
         return call in self._never_sent
 
-    def keep(self, call: CallId) -> None:
+    def add(self, call: CallId) -> None:
         """Hold a call until its paused run goes on."""
         self._paused.add(call)
 
@@ -186,33 +186,33 @@ class Halting:
     def lifted(
         self, states: Mapping[RunId, RunState], asleep: Iterable[RunId], find: Callable[[RunId], RunState | None]
     ) -> Iterator[tuple[RunState, int]]:
-        """Calls (state and step) no longer held back; runs `asleep` are checked `LOOKS` in a turn."""
+        """Calls (state and step) no longer held back; runs `asleep` are checked `CHECKS_PER_TURN` in a turn."""
         resumed, self._resumed = self._resumed, set()
         for run in resumed & states.keys():
-            yield from self._kept(states[run])
-        before, now = self._known, self._catalog.halts
-        self._known = now
+            yield from self._held_back(states[run])
+        before, now = self._halts, self._catalog.halts
+        self._halts = now
         awake = list(states.values()) if before is not now else []
         if before.by_name.keys() - now.by_name.keys():
             # A predecessor held their calls back: without this they would go out at their deadlines only.
             self._unseen.extend((run, before) for run in asleep)
         for state in awake:
             yield from self._freed(state, before)
-        for _ in range(min(LOOKS, len(self._unseen))):
+        for _ in range(min(CHECKS_PER_TURN, len(self._unseen))):
             run, halts = self._unseen.popleft()
-            if (found := find(run)) is not None:
-                yield from self._freed(found, halts)
+            if (halted := find(run)) is not None:
+                yield from self._freed(halted, halts)
 
     def _freed(self, state: RunState, before: Halts) -> Iterator[tuple[RunState, int]]:
         for step, opened in sorted(state.open.items()) if not (state.over or state.copying) else ():
             if (
                 opened.phase == "dispatched"
                 and _stopped(before, state, step)
-                and not _stopped(self._known, state, step)
+                and not _stopped(self._halts, state, step)
             ):
                 yield state, step
 
-    def _kept(self, state: RunState) -> Iterator[tuple[RunState, int]]:
+    def _held_back(self, state: RunState) -> Iterator[tuple[RunState, int]]:
         for step, opened in sorted(state.open.items()) if not (state.over or state.paused) else ():
             call = call_id(state.run_id, opened.seq)
             if opened.phase == "dispatched" and call in self._paused:
@@ -221,10 +221,12 @@ class Halting:
 
 
 def _stopped(halts: Halts, state: RunState, step: int) -> str:
-    call, asked = state.call(step), state.request
-    if asked is None:
+    call, request = state.call(step), state.request
+    if request is None:
         return halts.why(tool=call.tool, pool=call.pool, agent="", requester="")
-    return halts.why(tool=call.tool, pool=call.pool, agent=asked.agent, requester=asked.requester, above=asked.above)
+    return halts.why(
+        tool=call.tool, pool=call.pool, agent=request.agent, requester=request.requester, above=request.above
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +238,7 @@ class Ordered:
     record: Outgoing
     again: bool = False
     short: bool = False
-    asked: Pending | None = None
+    pending: Pending | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +274,7 @@ class Bases:
 
     def __init__(self) -> None:
         self._sent: Recent[CallId, tuple[_Place, Base]] = Recent(BASES)
-        self._held: Recent[_Place, Base] = Recent(BASES)
+        self._recent: Recent[_Place, Base] = Recent(BASES)
 
     def complete(self, state: RunState, request: ToolRequest) -> ToolRequest:
         """A request with the earlier calls that its executor lacks; with all if it is sent again."""
@@ -280,20 +282,20 @@ class Bases:
         place = state.place_of(request.step)
         if not request.again:
             places = (place, *map(state.place_of, reversed(call.builds_on)))
-            base = next(filter(None, map(self._held.get, places)), None)
+            base = next(filter(None, map(self._recent.get, places)), None)
         before = calls_before(state, call, base.steps if base else frozenset())
-        brings = (base or Base.of(state.run_id)).followed_by(before)
-        self._sent.add(request.call_id, (place, brings))
+        longer = (base or Base.of(state.run_id)).followed_by(before)
+        self._sent.add(request.call_id, (place, longer))
         if base is None:
             return dataclasses.replace(request, earlier=before)
-        said = {name: getattr(request, name) for name in _FIELDS} | {"earlier": before, "base": base.digest}
-        return ShortRequest(**said)
+        values = {name: getattr(request, name) for name in _FIELDS} | {"earlier": before, "base": base.digest}
+        return ShortRequest(**values)
 
     def answered(self, result: ToolResult, record: Record) -> None:
         # An executor of a version without short commands never confirms.
         place, base = self._sent.pop(result.call_id, (None, None))
         if place and base and base_of(record.read_headers()) == base.digest:
-            self._held.add(place, base)
+            self._recent.add(place, base)
 
 
 BASES = 500
@@ -313,37 +315,37 @@ class Outbox:
         self._ends: OrderedDict[RunId, list[Outgoing]] = OrderedDict()
         self.appends: list[Outgoing] = []
         self.publishes: list[Outgoing] = []
-        self._heard: list[tuple[RunState, Entry, int]] = []
+        self._accepted: list[tuple[RunState, Entry, int]] = []
         self.emitted, self.owed = Emitted(), Emitted()
         self.owed_before: list[Pending] = []
         self.unanswered, self.bases = Unanswered(), Bases()
-        self._mine: set[bytes] = set()
+        self._own_nonces: set[bytes] = set()
 
     def append(self, sent: SentEntry, value: bytes) -> None:
         entry, request = sent.entry, sent.after.request
         run, trace = entry.run_id, request.traceparent if request else ""
         headers = cloud_event(RUN_LOG, run, id=sent.id.hex(), source=self._actor, at_ms=entry.at_ms, trace=trace)
         key = log_key(run, entry.seq, sent.id)
-        self._mine.add(entry.nonce)
+        self._own_nonces.add(entry.nonce)
         token = self._tokens.give((self._partition, sent))
         self.appends.append(Outgoing(RUN_LOG, self._partition, key, value, headers, token))
 
     def hear(self, after: RunState, entry: Entry, offset: int) -> None:
         self.emitted.add(offset, 1)
-        self._heard.append((after, entry, offset))
+        self._accepted.append((after, entry, offset))
         if type(entry.events[0]) is RunUnpaused and not after.paused:
             self.halting.resume(after.run_id)
 
-    def tell(self, states: Mapping[RunId, RunState]) -> None:
+    def send_accepted(self, states: Mapping[RunId, RunState]) -> None:
         """Send the commands of accepted entries in log order, except obsolete ones."""
-        heard, self._heard = self._heard, []
-        for after, entry, offset in heard:
+        accepted, self._accepted = self._accepted, []
+        for after, entry, offset in accepted:
             ordered = commands(after, entry, offset)
             if (latest := states.get(after.run_id)) is not after:
-                ordered = [each for each in ordered if _wanted(each, states)]
+                ordered = [order for order in ordered if _is_current(order, states)]
             # Another writer of the entry may have sent it as well, before it was held back here.
-            self._order(latest or after, ordered, offset, entry.at_ms, own=entry.nonce in self._mine)
-            self._mine.discard(entry.nonce)
+            self._order(latest or after, ordered, offset, entry.at_ms, own=entry.nonce in self._own_nonces)
+            self._own_nonces.discard(entry.nonce)
             self.emitted.acknowledge(offset)
 
     # A take-over: state is sent, not history
@@ -372,7 +374,7 @@ class Outbox:
         """Run-log offset below which all commands are acknowledged and family messages answered."""
         return min(self.emitted.low_water(position), self.owed.low_water(position))
 
-    def told(self, position: int) -> bool:
+    def is_sent(self, position: int) -> bool:
         """True if all commands below a position are acknowledged, or a take-over has yet to send its own."""
         return self.beginning or self.emitted.low_water(position) == position
 
@@ -391,7 +393,7 @@ class Outbox:
     def reread(self, state: RunState, news: Iterable[Entry], offset: int) -> None:
         """Send the ends in entries read late, even if already sent; the run's outcome is sent apart."""
         ended = (order for entry in news for order in _ended(state, entry, offset))
-        self._order(state, [each for each in ended if not isinstance(each.message, RunOutcome)], offset, state.at_ms)
+        self._order(state, [sent for sent in ended if not isinstance(sent.message, RunOutcome)], offset, state.at_ms)
 
     def _hold_end(self, run: RunId, ends: list[Outgoing]) -> None:
         self._ends_bytes += _bytes(ends) - _bytes(self._ends.get(run, []))
@@ -438,7 +440,7 @@ class Outbox:
         for record in records:
             self._publish(record, Ordered(offset, record))
 
-    def keep(self, sent: SentKept, now: int) -> None:
+    def snapshot_sent(self, sent: SentKept, now: int) -> None:
         """Publish a record of the lane's snapshot."""
         record = Outgoing(RUN_SNAPSHOT, self._partition, sent.key, sent.value, (), 0)
         # The event id is a digest of the record: a repetition is the same event.
@@ -457,8 +459,8 @@ class Outbox:
         if offset is None and (record := self._again(ordered, states)):
             self._publish(record, dataclasses.replace(ordered, record=record))
             return
-        if ordered.asked:
-            ordered.asked.finish()
+        if ordered.pending:
+            ordered.pending.finish()
         if not ordered.again:
             self.emitted.acknowledge(ordered.offset)
         if offset is not None and is_request(ordered.record):
@@ -476,7 +478,7 @@ class Outbox:
         command = request(state, step, opened.attempt, issued=issued, at_ms=now, again=again)
         if self.halting.passes(command, state):
             record = self._record(state, command, issued, now)
-            self._publish(record, Ordered(issued, record, again=True, asked=asked))
+            self._publish(record, Ordered(issued, record, again=True, pending=asked))
         elif asked:
             asked.finish()
 
@@ -489,12 +491,12 @@ class Outbox:
         """Shorten or drop a command that the log refuses; return the input about that, if any."""
         record = ordered.record
         if record.topic == RUN_COMPLETED and not ordered.short:
-            said = codec.decode(RunOutcome, record.value or b"")
-            record = record._replace(value=codec.encode(without_result(said)))
+            outcome = codec.decode(RunOutcome, record.value or b"")
+            record = record._replace(value=codec.encode(without_result(outcome)))
             self._publish(record, dataclasses.replace(ordered, record=record, short=True))
             return None
-        if ordered.asked:
-            ordered.asked.finish()
+        if ordered.pending:
+            ordered.pending.finish()
         if not ordered.again:
             self.emitted.acknowledge(ordered.offset)
         if record.value is None or ordered.short or record.topic == RUN_SIGNALLED:
@@ -543,7 +545,7 @@ class Outbox:
         headers = [(key, b"application/json" if key == "content-type" else value) for key, value in event]
         self._publish(Outgoing(RUN_LOG, self._partition, anchor_key(name), b"{}", headers, 0), None)
 
-    def hold(self, run: RunId, hold: Hold | None) -> None:
+    def publish_stall(self, run: RunId, hold: Hold | None) -> None:
         self._publish(hold_record(self._partition, run, hold, source=self._actor), SentHold(run))
 
     def forward(self, item: Pending, target: int) -> None:
@@ -577,15 +579,15 @@ class Outbox:
     def _again(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Outgoing | None:
         """Record to send again for a command, if it still holds; a question in its present form."""
         record = ordered.record
-        asks, name = record.topic == APPROVAL_REQUESTED, record.key.decode()
+        question, name = record.topic == APPROVAL_REQUESTED, record.key.decode()
         if record.value is None and taken_back(record.headers) and _open(CallId(name), states):
             return None  # it would bury the request of a later attempt
-        if record.value is None or not (asks or is_request(record)):
+        if record.value is None or not (question or is_request(record)):
             return record
-        state = states.get(parse_approval_id(name)[0] if asks else parse_call_id(name)[0])
+        state = states.get(parse_approval_id(name)[0] if question else parse_call_id(name)[0])
         if state is None or state.over:
             return None
-        if asks:
+        if question:
             step = opened_by(state, name)
             return self._record(state, ask_people(state, step)[0], ordered.offset, state.at_ms) if step else None
         # An acknowledgement may be 30 s late. By then an executor may have answered the request, and people may have
@@ -595,7 +597,7 @@ class Outbox:
         if opened is None or opened.attempt != message.attempt:
             return None
         if state.paused:
-            self.halting.keep(CallId(name))
+            self.halting.add(CallId(name))
             return None
         return record._replace(value=codec.encode(message))
 
@@ -633,7 +635,7 @@ def _ended(after: RunState, entry: Entry, offset: int) -> list[Command]:
     return [order for order in orders if not isinstance(order.message, ApprovalRequest)]
 
 
-def _wanted(order: Command, states: Mapping[RunId, RunState]) -> bool:
+def _is_current(order: Command, states: Mapping[RunId, RunState]) -> bool:
     """False for a request or question that its call no longer waits for."""
     if not isinstance(order.message, ToolRequest | ApprovalRequest):
         return True

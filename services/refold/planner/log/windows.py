@@ -70,7 +70,7 @@ class LaneSpent(NamedTuple):
 
     log: int
     amount: Amount
-    held: Amount
+    reserved: Amount
     name: bytes
 
 
@@ -93,14 +93,14 @@ class Windows:
         self._journal, self._mirrored = journal, mirrored
         self._orders: list[tuple[Outgoing, SentSpent | None]] = []
         self._own: dict[WindowKey, Amount] = {}
-        self._held: dict[WindowKey, Amount] = {}
+        self._reserved: dict[WindowKey, Amount] = {}
         self._values: Counter[WindowKey] = Counter()
         self._base: dict[WindowKey, int] = {}
-        self._told: dict[WindowKey, dict[int, dict[str, LaneSpent]]] = {}
+        self._spent: dict[WindowKey, dict[int, dict[str, LaneSpent]]] = {}
         self._names: dict[bytes, tuple[WindowKey, int, str]] = {}
         self._owed: dict[WindowKey, int] = {}
         self._sent: set[SentSpent] = set()
-        self._said: dict[WindowKey, int] = {}
+        self._reported: dict[WindowKey, int] = {}
         self._due = self._tidied = 0
         self._loaded = False
 
@@ -111,9 +111,9 @@ class Windows:
         if self._loaded:
             return
         self._loaded = True
-        for key, lanes in self._told.items():
-            if mine := lanes.get(self._partition):
-                self._base[key], self._own[key], self._held[key], _ = max(mine.values())
+        for key, lanes in self._spent.items():
+            if own := lanes.get(self._partition):
+                self._base[key], self._own[key], self._reserved[key], _ = max(own.values())
                 self._values[key._replace(value="")] += 1
                 self._owed[key] = _LATER  # once this process has published it, sums of earlier owners can go
 
@@ -121,30 +121,30 @@ class Windows:
         """Lower the positions of sums to the `end` of a log that has lost records."""
         # A mirror has other offsets: its sums count as complete up to its end.
         self._base = {key: end if self._mirrored else min(base, end) for key, base in self._base.items()}
-        for lanes in self._told.values():  # nor do positions show any more which process came furthest
-            mine = lanes.get(self._partition, {})
-            lanes[self._partition] = {who: told._replace(log=-1) for who, told in mine.items()}
+        for lanes in self._spent.values():  # nor do positions show any more which process came furthest
+            own = lanes.get(self._partition, {})
+            lanes[self._partition] = {who: spent._replace(log=-1) for who, spent in own.items()}
 
     # Usage of entries
 
     def accepted(self, entry: Entry, after: RunState, offset: int) -> None:
         if not self.limits or after.request is None:
             return
-        asked = after.request
-        for taken in taken_by(entry):
-            for bound in binding(self.limits, asked.agent, asked.labels, asked.requester, taken.at_ms):
+        request = after.request
+        for charge in taken_by(entry):
+            for bound in binding(self.limits, request.agent, request.labels, request.requester, charge.at_ms):
                 key = self._counted(bound.key)
                 if offset >= self._base.get(key, 0):
-                    self._add(key, taken)
+                    self._add(key, charge)
                     self._owed[key] = min(self._owed.get(key, offset), offset)
 
     def _add(self, key: WindowKey, taken: Counted) -> None:
         if key not in self._own:
             self._values[key._replace(value="")] += 1
-        held = self._held.get(key, NOTHING).plus(taken.held)
+        reserved = self._reserved.get(key, NOTHING).plus(taken.held)
         # Reservations from before the limit were never counted, and are not given back.
-        freed = taken.freed.least(held)
-        self._held[key] = held.minus(freed)
+        freed = taken.freed.least(reserved)
+        self._reserved[key] = reserved.minus(freed)
         self._own[key] = self._own.get(key, NOTHING).plus(taken.amount).minus(freed)
 
     def _counted(self, key: WindowKey) -> WindowKey:
@@ -157,45 +157,45 @@ class Windows:
 
     def scopes(
         self,
-        stands: Callable[[RunId], RunState | None],
+        state_of: Callable[[RunId], RunState | None],
         speculated: Mapping[RunId, RunState],
         state: RunState,
         now: int,
     ) -> Iterator[Scope]:
-        """Limits that bind a run, with the usage of others; `stands` returns logged states, `speculated` newer ones."""
+        """Limits that bind a run, with others' usage; `state_of` returns logged states, `speculated` newer ones."""
         if not self.limits or state.request is None:
             return
-        asked = state.request
-        for named, value, limits in binding(self.limits, asked.agent, asked.labels, asked.requester, now):
+        request = state.request
+        for named, value, limits in binding(self.limits, request.agent, request.labels, request.requester, now):
             key = self._counted(named)
             # Its own state has its usage in entries that are on their way, or being made; usage of others is added.
             before = speculated.get(state.run_id)
-            taken = self.total(key).minus(_own(before if before and before.copying else stands(state.run_id)))
+            spent = self.total(key).minus(_own(before if before and before.copying else state_of(state.run_id)))
             for after in speculated.values():
                 if after.run_id != state.run_id and not after.copying and self._binds(key, after):
-                    taken = taken.plus(_since(stands(after.run_id), after))
-            yield Scope(key.named(value if key == named else "(others)"), limits, now, taken, window=True)
+                    spent = spent.plus(_since(state_of(after.run_id), after))
+            yield Scope(key.named(value if key == named else "(others)"), limits, now, spent, window=True)
 
     def _binds(self, key: WindowKey, state: RunState) -> bool:
-        asked = state.request
-        if asked is None or key.agent not in ("", asked.agent):
+        request = state.request
+        if request is None or key.agent not in ("", request.agent):
             return False
         if not key.label:
             return True
-        digest = value_digest(value_of(key.label, asked.labels, asked.requester))
+        digest = value_digest(value_of(key.label, request.labels, request.requester))
         return self._counted(key._replace(value=digest)) == key
 
     def total(self, key: WindowKey) -> Amount:
         """Usage under a limit: accepted entries of this lane and published sums of others."""
         total = self._own.get(key, NOTHING)
-        for lane, tellers in self._told.get(key, {}).items():
+        for lane, tellers in self._spent.get(key, {}).items():
             if lane != self._partition and tellers:
                 total = total.plus(max(tellers.values()).amount)
         return total
 
     # Publishing
 
-    def tell(self, position: int, *, mono_ms: int, now: int) -> None:
+    def report(self, position: int, *, mono_ms: int, now: int) -> None:
         """Publish changed sums when due; all entries below this position are counted."""
         if not self.limits:
             return
@@ -205,15 +205,22 @@ class Windows:
         self._due = mono_ms + TELL_MS
         owed, self._owed = self._owed, {}
         for key, since in owed.items():
-            limits = next((each for each in self.limits if _is_of(key, each)), None)
+            limits = next((limit for limit in self.limits if _is_of(key, limit)), None)
             if limits is None or key not in self._own or end_of(key.window) + KEEP_MS < now:
                 continue
             amount = self._own[key]
-            held = self._held[key]
-            said = WindowSpent(
-                *key, self._partition, position, *amount, limits.limits, self._teller, held.tokens, held.nano_usd
+            reserved = self._reserved[key]
+            message = WindowSpent(
+                *key,
+                self._partition,
+                position,
+                *amount,
+                limits.limits,
+                self._teller,
+                reserved.tokens,
+                reserved.nano_usd,
             )
-            name, value = _name(key, self._partition, self._teller), codec.encode(said)
+            name, value = _name(key, self._partition, self._teller), codec.encode(message)
             event = f"{self._partition}/{position}/{name.decode()}"
             headers = cloud_event(BUDGET_SPENT, key.named(key.value), id=event, source=self._teller, at_ms=now)
             for copy in range(self._partitions):
@@ -232,10 +239,10 @@ class Windows:
                 self._journal.tell("spent.refused", partition=sent.partition, hint=hint)
             self._owed[sent.key] = min(self._owed.get(sent.key, _LATER), sent.since if own else _LATER)
         elif own:
-            self._said[sent.key] = sent.log
-            for teller, told in list(self._told.get(sent.key, {}).get(self._partition, {}).items()):
-                if teller != self._teller and told.log <= sent.log:
-                    self._bury(told.name, range(self._partitions))
+            self._reported[sent.key] = sent.log
+            for teller, spent in list(self._spent.get(sent.key, {}).get(self._partition, {}).items()):
+                if teller != self._teller and spent.log <= sent.log:
+                    self._bury(spent.name, range(self._partitions))
 
     def low_water(self, position: int) -> int:
         """Run-log offset below which all usage is published for a successor."""
@@ -252,22 +259,22 @@ class Windows:
     def follow(self, record: Record) -> None:
         name = record.key or b""
         if record.value is None:
-            if (known := self._names.pop(name, None)) is not None:
-                self._told[known[0]][known[1]].pop(known[2], None)
+            if (previous := self._names.pop(name, None)) is not None:
+                self._spent[previous[0]][previous[1]].pop(previous[2], None)
             return
         try:
-            said = codec.decode(WindowSpent, record.value)
-            end_of(said.window)
+            message = codec.decode(WindowSpent, record.value)
+            end_of(message.window)
         except (FoldError, MalformedError, ValueError):
             self._journal.tell("spent.void", partition=record.partition, offset=record.offset)
             return
-        amount = Amount(said.tokens, said.nano_usd, said.calls)
-        key, held = key_of(said), Amount(said.held_tokens, said.held_nano_usd)
-        told = LaneSpent(said.log, amount, amount if held.tokens < 0 else held, name)
-        self._names[name] = key, said.lane, said.member
-        self._told.setdefault(key, {}).setdefault(said.lane, {})[said.member] = told
-        mine = self._loaded and said.lane == self._partition and said.member != self._teller
-        if mine and said.log <= self._said.get(key, -1):  # a late sum of a former owner of this lane
+        amount = Amount(message.tokens, message.nano_usd, message.calls)
+        key, reserved = key_of(message), Amount(message.held_tokens, message.held_nano_usd)
+        spent = LaneSpent(message.log, amount, amount if reserved.tokens < 0 else reserved, name)
+        self._names[name] = key, message.lane, message.member
+        self._spent.setdefault(key, {}).setdefault(message.lane, {})[message.member] = spent
+        is_own = self._loaded and message.lane == self._partition and message.member != self._teller
+        if is_own and message.log <= self._reported.get(key, -1):  # a late sum of a former owner of this lane
             self._bury(name, range(self._partitions))
 
     def _tidy(self, now: int) -> None:
@@ -275,12 +282,12 @@ class Windows:
         if now // DAY_MS == self._tidied:
             return
         self._tidied = now // DAY_MS
-        for key in [key for key in {*self._told, *self._own} if end_of(key.window) + KEEP_MS < now]:
-            for told in [told for tellers in self._told.pop(key, {}).values() for told in tellers.values()]:
-                self._names.pop(told.name, None)
-                self._bury(told.name, [self._partition])
-            for known in (self._own, self._held, self._values, self._base, self._owed, self._said):
-                known.pop(key, None)
+        for key in [key for key in {*self._spent, *self._own} if end_of(key.window) + KEEP_MS < now]:
+            for spent in [spent for tellers in self._spent.pop(key, {}).values() for spent in tellers.values()]:
+                self._names.pop(spent.name, None)
+                self._bury(spent.name, [self._partition])
+            for amounts in (self._own, self._reserved, self._values, self._base, self._owed, self._reported):
+                amounts.pop(key, None)
 
     def _bury(self, name: bytes, copies: Iterable[int]) -> None:
         for copy in copies:
@@ -325,39 +332,39 @@ class BudgetAccounts:
 
     def above(self, state: RunState, now: int) -> list[Scope]:
         """Limits of a run (its own, its ancestors', windows), each with the usage of other runs."""
-        found: list[Scope] = []
+        scopes: list[Scope] = []
         run: RunState | None = state
         while run is not None and run.account is not None and not run.over:
             account = run.account
-            taken = self._taken(run, but=state).plus(self._unheard(run, state))
-            found.append(Scope(run.run_id, account.limits, account.since_ms, taken))
+            spent = self._spent_by(run, but=state).plus(self._unheard(run, state))
+            scopes.append(Scope(run.run_id, account.limits, account.since_ms, spent))
             # A run whose parent does not count it is bound by no run above: it outlives them, or they count nothing.
             run = self._find(parent_of(run.run_id)[0]) if account.limits.root else None
-        return [*found, *self._shared(state, now)]
+        return [*scopes, *self._shared(state, now)]
 
-    def _taken(self, run: RunState, *, but: RunState) -> Amount:
+    def _spent_by(self, run: RunState, *, but: RunState) -> Amount:
         """Usage of a run and its live descendants, without the run `but`."""
         if run.account is None:
             return NOTHING
-        taken = NOTHING if run.run_id == but.run_id else run.account.total
+        spent = NOTHING if run.run_id == but.run_id else run.account.total
         for step, opened in run.open.items():
             if opened.phase != "child":
                 continue
             started, child = run.steps[step - 1], child_id(run.run_id, step)
             if isinstance(started, events.ChildStarted) and not started.outlives:
                 below = but if child == but.run_id else None if child in self.unheard else self._find(child)
-                taken = taken.plus(self._taken(below, but=but)) if below is not None else taken
-        return taken
+                spent = spent.plus(self._spent_by(below, but=but)) if below is not None else spent
+        return spent
 
     def _unheard(self, run: RunState, state: RunState) -> Amount:
         """Usage of finished runs below `run` that none up to it has counted; `state` is newer than the log."""
-        taken = NOTHING
+        spent = NOTHING
         for child, used in self.unheard.items():
-            if is_below(child, run.run_id) and not self._told(child, run.run_id, state):
-                taken = taken.plus(Amount(used.tokens, used.nano_usd, used.calls))
-        return taken
+            if is_below(child, run.run_id) and not self._is_reported(child, run.run_id, state):
+                spent = spent.plus(Amount(used.tokens, used.nano_usd, used.calls))
+        return spent
 
-    def _told(self, child: RunId, top: RunId, newest: RunState) -> bool:
+    def _is_reported(self, child: RunId, top: RunId, newest: RunState) -> bool:
         above = child
         while above != top:
             above = parent_of(above)[0]

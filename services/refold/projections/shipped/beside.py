@@ -14,10 +14,10 @@ from refold.core.errors import FoldError, MalformedError, UnauthorisedError
 from refold.core.ids import root_of
 from refold.core.messages import WindowSpent
 from refold.core.run.held import read_hold
+from refold.core.tables import Scalar, ViewKey, ViewRow, ViewTable
 from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, DEAD_LETTERS, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.ports.log import Record
-from refold.ports.tables import Scalar, ViewKey, ViewRow, ViewTable
 from refold.projections.batch import Batch
 from refold.projections.shipped.tables import DEAD_LETTER_ROWS, FAMILIES, HOLD_CHARS, HOLDS, LIMIT_ROWS, VOTES
 from refold.projections.shipped.turn import cut
@@ -31,14 +31,14 @@ _STALLED = tuple(FAMILIES.names).index("stalled") - FAMILIES.keys
 
 def take_beside(batch: Batch, record: Record, partitions: int) -> None:
     """Apply a record of a topic beside the run log; an unreadable one changes no row."""
-    if (take := _TAKES.get(record.topic)) is not None:
+    if (take := _HANDLERS.get(record.topic)) is not None:
         take(batch, record, partitions)
 
 
 def rows_beside(batch: Batch) -> list[tuple[ViewTable, list[Scalar]]]:
     """Return the run's rows that follow from other topics: they stay when its history is read again."""
-    kept = [(of, row) for of in (HOLDS, DEAD_LETTER_ROWS, VOTES) for row in batch.rows_of(of)]
-    return [(of, _uncounted(row) if of is VOTES else row) for of, row in kept if of is not VOTES or row[_LOGGED]]
+    rows = [(of, row) for of in (HOLDS, DEAD_LETTER_ROWS, VOTES) for row in batch.rows_of(of)]
+    return [(of, _uncounted(row) if of is VOTES else row) for of, row in rows if of is not VOTES or row[_LOGGED]]
 
 
 def write_beside(batch: Batch, rows: list[tuple[ViewTable, list[Scalar]]], root: str) -> None:
@@ -51,12 +51,12 @@ def write_beside(batch: Batch, rows: list[tuple[ViewTable, list[Scalar]]], root:
 def count_votes(batch: Batch, event: events.ApprovalDecided) -> None:
     """Mark the votes of a logged decision as counted, except for a grant that is used again."""
     try:
-        made = Decision.parse(content_of(event.token))
+        ruling = Decision.parse(content_of(event.token))
     except (MalformedError, UnauthorisedError):
         return
-    if made.grant is not None and made.grant.use:
+    if ruling.grant is not None and ruling.grant.use:
         return
-    keys = {(batch.run, made.approval, cut(cast.vote)): cast for cast in made.votes}
+    keys = {(batch.run, ruling.approval, cut(cast.vote)): cast for cast in ruling.votes}
     batch.fetch(VOTES, keys)
     for key, cast in keys.items():
         row = batch.edit(VOTES, key)
@@ -83,12 +83,12 @@ def _voted(batch: Batch, record: Record, partitions: int) -> None:
         batch.write(VOTES, key, [*key, row[3], *_UNSAID[:3], counts, 0, 0, 0] if row and counts else None)
         return
     try:
-        said = signed_fields(Vote, "vote", content_of(read_vote(record, partitions=partitions).token))
+        fields = signed_fields(Vote, "vote", content_of(read_vote(record, partitions=partitions).token))
     except (MalformedError, FoldError, UnauthorisedError):
         return
-    texts = [cut(said[name]) for name in ("actor", "action", "message")]
+    texts = [cut(fields[name]) for name in ("actor", "action", "message")]
     place = (record.partition, record.offset, record.at_ms)
-    batch.write(VOTES, key, [*key, *texts, _bounded(said["issued"]), counts, *place])
+    batch.write(VOTES, key, [*key, *texts, _bounded(fields["issued"]), counts, *place])
 
 
 def _refused(batch: Batch, record: Record, partitions: int) -> None:
@@ -106,8 +106,8 @@ def _refused(batch: Batch, record: Record, partitions: int) -> None:
         index.setdefault(of, []).append(key)
     ((letter, content),) = letters_in([record])
     lies: list[Scalar] = [cut(content.topic), content.partition, content.offset]
-    said: list[Scalar] = [cut(content.code), cut(content.reason), name, cut(content.service)]
-    batch.write(DEAD_LETTER_ROWS, key, [*key, letter, *lies, *said, content.at_ms, record.at_ms])
+    values: list[Scalar] = [cut(content.code), cut(content.reason), name, cut(content.service)]
+    batch.write(DEAD_LETTER_ROWS, key, [*key, letter, *lies, *values, content.at_ms, record.at_ms])
 
 
 _KEY = DEAD_LETTER_ROWS.places["key"]
@@ -117,16 +117,16 @@ def _key_text(record: Record) -> str:
     return (record.key or b"").decode(errors="backslashreplace")[:KEY_CHARS]
 
 
-def _held(batch: Batch, record: Record, partitions: int) -> None:
+def _stall(batch: Batch, record: Record, partitions: int) -> None:
     key = (batch.run,)
     batch.fetch(HOLDS, [key])
     was, now = batch.row(HOLDS, key) is not None, record.value is not None
     if record.value is None:
         batch.write(HOLDS, key, None)
     else:
-        hold = read_hold(batch.run, record.value)
-        texts = [cut(getattr(hold, name), HOLD_CHARS) for name in HOLDS.names[1:8]]
-        batch.write(HOLDS, key, [*key, *texts, hold.at_ms, hold.retry_ms, hold.tries])
+        stall = read_hold(batch.run, record.value)
+        texts = [cut(getattr(stall, name), HOLD_CHARS) for name in HOLDS.names[1:8]]
+        batch.write(HOLDS, key, [*key, *texts, stall.at_ms, stall.retry_ms, stall.tries])
     if was != now:
         batch.totals_of(FAMILIES, (root_of(batch.run),))[_STALLED] += now - was
 
@@ -158,8 +158,8 @@ def spent_of(row: ViewRow) -> WindowSpent:
     of = LIMIT_ROWS.named(row)
     most = {name: of[f"limit_{name}"] for name in _AMOUNTS}
     limits = events.Spendable(**most, soft_percent=of["soft_percent"], then=of["beyond"])
-    said = {name: of[name] for name in ("agent", "label", "value", "lane", "log", *_AMOUNTS)}
-    return WindowSpent(window=of["period"], **said, limits=limits)
+    fields = {name: of[name] for name in ("agent", "label", "value", "lane", "log", *_AMOUNTS)}
+    return WindowSpent(window=of["period"], **fields, limits=limits)
 
 
 _AMOUNTS = ("tokens", "nano_usd", "calls")
@@ -169,8 +169,8 @@ def _bounded(number: int) -> int:
     return number if -(1 << 63) <= number < 1 << 63 else 0
 
 
-_TAKES: Mapping[str, Callable[[Batch, Record, int], None]] = {
-    RUN_SNAPSHOT: _held,
+_HANDLERS: Mapping[str, Callable[[Batch, Record, int], None]] = {
+    RUN_SNAPSHOT: _stall,
     APPROVAL_VOTED: _voted,
     BUDGET_SPENT: _spent,
     **dict.fromkeys(DEAD_LETTERS, _refused),

@@ -6,11 +6,11 @@ from refold.core import events
 from refold.core.events import DOUBT
 from refold.core.ids import CallId, approval_id, parent_of
 from refold.core.run.pausing import PARENT
-from refold.ports.tables import Scalar
+from refold.core.tables import Scalar
 from refold.projections.shipped.beside import count_votes
 from refold.projections.shipped.steps import Apply
 from refold.projections.shipped.tables import APPROVALS, OPERATOR_ACTIONS, DayAt, RunAt, StepAt
-from refold.projections.shipped.turn import Turn, asks, cut
+from refold.projections.shipped.turn import Turn, cut, is_question
 
 
 def paused_by(role: str) -> int:
@@ -18,7 +18,7 @@ def paused_by(role: str) -> int:
     return 2 if role == PARENT else 1
 
 
-def _asked(turn: Turn, event: events.ApprovalRequested, seq: int) -> None:
+def _question_opened(turn: Turn, event: events.ApprovalRequested, seq: int) -> None:
     if (row := turn.step(event.step)) is None:
         return
     about_doubt = event.about == DOUBT
@@ -35,7 +35,7 @@ def _asked(turn: Turn, event: events.ApprovalRequested, seq: int) -> None:
         ],
     )
     turn.move(row, "doubt" if about_doubt else "approval", row[StepAt.phase] if about_doubt else "approval")
-    turn.question(row, open=int(asks(row)))
+    turn.question(row, open=int(is_question(row)))
 
 
 def _escalated(turn: Turn, event: events.ApprovalEscalated, seq: int) -> None:
@@ -119,7 +119,7 @@ def _acted(turn: Turn, seq: int, actor: str, action: str, *more: str, step: int 
 
 
 QUESTION_EVENTS: dict[type, Apply] = {
-    events.ApprovalRequested: _asked,
+    events.ApprovalRequested: _question_opened,
     events.ApprovalEscalated: _escalated,
     events.ApprovalDecided: _decided,
 }

@@ -10,16 +10,16 @@ from refold.core import events
 from refold.core.ids import EntryId, parent_of, root_of
 from refold.core.run import fold
 from refold.core.run.state import ENDED, RunState, Step
+from refold.core.tables import ViewKey
 from refold.core.wire import codec
 from refold.ports.log import Record
-from refold.ports.tables import ViewKey
 from refold.projections.batch import Batch
 from refold.projections.projector import Accepted
 from refold.projections.shipped import people, steps, tables
 from refold.projections.shipped.beside import rows_beside, take_beside, write_beside
 from refold.projections.shipped.steps import Apply
 from refold.projections.shipped.tables import DayAt, RunAt, StepAt
-from refold.projections.shipped.turn import PriceOf, Turn, asks, cut, failed
+from refold.projections.shipped.turn import PriceOf, Turn, cut, failed, is_question
 from refold.sdk.projection import Projection, day_of
 from refold.views.steps import Timeline
 
@@ -51,10 +51,10 @@ class Shipped(Projection):
 
     def expect(self, batch: Batch, entries: Sequence[events.Entry]) -> None:
         """Read the rows that entries will change, with one query for each table."""
-        known = [entry for entry in entries if entry.run_id not in batch.new]
-        batch.fetch(tables.RUNS, ((entry.run_id,) for entry in known if entry.seq > 1))
-        batch.fetch(tables.STEPS, _changed_steps(known))
-        batch.fetch(tables.REPEATED_CALLS, _calls(known))
+        older = [entry for entry in entries if entry.run_id not in batch.new]
+        batch.fetch(tables.RUNS, ((entry.run_id,) for entry in older if entry.seq > 1))
+        batch.fetch(tables.STEPS, _changed_steps(older))
+        batch.fetch(tables.REPEATED_CALLS, _calls(older))
 
     def beside(self, batch: Batch, record: Record, partitions: int) -> None:
         take_beside(batch, record, partitions)
@@ -67,7 +67,7 @@ class Shipped(Projection):
 
     def take(self, batch: Batch, accepted: Accepted) -> None:
         entry = accepted.entry
-        _keep(batch, accepted)
+        _store(batch, accepted)
         row = batch.edit(tables.RUNS, (entry.run_id,)) if entry.seq > 1 else None
         if row is None:
             row = _new(batch, accepted)
@@ -98,7 +98,7 @@ def _calls(entries: Sequence[events.Entry]) -> Iterator[ViewKey]:
                 yield entry.run_id, steps.digest_of_args(event)
 
 
-def _keep(batch: Batch, accepted: Accepted) -> None:
+def _store(batch: Batch, accepted: Accepted) -> None:
     name, entry, record, since = accepted
     cause = entry.cause
     topic, partition, offset = (cause.topic, cause.partition, cause.offset) if cause else ("", 0, 0)
@@ -141,7 +141,7 @@ def _started(turn: Turn, event: events.RunStarted, seq: int) -> None:
     )  # fmt: skip
 
 
-def _says(turn: Turn, event: events.StatusSet, seq: int) -> None:
+def _status_set(turn: Turn, event: events.StatusSet, seq: int) -> None:
     turn.run[RunAt.says] = cut(event.text)
 
 
@@ -210,16 +210,16 @@ def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -
     rows = [row for row in batch.rows_of(tables.ENTRIES) if row[1] != entry.seq]
     history = [(EntryId(row[-2]), codec.decode(events.Entry, row[-1])) for row in rows]  # type: ignore[arg-type]
     state, timeline = fold.fold(history, entry.run_id), Timeline(entry.run_id)
-    told = entry.events[: seq - entry.seq + 1]
-    fold.advance(state, told, seq=entry.seq, at_ms=entry.at_ms)
-    for _, each in history:
-        timeline.feed(each)
-    timeline.feed(replace(entry, events=told))
+    until = entry.events[: seq - entry.seq + 1]
+    fold.advance(state, until, seq=entry.seq, at_ms=entry.at_ms)
+    for _, past in history:
+        timeline.feed(past)
+    timeline.feed(replace(entry, events=until))
     _set_run(turn.run, state)
     for line in timeline.steps:
         if (step := turn.step(line.step)) is None:
             continue
-        was_asked, opened = asks(step), state.open.get(line.step)
+        was_asked, opened = is_question(step), state.open.get(line.step)
         step[StepAt.status], step[StepAt.phase], step[StepAt.ended_ms] = (
             line.status,
             opened.phase if opened else "",
@@ -227,7 +227,7 @@ def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -
         )
         failed(step, line.failure)
         turn.count(step, 1)
-        if was_asked != asks(step):
+        if was_asked != is_question(step):
             turn.question(step, open=int(not was_asked))
 
 
@@ -260,10 +260,10 @@ def _count_in_family(turn: Turn, before: list[Any], after: list[Any]) -> None:
 
 def _part(row: list[Any]) -> tuple[int, ...]:
     """Return a run's part in its family's sums."""
-    status, asked, doubt, on_hold, tokens, nano_usd, *_ = row
+    status, question, doubt, on_hold, tokens, nano_usd, *_ = row
     live = status not in ENDED
     ended = status == "completed", status == "failed", status == "cancelled"
-    return live, live and asked > 0, doubt > 0, on_hold > 0, 0, *ended, tokens, nano_usd
+    return live, live and question > 0, doubt > 0, on_hold > 0, 0, *ended, tokens, nano_usd
 
 
 _ON_STEPS = frozenset({*steps.STEP_EVENTS, *people.QUESTION_EVENTS, events.CallCompleted}) - set(get_args(Step))
@@ -275,7 +275,7 @@ _EVENTS: dict[type, Apply] = {
     **people.OPERATOR_EVENTS,
     events.RunRequested: _requested,
     events.RunStarted: _started,
-    events.StatusSet: _says,
+    events.StatusSet: _status_set,
     events.CallCompleted: steps.call_completed,
     events.CallFailed: _call_failed,
     events.RunCompleted: _completed,

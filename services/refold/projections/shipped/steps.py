@@ -132,7 +132,7 @@ def _doubted(turn: Turn, event: events.CallDoubted, seq: int) -> None:
         turn.sums(row[StepAt.name])[DayAt.doubts] += 1
 
 
-def _held(turn: Turn, event: events.CallHeld, seq: int) -> None:
+def _call_held(turn: Turn, event: events.CallHeld, seq: int) -> None:
     if (row := turn.step(event.step)) is not None:
         turn.move(row, "held", "held")
         failed(row, event.failure)
@@ -183,8 +183,8 @@ def _reserved(turn: Turn, event: events.CallReserved, seq: int) -> None:
 
 def _billed(turn: Turn, event: events.CallBilled, seq: int) -> None:
     if (row := turn.step(event.step)) is not None:
-        results = (each for each in turn.entry.events if isinstance(each, events.CallCompleted))
-        model = next((_model_of(usage_of(each.result)) for each in results if each.step == event.step), "")
+        results = (done for done in turn.entry.events if isinstance(done, events.CallCompleted))
+        model = next((_model_of(usage_of(done.result)) for done in results if done.step == event.step), "")
         _spend(turn, row, model, event.tokens, event.nano_usd)
 
 
@@ -210,7 +210,7 @@ STEP_EVENTS: dict[type, Apply] = {
     events.AttemptFailed: _attempt_failed,
     events.CallFailed: call_failed,
     events.CallDoubted: _doubted,
-    events.CallHeld: _held,
+    events.CallHeld: _call_held,
     events.CallRenewed: _renewed,
     events.StepGivenUp: _given_up,
     events.SleepEnded: _settled("completed"),

@@ -12,7 +12,7 @@ from refold.projections.shipped.tables import APPROVALS, DAILY, STEPS, TEXT_CHAR
 from refold.sdk.projection import day_of
 
 _COUNTED = frozenset({"doubt", "held", "waiting"})
-_ASKS = frozenset({"approval", "doubt"})
+_QUESTIONS = frozenset({"approval", "doubt"})
 _BUSY = frozenset({"proposed", "dispatched"})
 
 
@@ -59,11 +59,11 @@ class Turn:
             row[StepAt.phase] = phase
         if row[StepAt.status] in _COUNTED or status in _COUNTED or row[StepAt.approval_id]:
             self.count(row, -1)
-            asked = asks(row)
+            asking = is_question(row)
             row[StepAt.status] = status
             self.count(row, 1)
-            if asked != asks(row):
-                self.question(row, open=int(not asked))
+            if asking != is_question(row):
+                self.question(row, open=int(not asking))
         else:
             row[StepAt.status] = status
 
@@ -73,17 +73,17 @@ class Turn:
         run[RunAt.doubt] += sign * (status == "doubt")
         run[RunAt.on_hold] += sign * (status == "held")
         run[RunAt.waiting] += sign * (status == "waiting")
-        run[RunAt.waiting_for_people] += sign * asks(row)
+        run[RunAt.waiting_for_people] += sign * is_question(row)
 
     def question(self, row: list[Any], **change: Any) -> None:
         """Change columns of a step's newest question."""
-        if (asked := self.batch.edit(APPROVALS, (row[StepAt.approval_id],))) is not None:
+        if (opened := self.batch.edit(APPROVALS, (row[StepAt.approval_id],))) is not None:
             for name, value in change.items():
-                asked[APPROVALS.places[name]] = value
+                opened[APPROVALS.places[name]] = value
 
 
-def asks(row: list[Any]) -> bool:
-    return bool(row[StepAt.approval_id]) and row[StepAt.status] in _ASKS
+def is_question(row: list[Any]) -> bool:
+    return bool(row[StepAt.approval_id]) and row[StepAt.status] in _QUESTIONS
 
 
 def cut(text: str, most: int = TEXT_CHARS) -> str:
