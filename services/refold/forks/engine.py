@@ -529,10 +529,10 @@ class Fork:
     def _people(self, line: ForkedRun, step: int, answer: PeopleSaid) -> list[Event]:
         """Events of a decision, as `decide` derives them. **Raises** UsageError if it contradicts the question."""
         state, token = line.state, answer.event.token if answer.event else ""
-        ruling = _decision(state, step, answer, self.now_ms)
-        if answer.event is None and (why := asking.contradiction(state, step, ruling)):
+        final = _decision(state, step, answer, self.now_ms)
+        if answer.event is None and (why := asking.contradiction(state, step, final)):
             raise UsageError(f"{answer.verdict} for {state.call_id(step)}: {why}", hint="approve or reject")
-        verdict = asking.accepted(state, step, ruling, token, now=self.now_ms, rules=self.rules)
+        verdict = asking.accepted(state, step, final, token, now=self.now_ms, rules=self.rules)
         verdict = pausing.keep_back(verdict) if state.paused else verdict
         if any(isinstance(event, events.CallDoubted) for event in verdict):
             after = asking.foreseen(state, verdict, self.now_ms)

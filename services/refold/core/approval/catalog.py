@@ -60,8 +60,8 @@ class Halts:
         """Copy with an entry for `SCOPE/NAME` added; None ends the halt. **Raises** UsageError."""
         scope, _, name = rest.partition("/")
         halt_name(scope, name)
-        kept = {place: why for place, why in self.by_name.items() if place != (scope, spelt(name))}
-        return Halts(kept if reason is None else {**kept, (scope, spelt(name)): reason})
+        others = {place: why for place, why in self.by_name.items() if place != (scope, spelt(name))}
+        return Halts(others if reason is None else {**others, (scope, spelt(name)): reason})
 
 
 CURRENT, ROLES_ENTRY = "current", "roles"
@@ -99,15 +99,15 @@ class Roles:
         login; they count only for roles that the catalog does not define."""
         if self.lost or actor in self.revoked or not is_person(actor):
             return ""
-        asked = list(approvers)
-        if actor in asked:
+        names = list(approvers)
+        if actor in names:
             return actor
         claims = set(claimed)
-        for name in asked:
+        for name in names:
             role = name.removeprefix(ROLE)
             if role != name and (actor in self.by_role[role] if role in self.by_role else role in claims):
                 return name
-        return "*" if "*" in asked else ""
+        return "*" if "*" in names else ""
 
     def still(self, actor: str, name: str) -> bool:
         """True if an actor still matches an approver; a role that the catalog does not define is believed."""
@@ -170,10 +170,10 @@ class Policies(MutableMapping[str, Policy]):
             self._kept.pop(name, None)
 
     def __getitem__(self, digest: str) -> Policy:
-        kept = self._kept[digest]
-        if isinstance(kept, Policy):
-            return kept
-        policy = _compiled(kept)
+        entry = self._kept[digest]
+        if isinstance(entry, Policy):
+            return entry
+        policy = _compiled(entry)
         assert policy is not None, "the text of one that was taken back is not kept"
         return policy
 
@@ -268,12 +268,12 @@ class Catalog:
 
     def _check_platform(self, platform: str) -> None:
         """Check the platform of an entry. **Raises** UnauthorisedError if it was published for another one."""
-        ours = platform_of(self._trust)
-        if ours and platform not in ("", ours):
+        own = platform_of(self._trust)
+        if own and platform not in ("", own):
             self.elsewhere = platform
-            raise UnauthorisedError(f"signed for {platform}, and this is {ours}", reason="platform")
-        if ours and self.named and not platform:
-            raise UnauthorisedError(f"signed for no platform, and this is {ours}", reason="platform")
+            raise UnauthorisedError(f"signed for {platform}, and this is {own}", reason="platform")
+        if own and self.named and not platform:
+            raise UnauthorisedError(f"signed for no platform, and this is {own}", reason="platform")
         self.named |= bool(platform)
 
     def _put(self, entry: CatalogEntry) -> None:
@@ -306,8 +306,8 @@ class Catalog:
         self.closed.add(name)
         kind, _, rest = name.partition("/")
         if kind == "key":
-            known = self.keys.pop(rest, None)
-            if known is None or known.use == REQUEST:
+            key = self.keys.pop(rest, None)
+            if key is None or key.use == REQUEST:
                 self._asks(PublicKey(rest, REQUEST, "", revoked=True))
         elif kind == HALT:
             with suppress(UsageError):
@@ -324,5 +324,5 @@ class Catalog:
             self._close(name)
 
     def _asks(self, public: PublicKey) -> None:
-        known = self.roles.askers
-        self.roles = replace(self.roles, askers=KeyRing({**known, public.kid: public}, platform_of(known)))
+        askers = self.roles.askers
+        self.roles = replace(self.roles, askers=KeyRing({**askers, public.kid: public}, platform_of(askers)))

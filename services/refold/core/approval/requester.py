@@ -58,12 +58,12 @@ def why_refused(request: RunRequest, keys: Keys, at_ms: int, labels: Set[str]) -
     limiting = sorted(labels - {""})
     if not keys or not limiting:
         return ""
-    said = _vouched(request.token, request.requester, keys) or {}
-    vouched = said.get(_VOUCHED, list(request.labels)) if "labels" in said else []
+    claims = _vouched(request.token, request.requester, keys) or {}
+    vouched = claims.get(_VOUCHED, list(request.labels)) if "labels" in claims else []
     vouched = vouched if signature.are_names(vouched) else []
     if limited := sorted((request.labels.keys() & limiting).difference(vouched)):
         return f"limits count by its label {limited[0]}, and no key of the catalog vouches for that: sign the request"
-    if not said:
+    if not claims:
         return f"without the label {limiting[0]} it counts for its requester, for whom no key vouches: sign the request"
     return ""
 
@@ -80,45 +80,45 @@ def is_verified(request: ApprovalRequest, keys: Keys) -> bool:
 
 
 def _is_signed(request: ApprovalRequest, keys: Keys) -> bool:
-    said = _vouched(request.token, request.requester, keys)
-    if said is None or "agent" not in said:  # a signed signal is no request
+    claims = _vouched(request.token, request.requester, keys)
+    if claims is None or "agent" not in claims:  # a signed signal is no request
         return False
     # Children carry the token of their family's root, and have its requester.
     root = root_of(request.run_id)
-    return said.get("run") == root and (root != request.run_id or said.get("agent") == request.agent)
+    return claims.get("run") == root and (root != request.run_id or claims.get("agent") == request.agent)
 
 
 def quorum_of(request: ApprovalRequest, askers: Keys) -> int:
     """Votes needed: one more if the requester is excluded but not known for certain. Without `askers` (the catalog's
     keys for requests) an unambiguous name is believed."""
     needed = request.requirement
-    said = bool(request.requester.strip()) and is_clear(request.requester)
-    known = _is_signed(request, askers) if askers else said
-    return max(1, needed.quorum) + (needed.not_requester and not known)
+    named = bool(request.requester.strip()) and is_clear(request.requester)
+    certain = _is_signed(request, askers) if askers else named
+    return max(1, needed.quorum) + (needed.not_requester and not certain)
 
 
 def signed_ms(signal: RunSignal, keys: Keys) -> int | None:
     """Signature time of a signal; None unless a key of the catalog vouches for its sender."""
-    said = _vouched(signal.token, signal.actor, keys)
-    if said is None or _meant(said) != _says(signal):
+    claims = _vouched(signal.token, signal.actor, keys)
+    if claims is None or _meant(claims) != _says(signal):
         return None
-    return int(said["issued"])
+    return int(claims["issued"])
 
 
 def _vouched(token: str, name: str, keys: Keys) -> dict[str, Any] | None:
     if not name.strip() or not is_clear(name):
         return None
     try:
-        said = signature.verified(token, keys, use=signature.REQUEST) if token else None
+        claims = signature.verified(token, keys, use=signature.REQUEST) if token else None
     except UnauthorisedError:
         return None
-    if said is None or said.get("requester") != name:
+    if claims is None or claims.get("requester") != name:
         return None
-    here, meant = platform_of(keys), said.get("platform", "")
-    if here and meant not in ("", here):
+    platform, meant = platform_of(keys), claims.get("platform", "")
+    if platform and meant not in ("", platform):
         return None
     actors = keys[signature.kid_of(token)].actors
-    return said if not actors or name in actors else None
+    return claims if not actors or name in actors else None
 
 
 def _says(message: RunRequest | RunSignal) -> dict[str, Any]:
@@ -148,16 +148,16 @@ def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def _meant(said: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in said.items() if name not in ("issued", "platform", _VOUCHED)}
+def _meant(claims: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in claims.items() if name not in ("issued", "platform", _VOUCHED)}
 
 
 def _parsed(token: str) -> dict[str, Any]:
     parts = token.split(".")
     try:
-        said = canonical.parse(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-        if isinstance(said, dict) and isinstance(said.get("issued"), int):
-            return said
+        claims = canonical.parse(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        if isinstance(claims, dict) and isinstance(claims.get("issued"), int):
+            return claims
     except (IndexError, ValueError, MalformedError):
         pass
     raise MalformedError("the token is not one that `refold run start` makes")
@@ -171,7 +171,7 @@ def has_asked(request: ApprovalRequest, actor: str) -> bool:
 
 
 def _may_be(asker: str, actor: str) -> bool:
-    asked, voted = spelt(asker), spelt(actor)
-    if "@" in asked and "@" in voted:
-        return asked == voted
-    return asked.partition("@")[0] == voted.partition("@")[0]
+    requester, voted = spelt(asker), spelt(actor)
+    if "@" in requester and "@" in voted:
+        return requester == voted
+    return requester.partition("@")[0] == voted.partition("@")[0]

@@ -49,8 +49,8 @@ def read_requirement(
 
 def implies(one: Requirement, other: Requirement) -> bool:
     """True if a decision that meets one requirement meets the other."""
-    people, asked = {*one.approvers, *one.escalate_to}, {*other.approvers, *other.escalate_to}
-    among = set(one.approvers) <= set(other.approvers) and people <= asked
+    people, others = {*one.approvers, *one.escalate_to}, {*other.approvers, *other.escalate_to}
+    among = set(one.approvers) <= set(other.approvers) and people <= others
     requester = one.not_requester or not other.not_requester
     return ("*" in other.approvers or among) and one.quorum >= other.quorum and requester
 
@@ -115,12 +115,12 @@ def _remember(field: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or not value.keys() >= {"for", "uses"}:
         raise wrong(field, "it does not say for how long and how often", "remember: {for: 1h, uses: 3}")
     known(value, ("for", "uses"), "remember.")
-    kept_ms, uses = duration_ms("remember.for", value["for"]), value["uses"]
-    if not kept_ms:
+    valid_ms, uses = duration_ms("remember.for", value["for"]), value["uses"]
+    if not valid_ms:
         raise wrong("remember.for", "what is remembered for no time is forgotten", "leave remember out")
     if type(uses) is not int or not 1 <= uses <= MAX_USES:
         raise wrong("remember.uses", f"it is not a number from 1 to {MAX_USES}")
-    return {"remember_ms": kept_ms, "remember_uses": uses}
+    return {"remember_ms": valid_ms, "remember_uses": uses}
 
 
 def _changes(field: str, value: Any) -> dict[str, Any]:

@@ -45,8 +45,8 @@ def _others(state: RunState, event: events.RunPaused | events.RunUnpaused) -> tu
 def _heard(state: RunState, event: events.RunPaused | events.RunUnpaused) -> None:
     last = state.pause_said.get(event.role, LastCommand())
     place = event.seq if event.role == PARENT else event.offset
-    said = LastCommand(event.said_ms, place, max(last.signed_ms, event.signed_ms))
-    state.pause_said = state.pause_said.set(event.role, said)
+    newest = LastCommand(event.said_ms, place, max(last.signed_ms, event.signed_ms))
+    state.pause_said = state.pause_said.set(event.role, newest)
 
 
 PAUSE_TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {

@@ -33,12 +33,12 @@ class Staying(NamedTuple):
 
 def kept(state: RunState, from_step: int = 0) -> Staying:
     """Part of a failed run that stays; without a step, all but the requests in the entry that ended it."""
-    asked = _asked_before(state, state.seqs[from_step - 1] if from_step else state.head.seq)
-    first = from_step or asked + 1
+    count = _asked_before(state, state.seqs[from_step - 1] if from_step else state.head.seq)
+    first = from_step or count + 1
     # Held code reacts in one entry to several outcomes: loose are those after the last step that stays and was
     # requested in an earlier entry. Steps that an earlier retry left behind there were part of a reaction.
-    while (before := state.retried.step_before(asked)) != asked:
-        asked = _asked_before(state, state.seqs[before])
+    while (before := state.retried.step_before(count)) != count:
+        count = _asked_before(state, state.seqs[before])
     since = state.seqs[before - 1] if before else 0
     loose = sum(seq < since for _, _, seq in state.outcomes.values())
     return Staying(first, loose, since, whole=state.retried.step_before(first - 1) == before)
@@ -68,7 +68,7 @@ def retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) -> 
     for step in [step for step in state.open if step >= stays.first]:
         state.open = state.open.delete(step)
     opened = ((state.steps[step - 1], step) for step in sorted(state.open))
-    waits = ((asked.name, step) for asked, step in opened if isinstance(asked, events.WaitStarted))
+    waits = ((wait.name, step) for wait, step in opened if isinstance(wait, events.WaitStarted))
     state.mail = state.mail.reopen(back, waits)
     _call_again(state, event.again, acted)
     state.retried = _limits(state, event, seq, stays.first)
@@ -110,7 +110,7 @@ def _limits(state: RunState, event: events.RunRetried, seq: int, first: int) -> 
         raise ValueError("request")
     was, last = state.retried, len(state.steps)
     edited = (last + 1, event.edit, state.call(first).tool, event.actor) if event.edit else NO_EDIT
-    earlier = tuple(each for each in was.left if each[0] < first)
+    earlier = tuple(span for span in was.left if span[0] < first)
     return was._replace(
         at=seq,
         left=(*earlier, (first, last)) if first <= last else was.left,

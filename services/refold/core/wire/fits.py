@@ -17,10 +17,10 @@ MOST_REASONS, REASON_CHARACTERS = 5, 200
 def misfit(schema: str, value: Any) -> str:
     """Faults of a value in one line, or of its invalid schema; empty if the value fits."""
     try:
-        found = list(islice(_validator(schema).iter_errors(value), MOST_REASONS))
+        errors = list(islice(_validator(schema).iter_errors(value), MOST_REASONS))
     except (ValidationError, ValueError) as error:
         return f"its schema cannot be used: {str(error)[:REASON_CHARACTERS]}"
-    return "; ".join(map(_words, found))
+    return "; ".join(map(_words, errors))
 
 
 def _words(error: ValidationError) -> str:
