@@ -183,7 +183,7 @@ class Loop(_LOOP):  # type: ignore[misc]
 
     def passed(self) -> bool:
         """True if the run's history has passed this place."""
-        return self.moment.seen or (self.moment.stays > 0 and self.steps.so_far() < self.moment.stays)
+        return self.moment.recorded or (self.moment.stays > 0 and self.steps.so_far() < self.moment.stays)
 
     def fire(self, timer: Timer) -> None:
         if not timer.cancelled():

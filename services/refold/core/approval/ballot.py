@@ -129,7 +129,7 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, now: in
             good.append(vote)
     deciders = _Deciders(request, good, roles)
     void |= {vote: problem for vote in good if (problem := deciders.objection(vote))}
-    deciding = [vote for vote in deciders.said.values() if vote.action in DECIDING and vote.actor in deciders.lineages]
+    deciding = [vote for vote in deciders.last.values() if vote.action in DECIDING and vote.actor in deciders.lineages]
     cast = tuple(
         (vote, Cast(vote.actor, decision.via(deciders.lineages[vote.actor]), vote.strength, vote.vote, vote.issued))
         for vote in sorted(deciding, key=order)
@@ -210,8 +210,8 @@ class _Deciders:
             self._reassign(vote for vote in votes if vote.action == "reassign")
         self.approvers = tuple(dict.fromkeys([*self._listed, *more]))
         stances = (vote for vote in votes if vote.action in STANCES)
-        self.said = {vote.actor: vote for vote in stances if vote.action != "delegate" or self._own(vote)}
-        seated = [vote for vote in self.said.values() if roles.entitled(self.approvers, vote.actor, vote.roles)]
+        self.last = {vote.actor: vote for vote in stances if vote.action != "delegate" or self._own(vote)}
+        seated = [vote for vote in self.last.values() if roles.entitled(self.approvers, vote.actor, vote.roles)]
         self.lineages = {vote.actor: self._lineage(vote) for vote in seated}
         for vote in sorted(seated, key=lambda vote: vote.actor):
             if vote.action == "delegate":
@@ -230,7 +230,7 @@ class _Deciders:
 
     def behind(self, cast: Iterable[Cast]) -> tuple[Vote, ...]:
         """Cast votes and their delegations: by themselves they give the same verdict."""
-        votes = [vote for by in cast for vote in (self.said[by.actor], self._delegated.get(by.actor))]
+        votes = [vote for by in cast for vote in (self.last[by.actor], self._delegated.get(by.actor))]
         return tuple(sorted({vote for vote in (*votes, self._reassigned) if vote}, key=order))
 
     def _own(self, vote: Vote) -> str:

@@ -138,7 +138,7 @@ COMPILED = 16
 """Compiled policies per process: 3 MiB for 1,000 rules. An evicted one is compiled again at its next use, 0.07 ms a
 rule."""
 
-_KNOWN = 1_024
+_MOST_COMPILED = 1_024
 """Cached digests of valid policies, 64 bytes each."""
 
 
@@ -148,7 +148,7 @@ def _compiled(text: str) -> Policy | None:
     return None if content is None else Policy.parse(content)
 
 
-@lru_cache(_KNOWN)
+@lru_cache(_MOST_COMPILED)
 def _digest_of(text: str) -> str:
     policy = _compiled(text)
     return policy.digest if policy else ""
@@ -158,19 +158,19 @@ class Policies(MutableMapping[str, Policy]):
     """Policies of a catalog by digest, stored as texts so that unused versions do not stay compiled."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, str | Policy] = {}
+        self._texts: dict[str, str | Policy] = {}
 
     def put(self, name: str, text: str) -> None:
         digest = _digest_of(text)
         if digest and name != digest:
             raise MalformedError("the name is not the policy's digest")
         if digest:
-            self._kept[digest] = text
+            self._texts[digest] = text
         else:
-            self._kept.pop(name, None)
+            self._texts.pop(name, None)
 
     def __getitem__(self, digest: str) -> Policy:
-        entry = self._kept[digest]
+        entry = self._texts[digest]
         if isinstance(entry, Policy):
             return entry
         policy = _compiled(entry)
@@ -178,19 +178,19 @@ class Policies(MutableMapping[str, Policy]):
         return policy
 
     def __setitem__(self, digest: str, policy: Policy) -> None:
-        self._kept[digest] = policy
+        self._texts[digest] = policy
 
     def __delitem__(self, digest: str) -> None:
-        del self._kept[digest]
+        del self._texts[digest]
 
     def __contains__(self, digest: object) -> bool:
-        return digest in self._kept
+        return digest in self._texts
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._kept)
+        return iter(self._texts)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._texts)
 
 
 class Catalog:
@@ -297,7 +297,7 @@ class Catalog:
                 raise MalformedError("the name is not the key's id, or it is a root key")
             self.keys[public.kid] = public
             if public.use == REQUEST:
-                self._asks(public)
+                self._add_asker(public)
         else:
             raise MalformedError(f"{entry.kind} is not a kind of entry")
 
@@ -308,7 +308,7 @@ class Catalog:
         if kind == "key":
             key = self.keys.pop(rest, None)
             if key is None or key.use == REQUEST:
-                self._asks(PublicKey(rest, REQUEST, "", revoked=True))
+                self._add_asker(PublicKey(rest, REQUEST, "", revoked=True))
         elif kind == HALT:
             with suppress(UsageError):
                 self.halts = self.halts.with_entry(rest, UNREADABLE)
@@ -323,6 +323,6 @@ class Catalog:
         for name in (CURRENT, ROLES_ENTRY, HALT_ALL):
             self._close(name)
 
-    def _asks(self, public: PublicKey) -> None:
+    def _add_asker(self, public: PublicKey) -> None:
         askers = self.roles.askers
         self.roles = replace(self.roles, askers=KeyRing({**askers, public.kid: public}, platform_of(askers)))

@@ -106,7 +106,7 @@ class Condition:
             return f"{' and '.join(large)} may have {WALKED} characters for a macro to walk through, and has more"
         return value
 
-    def asked(self, facts: Facts) -> bool | str:
+    def evaluate(self, facts: Facts) -> bool | str:
         """Like `value`, for facts that are evaluated by many conditions."""
         return self.value(facts.variables) if self.walks else self.ask(facts.activation)
 
@@ -119,9 +119,9 @@ class Condition:
                 return value
             kind = result.type()
         except _RAISED as error:
-            return _words(error) or "it has no value"
+            return _text(error) or "it has no value"
         if kind == cel.Type.ERROR:
-            return _words(value) or "it has no value"
+            return _text(value) or "it has no value"
         return f"it gives {kind.name().lower()}, not true or false"
 
 
@@ -229,7 +229,7 @@ def _checked(source: str, language: Language) -> bytes:
 
 
 def _refusal(error: Exception, language: Language) -> UsageError:
-    line = _words(error).partition("\n")[0].replace("<input>:", "").replace(" (in container '')", "")
+    line = _text(error).partition("\n")[0].replace("<input>:", "").replace(" (in container '')", "")
     for prefix in ("INVALID_ARGUMENT: ", "CANCELLED: ", "ERROR: ", "-1:-1: "):
         line = line.removeprefix(prefix)
     hint = ""
@@ -240,7 +240,7 @@ def _refusal(error: Exception, language: Language) -> UsageError:
     return UsageError(line.removesuffix(" [INVALID_ARGUMENT]").removesuffix(" [CANCELLED]").strip(), hint=hint)
 
 
-def _words(text: Any) -> str:
+def _text(text: Any) -> str:
     return str(text)[:300].encode(errors="replace").decode()
 
 

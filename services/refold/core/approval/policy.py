@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from refold.core.approval import requirement
 from refold.core.approval.condition import NONE, VARIABLES, Condition, Linked
-from refold.core.approval.requirement import DOUBT_FIELDS, known, within, wrong
+from refold.core.approval.requirement import DOUBT_FIELDS, check_fields, within, wrong
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import DOUBT, Requirement
 from refold.core.wire import canonical
@@ -217,7 +217,7 @@ def check_shape(content: Any) -> None:
     """Check the shape of a policy, without its rules and fallback. **Raises** UsageError."""
     if not isinstance(content, dict):
         raise wrong("", "a policy is an object with rules", "rules: [{name: ..., when: ..., allow: true}]")
-    known(content, POLICY_FIELDS)
+    check_fields(content, POLICY_FIELDS)
     if not isinstance(content.get("recheck", False), bool):
         raise wrong("recheck", "it is not true or false")
     if not isinstance(content.get("rules"), list):
@@ -254,7 +254,7 @@ def merge(files: Mapping[str, Any]) -> Any:
 def _rule(content: Any) -> Rule:
     if not isinstance(content, dict):
         raise wrong("", "it is not an object", "{name: ..., when: ..., allow: true}")
-    known(content, ("name", "when", *OUTCOMES))
+    check_fields(content, ("name", "when", *OUTCOMES))
     name, when = content.get("name"), content.get("when")
     if not isinstance(name, str) or not name.strip() or len(name) > 200 or name in (UNRULED, DOUBT):
         raise wrong("name", f"it is not a name of up to 200 characters, other than {UNRULED} and {DOUBT}")

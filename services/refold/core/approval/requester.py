@@ -36,7 +36,7 @@ def signed(message: _M, key: SigningKey, now_ms: int, platform: str = "", *, lab
     these alone. **Raises** UsageError if names are too long."""
     where = {"platform": platform} if platform else {}
     vouched = {_VOUCHED: sorted(labels)} if labels is not None else {}
-    token = signature.sign({**_says(message), **where, **vouched, "issued": now_ms}, key)
+    token = signature.sign({**_claims_of(message), **where, **vouched, "issued": now_ms}, key)
     if len(token) > TOKEN_CHARS:
         raise UsageError(f"the token has {len(token)} characters, more than {TOKEN_CHARS}", hint="use shorter names")
     return dataclasses.replace(message, token=token)
@@ -46,7 +46,7 @@ def check_token(message: RunRequest | RunSignal) -> None:
     """Check that a token belongs to this message, without its signature. **Raises** MalformedError."""
     if len(message.token) > TOKEN_CHARS:
         raise MalformedError(f"the token has {len(message.token):,} characters, more than {TOKEN_CHARS:,}")
-    if message.token and _meant(_parsed(message.token)) not in (_says(message), _said_before(message)):
+    if message.token and _meant(_parsed(message.token)) not in (_claims_of(message), _identity(message)):
         raise MalformedError("the token is of another message: sign this one, or send it without")
 
 
@@ -100,7 +100,7 @@ def quorum_of(request: ApprovalRequest, askers: Keys) -> int:
 def signed_ms(signal: RunSignal, keys: Keys) -> int | None:
     """Signature time of a signal; None unless a key of the catalog vouches for its sender."""
     claims = _vouched(signal.token, signal.actor, keys)
-    if claims is None or _meant(claims) != _says(signal):
+    if claims is None or _meant(claims) != _claims_of(signal):
         return None
     return int(claims["issued"])
 
@@ -121,17 +121,17 @@ def _vouched(token: str, name: str, keys: Keys) -> dict[str, Any] | None:
     return claims if not actors or name in actors else None
 
 
-def _says(message: RunRequest | RunSignal) -> dict[str, Any]:
+def _claims_of(message: RunRequest | RunSignal) -> dict[str, Any]:
     """Content of a message's token, without its time."""
     if isinstance(message, RunRequest):
         budget = message.budget
         rest: dict[str, Any] = {"labels": dict(message.labels), "sessions": list(message.sessions)}
         rest |= {"deadline": str(message.deadline_ms), "not_before": str(message.not_before_ms)}
-        return _said_before(message) | rest | ({"budget": _budget(budget)} if budget else {})
-    return _said_before(message)
+        return _identity(message) | rest | ({"budget": _budget(budget)} if budget else {})
+    return _identity(message)
 
 
-def _said_before(message: RunRequest | RunSignal) -> dict[str, Any]:
+def _identity(message: RunRequest | RunSignal) -> dict[str, Any]:
     if isinstance(message, RunRequest):
         about = {"agent": message.agent, "input": _digest(message.input), "requester": message.requester}
     else:

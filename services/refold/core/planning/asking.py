@@ -173,10 +173,10 @@ def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) ->
         about=question.event.about,
         writers=list(state.writers_of(call.step)),
     )
-    return approval if question.question in ("", question_digest(approval)) else _asked_before(state, approval)
+    return approval if question.question in ("", question_digest(approval)) else _in_older_form(state, approval)
 
 
-def _asked_before(state: RunState, new: ApprovalRequest) -> ApprovalRequest:
+def _in_older_form(state: RunState, new: ApprovalRequest) -> ApprovalRequest:
     """Question in the form of earlier releases: without writers, or without attempts of the forked run."""
     request = state.request
     history = [past for past in new.history if not (request and request.forked) or past.at_ms > state.requested_ms]
@@ -189,13 +189,13 @@ def opened_by(state: RunState, approval: str) -> int | None:
     return step if step is not None and state.waits_for(step) == approval else None
 
 
-def _asked(state: RunState, step: int) -> tuple[OpenStep, Asked]:
+def _open_question(state: RunState, step: int) -> tuple[OpenStep, Asked]:
     opened = state.open[step]
     assert opened.question is not None, "only an open approval is decided, asked anew or due"
     return opened, opened.question
 
 
-def holds(state: RunState, question: Asked, signed: Decision, authority: Authority, *, now: int) -> bool:
+def still_valid(state: RunState, question: Asked, signed: Decision, authority: Authority, *, now: int) -> bool:
     """True if a decision is still valid on arrival: not expired, voters entitled, grant use new, no recheck due."""
     # A rejection lets nothing out, so it stays valid, if its voters were entitled when they voted.
     if signed.verdict == "reject":
@@ -210,7 +210,7 @@ def holds(state: RunState, question: Asked, signed: Decision, authority: Authori
 
 def contradiction(state: RunState, step: int, signed: Decision) -> str:
     """Reason why a decision does not fit the approval of this step; empty if it fits."""
-    opened, question = _asked(state, step)
+    opened, question = _open_question(state, step)
     if (signed.approval, signed.question) != (state.waits_for(step), question.question):
         return "the decision answers another question"
     # The receiver may have acted on the first request: other arguments, or a result by hand, would hide that. For a
@@ -233,7 +233,7 @@ def contradiction(state: RunState, step: int, signed: Decision) -> str:
 
 def accepted(state: RunState, step: int, signed: Decision, token: str, *, now: int, rules: Rules) -> list[events.Event]:
     """Events of a valid decision, with the dispatch that it permits."""
-    opened, question = _asked(state, step)
+    opened, question = _open_question(state, step)
     edits, actors = signed.verdict in ("edit", "amend"), [vote.actor for vote in signed.votes]
     decided = events.ApprovalDecided(
         step,
@@ -266,7 +266,7 @@ def accepted(state: RunState, step: int, signed: Decision, token: str, *, now: i
 
 def _edited(state: RunState, decided: events.ApprovalDecided, now: int, rules: Rules) -> list[events.Event]:
     """Events of an edit: its dispatch, another judgement, or the original question again if the policy denies it."""
-    step, (opened, question), authority = decided.step, _asked(state, decided.step), rules.authority
+    step, (opened, question), authority = decided.step, _open_question(state, decided.step), rules.authority
     assert authority is not None, "only an authority judges"
     after = state.copy()
     after.edit(step, decided.args, decided.key, after.head.seq, by=decided.actors)
@@ -292,7 +292,7 @@ def reopened(
     state: RunState, step: int, now: int, rules: Rules, *, why: str = "the decision did not hold any more when it came"
 ) -> list[events.Event]:
     """End an approval whose decision is not valid, and judge the call again."""
-    opened, question = _asked(state, step)
+    opened, question = _open_question(state, step)
     ended = unanswered(step, question, why)
     if question.event.about == DOUBT:
         return [ended, *ask_what_came(foreseen(state, [ended], now), step, now, rules)]
@@ -302,7 +302,7 @@ def reopened(
 
 def due(state: RunState, step: int, now: int) -> list[events.Event]:
     """Events of an approval at its deadline: its escalation, or its end by the policy's rule."""
-    opened, question = _asked(state, step)
+    opened, question = _open_question(state, step)
     needed = question.event.requirement
     late = bool(question.expires_ms) and now >= question.expires_ms
     if not question.escalated and (not late or needed.on_expiry == "escalate"):
@@ -320,7 +320,7 @@ def due(state: RunState, step: int, now: int) -> list[events.Event]:
 
 def given_up(state: RunState, step: int, failure: events.Failure, *, why: str = "") -> list[events.Event]:
     """End an approval and its call without a decision; `why` is empty for an expiry."""
-    opened, question = _asked(state, step)
+    opened, question = _open_question(state, step)
     if question.event.about == DOUBT:  # the call stays in doubt
         return [unanswered(step, question, why)]
     return [unanswered(step, question, why), closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
@@ -380,7 +380,7 @@ def take_decision(state: RunState, decided: Decided, now: int, rules: Rules, *, 
         return Refuse("unauthorised", error.message)
     if reason := contradiction(state, step, decision):
         return Refuse("unauthorised", reason)
-    _, question = _asked(state, step)
+    _, question = _open_question(state, step)
     unseen, catalog = decision.verdict == "answer" or question.event.about == DOUBT, rules.authority.catalog
     # No executor sees these verdicts and checks their votes, nor those of a call that is given up: the planner does.
     if unseen and (refused := unfounded(decision, catalog)):
@@ -390,6 +390,6 @@ def take_decision(state: RunState, decided: Decided, now: int, rules: Rules, *, 
     # The timer ends it. A later decision would otherwise count or not by which of the two is read first.
     if question.expires_ms and sent_ms >= question.expires_ms:
         return Ignore("the approval has expired")
-    if not holds(state, question, decision, rules.authority, now=now):
+    if not still_valid(state, question, decision, rules.authority, now=now):
         return reopened(state, step, now, rules)
     return accepted(state, step, decision, decided.token, now=now, rules=rules)

@@ -56,12 +56,12 @@ class Found(NamedTuple):
 
 
 class _Measure(NamedTuple):
-    what: str
-    taken: int
+    unit: str
+    usage: int
     limit: int
 
     def beyond(self, percent: int) -> bool:
-        return self.limit > 0 and self.taken * 100 > self.limit * percent
+        return self.limit > 0 and self.usage * 100 > self.limit * percent
 
 
 def judged(state: RunState, order: Attempted, now: int, rules: Rules, reservation: Reservation | None = None) -> Found:
@@ -79,7 +79,7 @@ def judged(state: RunState, order: Attempted, now: int, rules: Rules, reservatio
             continue
         then = scope.limits.then
         if scope.run not in {*account.told, *reservation.told}:
-            recorded.append(events.BudgetReached(scope.run, near.what, near.taken, near.limit, then))
+            recorded.append(events.BudgetReached(scope.run, near.unit, near.usage, near.limit, then))
         if then == "ask" and not account.passed:
             judgement = Found("ask", recorded, _near(scope, near))
         elif judgement.outcome == "go" and _may_degrade(order, near, then):
@@ -128,7 +128,7 @@ def bills(state: RunState, result: ToolResult, rules: Rules, values: Values = NO
         return []
     if result.status == "completed":
         text = values.get((result.run_id, result.result), result.result)
-        amount = _took(text if isinstance(text, str) and len(text) <= LOOKED_INTO else "", booked.amount, rules)
+        amount = _usage_amount(text if isinstance(text, str) and len(text) <= LOOKED_INTO else "", booked.amount, rules)
         return [_billed(result, call, booked, amount, rules)]
     # "It did not happen" covers one order: where there were two, the other may have been made.
     if result.status in ("failed", "unauthorised") and not result.again:
@@ -147,7 +147,7 @@ def _billed(result: ToolResult, call: int, booked: Booked, amount: Amount, rules
     return replace(billed, for_tokens=for_.tokens, for_nano_usd=for_.nano_usd, since_ms=booked.since_ms)
 
 
-def _took(result: str, booked: Amount, rules: Rules) -> Amount:
+def _usage_amount(result: str, booked: Amount, rules: Rules) -> Amount:
     # Only calls that reserve tokens report usage; the result of a tool with a price may be any text.
     usage = usage_of(result) if booked.tokens else None
     if usage is None:
@@ -202,32 +202,32 @@ def _measures(limits: Spendable, usage: Amount, ms: int) -> Iterator[_Measure]:
 
 
 def _may_degrade(order: Attempted, near: _Measure, then: str) -> bool:
-    if then != "degrade" or near.what not in ("tokens", "usd"):
+    if then != "degrade" or near.unit not in ("tokens", "usd"):
         return False
     nothing_happened = order.attempt == 1 or order.call.effect == "pure"
     return order.most is not None and not order.cheap and nothing_happened
 
 
 def _spent(state: RunState, scope: Scope, over: _Measure) -> Failure:
-    usage, limit = _words(over.what, over.taken), _words(over.what, over.limit)
+    usage, limit = _amount_text(over.unit, over.usage), _amount_text(over.unit, over.limit)
     if scope.window:
         message = f"with this call all runs of {scope.run} take {usage} of their limit, {limit}"
         again = "`refold run retry` goes on in another window, or with a higher limit"
-        return Failure(LIMIT_CODES[over.what], f"{message}; {again}", scope.run)
+        return Failure(LIMIT_CODES[over.unit], f"{message}; {again}", scope.run)
     budget = "its budget" if scope.run == state.run_id else f"the budget of run {scope.run}"
     message = f"with this call it takes {usage} of {budget}, {limit}"
-    how = "deadline" if over.what == "seconds" else over.what
-    return Failure(BUDGET_CODES[over.what], f"{message}; `refold run retry --{how}` gives that more", scope.run)
+    how = "deadline" if over.unit == "seconds" else over.unit
+    return Failure(BUDGET_CODES[over.unit], f"{message}; `refold run retry --{how}` gives that more", scope.run)
 
 
 def _near(scope: Scope, near: _Measure) -> Failure:
-    usage, limit = _words(near.what, near.taken), _words(near.what, near.limit)
+    usage, limit = _amount_text(near.unit, near.usage), _amount_text(near.unit, near.limit)
     template = "it takes {} of the budget of run {}" if not scope.window else "{} are taken of the limit of {}"
     message = f"{template.format(usage, scope.run)}, {limit}: over {scope.limits.soft_percent} %"
-    return Failure((LIMIT_CODES if scope.window else BUDGET_CODES)[near.what], message, scope.run)
+    return Failure((LIMIT_CODES if scope.window else BUDGET_CODES)[near.unit], message, scope.run)
 
 
-def _words(unit: str, number: int) -> str:
+def _amount_text(unit: str, number: int) -> str:
     if unit == "usd":
         return in_usd(number)
     return f"{number / 1000:g} s" if unit == "seconds" else f"{number:,} {unit}"

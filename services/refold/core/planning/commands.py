@@ -53,7 +53,7 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
         elif isinstance(event, events.ApprovalEscalated):
             requests += _ask_others(state, event.step)
         elif isinstance(event, events.ApprovalDecided):
-            ended.append(asked_no_more(state, event.step, event.question, at=entry.last_seq))
+            ended.append(question_closed(state, event.step, event.question, at=entry.last_seq))
         elif isinstance(event, events.LateResultRecorded):
             closed += _close_again(state, event.step, closed, at=entry.last_seq)
         elif isinstance(event, events.StepGivenUp):
@@ -73,7 +73,7 @@ def _end(state: RunState, last_seq: int, *, retried: bool) -> list[Command]:
     closed: list[Command] = []
     for step, opened in sorted(state.open.items()):
         if opened.question is not None:
-            closed.append(asked_no_more(state, step, opened.question.question))
+            closed.append(question_closed(state, step, opened.question.question))
         if state.is_call(step):
             closed.append(close(state, step))
     return closed
@@ -123,7 +123,7 @@ def _close_again(state: RunState, step: int, closed: list[Command], *, at: int) 
 
 def _ask_others(state: RunState, step: int) -> list[Command]:
     opened = state.open.get(step)
-    tombstones = [asked_no_more(state, step, opened.question.event.question)] if opened and opened.question else []
+    tombstones = [question_closed(state, step, opened.question.event.question)] if opened and opened.question else []
     return [*tombstones, *ask_people(state, step)]
 
 
@@ -134,11 +134,11 @@ def _give_up(state: RunState, step: int, *, at: int) -> list[Command]:
         return [close(state, step, at=at)] if state.is_call(step) else []
     if opened.phase == "doubt" or not state.is_call(step):
         return []
-    tombstones = [asked_no_more(state, step, opened.question.question, at=at)] if opened.question else []
+    tombstones = [question_closed(state, step, opened.question.question, at=at)] if opened.question else []
     return [*tombstones, close(state, step, at=at)]
 
 
-def asked_no_more(state: RunState, step: int, question: str, *, at: int = 0) -> Command:
+def question_closed(state: RunState, step: int, question: str, *, at: int = 0) -> Command:
     """Tombstone of a question. `at` is its event, if the call has later ones."""
     return Command(APPROVAL_REQUESTED, approval_id(state.call_id(step, at=at), question), None)
 

@@ -17,7 +17,7 @@ from refold.core.run.state import RunState
 from refold.core.run.suspension import status_after
 from refold.core.wire.canonical import utf8_bytes
 
-_ASKED = ("agent", "input", "requester", "labels", "sessions", "not_before_ms")
+_COMPARED = ("agent", "input", "requester", "labels", "sessions", "not_before_ms")
 
 UNREAD = ""
 """Stands for the result of a finished run that has only a row in memory; its history has the result."""
@@ -150,13 +150,13 @@ def request_digest(request: RunRequest) -> str:
     rest = [request.requester, request.labels, request.sessions, request.not_before_ms, request.deadline_ms]
     rest += [[] if request.budget is None else list(dataclasses.astuple(request.budget))]
     text = json.dumps(rest, sort_keys=True)
-    return asked_digest(f"{len(request.agent)}:{request.agent}{len(request.input)}:{request.input}{text}")
+    return content_digest(f"{len(request.agent)}:{request.agent}{len(request.input)}:{request.input}{text}")
 
 
 def conflict(request: RunRequest, recorded: events.RunRequested) -> str:
     """Error message for a request whose run exists with another content."""
     # A finished run has only a digest.
-    other = [name for name in _ASKED if recorded.agent and getattr(recorded, name) != getattr(request, name)]
+    other = [name for name in _COMPARED if recorded.agent and getattr(recorded, name) != getattr(request, name)]
     names = ", ".join(other) or "deadline or budget" if recorded.agent else "input, requester, labels or times"
     return f"run {request.run_id} exists with other {names}"
 
@@ -164,10 +164,10 @@ def conflict(request: RunRequest, recorded: events.RunRequested) -> str:
 def is_of(request: RunRequest, digest: str, began_with: str) -> bool:
     """True if a request with this digest is the one that began a run."""
     # The digest of earlier releases covers less.
-    return began_with in (digest, asked_digest(f"{len(request.agent)}:{request.agent}{request.input}"))
+    return began_with in (digest, content_digest(f"{len(request.agent)}:{request.agent}{request.input}"))
 
 
-def asked_digest(content: str) -> str:
+def content_digest(content: str) -> str:
     return blake2b(content.encode(), digest_size=16).hexdigest()
 
 

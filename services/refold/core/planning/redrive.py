@@ -12,11 +12,11 @@ from refold.core.planning import asking, family, pausing
 from refold.core.planning.outgoing import let_out
 from refold.core.planning.verdict import Ignore, Refuse, Rules, Ruling
 from refold.core.run.fold import advance
-from refold.core.run.redrive import kept
+from refold.core.run.redrive import staying
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 
-SAID = frozenset({"given_up"})
+BY_HUMANS = frozenset({"given_up"})
 """Failures decided by a human: the call may have had its effect, and is not repeated automatically."""
 
 HAPPENED = frozenset({"bad_result", "too_large"})
@@ -70,7 +70,7 @@ def retry(state: RunState, operation: RunOperation, now: int, rules: Rules) -> R
         return Refuse("conflict", f"run {state.run_id} has failed before its request was in the log: start another")
     if (refused := child_refusal(state)) is not None:
         return Refuse("conflict", ": ".join(refused))
-    options = _wanted(state, operation, rules)
+    options = _options(state, operation, rules)
     if isinstance(options, Refuse):
         return options
     fresh: list[events.Event] = [
@@ -96,7 +96,7 @@ def retry(state: RunState, operation: RunOperation, now: int, rules: Rules) -> R
     return fresh + renewed(state, fresh, now, rules)
 
 
-def _wanted(state: RunState, operation: RunOperation, rules: Rules) -> RetryAsked | Refuse:
+def _options(state: RunState, operation: RunOperation, rules: Rules) -> RetryAsked | Refuse:
     try:
         data = canonical.parse(operation.data) or {}
         numbers = {name: data.get(name, 0) for name in ("from", *LIMITS)}
@@ -143,7 +143,7 @@ def _edit(state: RunState, step: int, edit: object, rules: Rules) -> str | Refus
 
 def _failed(state: RunState) -> list[int]:
     """Failed calls that may have caused the run's failure: settled after the last step (or note) that stays."""
-    stays = kept(state)
+    stays = staying(state)
     last = state.retried.step_before(stays.first - 1)
     since = state.seqs[last - 1] if last else 0
     settled = [entry for entry in [*state.outcomes.items()][stays.loose :] if entry[1][2] > since]
@@ -155,7 +155,7 @@ def _failed(state: RunState) -> list[int]:
 
 
 def _may_go_out(call: events.CallProposed, failed: events.CallFailed) -> bool:
-    return failed.failure.code not in (SAID | HAPPENED if call.key_window_ms else SAID)
+    return failed.failure.code not in (BY_HUMANS | HAPPENED if call.key_window_ms else BY_HUMANS)
 
 
 def renewed(state: RunState, fresh: list[events.Event], now: int, rules: Rules) -> list[events.Event]:

@@ -56,7 +56,7 @@ def check_match(match: object) -> None:
 def take_signal(state: RunState, message: RunSignal, at_ms: int, rules: Rules) -> Ruling:
     """Ruling on a signal to a run that is not over. **Units**: `at_ms`, its append time."""
     signal = events.SignalReceived(message.signal_id, message.name, message.data, message.actor)
-    if (earlier := _known(state, signal.signal_id)) is not None:
+    if (earlier := _received(state, signal.signal_id)) is not None:
         if (earlier.name, earlier.data) == (signal.name, signal.data):
             return Ignore("the signal was received before")
         return Refuse("conflict", f"run {state.run_id} has received another signal of this id; choose another id")
@@ -163,7 +163,7 @@ def _closed(state: RunState, step: int, answer: RunSignal, subject: str) -> Ruli
     return Refuse("conflict", f"{subject} was {how} before{by} at {at_ms}{key}: its first answer counts")
 
 
-def _known(state: RunState, signal_id: str) -> events.SignalReceived | None:
+def _received(state: RunState, signal_id: str) -> events.SignalReceived | None:
     if (entry := state.mail.kept.get(signal_id)) is not None:
         return entry.signal
     step = state.mail.taken.get(signal_id)
@@ -182,7 +182,7 @@ def matches(wait: events.WaitStarted, signal: events.SignalReceived) -> bool | s
     if utf8_bytes(signal.data) > MATCHED_BYTES:
         return f"the signal has more than {MATCHED_BYTES:,} bytes, and is taken by waits without a match alone"
     try:
-        return _condition(wait.match).asked(_facts(signal))
+        return _condition(wait.match).evaluate(_facts(signal))
     except UsageError as error:  # another version of the library may refuse a match that compiled before
         return str(error)
 

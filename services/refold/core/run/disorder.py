@@ -16,7 +16,7 @@ from refold.core.run.state import RunState
 
 
 @dataclass(slots=True)
-class Held:
+class Aside:
     """Record held aside until its predecessor is read."""
 
     record: LogRecord
@@ -28,14 +28,14 @@ class Held:
 class Disorder:
     """Records of a run that do not simply follow each other."""
 
-    aside: dict[EntryId, list[Held]] = field(default_factory=dict)  # held, by the id of their predecessor
+    aside: dict[EntryId, list[Aside]] = field(default_factory=dict)  # held, by the id of their predecessor
     passed: set[EntryId] = field(default_factory=set)  # predecessors of records given up
     branches: set[EntryId] = field(default_factory=set)  # records that extend an entry with another successor
     buried: set[EntryId] = field(default_factory=set)  # records that counted, but have a tombstone
     disturbed: bool = False  # only copies and cleaning explain a position, so order proves nothing
     stalled: bool = False
     rebuilt: RunState | None = None  # history from a complete ordered repetition
-    copies: dict[EntryId, Held] = field(default_factory=dict)  # records of `rebuilt`, in order
+    copies: dict[EntryId, Aside] = field(default_factory=dict)  # records of `rebuilt`, in order
 
     @property
     def contested(self) -> bool:
@@ -47,18 +47,18 @@ class Disorder:
         """True if an ordered repetition of the history, later in the log, could settle something."""
         return self.stalled or bool(self.branches) or bool(self.buried)
 
-    def hold(self, aside: Held) -> None:
+    def add(self, aside: Aside) -> None:
         self.aside.setdefault(EntryId(aside.record.entry.prev), []).append(aside)
 
-    def holds(self, name: EntryId) -> bool:
-        return any(aside.record.id == name for aside in self.held())
+    def contains(self, name: EntryId) -> bool:
+        return any(aside.record.id == name for aside in self.asides())
 
-    def held(self) -> Iterator[Held]:
+    def asides(self) -> Iterator[Aside]:
         return (aside for waiting in self.aside.values() for aside in waiting)
 
-    def pass_by(self, seq: int) -> list[Held]:
+    def pass_by(self, seq: int) -> list[Aside]:
         """Give up the records that cannot extend a head at `seq` any more; return them."""
-        dropped = [aside for aside in self.held() if aside.record.entry.seq <= seq]
+        dropped = [aside for aside in self.asides() if aside.record.entry.seq <= seq]
         for aside in dropped:
             self.passed.add(EntryId(aside.record.entry.prev))
             self.discard(aside.record.id)
@@ -75,7 +75,7 @@ class Disorder:
                     return len(aside.value)
         return 0
 
-    def rebuild(self, aside: Held) -> None:
+    def rebuild(self, aside: Aside) -> None:
         """Follow the copies of a history from its beginning: only a repair writes them in order."""
         entry = aside.record.entry
         if entry.seq == 1 and not entry.prev:

@@ -143,7 +143,7 @@ def _noted(
     number(state, event, seq)
 
 
-def _says(state: RunState, event: events.StatusSet, seq: int, at_ms: int) -> None:
+def _status_set(state: RunState, event: events.StatusSet, seq: int, at_ms: int) -> None:
     state.says = event.text
 
 
@@ -151,7 +151,7 @@ def _annotated(state: RunState, event: events.RunAnnotated, seq: int, at_ms: int
     state.annotate(event.note_id, event.note)
 
 
-def _told(state: RunState, event: events.Event, seq: int, at_ms: int) -> None:
+def _no_change(state: RunState, event: events.Event, seq: int, at_ms: int) -> None:
     """No change: the event is for readers of the log."""
 
 
@@ -169,7 +169,7 @@ def _judged(state: RunState, event: events.CallJudged, seq: int, at_ms: int) -> 
     keep(state, event.step, opened._replace(policy=event.policy, decision=None), opened)
 
 
-def _asked(state: RunState, event: events.ApprovalRequested, seq: int, at_ms: int) -> None:
+def _question_opened(state: RunState, event: events.ApprovalRequested, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     people = tuple(event.requirement.approvers)
     question = Asked(seq, event, people, at_ms, event.expires_ms, escalated=False, question=event.question)
@@ -255,7 +255,7 @@ def _doubted(state: RunState, event: events.CallDoubted, seq: int, at_ms: int) -
     keep(state, event.step, doubt, opened)
 
 
-def _held(state: RunState, event: events.CallHeld, seq: int, at_ms: int) -> None:
+def _call_held(state: RunState, event: events.CallHeld, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     past = _past(opened, event.attempt, "failed", _why(event.failure), at_ms=at_ms)
     blocked = opened._replace(phase="held", due_ms=0, failure=event.failure, doubted_ms=at_ms, past=past)
@@ -315,7 +315,7 @@ def _forked(state: RunState, event: events.RunForked, seq: int, at_ms: int) -> N
     state.fork(event, seq, at_ms, pasts)
 
 
-def _given_up(state: RunState, event: events.StepGivenUp, seq: int, at_ms: int) -> None:
+def _step_given_up(state: RunState, event: events.StepGivenUp, seq: int, at_ms: int) -> None:
     give_up(state, event.step, seq=seq)
     waits_no_more(state, event.step)
 
@@ -354,7 +354,7 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.NoteRecorded: _noted,
     events.CallProposed: _proposed,
     events.CallJudged: _judged,
-    events.ApprovalRequested: _asked,
+    events.ApprovalRequested: _question_opened,
     events.ApprovalEscalated: _escalated,
     events.ApprovalDecided: _decided,
     events.CallDispatched: _dispatched,
@@ -366,7 +366,7 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.LateResultRecorded: _late,
     events.SleepStarted: _slept,
     events.SleepEnded: _settled,
-    events.StepGivenUp: _given_up,
+    events.StepGivenUp: _step_given_up,
     events.ChildStarted: _child_started,
     events.ChildCompleted: _child_over,
     events.EventPublished: _published,
@@ -376,18 +376,18 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.RunCompleted: _ended,
     events.RunFailed: _ended,
     events.RunCancelled: _ended,
-    events.RunSuspended: _told,
-    events.RunResumed: _told,
+    events.RunSuspended: _no_change,
+    events.RunResumed: _no_change,
     events.CheckpointReached: _noted,
-    events.StatusSet: _says,
+    events.StatusSet: _status_set,
     events.RunAnnotated: _annotated,
-    events.TaskFailed: _told,
+    events.TaskFailed: _no_change,
     **OF_WAITS,
     events.RunRetried: _retried,
     events.RunForked: _forked,
     events.CallRenewed: redrive.call_redriven,
     **PAUSE_TRANSITIONS,
-    events.CallHeld: _held,
+    events.CallHeld: _call_held,
     **ACCOUNT_TRANSITIONS,
 }
 

@@ -31,20 +31,20 @@ class Staying(NamedTuple):
     whole: bool
 
 
-def kept(state: RunState, from_step: int = 0) -> Staying:
+def staying(state: RunState, from_step: int = 0) -> Staying:
     """Part of a failed run that stays; without a step, all but the requests in the entry that ended it."""
-    count = _asked_before(state, state.seqs[from_step - 1] if from_step else state.head.seq)
+    count = _steps_before(state, state.seqs[from_step - 1] if from_step else state.head.seq)
     first = from_step or count + 1
     # Held code reacts in one entry to several outcomes: loose are those after the last step that stays and was
     # requested in an earlier entry. Steps that an earlier retry left behind there were part of a reaction.
     while (before := state.retried.step_before(count)) != count:
-        count = _asked_before(state, state.seqs[before])
+        count = _steps_before(state, state.seqs[before])
     since = state.seqs[before - 1] if before else 0
     loose = sum(seq < since for _, _, seq in state.outcomes.values())
     return Staying(first, loose, since, whole=state.retried.step_before(first - 1) == before)
 
 
-def _asked_before(state: RunState, seq: int) -> int:
+def _steps_before(state: RunState, seq: int) -> int:
     place = state.heads.place(seq, key=_SEQ)
     return state.seqs.place(state.heads[place - 1].seq + 1 if place else 1)
 
@@ -54,7 +54,7 @@ def reopens(head: Head, status: Status, entry: events.Entry) -> bool:
 
 
 def retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) -> None:
-    stays, begun = kept(state, event.from_step), state.started_ms > 0
+    stays, begun = staying(state, event.from_step), state.started_ms > 0
     loose_since = min((woke for _, _, woke in state.outcomes.values() if woke > stays.since), default=state.head.seq)
     # The code acts there at the present time: a repeated sleep takes its whole duration.
     fresh_ms = at_ms if stays.whole else 0

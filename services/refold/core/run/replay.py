@@ -72,12 +72,12 @@ class Raised:
 
 @dataclass(slots=True)
 class Moment:
-    """Time for an agent: the time of the entry that woke it, and if that is replayed. `seen`: the log has the requests
-    of this turn; else, after a retry, those up to step `stays`. **Units**: milliseconds since 1970."""
+    """Time for an agent: the time of the entry that woke it, and if that is replayed. `recorded`: the log has the
+    requests of this turn; else, after a retry, those up to step `stays`. **Units**: milliseconds since 1970."""
 
     now_ms: int = 0
     replaying: bool = True
-    seen: bool = False
+    recorded: bool = False
     stays: int = 0
 
 
@@ -102,8 +102,8 @@ def replay(execution: Driver, state: RunState, unseen: int = 0) -> Wanted:
     start, and every outcome) have no reaction in the log. **Raises** NonDeterminismError, from the code's own error if
     any, when code and history disagree before that."""
     moment, reacted = execution.moment, 1 + len(state.outcomes) - unseen
-    moment.now_ms, moment.seen = state.started_ms, reacted > 0
-    moment.replaying = moment.seen and bool(state.steps)
+    moment.now_ms, moment.recorded = state.started_ms, reacted > 0
+    moment.replaying = moment.recorded and bool(state.steps)
     moment.stays = state.retried.step_before(len(state.steps)) if state.retried.left else 0
     gone: set[int] = set()
     beyond = _agree(execution, state, execution.start(), gone, loose=reacted <= 0)
@@ -112,12 +112,12 @@ def replay(execution: Driver, state: RunState, unseen: int = 0) -> Wanted:
             _caught_up(execution, state, gone)
         if step > execution.steps and number <= reacted:
             _differ(execution, state, state.retried.step_after(execution.steps), [])
-        moment.now_ms, moment.seen = at_ms, number < reacted
-        moment.replaying = moment.seen and execution.steps < len(state.steps)
+        moment.now_ms, moment.recorded = at_ms, number < reacted
+        moment.replaying = moment.recorded and execution.steps < len(state.steps)
         beyond += _agree(execution, state, execution.settle(step, outcome), gone, loose=number >= reacted)
     if not unseen or state.retried.left:
         _caught_up(execution, state, gone, loose=unseen > 0)
-    moment.replaying, moment.seen, moment.stays = False, False, 0
+    moment.replaying, moment.recorded, moment.stays = False, False, 0
     return beyond
 
 

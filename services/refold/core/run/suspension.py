@@ -33,11 +33,11 @@ def status_change(before: RunState | None, after: RunState, fresh: Iterable[even
 def status_after(status: Status, fresh: Iterable[events.Event]) -> Status:
     """Status of a run by its events alone, for readers that do not fold them."""
     for event in fresh:
-        status = _SAID.get(type(event), status)
+        status = _STATUSES.get(type(event), status)
     return status
 
 
-_SAID: Final[dict[type, Status]] = {
+_STATUSES: Final[dict[type, Status]] = {
     events.RunStarted: "running",
     events.RunRetried: "running",
     events.RunSuspended: "suspended",

@@ -20,10 +20,10 @@ def misfit(schema: str, value: Any) -> str:
         errors = list(islice(_validator(schema).iter_errors(value), MOST_REASONS))
     except (ValidationError, ValueError) as error:
         return f"its schema cannot be used: {str(error)[:REASON_CHARACTERS]}"
-    return "; ".join(map(_words, errors))
+    return "; ".join(map(_text, errors))
 
 
-def _words(error: ValidationError) -> str:
+def _text(error: ValidationError) -> str:
     place = ".".join(map(str, error.instance_path))
     text = error.message[:REASON_CHARACTERS]
     return f"{place}: {text}" if place else text
