@@ -171,7 +171,7 @@ def has_asked(request: ApprovalRequest, actor: str) -> bool:
 
 
 def _may_be(asker: str, actor: str) -> bool:
-    requester, voted = spelt(asker), spelt(actor)
-    if "@" in requester and "@" in voted:
-        return requester == voted
-    return requester.partition("@")[0] == voted.partition("@")[0]
+    requester, voter = spelt(asker), spelt(actor)
+    if "@" in requester and "@" in voter:
+        return requester == voter
+    return requester.partition("@")[0] == voter.partition("@")[0]

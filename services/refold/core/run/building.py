@@ -48,7 +48,7 @@ def earlier(
     outcome_of: Callable[[int], tuple[CallProposed | Call, str] | None],
     skip: Container[int] = frozenset(),
 ) -> list[EarlierCall]:
-    """Calls of these steps and those on which they build, in order, without `skip` and unfinished ones.
+    """Calls of these steps and those on which they build, in order, except unfinished ones and those in `skip`.
     `outcome_of` returns the call of a step and its result, None without a result."""
     calls: dict[int, EarlierCall] = {}
     ahead = list(steps)
@@ -62,7 +62,7 @@ def earlier(
 
 
 def calls_before(state: RunState, call: CallProposed, skip: Container[int] = frozenset()) -> list[EarlierCall]:
-    """Calls of a run on which one of its calls builds, in order, without the `skip` ones."""
+    """Calls of a run on which one of its calls builds, in order, except the steps in `skip`."""
 
     def outcome_of(step: int) -> tuple[CallProposed, str] | None:
         settled = state.outcomes.get(step)
