@@ -72,7 +72,7 @@ def question_digest(request: ApprovalRequest) -> str:
     return digest(bound(request))
 
 
-def request_of(content: Any) -> ApprovalRequest:
+def bound_request(content: Any) -> ApprovalRequest:
     """Question of a `bound` content: without its id, and with digests for arguments. **Raises** MalformedError."""
     if not isinstance(content, dict) or content.keys() & set(_UNBOUND) or type(content.get(CONTEXT)) is not str:
         raise MalformedError("the question is not an object of its fields")

@@ -11,7 +11,7 @@ from refold.core.approval import ballot, signature
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import AS_ASKED, Decision, Grant, Refusal, ToolFacts
 from refold.core.approval.policy_check import suffices, vouched
-from refold.core.approval.question import args_digest, digest, request_of
+from refold.core.approval.question import args_digest, bound_request, digest
 from refold.core.approval.requester import has_asked, quorum_of
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.ids import approval_id
@@ -59,7 +59,7 @@ def unasked(decided: Decision, order: ToolRequest, catalog: Catalog, tools: Mapp
     policy is applied to edited arguments."""
     if decided.policy and decided.policy not in catalog.policies:
         return _revoked("the decision's policy is not in the catalog any more")
-    request, policy, tool = request_of(decided.asked), catalog.policies.get(decided.policy), tools.get(order.tool)
+    request, policy, tool = bound_request(decided.asked), catalog.policies.get(decided.policy), tools.get(order.tool)
     if decided.verdict == "edit" and policy is not None and tool is not None:
         required = suffices(request, policy, tool, args=order.args)
     elif request.proposed_args and not request.writers and tool is not None:
@@ -74,7 +74,7 @@ def unasked(decided: Decision, order: ToolRequest, catalog: Catalog, tools: Mapp
 
 
 def _question(decided: Decision) -> ApprovalRequest:
-    request, question = request_of(decided.asked), digest(decided.asked)
+    request, question = bound_request(decided.asked), digest(decided.asked)
     return replace(request, question=question, approval_id=approval_id(request.call_id, question))
 
 

@@ -150,7 +150,7 @@ def request_digest(request: RunRequest) -> str:
     rest = [request.requester, request.labels, request.sessions, request.not_before_ms, request.deadline_ms]
     rest += [[] if request.budget is None else list(dataclasses.astuple(request.budget))]
     text = json.dumps(rest, sort_keys=True)
-    return content_digest(f"{len(request.agent)}:{request.agent}{len(request.input)}:{request.input}{text}")
+    return requested_digest(f"{len(request.agent)}:{request.agent}{len(request.input)}:{request.input}{text}")
 
 
 def conflict(request: RunRequest, recorded: events.RunRequested) -> str:
@@ -164,10 +164,10 @@ def conflict(request: RunRequest, recorded: events.RunRequested) -> str:
 def is_of(request: RunRequest, digest: str, began_with: str) -> bool:
     """True if a request with this digest is the one that began a run."""
     # The digest of earlier releases covers less.
-    return began_with in (digest, content_digest(f"{len(request.agent)}:{request.agent}{request.input}"))
+    return began_with in (digest, requested_digest(f"{len(request.agent)}:{request.agent}{request.input}"))
 
 
-def content_digest(content: str) -> str:
+def requested_digest(content: str) -> str:
     return blake2b(content.encode(), digest_size=16).hexdigest()
 
 

@@ -11,7 +11,7 @@ from refold.core.errors import ConflictError, MalformedError, UsageError
 from refold.core.events import Entry, ForkedFrom
 from refold.core.ids import RunId, run_id
 from refold.core.messages import RunOperation
-from refold.core.planning.family import content_digest
+from refold.core.planning.family import requested_digest
 from refold.core.planning.operator_commands import REASON_CHARS
 from refold.core.planning.redrive import renewed
 from refold.core.planning.verdict import Ignore, Input, Refuse, Rules, Ruling, Start
@@ -77,7 +77,7 @@ def may_come(message: Input | None) -> bool:
 
 def fork_digest(request: ForkAsked) -> str:
     """Digest of a fork's content, to detect a repeated request."""
-    return content_digest(canonical.dumps([request.source.head.hex(), request.tool, request.edit]))
+    return requested_digest(canonical.dumps([request.source.head.hex(), request.tool, request.edit]))
 
 
 def copy_of(entry: Entry, request: ForkAsked, run: RunId, before: RunState | None) -> Entry:
