@@ -230,7 +230,7 @@ def _never_late(patch: pytest.MonkeyPatch) -> None:
 def _sweeps_copies(patch: pytest.MonkeyPatch) -> None:
     original = LogFold._note_copy
 
-    def note(self: LogFold, held: run_disorder.Held) -> run_log.Judged:
+    def note(self: LogFold, held: run_disorder.Aside) -> run_log.Judged:
         self._sweep(held)
         return original(self, held)
 
@@ -246,13 +246,13 @@ def _never_stalls(patch: pytest.MonkeyPatch) -> None:
 
 
 def _sweeps_orphans(patch: pytest.MonkeyPatch) -> None:
-    original = LogFold._hold
+    original = LogFold._set_aside
 
-    def hold(self: LogFold, held: run_disorder.Held, state: object) -> None:
+    def hold(self: LogFold, held: run_disorder.Aside, state: object) -> None:
         original(self, held, state)  # type: ignore[arg-type]
         self._sweep(held)
 
-    patch.setattr(LogFold, "_hold", hold)
+    patch.setattr(LogFold, "_set_aside", hold)
 
 
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {

@@ -11,7 +11,7 @@ import pytest
 from refold.core.approval import ballot
 from refold.core.approval.authority import Authority
 from refold.core.approval.catalog import Catalog, Roles
-from refold.core.approval.question import asked_of, bound, named, question_digest
+from refold.core.approval.question import bound, bound_request, named, question_digest
 from refold.core.approval.requester import (
     FRESH_MS,
     TOKEN_CHARS,
@@ -356,9 +356,9 @@ def test_a_question_in_which_nobody_wrote_arguments_has_the_digest_of_before() -
     said = asked(token="")
 
     assert "writers" not in bound(said)
-    assert asked_of(bound(said)).writers == []
+    assert bound_request(bound(said)).writers == []
     edited = dataclasses.replace(said, writers=["zoe"])
-    assert asked_of(bound(edited)).writers == ["zoe"]
+    assert bound_request(bound(edited)).writers == ["zoe"]
     assert question_digest(edited) != question_digest(said)
 
 

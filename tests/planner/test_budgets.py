@@ -403,9 +403,9 @@ def test_a_start_may_make_the_budget_smaller_and_not_larger() -> None:
 def test_money_cannot_be_bounded_where_nobody_knows_a_price() -> None:
     app = made(Budget(usd="1"))
     app.prices.own.clear()
-    app.prices._known = None
+    app.prices._price = None
     world = Paid(app)
-    app.prices._known = None
+    app.prices._price = None
 
     world.start("r", "thinker", times=1)
     world.pump()

@@ -30,7 +30,7 @@ def call(tool: str, args: str = "{}") -> Code:
 
 
 def note(kind: str, data: str = "{}") -> None:
-    loop.running("note").tell(Note(kind, data))
+    loop.running("note").record(Note(kind, data))
 
 
 def read(outcome: Settled) -> str:

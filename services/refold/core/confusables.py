@@ -25,8 +25,8 @@ _LIKE_LATIN = frozenset("аеіјорсухѕһԁԛԝӏАВЕІЈКМНОРСТ�
 def script(char: str) -> str:
     """First word of the Unicode name of a letter, mark or digit, for a letter its script; empty for other
     characters."""
-    kept = char.isalnum() or unicodedata.category(char)[0] == "M"
-    return unicodedata.name(char, "?").partition(" ")[0] if kept else ""
+    counted = char.isalnum() or unicodedata.category(char)[0] == "M"
+    return unicodedata.name(char, "?").partition(" ")[0] if counted else ""
 
 
 def words(text: str) -> list[str]:
@@ -34,9 +34,9 @@ def words(text: str) -> list[str]:
     return ["".join(part) for _, part in groupby(text, lambda char: script(char) != "" or char == "_")]
 
 
-def mistaken_for(word: str) -> list[str]:
+def mistaken_for(text: str) -> list[str]:
     """Scripts of a word whose letters resemble another script's; empty for a clear one."""
-    letters = {char for char in word if char.isalpha()}
+    letters = {char for char in text if char.isalpha()}
     scripts = sorted({script(char) for char in letters} & _ALPHABETS)
     return scripts if len(scripts) > 1 or (letters and _LIKE_LATIN.issuperset(letters)) else []
 

@@ -26,7 +26,7 @@ def text_of(error: BaseException, most: int = 2_000) -> str:
         # str() returns a subclass of str unchanged: only str's own slice is a plain copy.
         text = str.__getitem__(str(error), slice(most))
         if isinstance(error, BaseExceptionGroup):  # its own text is their number
-            inner = "; ".join(f"{type(each).__name__}: {text_of(each, most)}" for each in error.exceptions)
+            inner = "; ".join(f"{type(part).__name__}: {text_of(part, most)}" for part in error.exceptions)
             text = f"{text}: {inner}"[:most]
         if (cause := error.__cause__) is not None and most > 50 and _of_users(error):
             cause_text = f"{type(cause).__name__}: {text_of(cause, most // 2)}"

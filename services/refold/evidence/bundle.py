@@ -196,13 +196,13 @@ def contents_of(line: Line) -> Contents:
         message = f"the bundle is of version {version}, and this version of refold reads {BUNDLE_VERSION}"
         raise MalformedError(message, version=version)
     try:
-        found = Contents.model_validate(line.content, strict=True)
+        contents = Contents.model_validate(line.content, strict=True)
     except ValidationError:
         raise MalformedError("the first line is not that of a bundle") from None
-    names = [each.run for each in found.runs]
+    names = [run.run for run in contents.runs]
     if names != sorted(set(names)):  # a run is compared with its parent's records, which come first
         raise MalformedError("the runs of the first line are not in the order of their names")
-    return found
+    return contents
 
 
 def read(file: BinaryIO) -> Iterator[Line | Hole]:

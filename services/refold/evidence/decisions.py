@@ -58,16 +58,16 @@ class Authorities:
 
     def withdrawn(self, keys: Iterable[str]) -> list[str]:
         """Return keys that the catalog finally lacks or has revoked: a stolen key can backdate signatures."""
-        known = self._whole.keys
-        return sorted({kid for kid in keys if kid not in known or known[kid].revoked})
+        keyring = self._whole.keys
+        return sorted({kid for kid in keys if kid not in keyring or keyring[kid].revoked})
 
     def at(self, ms: int) -> Catalog:
-        there = [(entry, value) for entry, value in self._entries if entry.at_ms <= ms]
-        if len(there) not in self._by_count:
-            found = self._by_count[len(there)] = Catalog(KeyRing(self.trust, self.platform))
-            for entry, value in there:
-                found.follow(found.position, entry.name.encode(), value)
-        return self._by_count[len(there)]
+        entries = [(entry, value) for entry, value in self._entries if entry.at_ms <= ms]
+        if len(entries) not in self._by_count:
+            catalog = self._by_count[len(entries)] = Catalog(KeyRing(self.trust, self.platform))
+            for entry, value in entries:
+                catalog.follow(catalog.position, entry.name.encode(), value)
+        return self._by_count[len(entries)]
 
 
 def text_digest(text: str) -> str:
@@ -76,64 +76,64 @@ def text_digest(text: str) -> str:
     return args_digest(text)
 
 
-def recounted(before: RunState, event: events.ApprovalDecided, at_ms: int, known: Authorities) -> Hole | Decision:
+def recounted(before: RunState, event: events.ApprovalDecided, at_ms: int, authorities: Authorities) -> Hole | Decision:
     """Return the decision in an event if people made it on exactly this question, else a hole."""
-    found: Hole | Decision = Hole("decision", 0, "")
+    outcome: Hole | Decision = Hole("decision", 0, "")
     for then_ms in (at_ms, at_ms + SKEW_MS):  # the clock of a writer to the catalog may be ahead
-        found = _decided(before, event, known.at(then_ms))
-        if isinstance(found, Decision):
+        outcome = _decided(before, event, authorities.at(then_ms))
+        if isinstance(outcome, Decision):
             break
-    if isinstance(found, Hole):
-        return found
-    call, home = before.call_id(event.step), known.platform.partition("/")[0]
-    if found.issued > at_ms + SKEW_MS:  # a key that was revoked in between could have signed it
+    if isinstance(outcome, Hole):
+        return outcome
+    call, home = before.call_id(event.step), authorities.platform.partition("/")[0]
+    if outcome.issued > at_ms + SKEW_MS:  # a key that was revoked in between could have signed it
         return Hole("decision", 0, f"the decision on {call} was signed after the entry that has it")
-    if home not in ("", found.environment):
-        return Hole("decision", 0, f"the decision on {call} is for {found.environment}, and the catalog for {home}")
-    return found
+    if home not in ("", outcome.environment):
+        return Hole("decision", 0, f"the decision on {call} is for {outcome.environment}, and the catalog for {home}")
+    return outcome
 
 
 def _decided(before: RunState, event: events.ApprovalDecided, catalog: Catalog) -> Hole | Decision:
     call = before.call_id(event.step)
     try:
-        found = Decision.parse(signature.verified(event.token, catalog.keys, use="decision"))
+        signed = Decision.parse(signature.verified(event.token, catalog.keys, use="decision"))
     except (UnauthorisedError, MalformedError) as error:
         return Hole("signature", 0, f"the decision on {call} is not signed by a key of the catalog: {error.message}")
-    if part := _other(before, event, found):
+    if part := _other(before, event, signed):
         return Hole("decision", 0, f"the decision on {call} has another {part}")
-    refused = unfounded(found, catalog)
+    refused = unfounded(signed, catalog)
     args = event.args or before.call(event.step).args
-    if refused is None and found.verdict in ("approve", "edit") and not is_pointer(args):
-        order = commands.request(before, event.step, found.attempt, issued=0, at_ms=found.issued).message
+    if refused is None and signed.verdict in ("approve", "edit") and not is_pointer(args):
+        order = commands.request(before, event.step, signed.attempt, issued=0, at_ms=signed.issued).message
         assert isinstance(order, ToolRequest), "it orders the call"
-        refused = unasked(found, replace(order, args=args), catalog, {})
-    return Hole("decision", 0, f"people have not decided {call}: {refused.message}") if refused else found
+        refused = unasked(signed, replace(order, args=args), catalog, {})
+    return Hole("decision", 0, f"people have not decided {call}: {refused.message}") if refused else signed
 
 
 def not_let_out(order: ToolRequest) -> str:
     """Return the reason why a verified decision does not allow an order, or empty."""
-    found = Decision.parse(signature.content_of(order.decision))
-    facts = ToolFacts(order.tool, found.version, found.schema, order.effect)
-    refused = decision.refusal(found, order, facts, environment=found.environment, now_ms=order.at_ms)
+    signed = Decision.parse(signature.content_of(order.decision))
+    facts = ToolFacts(order.tool, signed.version, signed.schema, order.effect)
+    refused = decision.refusal(signed, order, facts, environment=signed.environment, now_ms=order.at_ms)
     return refused.message if refused and not refused.stale else ""
 
 
-def _other(before: RunState, event: events.ApprovalDecided, found: Decision) -> str:
+def _other(before: RunState, event: events.ApprovalDecided, signed: Decision) -> str:
     """Return the part of a decision that differs from the question or event, or empty."""
     opened, call = before.open.get(event.step), before.call(event.step)
     if opened is None or opened.question is None:
         return "question: people were asked nothing"
-    asked, unseen = bound(question_of(before, call, opened)), dict[str, object]()
+    question, unseen = bound(question_of(before, call, opened)), dict[str, object]()
     if is_pointer(call.args) or is_pointer(event.args):
-        unseen = {name: found.asked.get(name) for name in ("args", "proposed_args", "proposal", CONTEXT)}
+        unseen = {name: signed.asked.get(name) for name in ("args", "proposed_args", "proposal", CONTEXT)}
     same = {"amend": "edit"}
     parts = {
-        "question": ({found.question, digest(asked | unseen), event.question}, {opened.question.question}),
-        "call": ((found.run, found.call), (before.run_id, before.call_id(event.step))),
-        "digest of arguments": (found.args, text_digest(event.args or call.args)),
-        "key": (found.key, event.key or call.key),
-        "verdict than its event": (same.get(found.verdict, found.verdict), same.get(event.verdict, event.verdict)),
-        "people than its event": ([vote.actor for vote in found.votes], event.actors),
-        "message than its event": (found.message, event.message),
+        "question": ({signed.question, digest(question | unseen), event.question}, {opened.question.question}),
+        "call": ((signed.run, signed.call), (before.run_id, before.call_id(event.step))),
+        "digest of arguments": (signed.args, text_digest(event.args or call.args)),
+        "key": (signed.key, event.key or call.key),
+        "verdict than its event": (same.get(signed.verdict, signed.verdict), same.get(event.verdict, event.verdict)),
+        "people than its event": ([vote.actor for vote in signed.votes], event.actors),
+        "message than its event": (signed.message, event.message),
     }
-    return next((part for part, (told, here) in parts.items() if told != here), "")
+    return next((part for part, (decided, recorded) in parts.items() if decided != recorded), "")

@@ -26,7 +26,7 @@ _IN_TOKEN = {"edit": ARGS, "amend": ARGS, "answer": RESULTS}
 
 def rules_of(text: str) -> tuple[str, ...]:
     """Parse rules such as `args,results`. **Raises** UsageError for others."""
-    named = [part for each in text.split(",") if (part := each.strip())]
+    named = [part for raw in text.split(",") if (part := raw.strip())]
     if wrong := sorted(set(named) - set(RULES)):
         raise UsageError(f"nothing is redacted by {wrong[0][:40]!r}", hint="--redact args, results, or args,results")
     return tuple(rule for rule in RULES if rule in named)
@@ -35,18 +35,18 @@ def rules_of(text: str) -> tuple[str, ...]:
 def without_values(record: Record, rules: Collection[str]) -> Record:
     """Return an entry's record with its values redacted; the same record if there are none."""
     entry = codec.decode(Entry, record.value or b"")
-    kept = [_without(event, rules) for event in entry.events]
-    if kept == entry.events:
+    redacted = [_without(event, rules) for event in entry.events]
+    if redacted == entry.events:
         return record
-    return record._replace(value=codec.encode(dataclasses.replace(entry, events=kept)))
+    return record._replace(value=codec.encode(dataclasses.replace(entry, events=redacted)))
 
 
 def is_redacted(entry: Entry, rules: Collection[str]) -> bool:
     """True if the rules have replaced values, and none is left."""
-    kept = [_without(event, rules) for event in entry.events]
-    there = (getattr(event, name, "") for event in entry.events for name, rule in _FIELDS.items() if rule in rules)
-    hidden = any(map(is_pointer, there)) or any(is_hidden(event, rules) for event in entry.events)
-    return kept == entry.events and hidden
+    redacted = [_without(event, rules) for event in entry.events]
+    values = (getattr(event, name, "") for event in entry.events for name, rule in _FIELDS.items() if rule in rules)
+    hidden = any(map(is_pointer, values)) or any(is_hidden(event, rules) for event in entry.events)
+    return redacted == entry.events and hidden
 
 
 def is_hidden(event: Event, rules: Collection[str]) -> bool:

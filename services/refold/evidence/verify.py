@@ -90,23 +90,23 @@ def verify_bundle(file: BinaryIO, trust: Trust, *, heads: Collection[str] = (), 
     """Check a bundle; without root keys in `trust`, not its signatures. `heads` of runs and `catalog`, the number of
     its last entry, are known from another source. **Raises** MalformedError for a file that is no bundle."""
     checking = _Pass(Authorities(trust), heads, catalog)
-    found = (hole for line in read(file) for hole in checking.take(line))
-    holes = [hole._replace(what=with_ellipsis(hole.what, HOLE_CHARS)) for hole in islice(found, MOST_HOLES)]
+    all_holes = (hole for line in read(file) for hole in checking.take(line))
+    holes = [hole._replace(what=with_ellipsis(hole.what, HOLE_CHARS)) for hole in islice(all_holes, MOST_HOLES)]
     if not checking.records:
         raise MalformedError("this is no bundle of evidence", hint="`refold why ID --bundle FILE` writes one")
     holes = holes or list(checking.unmet())
-    told = checking.contents
+    contents = checking.contents
     return VerifiedBundle(
-        told.about if told else "",
+        contents.about if contents else "",
         checking.records,
-        told.fork if told else {},
+        contents.fork if contents else {},
         sorted(trust),
-        checking.known.platform,
+        checking.authorities.platform,
         checking.last,
         checking.runs,
         checking.decisions,
         holes,
-        sum(checking.counts[each] for each in ("unchecked", "unsigned", "hidden", "older")),
+        sum(checking.counts[name] for name in ("unchecked", "unsigned", "hidden", "older")),
         list(checking.notes()),
     )
 
@@ -114,19 +114,19 @@ def verify_bundle(file: BinaryIO, trust: Trust, *, heads: Collection[str] = (), 
 class _Pass:
     """State of a check between two lines."""
 
-    def __init__(self, known: Authorities, heads: Collection[str], catalog: int) -> None:
+    def __init__(self, authorities: Authorities, heads: Collection[str], catalog: int) -> None:
         self.contents: Contents | None = None
         self.last, self._expected, self._expected_heads, self._concerned = (0, 0), catalog, heads, False
         self.records, self.runs, self.decisions = 0, list[BundleRun](), list[PeopleDecided]()
         self.counts = Counter[str]()
-        self.known, self._newer, self._forked = known, False, False
+        self.authorities, self._newer, self._forked = authorities, False, False
         self._schemas, self._counter, self._next = set[int](), 0, 0
         self._torn, self._broken = set[str](), set[str]()
         """Runs and kinds of lines with a gap: up to the next line, or for good, with consequences not reported."""
         self._due: dict[int, int] = {}
         """Expected first event of a missing line, by its number."""
         self._heads: dict[str, Head] = {}
-        self._told: dict[tuple[str, str], str] = {}
+        self._reported: dict[tuple[str, str], str] = {}
         """Parents' records of their children: input and outcome."""
         self._begin(RunId(""))
 
@@ -153,12 +153,12 @@ class _Pass:
             newer = isinstance(error, FoldError) or "version" in error.fields
             self._newer = newer and not line.n
             self._tear(line.kind, run)
-            what = f"{error.message}: upgrade refold" if newer else error.message
-            yield Hole("version" if newer else "unreadable", line.n, what, run, seq)
+            reason = f"{error.message}: upgrade refold" if newer else error.message
+            yield Hole("version" if newer else "unreadable", line.n, reason, run, seq)
 
     def notes(self) -> Iterator[str]:
         rules, count = ", ".join(self.contents.redacted) if self.contents else "", self.counts
-        unsure = "the catalog has a hole" if self.known.trust else "name the root key that you trust (--root)"
+        unsure = "the catalog has a hole" if self.authorities.trust else "name the root key that you trust (--root)"
         notes = {
             "hidden": "decisions are redacted: their signatures and votes are not checked",
             "unchecked": f"decisions are not checked: {unsure}",
@@ -171,12 +171,12 @@ class _Pass:
         }
         for run in (run for run in self.runs if run.redacted):
             places = with_ellipsis(", ".join(map(str, run.redacted)), 200)
-            words = f"{run.run_id}: the entries of events {places} are redacted ({rules}) and do not prove their ids"
-            yield f"{words}: what is left in them is the word of the bundle's author, but for digests that are signed"
-        signers = (kid for each in self.decisions for kid in each.keys)
-        if gone := self.known.withdrawn(signers):
+            text = f"{run.run_id}: the entries of events {places} are redacted ({rules}) and do not prove their ids"
+            yield f"{text}: what is left in them is the word of the bundle's author, but for digests that are signed"
+        signers = (kid for decided in self.decisions for kid in decided.keys)
+        if gone := self.authorities.withdrawn(signers):
             yield f"keys that were revoked later have signed decisions, which whoever had them can date back: {gone}"
-        yield from (f"{count[name]} {words}" for name, words in notes.items() if count[name])
+        yield from (f"{count[name]} {text}" for name, text in notes.items() if count[name])
         if self.contents and self.contents.fork:
             yield "this is a fork: entries of it are in no topic"
         if self.contents is None:
@@ -256,16 +256,16 @@ class _Pass:
 
     def _schema(self, line: Line) -> Iterator[Hole]:
         number, subject, schema = (line.content.get(name) for name in ("id", "subject", "schema"))
-        if type(number) is not int or (known := registered()[0].get(number)) is None:
+        if type(number) is not int or (expected := registered()[0].get(number)) is None:
             raise FoldError(f"schema {number} is of a newer version")
         self._schemas.add(number)
-        if known != (subject, schema):
+        if expected != (subject, schema):
             yield _hole("changed", f"schema {number} is other than the one with this id")
 
     def _catalogued(self, record: Record, line: Line) -> Iterator[Hole]:
         entry = codec.decode(CatalogEntry, record.value or b"")
-        self.counts["unsigned"] += not self.known.trust
-        if self.known.trust and (why := self.known.add(entry, record.key or b"", record.value or b"")):
+        self.counts["unsigned"] += not self.authorities.trust
+        if self.authorities.trust and (why := self.authorities.add(entry, record.key or b"", record.value or b"")):
             yield _hole("signature", f"the catalog's entry {entry.name[:200]} does not count: {why}")
         if entry.counter != self._counter + 1 and CATALOGUED not in self._broken:
             kind = "removed" if entry.counter > self._counter else "moved"
@@ -286,33 +286,33 @@ class _Pass:
         self._entries += 1
         self._redacted += [seq] * hidden
         self._rules = self.contents.redacted if hidden and self.contents else []
-        head, found = self._head(run), self._read(record, name, hidden=hidden)
-        if found is None or (found.entry.run_id, found.entry.seq) != (run, seq):
+        head, parsed = self._head(run), self._read(record, name, hidden=hidden)
+        if parsed is None or (parsed.entry.run_id, parsed.entry.seq) != (run, seq):
             self._heads[run] = Head(name, max(seq, head.seq))
             self._tear(ENTRY, run)
             yield _hole("changed", f"{run}: event {seq} has other bytes than its key names, or is not redacted")
             return
-        if not chain.extends(head, found.entry) and run not in self._torn:
+        if not chain.extends(head, parsed.entry) and run not in self._torn:
             self._broken.add(run)
-            yield _unlinked(head, found.entry)
+            yield _unlinked(head, parsed.entry)
         self._torn.discard(run)
-        self._heads[run] = Head(name, found.entry.last_seq)
-        if found.entry.actor == FORKED_BY and not self._forked:
+        self._heads[run] = Head(name, parsed.entry.last_seq)
+        if parsed.entry.actor == FORKED_BY and not self._forked:
             yield _hole("foreign", f"{run}: a fork has written event {seq}, and the bundle is that of none")
         if run not in self._broken:
-            yield from self._said(found, line.n)
+            yield from self._fold(parsed, line.n)
 
     def _read(self, record: Record, name: EntryId, *, hidden: bool) -> LogRecord | None:
         """Return the entry in a record if its bytes match its key or are redacted. **Raises** FoldError."""
-        found = chain.read(record.key, record.value)
-        if isinstance(found, Unreadable):
-            raise FoldError(found.reason)
+        parsed = chain.read(record.key, record.value)
+        if isinstance(parsed, Unreadable):
+            raise FoldError(parsed.reason)
         if hidden:
             entry = codec.decode(Entry, record.value or b"")
             return LogRecord(name, entry) if is_redacted(entry, self._rules) else None
-        return found if isinstance(found, LogRecord) else None
+        return parsed if isinstance(parsed, LogRecord) else None
 
-    def _said(self, record: LogRecord, number: int) -> Iterator[Hole]:
+    def _fold(self, record: LogRecord, number: int) -> Iterator[Hole]:
         (_, entry), before, settled = record, self._state, set[int]()
         try:
             self._state, self._last = evolve(before, entry, record.id), number
@@ -328,8 +328,8 @@ class _Pass:
                 yield from (hole._replace(seq=seq) for hole in self._decided(before, event, seq))
             elif isinstance(event, events.CallDispatched):
                 opened = before.open.get(event.step)
-                asked = opened is not None and opened.phase == "approval" and event.step not in settled
-                if why := "those who were asked have not decided" if asked else self._not_let_out(event, entry.at_ms):
+                pending = opened is not None and opened.phase == "approval" and event.step not in settled
+                if why := "those who were asked have not decided" if pending else self._not_let_out(event, entry.at_ms):
                     call = self._state.call_id(event.step)
                     yield _hole("decision", f"{call} was sent, and {why}")._replace(seq=seq)
 
@@ -344,16 +344,16 @@ class _Pass:
             self.counts["hidden"] += 1
         elif not event.token or is_pointer(event.token):
             yield _hole("signature", f"{call} is decided, and nobody has signed it")
-        elif not self.known.trust or CATALOGUED in self._broken:
+        elif not self.authorities.trust or CATALOGUED in self._broken:
             self.counts["unchecked"] += 1
-        elif isinstance(found := recounted(before, event, self._state.at_ms, self.known), Hole):
-            yield found
+        elif isinstance(result := recounted(before, event, self._state.at_ms, self.authorities), Hole):
+            yield result
         else:
-            keys = [kid_of(token) for token in (event.token, *found.tokens)]
-            self.counts["older"] += self.last[1] < found.issued and not 0 < self._expected <= self.last[0]
+            keys = [kid_of(token) for token in (event.token, *result.tokens)]
+            self.counts["older"] += self.last[1] < result.issued and not 0 < self._expected <= self.last[0]
             self._good.add(event.token)
-        told = call, before.call(event.step).tool, event.verdict, event.actors
-        self.decisions.append(PeopleDecided(before.run_id, seq, *told, keys, bool(keys)))
+        facts = call, before.call(event.step).tool, event.verdict, event.actors
+        self.decisions.append(PeopleDecided(before.run_id, seq, *facts, keys, bool(keys)))
 
     def _claim(self, record: Record, line: Line) -> Iterator[Hole]:
         claim = codec.decode(ToolClaim, record.value or b"")
@@ -369,45 +369,45 @@ class _Pass:
 
     def _end(self, lines: int) -> Iterator[Hole]:
         yield from self._leave()
-        told = self.contents
-        if told is not None and lines < told.first[-1]:
-            self._pass_by(told.first[-1])
-            kind, run = told.place(lines)
-            what = f"cut off: {told.first[-1] - lines} lines are missing, the first is of {run or kind}"
-            yield Hole("cut", lines, what, run, self._due.get(lines, 0))
+        contents = self.contents
+        if contents is not None and lines < contents.first[-1]:
+            self._pass_by(contents.first[-1])
+            kind, run = contents.place(lines)
+            text = f"cut off: {contents.first[-1] - lines} lines are missing, the first is of {run or kind}"
+            yield Hole("cut", lines, text, run, self._due.get(lines, 0))
 
     def _leave(self) -> Iterator[Hole]:
         """Compare a finished run with its parent's records."""
         state, run, head = self._state, self._run, self._head(self._run)
         if not run:
             return
-        asked, whole = state.request, run not in self._broken
-        names = (asked.agent, asked.requester) if asked else ("", "")
+        request, whole = state.request, run not in self._broken
+        names = (request.agent, request.requester) if request else ("", "")
         self.runs.append(BundleRun(run, self._entries, head.seq, head.id.hex(), self._redacted, *names, state.status))
         self.counts["uncompared"] += head.id.hex() not in self._expected_heads
-        if whole and asked is not None:
-            own = {"asked": f"{asked.agent} {text_digest(asked.input)}"}
+        if whole and request is not None:
+            own = {"asked": f"{request.agent} {text_digest(request.input)}"}
             own |= {"ended": _ended(state.status, getattr(state.end, "result", ""))} if state.over else {}
-            for what in (what for what, mine in own.items() if self._told.pop((what, run), mine) != mine):
-                yield Hole("changed", self._last, f"{run}: its parent says otherwise how it was {what}", run, head.seq)
-            self._take_told(state)
+            for fact in (fact for fact, digest in own.items() if self._reported.pop((fact, run), digest) != digest):
+                yield Hole("changed", self._last, f"{run}: its parent says otherwise how it was {fact}", run, head.seq)
+            self._report_children(state)
 
-    def _take_told(self, state: RunState) -> None:
+    def _report_children(self, state: RunState) -> None:
         """Record a run's facts about its children; count chained calls without a claim."""
-        for step, each in enumerate(state.steps, 1):
+        for step, request in enumerate(state.steps, 1):
             outcome = state.outcomes[step][1] if step in state.outcomes else None
-            if isinstance(each, events.ChildStarted):
+            if isinstance(request, events.ChildStarted):
                 child = child_id(state.run_id, step)
-                self._told["asked", child] = f"{each.agent} {text_digest(each.input)}"
+                self._reported["asked", child] = f"{request.agent} {text_digest(request.input)}"
                 if isinstance(outcome, events.ChildCompleted):
-                    self._told["ended", child] = _ended(outcome.status, outcome.result)
-            elif isinstance(outcome, events.CallCompleted) and getattr(each, "effect", "") in CHAINED:
+                    self._reported["ended", child] = _ended(outcome.status, outcome.result)
+            elif isinstance(outcome, events.CallCompleted) and getattr(request, "effect", "") in CHAINED:
                 acted = bool(outcome.attempt and not outcome.how and not state.copied(state.outcomes[step][2]))
                 self.counts["unclaimed"] += acted and state.call_id(step) not in self._claimed
 
 
-def _hole(kind: str, what: str) -> Hole:
-    return Hole(kind, 0, what)
+def _hole(kind: str, reason: str) -> Hole:
+    return Hole(kind, 0, reason)
 
 
 def _unlinked(head: Head, entry: Entry) -> Hole:

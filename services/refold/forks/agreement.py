@@ -46,29 +46,29 @@ def check_replay(app: App, state: RunState, values: Values = NO_VALUES) -> Repla
     name = state.request.agent if state.request else ""
     registered = app.agent_of(name, state.version)
     agent = registered or app.agents.get(name)  # where a migration to the newest would lead
-    found = ReplayCheck(
+    report = ReplayCheck(
         run_id=state.run_id, agent=name, version=state.version, code="", verdict="no_agent", steps=len(state.steps)
     )
     if agent is None:
-        there = ", ".join(sorted(app.agents)) or "none"
-        return found.model_copy(update={"message": f"app {app.name} has no agent {name}; there is {there}"})
+        names = ", ".join(sorted(app.agents)) or "none"
+        return report.model_copy(update={"message": f"app {app.name} has no agent {name}; there is {names}"})
     needs = agent.needs(state.version) if state.version else ""
     if registered is None and not needs:
         needs = f"version {spoken(state.version)[0]}"
-    came: dict[str, object] = {"code": agent.version, "needs": needs, "verdict": "agrees"}
+    result: dict[str, object] = {"code": agent.version, "needs": needs, "verdict": "agrees"}
     try:
-        stands = rehearse(app, agent, state, values)
-        came["over"] = stands.over
-        if stands.error is not None:
-            came |= {"message": _words(stands.error), "stack": stack_of(stands.error)}
+        arrival = rehearse(app, agent, state, values)
+        result["over"] = arrival.over
+        if arrival.error is not None:
+            result |= {"message": _error_text(arrival.error), "stack": stack_of(arrival.error)}
     except NonDeterminismError as error:
         step, change = error.fields.get("step"), error.fields.get("change")
         place = step if isinstance(step, int) else 0
-        came |= {"verdict": "differs", "step": place, "change": str(change or ""), "message": str(error)}
+        result |= {"verdict": "differs", "step": place, "change": str(change or ""), "message": str(error)}
     except Exception as error:  # noqa: BLE001 - the boundary to agent code, which is only tried here
-        came |= {"verdict": "raises", "message": _words(error), "stack": stack_of(error)}
-    return found.model_copy(update=came)
+        result |= {"verdict": "raises", "message": _error_text(error), "stack": stack_of(error)}
+    return report.model_copy(update=result)
 
 
-def _words(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {text_of(error)}"

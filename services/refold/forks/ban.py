@@ -140,9 +140,9 @@ def seccomp_filter(machine: str) -> bytes:
     return b"".join(struct.pack("HBBI", *step) for step in (*steps, refuse))
 
 
-def _refuse(known: tuple[Any, ...], event: str, args: tuple[Any, ...]) -> None:
-    """Audit hook; `known` has all objects that it uses, itself included, since an app could replace globals."""
-    own, refused, writes, interpreters, error, counts = known
+def _refuse(context: tuple[Any, ...], event: str, args: tuple[Any, ...]) -> None:
+    """Audit hook; `context` has all objects that it uses, itself included, since an app could replace globals."""
+    own, refused, writes, interpreters, error, counts = context
     if event not in refused and (event != "object.__setattr__" or args[0] is not own):
         return
     if (event == "open" and not args[2] & writes) or (event == "import" and args[0] not in interpreters):

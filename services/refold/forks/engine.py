@@ -131,26 +131,26 @@ class StandstillError(RefoldError):
 
 
 class _Answer(NamedTuple):
-    """Next input of a step, or of a run (step 0): time, place in the record, content. `given` is None for a timer."""
+    """Next input of a step, or of a run (step 0): time, place in the record, content. `body` is None for a timer."""
 
     due_ms: int
     place: int
     step: int
-    given: Cue | PeopleSaid | FamilyMessage | str | None
+    body: Cue | PeopleSaid | FamilyMessage | str | None
 
     @property
     def cue(self) -> Cue | None:
-        return self.given if isinstance(self.given, Cue) else None
+        return self.body if isinstance(self.body, Cue) else None
 
 
 @dataclass(slots=True)
 class ForkedRun:
-    """Run of the fork: `mine`, as if recorded, beside `source`, the recorded one. `rows`: entries added after the
-    `kept` ones. `matched`: recorded step (or None) and delay, by step."""
+    """Run of the fork: `forked`, as if recorded, beside `source`, the recorded one. `rows`: entries added after the
+    `copied` ones. `matched`: recorded step (or None) and delay, by step."""
 
-    mine: RecordedRun
+    forked: RecordedRun
     source: RecordedRun | None
-    kept: int = 0
+    copied: int = 0
     rows: list[tuple[bytes, bytes]] = field(default_factory=list)
     outside: deque[Cue] = field(default_factory=deque)
     matched: dict[int, tuple[int | None, int]] = field(default_factory=dict)
@@ -159,7 +159,7 @@ class ForkedRun:
 
     @property
     def state(self) -> RunState:
-        return self.mine.state
+        return self.forked.state
 
     def find(self, key: StepKey, nth: int) -> int | None:
         """Recorded step of a key after `nth` equal ones, if there is one."""
@@ -169,30 +169,30 @@ class ForkedRun:
     def foresee(self, call: events.CallProposed) -> int | None:
         """Recorded step of a call in the unfinished entry."""
         self.ahead[call.step] = key = step_key(call)
-        # Equal calls of the same entry are not in `mine` yet.
-        before = sum(step < call.step and each == key for step, each in self.ahead.items())
-        return self.find(key, len(self.mine.equals.get(key, ())) + before)
+        # Equal calls of the same entry are not in `forked` yet.
+        before = sum(step < call.step and other == key for step, other in self.ahead.items())
+        return self.find(key, len(self.forked.equals.get(key, ())) + before)
 
     def adopt(self, at_ms: int | None, since: int) -> None:
         """Match new steps with recorded ones; `at_ms` is their time, None for kept steps."""
         for number in range(len(self.matched) + 1, len(self.state.steps) + 1):
-            asked, later = self.mine.asked[number], 0
-            found = self.find(asked.key, asked.nth)
-            if self.source is not None and found is not None:
-                later = at_ms - self.source.asked[found].at_ms if at_ms is not None else 0
-                self.cues[number] = deque(cue for cue in self.source.cues.get(found, ()) if cue.place >= since)
-            self.matched[number] = found, later
+            request, later = self.forked.requests[number], 0
+            recorded = self.find(request.key, request.nth)
+            if self.source is not None and recorded is not None:
+                later = at_ms - self.source.requests[recorded].at_ms if at_ms is not None else 0
+                self.cues[number] = deque(cue for cue in self.source.cues.get(recorded, ()) if cue.place >= since)
+            self.matched[number] = recorded, later
         self.ahead.clear()
 
-    def wrote(self, found: WrittenEntry, since: int) -> None:
-        self.rows.append(found.record)
-        self.mine.note(LAST, found.entry, found.state)
-        self.adopt(found.entry.at_ms, since)
+    def wrote(self, written: WrittenEntry, since: int) -> None:
+        self.rows.append(written.record)
+        self.forked.note(LAST, written.entry, written.state)
+        self.adopt(written.entry.at_ms, since)
 
     def left(self, step: int, phase: str) -> bool:
         """True if the matching recorded step had this phase after some entry."""
-        found = self.matched.get(step, (None, 0))[0]
-        return self.source is not None and found is not None and phase in self.source.phases[found]
+        recorded = self.matched.get(step, (None, 0))[0]
+        return self.source is not None and recorded is not None and phase in self.source.phases[recorded]
 
     def waits_still(self, step: int) -> bool:
         """True if the recorded run is open, and still waits for this step."""
@@ -201,7 +201,7 @@ class ForkedRun:
 
     def step_of(self, recorded: int) -> int:
         """Step of this run that matches a recorded one; 0 if none."""
-        return next((step for step, (found, _) in self.matched.items() if found == recorded), 0)
+        return next((step for step, (source, _) in self.matched.items() if source == recorded), 0)
 
 
 class _Agents(Agents):
@@ -238,31 +238,31 @@ class Fork:
         self.answered: Counter[str] = Counter()
         self.used: set[int | str] = set()  # of the changes: results by step, decisions by call
         self.lines: dict[RunId, ForkedRun] = {}
-        self.wants: list[UnansweredStep] = []
-        self._told: list[_Answer] = []
+        self.unanswered: list[UnansweredStep] = []
+        self._messages: list[_Answer] = []
         # Inputs that a run ignored in its present state: given again, they would loop forever.
         self._vain: set[tuple[object, ...]] = set()
         self._written = 0
-        doubt = next((each.doubt for each in family.values() if each.doubt), None)
+        doubt = next((recorded.doubt for recorded in family.values() if recorded.doubt), None)
         self._authority = ForkAuthority(app, around.environment, around.policies, changes.policy, self._recall, doubt)
         facts = replace(app.facts(), windows=())  # the use of windows by other runs is unknown here
         self.rules = Rules(app=facts, authority=self._authority, above=BudgetAccounts(self._state).above)
         edits: dict[tuple[str, int], str] = {(run, step): args for step, args in changes.edits.items()}
         self._agents = _Agents(app, self.rules, around, edits)
-        for each in family.values():
-            self._restore(each)
+        for recorded in family.values():
+            self._restore(recorded)
         self._check(source)
 
     # Where it begins
 
     def _restore(self, source: RecordedRun) -> None:
         # A family is cut at one place of the log, so that its runs agree on the messages between them.
-        kept = [each for each in source.entries if each[0] < self.since]
-        if not kept:
+        prefix = [row for row in source.entries if row[0] < self.since]
+        if not prefix:
             return
-        line = self.lines[source.run_id] = ForkedRun(RecordedRun.empty(source.run_id), source, len(kept))
-        for each in kept:
-            line.mine.take(*each)
+        line = self.lines[source.run_id] = ForkedRun(RecordedRun.empty(source.run_id), source, len(prefix))
+        for row in prefix:
+            line.forked.take(*row)
         line.outside.extend(cue for cue in self._outside_of(source) if cue.place >= self.since)
         line.adopt(None, self.since)
         self.now_ms = max(self.now_ms, line.state.at_ms)
@@ -286,8 +286,8 @@ class Fork:
                 raise UsageError(f"step {step} has its outcome before the cut", hint=hint)
         for call in self.changes.decisions:
             run, at = parse_call_id(call)
-            asked = self.lines.get(run)
-            if asked and (was := asked.state.step_of(at)) and was not in asked.state.open:
+            target = self.lines.get(run)
+            if target and (was := target.state.step_of(at)) and was not in target.state.open:
                 raise UsageError(f"{call} was over before the cut", hint=f"fork at {at} or before")
 
     def run(self) -> Fork:
@@ -296,24 +296,24 @@ class Fork:
         for source in self.family.values():
             for place, entry, _ in source.entries:
                 if place < self.since:
-                    self._tell(self.lines[source.run_id], entry, entry.at_ms, kept=True)
+                    self._send(self.lines[source.run_id], entry, entry.at_ms, copied=True)
         try:
             if self.root not in self.lines:
                 self._begin(self.family[self.root])
             else:
                 self._join(self.lines[self.root])
-            while not self.wants:
-                if (found := self._next()) is not None:
-                    self._feed(*found)
-                elif (held := self._held()) is not None:  # nothing else gives its code a turn
-                    self._take(held, [])
+            while not self.unanswered:
+                if (due := self._next()) is not None:
+                    self._feed(*due)
+                elif (halted := self._halted()) is not None:  # nothing else gives its code a turn
+                    self._take(halted, [])
                 else:
                     break
         finally:
             self._agents.forget_all()
-        if self.family[self.root].state.over and not (self.wants or self.lines[self.root].state.over):
-            every = ((line, *each) for line in self.lines.values() for each in sorted(line.state.open.items()))
-            self.wants = [self._want(*each) for each in every if each[2].phase not in _RESTING]
+        if self.family[self.root].state.over and not (self.unanswered or self.lines[self.root].state.over):
+            every = ((line, *row) for line in self.lines.values() for row in sorted(line.state.open.items()))
+            self.unanswered = [self._want(*row) for row in every if row[2].phase not in _RESTING]
         return self
 
     def _begin(self, source: RecordedRun) -> None:
@@ -337,7 +337,7 @@ class Fork:
             elif isinstance(event, events.RunPaused):
                 begun.append(event)
         self.now_ms = first.at_ms
-        self._take(line, begun, hold=first.held)
+        self._take(line, begun, halt=first.held)
 
     def _join(self, line: ForkedRun) -> None:
         """Replay the history with today's code, after a migration if the version differs."""
@@ -347,11 +347,11 @@ class Fork:
         name = state.request.agent
         own, newest = self.app.agent_of(name, state.version), self.app.agents.get(name)
         if newest and state.version and (own is None or own.needs(state.version)):
-            self._take(line, [events.RunMigrated(newest.version, ACTOR, self.app.manifest(name))], hold=True)
+            self._take(line, [events.RunMigrated(newest.version, ACTOR, self.app.manifest(name))], halt=True)
         if not state.unseen and not state.paused and not state.mail.behind:
             self._react(line.state, [], verify=True)
 
-    def _held(self) -> ForkedRun | None:
+    def _halted(self) -> ForkedRun | None:
         """A run whose code was halted in the record, and was not tried since."""
         for line in self.lines.values():
             state, tried = line.state, (line.state.run_id, line.state.head.seq)
@@ -363,12 +363,12 @@ class Fork:
     # Next inputs
 
     def _next(self) -> tuple[ForkedRun, _Answer] | None:
-        """Input that is due first; unanswered steps go to `wants`."""
+        """Input that is due first; unanswered steps go to `unanswered`."""
         due = [(line, answer) for line in self.lines.values() for answer in self._answers(line)]
-        due += [(self.lines[self.root], told) for told in self._told]
-        if self.wants or not due:
+        due += [(self.lines[self.root], message) for message in self._messages]
+        if self.unanswered or not due:
             return None
-        line, answer = min(due, key=lambda each: each[1][:2])
+        line, answer = min(due, key=lambda pair: pair[1][:2])
         if answer.cue is None or answer.cue.at_ms < answer.due_ms:  # else its planner has taken it before the deadline
             for other in self.lines.values():
                 state = other.state
@@ -384,15 +384,15 @@ class Fork:
             return
         for step, opened in sorted(line.state.open.items()):
             answer = self._answer(line, step, opened)
-            due = answer is not None and (answer.given is None or (answer.cue is not None and answer.cue.kind == "due"))
+            due = answer is not None and (answer.body is None or (answer.cue is not None and answer.cue.kind == "due"))
             if due and line.state.paused and opened.phase != "dispatched":
                 continue  # time does nothing to it
             if answer is not None and (
-                isinstance(answer.given, Cue) or (line.state.run_id, step, *opened[:4]) not in self._vain
+                isinstance(answer.body, Cue) or (line.state.run_id, step, *opened[:4]) not in self._vain
             ):
                 yield answer
-            elif not (line.state.paused or self._rests(line, step, opened)):
-                self.wants.append(self._want(line, step, opened))
+            elif not (line.state.paused or self._may_stay_open(line, step, opened)):
+                self.unanswered.append(self._want(line, step, opened))
 
     def _answer(self, line: ForkedRun, step: int, opened: OpenStep) -> _Answer | None:
         later, run = line.matched[step][1], line.state.run_id
@@ -400,8 +400,8 @@ class Fork:
             return None
         cue = next((cue for cue in line.cues.get(step, ()) if may_answer(cue, opened)), None)
         due, place = (cue.at_ms + later, cue.place) if cue else (self.now_ms, LAST)
-        if (said := self._otherwise(line.state, step, opened)) is not None:
-            return _Answer(due, place, step, said)
+        if (override := self._otherwise(line.state, step, opened)) is not None:
+            return _Answer(due, place, step, override)
         if cue is not None:
             return _Answer(max(due, opened.due_ms) if cue.kind == "due" else due, place, step, cue)
         if opened.phase == "dispatched":
@@ -415,8 +415,8 @@ class Fork:
         """Answer from the changes, in place of the recorded one."""
         if opened.question is not None:
             return self.changes.decisions.get(state.call_id(step))
-        mine = opened.phase == "dispatched" and state.run_id == self.root
-        return self.changes.results.get(step) if mine else None
+        of_root = opened.phase == "dispatched" and state.run_id == self.root
+        return self.changes.results.get(step) if of_root else None
 
     def _instead(self, line: ForkedRun, step: int) -> _Answer | None:
         """Answer to an unrecorded call: a stub, or a `pure` run in this process."""
@@ -431,7 +431,7 @@ class Fork:
             return _Answer(self.now_ms + ATTEMPT_MS, LAST, step, None)
         return None
 
-    def _rests(self, line: ForkedRun, step: int, opened: OpenStep) -> bool:
+    def _may_stay_open(self, line: ForkedRun, step: int, opened: OpenStep) -> bool:
         """True if time or other runs end a step, or the record left it in this phase."""
         return opened.phase in _RESTING or line.left(step, opened.phase)
 
@@ -441,26 +441,26 @@ class Fork:
         if not state.is_call(step) or authority is None:
             return UnansweredStep(**place)
         call = state.call(step)
-        found = authority.judge(state, call, opened.policy)
+        judgement = authority.judge(state, call, opened.policy)
         return UnansweredStep(
             **place,
             tool=call.tool,
             args=json_text(call.args),
             effect=call.effect,
-            judgement=found.outcome,
-            rule=found.rule,
-            message=found.message,
-            approvers=found.requirement.approvers if found.requirement else [],
+            judgement=judgement.outcome,
+            rule=judgement.rule,
+            message=judgement.message,
+            approvers=judgement.requirement.approvers if judgement.requirement else [],
         )
 
     # Effects of an input
 
     def _feed(self, line: ForkedRun, answer: _Answer) -> None:
         self.now_ms = max(self.now_ms, answer.due_ms)
-        (_, _, step, given), cue = answer, answer.cue
-        if isinstance(given, FamilyMessage):
-            self._told.remove(answer)
-            self._hear(given)
+        (_, _, step, body), cue = answer, answer.cue
+        if isinstance(body, FamilyMessage):
+            self._messages.remove(answer)
+            self._receive(body)
             return
         judged = {line.step_of(number): judged for number, judged in cue.judged.items()} if cue else {}
         self._authority.follow(judged, asks_nobody=cue is not None and cue.asks_nobody)
@@ -472,7 +472,7 @@ class Fork:
                 continue
             verdict = self._of_step(line, answer)
         if verdict is not None:
-            self._take(line, verdict, hold=cue is not None and cue.stalled)
+            self._take(line, verdict, halt=cue is not None and cue.stalled)
         elif cue is None and step:  # time, or a stub, that the run does not heed as it is now
             self._vain.add((line.state.run_id, step, *line.state.open[step][:4]))
 
@@ -489,109 +489,109 @@ class Fork:
             return self._decide(line, result_for(state, step, cue, at_most=event.attempt)) if step else None
         return None if state.over else self._outside(line, cue)
 
-    def _decide(self, line: ForkedRun, given: Input, sent: RequestedAt | None = None) -> list[Event] | None:
-        ruling = decide(line.state, given, self.now_ms, self.rules, sent=sent, values=self.around.values)
+    def _decide(self, line: ForkedRun, message: Input, sent: RequestedAt | None = None) -> list[Event] | None:
+        ruling = decide(line.state, message, self.now_ms, self.rules, sent=sent, values=self.around.values)
         return ruling if isinstance(ruling, list) else None
 
     def _of_step(self, line: ForkedRun, answer: _Answer) -> list[Event] | None:
-        state, step, given = line.state, answer.step, answer.given
+        state, step, body = line.state, answer.step, answer.body
         opened = state.open[step]
         if answer.cue is not None:
             self.answered["record"] += 1
             return self._recorded(line, step, answer.cue)
-        if isinstance(given, PeopleSaid):
+        if isinstance(body, PeopleSaid):
             self.answered["decided"] += 1
             self.used.add(state.call_id(step))
-            return self._people(line, step, given)
-        if isinstance(given, str):
+            return self._people(line, step, body)
+        if isinstance(body, str):
             own = step in self.changes.results and state.run_id == self.root
             self.answered["given" if own else "stub"] += 1
             self.used |= {step} if own else set()
-            done = ToolResult(state.call_id(step), state.run_id, step, opened.attempt, "completed", given)
+            done = ToolResult(state.call_id(step), state.run_id, step, opened.attempt, "completed", body)
             return self._decide(line, done)
         if opened.phase == "dispatched":
             assert self.around.act is not None, "only then nothing else answers it"
             self.answered["pure"] += 1
-            asked = commands.request(state, step, opened.attempt, issued=0, at_ms=self.now_ms).message
-            assert isinstance(asked, ToolRequest), "it is the request of a call"
-            return self._decide(line, self.around.act(complete(state, asked)))
+            order = commands.request(state, step, opened.attempt, issued=0, at_ms=self.now_ms).message
+            assert isinstance(order, ToolRequest), "it is the request of a call"
+            return self._decide(line, self.around.act(complete(state, order)))
         return self._decide(line, Due(state.run_id, step, opened.due_ms))
 
     def _recorded(self, line: ForkedRun, step: int, cue: Cue) -> list[Event] | None:
         state, event, done = line.state, cue.event, cue.of(events.CallCompleted)
         if isinstance(event, events.ApprovalDecided) and cue.kind == "decided":
             content, verdict = event.args or (done.result if done else ""), cast(Verdict, event.verdict)
-            said = PeopleSaid(verdict, event.message, content, event, self.now_ms - cue.at_ms)
-            return self._people(line, step, said)
+            answer = PeopleSaid(verdict, event.message, content, event, self.now_ms - cue.at_ms)
+            return self._people(line, step, answer)
         if isinstance(event, events.ApprovalDecided) and cue.kind == "reopened":
             return asking.reopened(state, step, self.now_ms, self.rules, why=event.message)
         if isinstance(event, events.CallbackCompleted | events.CallbackFailed):
             return [replace(event, step=step)]
         return self._decide(line, input_for(state, step, cue))
 
-    def _people(self, line: ForkedRun, step: int, said: PeopleSaid) -> list[Event]:
+    def _people(self, line: ForkedRun, step: int, answer: PeopleSaid) -> list[Event]:
         """Events of a decision, as `decide` derives them. **Raises** UsageError if it contradicts the question."""
-        state, token = line.state, said.event.token if said.event else ""
-        told = _decision(state, step, said, self.now_ms)
-        if said.event is None and (why := asking.contradiction(state, step, told)):
-            raise UsageError(f"{said.verdict} for {state.call_id(step)}: {why}", hint="approve or reject")
-        found = asking.accepted(state, step, told, token, now=self.now_ms, rules=self.rules)
-        found = pausing.keep_back(found) if state.paused else found
-        if any(isinstance(event, events.CallDoubted) for event in found):
-            after = asking.foreseen(state, found, self.now_ms)
-            found = found + asking.ask_what_came(after, step, self.now_ms, self.rules)
-        return found
+        state, token = line.state, answer.event.token if answer.event else ""
+        final = _decision(state, step, answer, self.now_ms)
+        if answer.event is None and (why := asking.contradiction(state, step, final)):
+            raise UsageError(f"{answer.verdict} for {state.call_id(step)}: {why}", hint="approve or reject")
+        verdict = asking.accepted(state, step, final, token, now=self.now_ms, rules=self.rules)
+        verdict = pausing.keep_back(verdict) if state.paused else verdict
+        if any(isinstance(event, events.CallDoubted) for event in verdict):
+            after = asking.foreseen(state, verdict, self.now_ms)
+            verdict = verdict + asking.ask_what_came(after, step, self.now_ms, self.rules)
+        return verdict
 
     def _outside(self, line: ForkedRun, cue: Cue) -> list[Event] | None:
         state, event = line.state, cue.event
         if isinstance(event, events.RunStarted):
             return self._decide(line, Due(state.run_id, 0, 0))
         if isinstance(event, events.SignalReceived):
-            said = RunSignal(state.run_id, event.signal_id, "signal", event.data, event.actor, name=event.name)
+            signal = RunSignal(state.run_id, event.signal_id, "signal", event.data, event.actor, name=event.name)
             sent_ms = event.sent_ms or (0 if cue.of(events.WaitEnded) else cue.at_ms)
-            return self._decide(line, said, RequestedAt(sent_ms))
+            return self._decide(line, signal, RequestedAt(sent_ms))
         if isinstance(event, events.RunUnpaused):
             return pausing.go_on(state, event, self.now_ms, self.rules) if state.paused else None
-        if isinstance(event, events.RunMigrated) and event.actor and self._knows(state, event.version):
+        if isinstance(event, events.RunMigrated) and event.actor and self._has_version(state, event.version):
             self._agents.forget(state.run_id)
             return [event]
         if isinstance(event, events.RunPaused | events.RunAnnotated | events.RunCancelled | events.RunFailed):
             return [event]
         return [] if state.unseen else None  # the code was held, and had its turn here
 
-    def _knows(self, state: RunState, version: str) -> bool:
-        known = self.app.agent_of(state.request.agent, version) if state.request else None
-        return known is not None and not known.needs(version)
+    def _has_version(self, state: RunState, version: str) -> bool:
+        agent = self.app.agent_of(state.request.agent, version) if state.request else None
+        return agent is not None and not agent.needs(version)
 
     # Other runs of the family
 
-    def _tell(self, line: ForkedRun, entry: Entry, now: int, *, kept: bool = False) -> None:
-        for told in family_messages(line.state, entry):
-            if not (kept and self._heard(told)):
-                self._told.append(_Answer(*self._when(line, told, now), 0, told))
+    def _send(self, line: ForkedRun, entry: Entry, now: int, *, copied: bool = False) -> None:
+        for message in family_messages(line.state, entry):
+            if not (copied and self._is_delivered(message)):
+                self._messages.append(_Answer(*self._when(line, message, now), 0, message))
 
-    def _heard(self, told: FamilyMessage) -> bool:
+    def _is_delivered(self, message: FamilyMessage) -> bool:
         """True if another run's history has the effect of a kept entry already, or needs none."""
-        if isinstance(told, Start):
-            return told.request.run_id in self.lines
-        line = self.lines.get(told.run_id)
+        if isinstance(message, Start):
+            return message.request.run_id in self.lines
+        line = self.lines.get(message.run_id)
         if line is None or line.state.over:
             return True
-        return isinstance(told, ChildEnded) and told.step not in line.state.open
+        return isinstance(message, ChildEnded) and message.step not in line.state.open
 
-    def _when(self, line: ForkedRun, told: FamilyMessage, now: int) -> tuple[int, int]:
+    def _when(self, line: ForkedRun, message: FamilyMessage, now: int) -> tuple[int, int]:
         """Time and place in the record of a message to another run."""
-        if isinstance(told, Start):
-            source = self._source_of(told.request.run_id)
+        if isinstance(message, Start):
+            source = self._source_of(message.request.run_id)
             if source is None or line.source is None:
                 return now, LAST
             place, first, _ = source.entries[0]
-            return now + first.at_ms - line.source.asked[_started_in(source.run_id)].at_ms, place
-        other = self.lines.get(told.run_id)
+            return now + first.at_ms - line.source.requests[_started_in(source.run_id)].at_ms, place
+        other = self.lines.get(message.run_id)
         if other is None or line.source is None:
             return now, LAST
-        if isinstance(told, ChildEnded):
-            ended = (cue for cue in other.cues.get(told.step, ()) if cue.kind == "child")
+        if isinstance(message, ChildEnded):
+            ended = (cue for cue in other.cues.get(message.step, ()) if cue.kind == "child")
             cue, lag = next(ended, None), line.source.state.at_ms
             return (now + max(0, cue.at_ms - lag), cue.place) if cue else (now, LAST)
         kin = other.source.kin if other.source else []
@@ -607,21 +607,21 @@ class Fork:
         # Child ids contain the parent's step, which differs in the record: translate it.
         return self.family.get(RunId(f"{parent.source.run_id}.{step}{last.removeprefix(str(_started_in(run)))}"))
 
-    def _hear(self, told: FamilyMessage) -> None:
-        if isinstance(told, Start):
-            self._bear(told)
+    def _receive(self, message: FamilyMessage) -> None:
+        if isinstance(message, Start):
+            self._start_child(message)
             return
-        line = self.lines.get(told.run_id)
+        line = self.lines.get(message.run_id)
         if line is None:
             return
-        if isinstance(told, PauseAbove):
-            above, origin = self.lines[told.parent], origin_of(line.state)
-            told = replace(told, pause=pause_above(above.state, origin) if origin else None)
-        if (verdict := self._decide(line, told)) is not None:
+        if isinstance(message, PauseAbove):
+            above, origin = self.lines[message.parent], origin_of(line.state)
+            message = replace(message, pause=pause_above(above.state, origin) if origin else None)
+        if (verdict := self._decide(line, message)) is not None:
             self._take(line, verdict)
 
-    def _bear(self, told: Start) -> None:
-        run, origin = told.request.run_id, told.origin
+    def _start_child(self, start: Start) -> None:
+        run, origin = start.request.run_id, start.origin
         assert origin is not None, "a run that another starts has an origin"
         parent = self.lines[origin.parent]
         source = self._source_of(run)
@@ -635,7 +635,7 @@ class Fork:
             RecordedRun.empty(run), source, outside=deque(source.outside if source else ())
         )
         started = decide(
-            None, replace(told, seed=seed, pause=pause_above(parent.state, origin)), self.now_ms, self.rules
+            None, replace(start, seed=seed, pause=pause_above(parent.state, origin)), self.now_ms, self.rules
         )
         assert isinstance(started, list), "a run that is not there begins"
         self._take(line, started)
@@ -648,35 +648,35 @@ class Fork:
         line = self.lines.get(state.run_id)
         if line is None or line.source is None:
             return None
-        found = line.matched[call.step][0] if call.step in line.matched else line.foresee(call)
-        return line.source.asked[found].judgement if found else None
+        recorded = line.matched[call.step][0] if call.step in line.matched else line.foresee(call)
+        return line.source.requests[recorded].judgement if recorded else None
 
     # Writing
 
     def _react(self, state: RunState, fresh: list[Event], *, verify: bool = False) -> list[Event]:
-        found = self._agents.react(state, fresh, self.now_ms, values=self.around.values, verify=verify)
-        if isinstance(found, Lacks | Stall):
-            raise StandstillError(state.run_id, found)
-        return found
+        reaction = self._agents.react(state, fresh, self.now_ms, values=self.around.values, verify=verify)
+        if isinstance(reaction, Lacks | Stall):
+            raise StandstillError(state.run_id, reaction)
+        return reaction
 
-    def _take(self, line: ForkedRun, verdict: list[Event], *, hold: bool = False) -> None:
+    def _take(self, line: ForkedRun, verdict: list[Event], *, halt: bool = False) -> None:
         self._written += 1
         nonce = ACTOR.encode() + self._written.to_bytes(12, "big")
 
-        def react(after: RunState, held: bool) -> list[Event]:
-            if held:
+        def react(after: RunState, halted: bool) -> list[Event]:
+            if halted:
                 self._agents.forget(after.run_id)
-            return [] if held else self._react(after, verdict)
+            return [] if halted else self._react(after, verdict)
 
-        if (found := written(line.state, verdict, self.now_ms, react, by=(ACTOR, nonce), hold=hold)) is not None:
-            line.wrote(found, self.since)
-            self._tell(line, found.entry, found.entry.at_ms)
+        if (addition := written(line.state, verdict, self.now_ms, react, by=(ACTOR, nonce), halt=halt)) is not None:
+            line.wrote(addition, self.since)
+            self._send(line, addition.entry, addition.entry.at_ms)
 
 
 def _forked_until(source: RecordedRun) -> int:
     # A live fork copied these events from its source: its code never replayed them under this run's name.
     begun = (
-        entry for _, entry, _ in source.entries if any(isinstance(each, events.RunForked) for each in entry.events)
+        entry for _, entry, _ in source.entries if any(isinstance(event, events.RunForked) for event in entry.events)
     )
     return max((entry.last_seq for entry in begun), default=0)
 
@@ -686,14 +686,14 @@ def _started_in(run: RunId) -> int:
     return int(run.rpartition(".")[2].partition("_")[0])
 
 
-def _decision(state: RunState, step: int, said: PeopleSaid, now: int) -> Decision:
-    asked, event = asking.question_of(state, state.call(step), state.open[step]), said.event
-    if said.verdict == "edit" and asked.args == said.content:  # others are asked about an edit, and agree to it here
-        said = said._replace(verdict="approve", content="")
-    content: dict[str, Any] = {"edited" if said.verdict in ("edit", "amend") else "result": said.content}
-    people = tuple(Cast(actor, "*", ACTOR, "", now) for actor in (event.actors if event else [ACTOR]))
-    found = decision.build(asked, said.verdict, issued_ms=now, nonce="", votes=people, message=said.message, **content)
+def _decision(state: RunState, step: int, vote: PeopleSaid, now: int) -> Decision:
+    request, event = asking.question_of(state, state.call(step), state.open[step]), vote.event
+    if vote.verdict == "edit" and request.args == vote.content:  # others are asked about an edit, and agree to it here
+        vote = vote._replace(verdict="approve", content="")
+    content: dict[str, Any] = {"edited" if vote.verdict in ("edit", "amend") else "result": vote.content}
+    votes = tuple(Cast(actor, "*", ACTOR, "", now) for actor in (event.actors if event else [ACTOR]))
+    final = decision.build(request, vote.verdict, issued_ms=now, nonce="", votes=votes, message=vote.message, **content)
     if event is None:
-        return found
+        return final
     grant = Grant(event.grant, decision.RUN, 0, 0, event.use) if event.grant else None
-    return replace(found, covers=event.covers, expires=event.expires_ms + said.later, grant=grant)
+    return replace(final, covers=event.covers, expires=event.expires_ms + vote.later, grant=grant)

@@ -25,18 +25,18 @@ class WrittenEntry(NamedTuple):
 
 
 def written(
-    before: RunState, verdict: list[Event], now: int, react: React, *, by: tuple[str, bytes], hold: bool = False
+    before: RunState, verdict: list[Event], now: int, react: React, *, by: tuple[str, bytes], halt: bool = False
 ) -> WrittenEntry | None:
-    """Build the entry of an input; None if it changes nothing. `by`: actor, nonce. `hold` or a pause: no code runs."""
+    """Build the entry of an input; None if it changes nothing. `by`: actor, nonce. `halt` or a pause: no code runs."""
     seq, at_ms, after = before.head.seq + 1, max(now, before.at_ms), before.copy()
     advance(after, verdict, seq=seq, at_ms=at_ms)
-    held = (hold or bool(after.paused)) and not after.over
-    reaction = react(after, held)
+    halted = (halt or bool(after.paused)) and not after.over
+    reaction = react(after, halted)
     if not verdict and not reaction:
         return None
     fresh = extended(after, verdict, reaction, seq=seq, at_ms=at_ms)
     fresh = extended(after, fresh, suspension.status_change(before, after, fresh), seq=seq, at_ms=at_ms)
-    if (unseen := after.unseen + wakes(verdict) if held else 0) != after.unseen:
+    if (unseen := after.unseen + wakes(verdict) if halted else 0) != after.unseen:
         after = replace(after, unseen=unseen)
     entry = Entry(before.run_id, seq, before.head.id, at_ms, None, *by, fresh, unseen > 0)
     name, value = codec.encode_entry(entry)

@@ -79,14 +79,14 @@ class AskedStep(NamedTuple):
 
 @dataclass(slots=True)
 class RecordedRun:
-    """Recorded run, folded and indexed. By step: `asked` (requests), `phases` (after each entry), `cues` (inputs).
+    """Recorded run, folded and indexed. By step: `requests`, `phases` (after each entry), `cues` (inputs).
     `equals`: steps by key. `outside`: inputs of the run; `kin`: messages of its parent. `doubt`: policy and settlers of
     calls in doubt."""
 
     run_id: RunId
     state: RunState
     entries: list[tuple[int, Entry, EntryId]] = field(default_factory=list)
-    asked: dict[int, AskedStep] = field(default_factory=dict)
+    requests: dict[int, AskedStep] = field(default_factory=dict)
     equals: dict[StepKey, list[int]] = field(default_factory=lambda: defaultdict(list))
     phases: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     cues: dict[int, list[Cue]] = field(default_factory=lambda: defaultdict(list))
@@ -106,18 +106,18 @@ class RecordedRun:
     @staticmethod
     def of(rows: Iterable[LogRow]) -> RecordedRun:
         """Read the records of one run, in order. **Raises** MalformedError for anything else."""
-        found: RecordedRun | None = None
+        run: RecordedRun | None = None
         for row in rows:
             record = chain.read(row.key, row.value)
             if not isinstance(record, chain.LogRecord):
                 raise MalformedError(f"a record is none of a run log that can be read here: {record}")
-            found = found or RecordedRun.empty(record.entry.run_id)
+            run = run or RecordedRun.empty(record.entry.run_id)
             # After a mirror the log may have another order than the history, in which records come here.
-            place = max(row.place, found.entries[-1][0] + 1) if found.entries else row.place
-            found.take(place, record.entry, record.id)
-        if found is None:
+            place = max(row.place, run.entries[-1][0] + 1) if run.entries else row.place
+            run.take(place, record.entry, record.id)
+        if run is None:
             raise MalformedError("there is no record of a run", hint="name a run that has a history")
-        return found
+        return run
 
     def take(self, place: int, entry: Entry, name: EntryId) -> None:
         self.note(place, entry, apply(self.state, entry, name))
@@ -131,7 +131,7 @@ class RecordedRun:
                 self.phases[event.step].add(opened.phase)  # type: ignore[union-attr]
             if isinstance(event, Step):
                 same = self.equals[key := step_key(event)]
-                self.asked[event.step] = AskedStep(key, len(same), entry.at_ms, judged.pop(event.step, None))
+                self.requests[event.step] = AskedStep(key, len(same), entry.at_ms, judged.pop(event.step, None))
                 same.append(event.step)
             elif isinstance(event, events.ApprovalRequested) and event.about == DOUBT:
                 self.doubt = event.policy, event.requirement
@@ -176,12 +176,12 @@ def judgement_in(event: Event, policy: str) -> Judgement | None:
 
 
 def _judged(entry: Entry, state: RunState) -> dict[int, Judgement]:
-    asked, found = state.request.policy if state.request else "", dict[int, Judgement]()
+    policy, judgements = state.request.policy if state.request else "", dict[int, Judgement]()
     for event in entry.events:
-        judged = judgement_in(event, asked if isinstance(event, events.CallProposed) else ANOTHER_POLICY)
+        judged = judgement_in(event, policy if isinstance(event, events.CallProposed) else ANOTHER_POLICY)
         if judged is not None:
-            found[event.step] = judged  # type: ignore[union-attr]
-    return found
+            judgements[event.step] = judged  # type: ignore[union-attr]
+    return judgements
 
 
 ANOTHER_POLICY = "another"
@@ -226,14 +226,14 @@ _KINDS: Mapping[type, CueKind] = {
 def _cue(place: int, entry: Entry, stalled: bool, judged: Mapping[int, Judgement]) -> Cue | None:
     """Input that an entry answers; None for the request of the run."""
     # Bookkeeping of budgets may come first, and does not identify the input.
-    told = [event for event in entry.events if not isinstance(event, _OF_BUDGET)]
-    if not told or isinstance(told[0], events.RunRequested):
+    facts = [event for event in entry.events if not isinstance(event, _OF_BUDGET)]
+    if not facts or isinstance(facts[0], events.RunRequested):
         return None
-    first, step = told[0], 0
+    first, step = facts[0], 0
     kind: CueKind = "kin" if _is_of_parent(first, entry.run_id) else "outside"
     if isinstance(first, events.ApprovalDecided):
-        kind, step = _of_question(told, first), first.step
-    elif isinstance(first, events.LateResultRecorded) and not isinstance(_second(told), events.CallCompleted):
+        kind, step = _of_question(facts, first), first.step
+    elif isinstance(first, events.LateResultRecorded) and not isinstance(_second(facts), events.CallCompleted):
         kind = "late"
     elif type(first) in _KINDS:
         kind, step = _KINDS[type(first)], getattr(first, "step", 0)
@@ -246,11 +246,11 @@ def _is_of_parent(event: Event, run: RunId) -> bool:
     return isinstance(event, events.RunCancelled) and event.actor != "" and event.actor == parent_of(run)[0]
 
 
-def _of_question(told: Sequence[Event], first: events.ApprovalDecided) -> CueKind:
+def _of_question(facts: Sequence[Event], first: events.ApprovalDecided) -> CueKind:
     """Ending of a question: by people, time, a late result or an invalid decision."""
     kind: CueKind = "decided"
     if first.verdict == "expire":
-        after = _second(told)
+        after = _second(facts)
         denied = isinstance(after, events.CallFailed) and after.failure.code == "denied"
         ended = isinstance(after, OUTCOMES_OF_CALLS) and not denied
         # Only an expiry by time has no message.
@@ -258,23 +258,23 @@ def _of_question(told: Sequence[Event], first: events.ApprovalDecided) -> CueKin
     return kind
 
 
-def _second(told: Sequence[Event]) -> Event | None:
-    return told[1] if len(told) > 1 else None
+def _second(facts: Sequence[Event]) -> Event | None:
+    return facts[1] if len(facts) > 1 else None
 
 
 _ACTED = frozenset({"dispatched", "backoff", "doubt", "held"})
 
 
 def may_answer(cue: Cue, opened: OpenStep) -> bool:
-    phase, asks = opened.phase, opened.question is not None
+    phase, by_vote = opened.phase, opened.question is not None
     match cue.kind:
         case "result":
-            return isinstance(cue.event, events.ApprovalDecided) if asks and phase == "approval" else phase in _ACTED
+            return isinstance(cue.event, events.ApprovalDecided) if by_vote and phase == "approval" else phase in _ACTED
         case "due":
             of_people = isinstance(cue.event, events.ApprovalEscalated | events.ApprovalDecided)
-            return asks if of_people else phase in ("sleep", "wait", "callback", "backoff")
+            return by_vote if of_people else phase in ("sleep", "wait", "callback", "backoff")
         case "decided" | "reopened":
-            return asks
+            return by_vote
         case "resolve":
             return phase in ("doubt", "held")
         case "child" | "verbatim":
@@ -288,9 +288,9 @@ def input_for(state: RunState, step: int, cue: Cue) -> Input:
     if isinstance(event, events.ChildCompleted):
         return ChildEnded(state.run_id, step, event.status, event.result, event.failure, event.used)
     if isinstance(event, events.DoubtResolved):
-        said = {"step": step, "attempt": opened.attempt, "verdict": event.verdict, "comment": event.comment}
-        said["result"] = canonical.parse(done.result) if done else None
-        return _operation(state, "resolve", said, event.actor)
+        body = {"step": step, "attempt": opened.attempt, "verdict": event.verdict, "comment": event.comment}
+        body["result"] = canonical.parse(done.result) if done else None
+        return _operation(state, "resolve", body, event.actor)
     if cue.kind == "due" or (opened.phase == "backoff" and done is None):
         return Due(state.run_id, step, opened.due_ms)
     return result_for(state, step, cue, at_most=opened.attempt)
@@ -302,7 +302,7 @@ def result_for(state: RunState, step: int, cue: Cue, *, at_most: int) -> ToolRes
     billed = cue.of(events.CallBilled)
     # An unknown outcome of a `pure` call is a failure, and billed otherwise.
     unknown = state.call(step).effect == "pure" and state.account is not None and (billed is None or billed.twice)
-    told = ToolResult(
+    result = ToolResult(
         state.call_id(step),
         state.run_id,
         step,
@@ -314,32 +314,32 @@ def result_for(state: RunState, step: int, cue: Cue, *, at_most: int) -> ToolRes
     match event:
         case events.CallCompleted():
             late, how = event.how == "late", event.how if event.how != "late" else ""
-            done = replace(told, status="completed", result=event.result, how=how, late=late)
+            done = replace(result, status="completed", result=event.result, how=how, late=late)
             return replace(done, began_ms=event.began_ms, took_ms=event.took_ms)
         case events.CallFailed():
-            return replace(told, status="broken" if event.acted else told.status, retryable=False)
+            return replace(result, status="broken" if event.acted else result.status, retryable=False)
         case events.AttemptFailed():
-            return _tried_again(told, event, max(0, event.retry_ms - cue.at_ms))
+            return _tried_again(result, event, max(0, event.retry_ms - cue.at_ms))
         case events.CallDoubted():
-            return replace(told, status="doubt")
+            return replace(result, status="doubt")
         case events.LateResultRecorded():
-            return replace(told, status=event.status, result=event.result, late=True)
-    return told
+            return replace(result, status=event.status, result=event.result, late=True)
+    return result
 
 
-def _tried_again(told: ToolResult, event: events.AttemptFailed, wait_ms: int) -> ToolResult:
+def _tried_again(result: ToolResult, event: events.AttemptFailed, wait_ms: int) -> ToolResult:
     back = event.failure.code in SENT_BACK and not (event.unknown and wait_ms)  # which is judged at once
-    again = told.again or (back and (told.status == "unknown" or event.unknown))
-    status = "unauthorised" if back else "unknown" if event.unknown else told.status
-    return replace(told, status=status, again=again, retry_after_ms=wait_ms)
+    again = result.again or (back and (result.status == "unknown" or event.unknown))
+    status = "unauthorised" if back else "unknown" if event.unknown else result.status
+    return replace(result, status=status, again=again, retry_after_ms=wait_ms)
 
 
 def retry_for(state: RunState, event: events.RunRetried) -> RunOperation:
-    said: dict[str, Any] = {name: getattr(event, {"bytes": "history_bytes"}.get(name, name)) for name in LIMITS}
-    said |= {"seq": state.head.seq, "from": event.from_step, "reason": event.reason}
-    said["edit"] = canonical.parse(event.edit) if event.edit else None
-    return _operation(state, "retry", said, event.actor)
+    body: dict[str, Any] = {name: getattr(event, {"bytes": "history_bytes"}.get(name, name)) for name in LIMITS}
+    body |= {"seq": state.head.seq, "from": event.from_step, "reason": event.reason}
+    body["edit"] = canonical.parse(event.edit) if event.edit else None
+    return _operation(state, "retry", body, event.actor)
 
 
-def _operation(state: RunState, kind: str, said: Mapping[str, Any], actor: str) -> RunOperation:
-    return RunOperation(state.run_id, kind, kind, canonical.dumps(said), actor)
+def _operation(state: RunState, kind: str, body: Mapping[str, Any], actor: str) -> RunOperation:
+    return RunOperation(state.run_id, kind, kind, canonical.dumps(body), actor)

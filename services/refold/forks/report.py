@@ -101,50 +101,50 @@ def forked(
         if not error.step:
             return none.model_copy(update={"message": error.message})
         where = f"{error.run_id}: " if error.run_id != run else ""
-        found = _agrees_until(app, recorded[run], at, around) if error.run_id == run else 0
-        update = {"verdict": "disagrees", "step": error.step, "fork_at": found, "message": f"{where}{error.message}"}
+        agreed = _agrees_until(app, recorded[run], at, around) if error.run_id == run else 0
+        update = {"verdict": "disagrees", "step": error.step, "fork_at": agreed, "message": f"{where}{error.message}"}
         return none.model_copy(update=update)
     return _compared(fork, recorded, none)
 
 
 def _agrees_until(app: App, source: RecordedRun, at: int, around: Surroundings) -> int:
     """End of the longest prefix of a history with which today's code agrees."""
-    kept = [(name, entry) for _, entry, name in source.entries if entry.last_seq <= at]
+    prefix = [(name, entry) for _, entry, name in source.entries if entry.last_seq <= at]
 
     def differs(count: int) -> bool:
-        return check_replay(app, fold(kept[:count], source.run_id), around.values).verdict != "agrees"
+        return check_replay(app, fold(prefix[:count], source.run_id), around.values).verdict != "agrees"
 
     # Disagreement is final: a replay that differs once differs for every longer prefix, so bisection is valid.
-    agreed = bisect_left(range(1, len(kept)), True, key=differs)
-    return kept[agreed - 1][1].last_seq if agreed else 0
+    agreed = bisect_left(range(1, len(prefix)), True, key=differs)
+    return prefix[agreed - 1][1].last_seq if agreed else 0
 
 
 def _compared(fork: Fork, recorded: Mapping[RunId, RecordedRun], none: ForkReport) -> ForkReport:
-    after = {name: line.mine for name, line in fork.lines.items()}
-    mine, theirs = after[fork.root].state, recorded[fork.root].state
+    after = {name: line.forked for name, line in fork.lines.items()}
+    new, old = after[fork.root].state, recorded[fork.root].state
     names = dict.fromkeys([*recorded, *after])
-    found: dict[str, Any] = {
-        "status": (theirs.status, mine.status),
-        "result": (_result(theirs), _result(mine)),
+    fields: dict[str, Any] = {
+        "status": (old.status, new.status),
+        "result": (_result(old), _result(new)),
         "calls": [call for name in names for call in _calls(fork, name, recorded.get(name), after.get(name))],
         "judgements": [other for name, run in after.items() for other in _judgements(fork, name, run)],
         **_of_fork(fork),
         **_spent(fork.app, recorded, after),
     }
-    same = _same_end(mine, theirs) and all(map(_same_outcomes, fork.lines.values()))
-    same = same and not found["calls"] and not found["judgements"]
-    found["verdict"] = "same" if same else "other"
-    if fork.wants or (theirs.over and not mine.over):
-        found["verdict"] = "stopped"
-        found["message"] = "" if fork.wants else f"it waits, and nothing comes: {_waits(mine)}"
-    if unused := ", ".join(_unused(fork, mine)):
-        found["message"] = f"{found.get('message', '')} it never came to {unused}".strip()
-    return none.model_copy(update=found)
+    same = _same_end(new, old) and all(map(_same_outcomes, fork.lines.values()))
+    same = same and not fields["calls"] and not fields["judgements"]
+    fields["verdict"] = "same" if same else "other"
+    if fork.unanswered or (old.over and not new.over):
+        fields["verdict"] = "stopped"
+        fields["message"] = "" if fork.unanswered else f"it waits, and nothing comes: {_waits(new)}"
+    if unused := ", ".join(_unused(fork, new)):
+        fields["message"] = f"{fields.get('message', '')} it never came to {unused}".strip()
+    return none.model_copy(update=fields)
 
 
-def _unused(fork: Fork, mine: RunState) -> Iterator[str]:
+def _unused(fork: Fork, state: RunState) -> Iterator[str]:
     changes = fork.changes
-    yield from (f"step {step}" for step in sorted(changes.edits) if step > len(mine.steps))
+    yield from (f"step {step}" for step in sorted(changes.edits) if step > len(state.steps))
     yield from (f"the result of step {step}" for step in sorted(changes.results) if step not in fork.used)
     yield from (call for call in changes.decisions if call not in fork.used)
 
@@ -152,10 +152,10 @@ def _unused(fork: Fork, mine: RunState) -> Iterator[str]:
 def _of_fork(fork: Fork) -> Data:
     lines = fork.lines
     return {
-        "stopped": fork.wants,
+        "stopped": fork.unanswered,
         "answered": dict(sorted(fork.answered.items())),
         "entries": sum(len(line.rows) for line in lines.values()),
-        "kept": {name: line.kept for name, line in lines.items()},
+        "kept": {name: line.copied for name, line in lines.items()},
         "rows": {name: [(k.hex(), v.hex()) for k, v in line.rows] for name, line in lines.items() if line.rows},
         "steps": {name: [line.matched[step][0] or 0 for step in sorted(line.matched)] for name, line in lines.items()},
     }
@@ -163,12 +163,12 @@ def _of_fork(fork: Fork) -> Data:
 
 def _calls(fork: Fork, name: RunId, recorded: RecordedRun | None, after: RecordedRun | None) -> Iterator[ForkedCall]:
     line = fork.lines.get(name)
-    matched = {step: found for step, (found, _) in line.matched.items()} if line else {}
+    matched = {step: source for step, (source, _) in line.matched.items()} if line else {}
     # The omissions of an unfinished fork are unknown.
-    ended = not fork.wants and (after is None or after.state.over)
+    ended = not fork.unanswered and (after is None or after.state.over)
     gone = _left_out(line.source if line else recorded, matched.values()) if ended else []
-    for call in (each for each in _asked(after) if matched[each.step] is None):
-        were = next((each for each in gone if each.tool == call.tool), None)
+    for call in (other for other in _proposals(after) if matched[other.step] is None):
+        were = next((other for other in gone if other.tool == call.tool), None)
         if were is not None:
             gone.remove(were)
         yield _call("changed" if were else "added", name, were, call)
@@ -176,10 +176,10 @@ def _calls(fork: Fork, name: RunId, recorded: RecordedRun | None, after: Recorde
 
 
 def _left_out(source: RecordedRun | None, matched: Collection[int | None]) -> list[events.CallProposed]:
-    return [call for call in _asked(source) if call.step not in matched]
+    return [call for call in _proposals(source) if call.step not in matched]
 
 
-def _asked(run: RecordedRun | None) -> list[events.CallProposed]:
+def _proposals(run: RecordedRun | None) -> list[events.CallProposed]:
     return [step for step in run.state.steps if isinstance(step, events.CallProposed)] if run else []
 
 
@@ -202,38 +202,38 @@ def _call(
     )
 
 
-def _judgements(fork: Fork, name: RunId, mine: RecordedRun) -> Iterator[OtherJudgement]:
+def _judgements(fork: Fork, name: RunId, run: RecordedRun) -> Iterator[OtherJudgement]:
     line = fork.lines[name]
-    for step, (found, _) in line.matched.items():
-        then = line.source.asked[found].judgement if line.source and found else None
-        now = mine.asked[step].judgement
+    for step, (source, _) in line.matched.items():
+        then = line.source.requests[source].judgement if line.source and source else None
+        now = run.requests[step].judgement
         if then is None or now is None or (then.outcome, then.requirement) == (now.outcome, now.requirement):
             continue
-        tool = mine.asked[step].key[1]
-        yield OtherJudgement(run_id=name, step=step, tool=tool, before=_words(then), after=_words(now), rule=now.rule)
+        tool = run.requests[step].key[1]
+        yield OtherJudgement(run_id=name, step=step, tool=tool, before=_text(then), after=_text(now), rule=now.rule)
 
 
-def _words(judged: Judgement) -> str:
+def _text(judged: Judgement) -> str:
     needed = judged.requirement
     return f"{judged.outcome} {needed.quorum} of {', '.join(needed.approvers)}" if needed else judged.outcome
 
 
-def _same_end(mine: RunState, theirs: RunState) -> bool:
-    if len(mine.steps) != len(theirs.steps) or mine.status != theirs.status:
+def _same_end(new: RunState, old: RunState) -> bool:
+    if len(new.steps) != len(old.steps) or new.status != old.status:
         return False
-    if isinstance(mine.end, events.RunCompleted) and isinstance(theirs.end, events.RunCompleted):
-        was, now = theirs.end.result, mine.end.result
+    if isinstance(new.end, events.RunCompleted) and isinstance(old.end, events.RunCompleted):
+        was, now = old.end.result, new.end.result
         return stands_for(was, now) if is_pointer(was) else was == now
-    if isinstance(mine.end, events.RunFailed) and isinstance(theirs.end, events.RunFailed):
+    if isinstance(new.end, events.RunFailed) and isinstance(old.end, events.RunFailed):
         # Texts of errors may contain addresses of objects.
-        return mine.end.failure.code == theirs.end.failure.code
+        return new.end.failure.code == old.end.failure.code
     return True
 
 
 def _same_outcomes(line: ForkedRun) -> bool:
     were = line.source.state.outcomes if line.source else {}
     ended = ((line.matched[step][0], outcome) for step, (_, outcome, _) in line.state.outcomes.items())
-    return all(found is None or found not in were or type(were[found][1]) is type(outcome) for found, outcome in ended)
+    return all(old is None or old not in were or type(were[old][1]) is type(outcome) for old, outcome in ended)
 
 
 def _result(state: RunState) -> Data | Any:

@@ -90,8 +90,8 @@ def _next(orders: BinaryIO) -> ForkJob | CheckJob | None:
         return None
 
 
-def _answer(answers: Any, said: dict[str, Any]) -> None:
-    answers.write(json.dumps(said) + "\n")
+def _answer(answers: Any, content: dict[str, Any]) -> None:
+    answers.write(json.dumps(content) + "\n")
     answers.flush()
 
 

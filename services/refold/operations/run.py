@@ -40,7 +40,7 @@ from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.planning.redrive import child_refusal
 from refold.core.planning.waiting import check_name
 from refold.core.run.pausing import OPERATOR, own
-from refold.core.run.redrive import kept
+from refold.core.run.redrive import staying
 from refold.core.run.state import RunState, note_digest
 from refold.core.wire import canonical
 from refold.core.wire.blobs import is_large
@@ -304,7 +304,7 @@ def left_behind(state: RunState, from_step: int) -> list[Done]:
 
 
 def stays(state: RunState) -> int:
-    return state.retried.step_before(min(len(state.steps), kept(state).first - 1))
+    return state.retried.step_before(min(len(state.steps), staying(state).first - 1))
 
 
 # Signals and callbacks

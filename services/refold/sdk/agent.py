@@ -59,19 +59,19 @@ class AgentDef:
         self.declared = version
         self.definition: Mapping[str, str] = {}
         self.description = inspect.getdoc(function) or ""
-        what = f"agent {self.name}"
+        subject = f"agent {self.name}"
         parameters = list(inspect.signature(function).parameters)
         if not parameters:
             raise UsageError(
-                f"{what} has no parameter for its context", hint="write `async def agent(ctx: Context, ...)`"
+                f"{subject} has no parameter for its context", hint="write `async def agent(ctx: Context, ...)`"
             )
         context = parameters[0]
-        self._arguments = Arguments(function, f"input of {what}", leave=[context])
+        self._arguments = Arguments(function, f"input of {subject}", leave=[context])
         self._whole = self._find_whole()
         self._shape = self._whole[1] if self._whole else self._arguments.shape
         self.draws = self._shape.form.drawn
-        self._result = JsonCodec(hints(function, what, leave=[context]).get("return", Any), f"result of {what}")
-        scan.check(function, what)
+        self._result = JsonCodec(hints(function, subject, leave=[context]).get("return", Any), f"result of {subject}")
+        scan.check(function, subject)
 
     @property
     def instrumented(self) -> bool:
@@ -86,14 +86,14 @@ class AgentDef:
             raise UsageError(f"input of agent {self.name}: {error.message}", hint=error.hint) from None
         self._read(text)
 
-    def input_json(self, given: Any) -> str:
+    def input_json(self, payload: Any) -> str:
         """Return an input as canonical JSON, without defaults. **Raises** UsageError, as `validate_input`."""
         try:
-            text = canonical.dumps(given)
+            text = canonical.dumps(payload)
         except MalformedError:
-            if self._whole or isinstance(given, Mapping):
-                return self._shape.dump(given)
-            text = json_of(given, f"input of agent {self.name}")
+            if self._whole or isinstance(payload, Mapping):
+                return self._shape.dump(payload)
+            text = json_of(payload, f"input of agent {self.name}")
         self._read(text)
         return text
 
@@ -117,8 +117,8 @@ class AgentDef:
     def open(self, input_json: str, context: Context) -> Coroutine[Any, Any, Any]:
         """Return the agent's coroutine, not begun yet. **Raises** UsageError if the input does not fit."""
         _ = self.code  # scan again: its helpers may have been defined after it
-        made: Coroutine[Any, Any, Any] = self.function(context, **self._read(input_json))
-        return made
+        coroutine: Coroutine[Any, Any, Any] = self.function(context, **self._read(input_json))
+        return coroutine
 
     def result_json(self, value: Any) -> str:
         """Return a result as canonical JSON. **Raises** UsageError for another type."""
@@ -148,9 +148,9 @@ class AgentDef:
         """Requirements of a run that began with this version, in words; empty if it can continue here."""
         if version == self.version:
             return ""
-        here = spoken(self.version)[1]
-        other = {name: number for name, number in spoken(version)[1].items() if here.get(name, number) != number}
-        return f"{in_words(other)} (here {in_words({name: here[name] for name in other})})" if other else ""
+        own = spoken(self.version)[1]
+        other = {name: number for name, number in spoken(version)[1].items() if own.get(name, number) != number}
+        return f"{in_words(other)} (here {in_words({name: own[name] for name in other})})" if other else ""
 
     @cached_property
     def code(self) -> str:

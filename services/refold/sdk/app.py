@@ -49,8 +49,8 @@ MODEL_POOL = "model"
 
 def _adapter(agent: object) -> Callable[[App, Any], object] | None:
     framework = type(agent).__module__.partition(".")[0]
-    found = () if callable(agent) else entry_points(group=ADAPTERS, name=framework)
-    return next((cast("Callable[[App, Any], object]", point.load()) for point in found), None)
+    points = () if callable(agent) else entry_points(group=ADAPTERS, name=framework)
+    return next((cast("Callable[[App, Any], object]", point.load()) for point in points), None)
 
 
 class AgentOptions(TypedDict, total=False):
@@ -144,9 +144,9 @@ class App:
 
         **Raises** UsageError if the app has a projection or table of the same name.
         """
-        taken = {name: known.name for known in self.projections.values() for name in known.names()}
-        for name in projection.names() & taken.keys():
-            raise UsageError(f"projections {taken[name]} and {projection.name} both have the name {name}")
+        owners = {name: other.name for other in self.projections.values() for name in other.names()}
+        for name in projection.names() & owners.keys():
+            raise UsageError(f"projections {owners[name]} and {projection.name} both have the name {name}")
         self.projections[projection.name] = projection
         return projection
 
@@ -155,10 +155,10 @@ class App:
 
         **Raises** UsageError if the app has a tool of such a name.
         """
-        taken = [name for name in self.tools if name.startswith(source.prefix)]
-        taken += [known.prefix for known in self.tools.sources if known.prefix == source.prefix]
-        if taken:
-            raise UsageError(f"app {self.name} has {taken[0]} already", hint="give the source another name")
+        clashes = [name for name in self.tools if name.startswith(source.prefix)]
+        clashes += [other.prefix for other in self.tools.sources if other.prefix == source.prefix]
+        if clashes:
+            raise UsageError(f"app {self.name} has {clashes[0]} already", hint="give the source another name")
         for tool in source.declared():
             self.add_tool(tool)
         self.tools.sources.append(source)
@@ -179,10 +179,10 @@ class App:
             return function
 
         def register(body: F) -> F:
-            found = self.add_agent(self._agent(cast(FunctionType, body), options))
-            if isinstance(found, MemoryAgent):
-                self.tools[found.tool.name] = self._by_function[found.tool.function] = found.tool
-            self._agent_by_function[body] = found
+            registered = self.add_agent(self._agent(cast(FunctionType, body), options))
+            if isinstance(registered, MemoryAgent):
+                self.tools[registered.tool.name] = self._by_function[registered.tool.function] = registered.tool
+            self._agent_by_function[body] = registered
             return body
 
         return register if function is None else register(function)
@@ -197,8 +197,8 @@ class App:
     def add_agent(self, agent: AgentDef) -> AgentDef:
         """Register an agent that is no decorated function. **Raises** UsageError if its name is taken, unless each has
         its own version."""
-        if known := self.agents.get(agent.name):
-            self._keep(known, agent)
+        if earlier := self.agents.get(agent.name):
+            self._keep_version(earlier, agent)
         self.agents[agent.name] = agent
         return agent
 
@@ -208,9 +208,9 @@ class App:
         if durability == "memory":
             reserve = checked_reserve(options["reserve"]) if "reserve" in options else None
             whole = WholeCall(options.get("timeout"), options.get("retry"), options.get("pool", "default"), reserve)
-            found = MemoryAgent(body, self.tools.values, whole, name=name, version=version, retention=retention)
-            found.budget = options.get("budget")
-            return found
+            agent = MemoryAgent(body, self.tools.values, whole, name=name, version=version, retention=retention)
+            agent.budget = options.get("budget")
+            return agent
         if durability != "log":
             raise UsageError(f"durability={durability!r} is unknown", hint="use log or memory")
         if of_memory := ", ".join(sorted(options.keys() & {"timeout", "retry", "pool", "reserve"})):
@@ -226,8 +226,8 @@ class App:
 
     def versions(self, name: str) -> dict[str, AgentDef]:
         """Return the versions of an agent by name, the newest last."""
-        newest = self.agents.get(name)
-        return {spoken(each.version)[0]: each for each in (*self._older.get(name, ()), *([newest] if newest else ()))}
+        last = self.agents.get(name)
+        return {spoken(agent.version)[0]: agent for agent in (*self._older.get(name, ()), *([last] if last else ()))}
 
     def agent_of(self, name: str, version: str) -> AgentDef | None:
         """Return the agent of the version that a run began with; None if that is not registered.
@@ -239,8 +239,8 @@ class App:
         if newest is None or not version or newest.version == version:
             return newest
         called = spoken(version)[0]
-        if found := self.versions(name).get(called):
-            return found
+        if agent := self.versions(name).get(called):
+            return agent
         # A name is never guessed: code that agrees so far may leave out a step that the run's own code would make.
         return newest if not newest.declared and _DIGEST.fullmatch(called) else None
 
@@ -250,8 +250,8 @@ class App:
         facts = " ".join(f"{tool}:{self.tools[tool].facts.schema}" for tool in sorted(self.tools))
         tools = blake2b(facts.encode(), digest_size=8).hexdigest()
         bounds = [agent.budget.limits] if agent.budget else []
-        bounds += [each.limits for each in self.windows if each.agent in ("", name)]
-        prices = {"prices": self.prices.version} if any(each.nano_usd for each in bounds) else {}
+        bounds += [limit.limits for limit in self.windows if limit.agent in ("", name)]
+        prices = {"prices": self.prices.version} if any(limit.nano_usd for limit in bounds) else {}
         spans = {INSTRUMENTED: "yes"} if agent.instrumented else {}
         return {"code": agent.code, "tools": tools, **agent.definition, **prices, **spans, **spoken(agent.version)[1]}
 
@@ -263,15 +263,15 @@ class App:
     def meters(self) -> bool:
         return any(tool.pool == MODEL_POOL for tool in self.tools.values())
 
-    def _keep(self, known: AgentDef, found: AgentDef) -> None:
-        older = self._older.setdefault(known.name, [])
-        versions = {each.declared for each in (*older, known)}
-        if not found.declared or "" in versions or found.declared in versions:
+    def _keep_version(self, earlier: AgentDef, agent: AgentDef) -> None:
+        older = self._older.setdefault(earlier.name, [])
+        versions = {other.declared for other in (*older, earlier)}
+        if not agent.declared or "" in versions or agent.declared in versions:
             raise UsageError(
-                f"app {self.name} has two agents {found.name}",
+                f"app {self.name} has two agents {agent.name}",
                 hint='rename one, or give each of them its version="..."',
             )
-        older.append(known)
+        older.append(earlier)
 
     def on(self, event: str, *, match: str = "") -> Callable[[F], F]:
         """Run an agent whenever another agent publishes this event: `@app.on("order.paid")`.
@@ -290,16 +290,16 @@ class App:
 
     def listeners(self, event: str, data: str) -> list[str]:
         read = cache(partial(canonical.parse, data))
-        return [each.agent for each in self._listeners if each.hears(event, read)]
+        return [listener.agent for listener in self._listeners if listener.fits(event, read)]
 
     def find_agent(self, agent: Callable[..., Any] | str) -> AgentDef:
         """Return the agent of a function or a name. **Raises** UsageError if there is none."""
-        found = self.agents.get(agent) if isinstance(agent, str) else self._agent_by_function.get(agent)
-        if found is None:
+        declared = self.agents.get(agent) if isinstance(agent, str) else self._agent_by_function.get(agent)
+        if declared is None:
             name = agent if isinstance(agent, str) else getattr(agent, "__name__", repr(agent))
-            there = ", ".join(sorted(self.agents)) or "none yet"
-            raise UsageError(f"app {self.name} has no agent {name}", hint=f"put @app.agent on it; there is {there}")
-        return found
+            names = ", ".join(sorted(self.agents)) or "none yet"
+            raise UsageError(f"app {self.name} has no agent {name}", hint=f"put @app.agent on it; there is {names}")
+        return declared
 
     def staged(self, doubles: Mapping[str, ToolDef], secrets: Provider) -> App:
         """Return the same app with doubles of some tools and made-up secrets, for a test."""
@@ -330,9 +330,9 @@ class App:
 
     def find(self, tool: Callable[..., Any] | str) -> ToolDef:
         """Return the tool of a function or a name. **Raises** UsageError if there is none."""
-        found = self.tools.get(tool) if isinstance(tool, str) else self._by_function.get(tool)
-        if found is None:
+        declared = self.tools.get(tool) if isinstance(tool, str) else self._by_function.get(tool)
+        if declared is None:
             name = tool if isinstance(tool, str) else getattr(tool, "__name__", repr(tool))
-            there = ", ".join(sorted(self.tools)) or "none yet"
-            raise UsageError(f"app {self.name} has no tool {name}", hint=f"put @app.tool on it; there is {there}")
-        return found
+            names = ", ".join(sorted(self.tools)) or "none yet"
+            raise UsageError(f"app {self.name} has no tool {name}", hint=f"put @app.tool on it; there is {names}")
+        return declared

@@ -103,8 +103,8 @@ class Limit:
 
 def windows_of(limits: Iterable[Limit]) -> tuple[Window, ...]:
     """Limits of an app, for planners. **Raises** UsageError for two with the same scope."""
-    windows = [each.window for each in limits]
-    if len({(each.per, each.agent, each.label) for each in windows}) < len(windows):
+    windows = [limit.window for limit in limits]
+    if len({(window.per, window.agent, window.label) for window in windows}) < len(windows):
         raise UsageError("two limits are about the same runs", hint="one has usd=, tokens= and calls=")
     return tuple(windows)
 

@@ -59,7 +59,7 @@ class Context:
         self._seed = seed
         self._moment = moment
         self._callbacks = 0
-        self._recorded, self._made, self._retried = history.patches, history.callbacks, history.retried
+        self._recorded, self._steps, self._retried = history.patches, history.callbacks, history.retried
         self._patched: dict[str, bool] = {}
 
     @overload
@@ -159,12 +159,12 @@ class Context:
         if not (retry is None or isinstance(retry, Retry)):
             hint = "write retry=Retry(...); what a model or a user says goes to ctx.call_with(tool, {...})"
             raise UsageError(f"tool {declared.name} is called with retry={retry!r}", hint=hint)
-        label = "" if label == "" else _said(label, "a label", LABEL_CHARS)
+        label = "" if label == "" else _short_text(label, "a label", LABEL_CHARS)
         amount = None if reserve is None else checked_reserve(reserve)
-        made = declared.call(text, retry=retry, timeout=timeout, label=label, reserve=amount)
+        intent = declared.call(text, retry=retry, timeout=timeout, label=label, reserve=amount)
         if isinstance(tool, str):
-            made.read = declared.read_plain
-        return loop.step(made)
+            intent.read = declared.read_plain
+        return loop.step(intent)
 
     def wait_for(self, name: str, *, match: str = "", timeout: timedelta | None = None) -> Coroutine[Any, Any, Signal]:
         """Wait for a signal of this name: `signal = await ctx.wait_for("shipped", timeout=timedelta(days=7))`.
@@ -196,9 +196,9 @@ class Context:
         for life in count():
             number = life * LIFE_CALLBACKS + self._callbacks
             tokens = [callback_token(RunId(name), self._seed, number) for name in self._names]
-            token = next((each for each in tokens if callback_digest(each) in self._made), tokens[-1])
+            token = next((candidate for candidate in tokens if callback_digest(candidate) in self._steps), tokens[-1])
             digest = callback_digest(token)
-            if (step := self._made.get(digest)) is None or self._retried.counts(step):
+            if (step := self._steps.get(digest)) is None or self._retried.counts(step):
                 break
         return Callback(Answer(name, digest, text, self._until_ms(timeout), read), token)
 
@@ -215,23 +215,23 @@ class Context:
         once for an unknown agent or an input that does not fit; ChildFailed when awaited, if the child failed or was
         cancelled.
         """
-        found = self.find_agent(agent)
-        return loop.step(started(self.run_id, found, given, on_parent_end, typed=not isinstance(agent, str)))
+        callee = self.find_agent(agent)
+        return loop.step(started(self.run_id, callee, given, on_parent_end, typed=not isinstance(agent, str)))
 
     def start(
         self, agent: Callable[..., Any] | str, given: Any = None, *, on_parent_end: OnParentEnd = "cancel"
     ) -> asyncio.Future[Any]:
         """As `run`, but at once, and without `await`: a future, which may be awaited, given to `gather`, or dropped."""
-        found = self.find_agent(agent)
-        asked = started(self.run_id, found, given, on_parent_end, typed=not isinstance(agent, str))
-        return loop.running("ctx.start").ask(asked)
+        callee = self.find_agent(agent)
+        intent = started(self.run_id, callee, given, on_parent_end, typed=not isinstance(agent, str))
+        return loop.running("ctx.start").ask(intent)
 
     def publish(self, event: str, data: Any = None) -> None:
         """Publish an event: each agent with `@app.on(event)` runs with this data as its input. No `await`.
 
         **Raises** UsageError if `event` is no text, or `data` has no JSON form or holds a set.
         """
-        loop.running("ctx.publish").tell(published(event, data))
+        loop.running("ctx.publish").record(published(event, data))
 
     def signal(self, run: str, name: str, data: Any = None) -> None:
         """Send a signal to another run: `ctx.signal("order-7", "paid", {"euro": 5})`. No `await`.
@@ -240,7 +240,7 @@ class Context:
         reply: a signal that no run takes becomes a dead letter. **Raises** UsageError for an invalid id or name, or
         `data` without a JSON form.
         """
-        loop.running("ctx.signal").tell(signalled(run, name, data))
+        loop.running("ctx.signal").record(signalled(run, name, data))
 
     def note(self, kind: str, data: Any = None) -> None:
         """Record a note for readers of the run: a plan, decision, checkpoint or thought. No `await`.
@@ -255,15 +255,15 @@ class Context:
         except MalformedError as error:
             raise UsageError(f"the kind of note {kind!r} is no text: {error}") from None
         text = json_of(data, f"data of note {kind!r}")
-        loop.running("ctx.note").tell(Note(kind, text))
+        loop.running("ctx.note").record(Note(kind, text))
 
     def checkpoint(self, name: str) -> None:
         """Record the run's progress, as a step: `ctx.checkpoint("paid")`. No `await`."""
-        loop.running("ctx.checkpoint").tell(Checkpoint(_said(name, "the name of a checkpoint", LABEL_CHARS)))
+        loop.running("ctx.checkpoint").record(Checkpoint(_short_text(name, "the name of a checkpoint", LABEL_CHARS)))
 
     def status(self, text: str) -> None:
         """Set the run's status line, for display. No step: it may change freely. No `await`."""
-        loop.running("ctx.status").tell(Say(_said(text, "a status", STATUS_CHARS)))
+        loop.running("ctx.status").record(Say(_short_text(text, "a status", STATUS_CHARS)))
 
     def patched(self, patch: str) -> bool:
         """True if the run takes the new way at a change in its agent's code: `if ctx.patched("ask-twice"): ...`.
@@ -280,7 +280,7 @@ class Context:
             new = not recorded and not running.passed()
             self._patched[patch] = recorded or new
             if new:
-                running.tell(Patch(patch))
+                running.record(Patch(patch))
         return self._patched[patch]
 
     def now(self) -> datetime:
@@ -313,8 +313,8 @@ class Context:
 def current() -> Context | None:
     """Return the context of the agent whose code is running; None in a tool or a test."""
     running = asyncio._get_running_loop()
-    found = running.context if isinstance(running, loop.Loop) else None
-    return found if isinstance(found, Context) else None
+    context = running.context if isinstance(running, loop.Loop) else None
+    return context if isinstance(context, Context) else None
 
 
 _GONE = {
@@ -323,15 +323,15 @@ _GONE = {
 }
 
 
-def _said(text: str, what: str, most: int) -> str:
+def _short_text(text: str, subject: str, most: int) -> str:
     """Text for people, cut. **Raises** UsageError for another type."""
     if not isinstance(text, str):
-        raise UsageError(f"{what} is {type(text).__name__}", hint="it is a text")
+        raise UsageError(f"{subject} is {type(text).__name__}", hint="it is a text")
     text = str.__str__(text)  # of an enumeration, say
     try:
         canonical.text(text)
     except MalformedError as error:
-        raise UsageError(f"{what} is no text: {error}") from None
+        raise UsageError(f"{subject} is no text: {error}") from None
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

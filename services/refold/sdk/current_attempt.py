@@ -44,12 +44,12 @@ class CurrentAttempt:
             text = ""
         with self._lock:
             self._n += 1
-            number, fits = self._n, 0 < len(text) <= MOST_PART and self._takes(len(text))
+            number, fits = self._n, 0 < len(text) <= MOST_PART and self._has_room(len(text))
         if fits:
             order = self.request
             self._live(StreamPart(order.run_id, order.call_id, order.attempt, self._began_ms, number, kind, text))
 
-    def _takes(self, size: int) -> bool:
+    def _has_room(self, size: int) -> bool:
         now_s = time.monotonic()
         self._left = min(MOST_A_SECOND, self._left + (now_s - self._filled_s) * MOST_A_SECOND) - size
         self._filled_s = now_s

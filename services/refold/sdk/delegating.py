@@ -26,7 +26,7 @@ class Listener:
         except UsageError as error:
             raise UsageError(f"the match of event {event!r}: {error.message}", hint=error.hint) from None
 
-    def hears(self, event: str, data: Callable[[], Any]) -> bool:
+    def fits(self, event: str, data: Callable[[], Any]) -> bool:
         """True if the agent runs for the event; False if its condition has no value."""
         if event != self.event:
             return False
@@ -41,7 +41,7 @@ class Callee(Protocol):
 
     name: str
 
-    def input_json(self, given: Any) -> str:
+    def input_json(self, payload: Any) -> str:
         """Return an input as canonical JSON. **Raises** UsageError if the agent cannot be started with it."""
         ...
 
@@ -58,11 +58,11 @@ OnParentEnd = Literal["cancel", "abandon"]
 """Fate of a child when its parent is over, or gives it up."""
 
 
-def started(run_id: str, agent: Callee, given: Any, on_parent_end: OnParentEnd, *, typed: bool) -> StartRun:
+def started(run_id: str, agent: Callee, payload: Any, on_parent_end: OnParentEnd, *, typed: bool) -> StartRun:
     """Request to run an agent. **Raises** UsageError for an unfit input."""
     if on_parent_end not in ("cancel", "abandon"):
         raise UsageError(f"on_parent_end={on_parent_end!r}", hint="it is 'cancel' or 'abandon'")
-    asked = agent.input_json(given)
+    input_json = agent.input_json(payload)
 
     def read(ended: ChildCompleted) -> Any:
         if ended.status == "completed":
@@ -76,7 +76,7 @@ def started(run_id: str, agent: Callee, given: Any, on_parent_end: OnParentEnd, 
         )
         raise ChildFailed(f"{text}: {message}", run_id=run, code=code, message=message)
 
-    return StartRun(agent.name, asked, on_parent_end == "abandon", read, agent.means)
+    return StartRun(agent.name, input_json, on_parent_end == "abandon", read, agent.means)
 
 
 def published(name: str, data: Any) -> PublishEvent:
@@ -89,7 +89,7 @@ def published(name: str, data: Any) -> PublishEvent:
 def signalled(run: str, name: str, data: Any) -> SendSignal:
     """Signal to another run. **Raises** UsageError for an invalid name, run or data."""
     try:
-        told = run_id(run)
+        target = run_id(run)
     except MalformedError as error:
         raise UsageError(f"ctx.signal({run!r}, ...): {error.message}", hint="pass the run's id") from None
-    return SendSignal(told, check_name(name), json_of(data, f"data of signal {name!r}"))
+    return SendSignal(target, check_name(name), json_of(data, f"data of signal {name!r}"))

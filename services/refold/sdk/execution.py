@@ -145,7 +145,7 @@ class Execution:
         for task in loop.tasks.values():
             task._log_traceback = False  # it is in the log, or dropped with the run
         patches.forget(loop.tasks.values())
-        self._forget_made()
+        self._close_unawaited()
         loop.ready = RESTING
         loop.tasks.clear()
         self._generators.clear()
@@ -160,33 +160,33 @@ class Execution:
             self._drain()
             if self._main is not None and self._main.done() and self.end is None:
                 self._wind_up(self._main)
-            if len(steps.asked) > steps.most:
+            if len(steps.requests) > steps.most:
                 raise TooBusyError(steps.most)
         except TooBusyError as error:
             self.close()
             self.end = Raised(error)
-            steps.asked, steps.given_up = [], []
+            steps.requests, steps.abandoned = [], []
         finally:
             self._leave(outside)
-        return self._number() if steps.asked or steps.given_up else []
+        return self._number() if steps.requests or steps.abandoned else []
 
     def _number(self) -> Wanted:
         steps = self._loop.steps
-        new: Wanted = [(step, GIVE_UP) for step in sorted(steps.given_up)]
-        for asked in steps.asked:
-            if isinstance(asked, _WAITING):
+        new: Wanted = [(step, GIVE_UP) for step in sorted(steps.abandoned)]
+        for request in steps.requests:
+            if isinstance(request, _WAITING):
                 # One that was cancelled within the turn never becomes a step.
-                if not asked.cancelled():
+                if not request.cancelled():
                     steps.count = next_step(steps.count, self._behind)
-                    asked.step = steps.count
-                    steps.open[steps.count] = asked
-                    new.append((steps.count, asked.intent))
-            elif asked.numbered:
+                    request.step = steps.count
+                    steps.open[steps.count] = request
+                    new.append((steps.count, request.intent))
+            elif request.numbered:
                 steps.count = next_step(steps.count, self._behind)
-                new.append((steps.count, asked))
+                new.append((steps.count, request))
             else:
-                new.append((0, asked))
-        steps.asked, steps.given_up = [], []
+                new.append((0, request))
+        steps.requests, steps.abandoned = [], []
         return new
 
     def _drain(self) -> None:
@@ -225,19 +225,19 @@ class Execution:
             return Raised(asyncio.CancelledError("the agent has cancelled itself"))
         if (error := main.exception()) is not None:
             return Raised(error)
-        for coroutine, intent in self._loop.made.values():
+        for coroutine, intent in self._loop.unawaited.values():
             if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
-                self._forget_made()
+                self._close_unawaited()
                 return Raised(
                     UsageError(f"the agent never awaited its {intent.words}", hint="put `await` in front of it")
                 )
-        self._forget_made()
+        self._close_unawaited()
         return Returned(main.result())
 
-    def _forget_made(self) -> None:
-        for coroutine, _ in list(self._loop.made.values()):
+    def _close_unawaited(self) -> None:
+        for coroutine, _ in list(self._loop.unawaited.values()):
             coroutine.close()
-        self._loop.made.clear()
+        self._loop.unawaited.clear()
 
     def _force(self, task: Task) -> bool:
         """End a task that ignores its cancellation; return True if a coroutine of it goes on."""
@@ -254,8 +254,8 @@ class Execution:
                 asyncio.Task.__init__(task, ended, loop=loop)  # the only way to take its coroutine from a task
                 del coroutines
             for reference in refused:
-                if (held := reference()) is not None:  # user code refers to it: no collector may ever close it
-                    ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
+                if (survivor := reference()) is not None:  # user code refers to it: no collector may ever close it
+                    ctypes.pythonapi.Py_IncRef(ctypes.py_object(survivor))
         finally:
             asyncio.tasks._leave_task(loop, task)
             task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -269,11 +269,11 @@ class Execution:
         finally:
             self._leave(outside)
 
-    def _hold(self, generator: AsyncGenerator[Any, Any]) -> None:
+    def _track(self, generator: AsyncGenerator[Any, Any]) -> None:
         # Without a reference, its end would depend on the collector.
         self._generators.append(generator)
         if len(self._generators) > self._crowd:
-            self._generators[:] = [held for held in self._generators if getattr(held, "ag_frame", None)]
+            self._generators[:] = [live for live in self._generators if getattr(live, "ag_frame", None)]
             self._crowd = CROWD + 2 * len(self._generators)
 
     def _enter(self) -> _Outside:
@@ -283,7 +283,7 @@ class Execution:
         outside = loop, task, sys.get_asyncgen_hooks(), gc.isenabled(), patches.enter(self._loop)
         # A collector would run `__del__`.
         gc.disable()
-        sys.set_asyncgen_hooks(self._hold, _keep_open)
+        sys.set_asyncgen_hooks(self._track, _keep_open)
         _set_running_loop(self._loop)
         if self._loop.ready is RESTING:
             self._loop.ready = deque()
@@ -321,8 +321,8 @@ async def _nothing() -> None: ...
 def _cancel(tasks: list[Task]) -> None:
     # Each once: awaiting tasks pass it on, and a tree of them would be walked for each.
     before = [task.cancelling() for task in tasks]
-    for task, heard in zip(tasks, before, strict=True):
-        if task.cancelling() == heard:
+    for task, count in zip(tasks, before, strict=True):
+        if task.cancelling() == count:
             task.cancel()
 
 

@@ -48,22 +48,22 @@ class WireForm:
     data arrives unchanged, so values need no check. `ordered`: it takes sequences, for which pydantic accepts sets.
     `drawn`: each reading of one text may give other values."""
 
-    def __init__(self, schema: Any, what: str) -> None:
-        self._what = what
+    def __init__(self, schema: Any, owner: str) -> None:
+        self._owner = owner
         self.plain, self.ordered, self.drawn = True, False, False
         self.schema: Any = self._walk(schema, (), {})
 
     def _walk(self, part: Any, path: tuple[str, ...], config: Mapping[str, Any]) -> Any:
         if isinstance(part, list | tuple):
-            return type(part)(self._walk(each, path, config) for each in part)
+            return type(part)(self._walk(child, path, config) for child in part)
         if not isinstance(part, dict):
             return part
         if not isinstance(kind := part.get("type"), str):
-            return {name: self._walk(each, (*path, str(name)), config) for name, each in part.items()}
+            return {name: self._walk(child, (*path, str(name)), config) for name, child in part.items()}
         if kind == "dataclass-field":
             path = (*path, part["name"])
         own = part.get("config", config)
-        node = {key: each if _OPAQUE.fullmatch(key) else self._walk(each, path, own) for key, each in part.items()}
+        node = {key: child if _OPAQUE.fullmatch(key) else self._walk(child, path, own) for key, child in part.items()}
         self.plain &= _PLAIN.fullmatch(kind) is not None
         self.ordered |= kind in ("any", "list", "tuple", "generator", "deque")
         factory = node.get("default_factory")
@@ -108,7 +108,7 @@ class WireForm:
         if not (reads := node.get("validation_alias")):
             return None
         paths = [[reads]] if isinstance(reads, str) else reads if isinstance(reads[0], list) else [reads]
-        alias = next((each[0] for each in paths if len(each) == 1), None)
+        alias = next((route[0] for route in paths if len(route) == 1), None)
         if alias is None and not (config.get("validate_by_name") or config.get("populate_by_name")):
             self._refuse(path, "it is read from a place inside of another (AliasPath)", "give it AliasChoices")
         return alias
@@ -126,7 +126,7 @@ class WireForm:
                 self._refuse(path, f"{value!r} cannot be read back", "let it be a text or a number")
 
     def _refuse(self, path: tuple[str, ...], problem: str, hint: str) -> None:
-        raise UsageError(f"{self._what}: {'.'.join(path)}{': ' if path else ''}{problem}", hint=hint)
+        raise UsageError(f"{self._owner}: {'.'.join(path)}{': ' if path else ''}{problem}", hint=hint)
 
 
 def _masks(function: Any) -> bool:
@@ -174,14 +174,14 @@ class JsonCodec:
     `dump` leaves out unset fields of models. **Raises** UsageError for a type without a JSON form.
     """
 
-    def __init__(self, annotation: Any, what: str, *, sparse: bool = False) -> None:
-        self.what, self._sparse = what, sparse
+    def __init__(self, annotation: Any, owner: str, *, sparse: bool = False) -> None:
+        self.owner, self._sparse = owner, sparse
         try:
             adapter = TypeAdapter(annotation)
             self.schema: dict[str, Any] = _named(adapter.json_schema())  # a default may be infinite
         except (PydanticUserError, NameError) as error:
-            raise UsageError(f"{what}: the type has no JSON form: {str(error).partition(chr(10))[0]}") from error
-        self.form = WireForm(adapter.core_schema, what)
+            raise UsageError(f"{owner}: the type has no JSON form: {str(error).partition(chr(10))[0]}") from error
+        self.form = WireForm(adapter.core_schema, owner)
         # Models have their own validator and serializer, which differ from the wire form.
         validator = SchemaValidator(self.form.schema, None, _use_prebuilt=False)
         self._plain = SchemaSerializer(self.form.schema, None, _use_prebuilt=False).to_python
@@ -206,7 +206,7 @@ class JsonCodec:
         except (MemoryError, UsageError):
             raise
         except Exception as error:
-            raise UsageError(f"{self.what}: {_raised(error)}") from error
+            raise UsageError(f"{self.owner}: {_raised(error)}") from error
 
     def write(self, checked: Any, *, sparse: bool = False) -> str:
         """As `dump`, of a value that is of this type already."""
@@ -222,7 +222,7 @@ class JsonCodec:
         except (ValueError, RecursionError, MalformedError) as error:  # pydantic's errors are ValueErrors
             raise self._refused(error) from None
         except Exception as error:
-            raise UsageError(f"{self.what}: {_raised(error)}") from error
+            raise UsageError(f"{self.owner}: {_raised(error)}") from error
 
     def load(self, text: str, secrets: Secrets | None = None) -> Any:
         """Return the value of a JSON text; `secrets` collects the secrets it names. **Raises** UsageError for another
@@ -234,7 +234,7 @@ class JsonCodec:
         except MemoryError:
             raise
         except Exception as error:
-            raise UsageError(f"{self.what}: {_raised(error)}") from error
+            raise UsageError(f"{self.owner}: {_raised(error)}") from error
 
     def means(self, text: str, other: str) -> bool:
         """True if two texts are read as the same value, though an older version may have written one."""
@@ -261,8 +261,8 @@ class JsonCodec:
 
     def _refused(self, error: Exception) -> UsageError:
         if isinstance(error, _Lost):
-            return UsageError(f"{self.what}: {error}", hint=_ONE_FORM)
-        return UsageError(f"{self.what}: {reasons(error) if isinstance(error, ValidationError) else _no_json(error)}")
+            return UsageError(f"{self.owner}: {error}", hint=_ONE_FORM)
+        return UsageError(f"{self.owner}: {reasons(error) if isinstance(error, ValidationError) else _no_json(error)}")
 
 
 class Arguments:
@@ -273,12 +273,12 @@ class Arguments:
     """
 
     def __init__(
-        self, function: Callable[..., Any], what: str, *, leave: Iterable[str] = (), context: Iterable[str] = ()
+        self, function: Callable[..., Any], owner: str, *, leave: Iterable[str] = (), context: Iterable[str] = ()
     ) -> None:
-        self.what = what
+        self.owner = owner
         left, beside = set(leave), set(context)
-        parameters = _parameters(function, what, left)
-        self.hints = hints(function, what, leave=left)
+        parameters = _parameters(function, owner, left)
+        self.hints = hints(function, owner, leave=left)
         self.names = tuple(p.name for p in parameters)
         self._positional = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
         types = {name: self.hints.get(name, Any) for name in self.names}
@@ -286,26 +286,26 @@ class Arguments:
         for name, default in list(self._defaults.items()):
             if isinstance(default, FieldInfo):  # pydantic fills in the default of an annotation
                 types[name] = Annotated[types[name], self._defaults.pop(name)]
-        self._told = {name: f"${name}" if name in beside else name for name in self.names}
-        self._names = {told: name for name, told in self._told.items()}
+        self._keys = {name: f"${name}" if name in beside else name for name in self.names}
+        self._names = {key: name for name, key in self._keys.items()}
         fields = {
-            self._told[name]: NotRequired[kind] if name in self._defaults else kind for name, kind in types.items()
+            self._keys[name]: NotRequired[kind] if name in self._defaults else kind for name, kind in types.items()
         }
         # A TypedDict and not a model: any parameter name is allowed, and reading gives the keywords to call with.
         kind = TypedDict("Arguments", fields)  # type: ignore[misc]
         kind.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
-        self.shape = JsonCodec(kind, what, sparse=True)
+        self.shape = JsonCodec(kind, owner, sparse=True)
         self._check_defaults()
 
     def canonical(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """Return the arguments of a call as canonical JSON. **Raises** UsageError with the mismatch."""
-        given = {**self._defaults, **dict(zip(self._positional, args, strict=False)), **kwargs}
+        arguments = {**self._defaults, **dict(zip(self._positional, args, strict=False)), **kwargs}
         if len(args) > len(self._positional):
-            raise UsageError(f"{self.what}: {len(args)} positional arguments, and it takes {len(self._positional)}")
+            raise UsageError(f"{self.owner}: {len(args)} positional arguments, and it takes {len(self._positional)}")
         if args and not kwargs.keys().isdisjoint(self._positional[: len(args)]):
             twice = ", ".join(sorted(kwargs.keys() & set(self._positional[: len(args)])))
-            raise UsageError(f"{self.what}: {twice} given twice")
-        return self.shape.dump({self._told.get(name, name): value for name, value in given.items()})
+            raise UsageError(f"{self.owner}: {twice} given twice")
+        return self.shape.dump({self._keys.get(name, name): value for name, value in arguments.items()})
 
     def load(self, text: str, secrets: Secrets | None = None) -> dict[str, Any]:
         """Return the keywords to call the function with; `secrets` collects the secrets they name. **Raises**
@@ -315,45 +315,45 @@ class Arguments:
             # be called with other arguments than were judged.
             canonical.parse(text)
         except MalformedError as error:
-            raise UsageError(f"{self.what}: {error.message}", hint=error.hint) from None
-        found: dict[str, Any] = self.shape.load(text, secrets)
-        return {self._names[told]: value for told, value in found.items()}
+            raise UsageError(f"{self.owner}: {error.message}", hint=error.hint) from None
+        arguments: dict[str, Any] = self.shape.load(text, secrets)
+        return {self._names[key]: value for key, value in arguments.items()}
 
     def _check_defaults(self) -> None:
         try:
-            self.shape.check({self._told[name]: default for name, default in self._defaults.items()})
+            self.shape.check({self._keys[name]: default for name, default in self._defaults.items()})
         except ValidationError as error:
             for wrong in error.errors(include_url=False, include_context=False, include_input=False):
                 if len(place := wrong["loc"]) > 1 or wrong["type"] != "missing":
-                    problem = f"{self.what}: parameter {place[0]} has a default that does not fit: {wrong['msg']}"
+                    problem = f"{self.owner}: parameter {place[0]} has a default that does not fit: {wrong['msg']}"
                     raise UsageError(problem, hint="write `int | None = None`, say") from None
 
 
-def _parameters(function: Callable[..., Any], what: str, left: set[str]) -> list[inspect.Parameter]:
+def _parameters(function: Callable[..., Any], owner: str, left: set[str]) -> list[inspect.Parameter]:
     parameters = [p for p in inspect.signature(function).parameters.values() if p.name not in left]
     for parameter in parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise UsageError(f"{what}: parameter {parameter} has no name of its own", hint="name every parameter")
+            raise UsageError(f"{owner}: parameter {parameter} has no name of its own", hint="name every parameter")
     return parameters
 
 
-def hints(function: Callable[..., Any], what: str, *, leave: Iterable[str] = ()) -> dict[str, Any]:
+def hints(function: Callable[..., Any], owner: str, *, leave: Iterable[str] = ()) -> dict[str, Any]:
     """Annotations of a function as types. **Raises** UsageError for an unknown name."""
-    wanted = {name: hint for name, hint in function.__annotations__.items() if name not in set(leave)}
+    annotations = {name: hint for name, hint in function.__annotations__.items() if name not in set(leave)}
     # A decorator copies annotations as text: their names belong to the module where they were written.
     written = getattr(inspect.unwrap(function), "__globals__", function.__globals__)
     try:
-        return get_type_hints(SimpleNamespace(__annotations__=wanted), written, include_extras=True)
+        return get_type_hints(SimpleNamespace(__annotations__=annotations), written, include_extras=True)
     except NameError as error:
         raise UsageError(
-            f"{what}: {error}", hint="define or import the type at module level, above the function"
+            f"{owner}: {error}", hint="define or import the type at module level, above the function"
         ) from error
 
 
 def reasons(error: ValidationError) -> str:
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" if one["loc"] else one["msg"] for one in found[:5]]
-    return "; ".join(lines) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" if one["loc"] else one["msg"] for one in problems[:5]]
+    return "; ".join(lines) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else "")
 
 
 def _no_json(error: BaseException) -> str:
@@ -364,12 +364,12 @@ def _raised(error: BaseException) -> str:
     return f"its validator raised {type(error).__name__}: {text_of(error)}"
 
 
-def json_of(value: Any, what: str) -> str:
+def json_of(value: Any, owner: str) -> str:
     """Value without a declared type as canonical JSON. **Raises** UsageError."""
     try:
         return canonical.dumps(value)
     except MalformedError:
-        return JsonCodec(Any, f"the {what} is not JSON").dump(value)
+        return JsonCodec(Any, f"the {owner} is not JSON").dump(value)
 
 
 # Comparison of sent and read values
@@ -388,9 +388,9 @@ def _parts(value: Any) -> dict[Any, Any] | None:
     if isinstance(value, Enum | type) or not (is_dataclass(value) or getattr(kind, "__eq__", None) is object.__eq__):
         return None
     # The class has the value of a field that was left to its default, where a dataclass has an __init__ of its own.
-    own = {each.name: getattr(value, each.name, _MISSING) for each in fields(value)} if is_dataclass(value) else {}
-    held = getattr(value, "__dict__", {})
-    return own | {n: part for n, part in held.items() if not isinstance(getattr(kind, n, None), cached_property)}
+    own = {field.name: getattr(value, field.name, _MISSING) for field in fields(value)} if is_dataclass(value) else {}
+    attributes = getattr(value, "__dict__", {})
+    return own | {n: part for n, part in attributes.items() if not isinstance(getattr(kind, n, None), cached_property)}
 
 
 class _Lost(ValueError):  # noqa: N818 - a part of an error, which JsonCodec raises
@@ -403,12 +403,12 @@ class _Lost(ValueError):  # noqa: N818 - a part of an error, which JsonCodec rai
 _NO_ORDER: Final = "a set has no order that a replay could repeat: sort it into a list, or declare a set"
 
 
-def _refuse_unordered(given: Any, checked: Any, path: tuple[Any, ...]) -> None:
-    if isinstance(given, set | frozenset) and isinstance(checked, list | tuple | deque):
+def _refuse_unordered(sent: Any, checked: Any, path: tuple[Any, ...]) -> None:
+    if isinstance(sent, set | frozenset) and isinstance(checked, list | tuple | deque):
         raise _Lost(path, _NO_ORDER)
-    if given is not checked and isinstance(given, dict | list | tuple):
+    if sent is not checked and isinstance(sent, dict | list | tuple):
         parts = _parts(checked) or {}
-        for name, part in (_parts(given) or {}).items():
+        for name, part in (_parts(sent) or {}).items():
             _refuse_unordered(part, parts.get(name, ()), (*path, name))
 
 
@@ -421,16 +421,16 @@ def _compare(sent: Any, read: Any, open_: dict[int, Any], path: tuple[Any, ...])
         _refuse_unfit(sent, path)
     elif not _alike(sent, read):
         raise _Lost(path, f"a {type(sent).__name__} would arrive as a {type(read).__name__}")
-    elif (ours := _parts(sent)) is None or (theirs := _parts(read)) is None:
+    elif (sent_parts := _parts(sent)) is None or (read_parts := _parts(read)) is None:
         if sent != read:
             raise _Lost(path)
     else:
         if isinstance(sent, BaseModel) and (unset := sent.model_fields_set - read.model_fields_set):
             raise _Lost((*path, min(unset)), "it is not written, and would be missing")
-        for name in ours.keys() ^ theirs.keys():
+        for name in sent_parts.keys() ^ read_parts.keys():
             raise _Lost((*path, name))
-        for name, part in ours.items():
-            _compare(part, theirs[name], open_, (*path, name))
+        for name, part in sent_parts.items():
+            _compare(part, read_parts[name], open_, (*path, name))
 
 
 def _same(sent: Any, read: Any) -> bool:

@@ -21,12 +21,12 @@ def load(target: str, kind: type[T]) -> T:
     if not colon or "/" in name or "\\" in name:
         place, name = target, ""
     module = _file(Path(place)) if place.endswith(".py") else _module(place)
-    there = {key: thing for key, thing in vars(module).items() if isinstance(thing, kind)}
-    if name and name not in there:
-        raise UsageError(f"{place} has no {kind.__name__} named {name}", hint=f"there is {_list(there)}")
-    if not name and len({id(thing) for thing in there.values()}) != 1:
-        raise UsageError(f"which {kind.__name__} of {place}?", hint=f"write {place}:NAME; there is {_list(there)}")
-    return there[name] if name else next(iter(there.values()))
+    matches = {key: candidate for key, candidate in vars(module).items() if isinstance(candidate, kind)}
+    if name and name not in matches:
+        raise UsageError(f"{place} has no {kind.__name__} named {name}", hint=f"there is {_list(matches)}")
+    if not name and len({id(candidate) for candidate in matches.values()}) != 1:
+        raise UsageError(f"which {kind.__name__} of {place}?", hint=f"write {place}:NAME; there is {_list(matches)}")
+    return matches[name] if name else next(iter(matches.values()))
 
 
 def _file(path: Path) -> ModuleType:
@@ -36,9 +36,9 @@ def _file(path: Path) -> ModuleType:
     names = _names(path)
     with suppress(ImportError):  # its package may load it
         importlib.import_module(names[0].rpartition(".")[0] or "sys")
-    for known in map(sys.modules.get, names):
-        if known is not None and Path(known.__file__ or "").resolve() == path:
-            return known
+    for loaded in map(sys.modules.get, names):
+        if loaded is not None and Path(loaded.__file__ or "").resolve() == path:
+            return loaded
     names = [name for name in names if name not in sys.modules] or [f"refold_app_{path.stem}"]
     spec = importlib.util.spec_from_file_location(names[0], path)
     if spec is None or spec.loader is None:
@@ -66,7 +66,7 @@ def _names(path: Path) -> list[str]:
     places = [root, *(Path(place).resolve() for place in sys.path)]
     parts = [path.relative_to(place).with_suffix("").parts for place in places if path.is_relative_to(place)]
     # All have to mean one module.
-    return list(dict.fromkeys(".".join(each) for each in parts))
+    return list(dict.fromkeys(".".join(module) for module in parts))
 
 
 def _module(name: str) -> ModuleType:

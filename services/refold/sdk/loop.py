@@ -113,24 +113,24 @@ class Book:
         self.most, self.count = most, 0
         self.open: dict[int, Waiting] = {}
         self.gone: set[int] = set()
-        self.asked: list[Waiting | Intent] = []
-        self.given_up: list[int] = []
+        self.requests: list[Waiting | Intent] = []
+        self.abandoned: list[int] = []
 
-    def ask(self, asked: Waiting | Intent) -> None:
+    def ask(self, request: Waiting | Intent) -> None:
         """Add a request. **Raises** TooBusyError above the limit: code may request in an endless loop."""
-        if len(self.asked) > self.most:
+        if len(self.requests) > self.most:
             raise TooBusyError(self.most)
-        self.asked.append(asked)
+        self.requests.append(request)
 
     def so_far(self) -> int:
         """Number of steps, including the unnumbered ones of this turn."""
-        waiting = (isinstance(asked, Waiting) and not asked.cancelled() for asked in self.asked)
-        return self.count + sum(waiting) + sum(isinstance(asked, Intent) and asked.numbered for asked in self.asked)
+        counted = (entry.numbered if isinstance(entry, Intent) else not entry.cancelled() for entry in self.requests)
+        return self.count + sum(counted)
 
     def give_up(self, step: int) -> None:
         if self.open.pop(step, None) is not None:
             self.gone.add(step)
-            self.given_up.append(step)
+            self.abandoned.append(step)
 
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ else:
 
 
 class Loop(_LOOP):  # type: ignore[misc]
-    """Event loop of one run. `made` holds unawaited coroutines of steps. `context` is the agent's first argument, for
+    """Event loop of one run. `unawaited` holds coroutines of steps. `context` is the agent's first argument, for
     libraries that do not get it."""
 
     context: Any = None
@@ -153,7 +153,7 @@ class Loop(_LOOP):  # type: ignore[misc]
         self._ordinal = int.from_bytes(blake2b(seed.encode(), digest_size=7).digest())
         self.ready = RESTING
         self.tasks: dict[int, Task] = {}
-        self.made: dict[int, tuple[Coroutine[Any, Any, Any], Intent]] = {}
+        self.unawaited: dict[int, tuple[Coroutine[Any, Any, Any], Intent]] = {}
         self.unheard: list[tuple[str, BaseException]] = []
         self.closing = False
         self._refused = 0
@@ -176,14 +176,14 @@ class Loop(_LOOP):  # type: ignore[misc]
             raise asyncio.CancelledError("the run is dropped here")
         return future
 
-    def tell(self, intent: Intent) -> None:
+    def record(self, intent: Intent) -> None:
         """Record an intent without an outcome."""
         if not self.closing:
             self.steps.ask(intent)
 
     def passed(self) -> bool:
         """True if the run's history has passed this place."""
-        return self.moment.seen or (self.moment.stays > 0 and self.steps.so_far() < self.moment.stays)
+        return self.moment.recorded or (self.moment.stays > 0 and self.steps.so_far() < self.moment.stays)
 
     def fire(self, timer: Timer) -> None:
         if not timer.cancelled():
@@ -254,9 +254,9 @@ class Loop(_LOOP):  # type: ignore[misc]
 
     def live(self) -> list[Task]:
         """Unfinished tasks, in order of creation; failed ones are held until they are awaited."""
-        kept = {n: task for n, task in self.tasks.items() if not task.done() or _is_unheard(task)}
-        self.tasks = kept
-        return [task for task in kept.values() if not task.done()]
+        tasks = {n: task for n, task in self.tasks.items() if not task.done() or _is_unheard(task)}
+        self.tasks = tasks
+        return [task for task in tasks.values() if not task.done()]
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Future:
         """Call a function synchronously: no recorded moment marks the end of a thread."""
@@ -362,11 +362,11 @@ def _is_unheard(task: Task) -> bool:
     return bool(getattr(task, "_log_traceback", False))
 
 
-def running(what: str) -> Loop:
+def running(feature: str) -> Loop:
     """Loop of the agent whose code is running. **Raises** UsageError elsewhere."""
     loop = asyncio._get_running_loop()
     if not isinstance(loop, Loop):
-        raise UsageError(f"{what} is for an agent's own code", hint="in a tool or a test, call the function itself")
+        raise UsageError(f"{feature} is for an agent's own code", hint="in a tool or a test, call the function itself")
     return loop
 
 
@@ -377,10 +377,10 @@ def step(intent: Intent) -> Coroutine[Any, Any, Any]:
         loop = running(intent.words)
     number = loop.next_ordinal()
     coroutine = _begun(loop, number, intent)
-    loop.made[number] = coroutine, intent
+    loop.unawaited[number] = coroutine, intent
     return coroutine
 
 
 async def _begun(loop: Loop, number: int, intent: Intent) -> Any:
-    del loop.made[number]
+    del loop.unawaited[number]
     return await loop.ask(intent)

@@ -109,17 +109,17 @@ class MemoryAgent(AgentDef):
         self._check(functions)
         return functions
 
-    async def _delegated(self, context: Context, given: Any) -> Any:
+    async def _delegated(self, context: Context, payload: Any) -> Any:
         try:
-            return await context.call(self.tool.function, given)
+            return await context.call(self.tool.function, payload)
         except CallFailed as failed:
             # As its run would have failed with each step in the log.
             raise RefoldError(failed.fields["message"], code=failed.fields["code"]) from None
 
     def _check(self, functions: list[FunctionType]) -> None:
-        known = {tool.function: tool for tool in self._tools()}
+        tools = {tool.function: tool for tool in self._tools()}
         for named in scan.tools_named(functions):
-            if (tool := known.get(named)) and (refused := self.refusal(tool)):
+            if (tool := tools.get(named)) and (refused := self.refusal(tool)):
                 raise refused
         for function in functions:
             contexts = _contexts(function, first=function is self.function)

@@ -85,10 +85,10 @@ def install() -> None:
     random.Random.seed = _seeded(random.Random.seed)  # type: ignore[method-assign]
     # A library that tries again, or waits, by any of these clocks does the same in a replay.
     for name in ("time", "monotonic", "perf_counter"):
-        setattr(time, name, _told(getattr(time, name), lambda loop: loop.time()))
+        setattr(time, name, _of_loop(getattr(time, name), lambda loop: loop.time()))
         nanoseconds = f"{name}_ns"
         setattr(
-            time, nanoseconds, _told(getattr(time, nanoseconds), lambda loop: round(loop.time() * 1_000) * 1_000_000)
+            time, nanoseconds, _of_loop(getattr(time, nanoseconds), lambda loop: round(loop.time() * 1_000) * 1_000_000)
         )
     for name in ("callHandlers",):
         setattr(logging.Logger, name, _outside(getattr(logging.Logger, name)))
@@ -163,10 +163,10 @@ def _threadless(original: Callable[..., int]) -> Callable[..., int]:
     return start
 
 
-def _told(original: Callable[[], Any], tell: Callable[[Loop], Any]) -> Callable[[], Any]:
+def _of_loop(original: Callable[[], Any], answer: Callable[[Loop], Any]) -> Callable[[], Any]:
     def now() -> Any:
         loop = _THREAD.loop
-        return original() if loop is None else tell(loop)
+        return original() if loop is None else answer(loop)
 
     return _marked(now, original)
 
@@ -197,7 +197,7 @@ def _in_order(original: Callable[..., Any]) -> Callable[..., Any]:
     def as_completed(fs: Iterable[Any], *, timeout: float | None = None) -> Any:
         if _THREAD.loop is not None and not asyncio.isfuture(fs) and not asyncio.iscoroutine(fs):
             # The original makes the tasks in the order of a set of coroutines, that is, of addresses.
-            fs = [asyncio.ensure_future(each) for each in dict.fromkeys(fs)]
+            fs = [asyncio.ensure_future(awaitable) for awaitable in dict.fromkeys(fs)]
         return original(fs, timeout=timeout)
 
     return as_completed
@@ -205,11 +205,11 @@ def _in_order(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _by_birth(original: Callable[..., set[asyncio.Task[Any]]]) -> Callable[..., set[asyncio.Task[Any]]]:
     def all_tasks(loop: Any = None) -> set[asyncio.Task[Any]]:
-        here = _THREAD.loop
-        if here is None or loop not in (None, here):
+        running = _THREAD.loop
+        if running is None or loop not in (None, running):
             return original(loop)
         # The original adds them as it finds them among all tasks of the process, and a set keeps some of that order.
-        return set(here.live())
+        return set(running.live())
 
     return _marked(all_tasks, original)
 

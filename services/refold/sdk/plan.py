@@ -55,10 +55,10 @@ async def plan(ctx: Context, steps: Annotated[list[PlanStep], Field(max_length=M
 
 
 def _validate(ctx: Context, steps: list[PlanStep]) -> None:
-    known: list[str] = []
+    names: list[str] = []
     for step in steps:
         where = f"step {step.name!r}"
-        if step.name in known:
+        if step.name in names:
             raise UsageError(f"{where} is there twice", hint="give every step a name of its own", step=step.name)
         try:
             tool = ctx.find(step.tool)
@@ -70,14 +70,14 @@ def _validate(ctx: Context, steps: list[PlanStep]) -> None:
         if unknown := sorted(step.args.keys() - set(tool.arguments.names)):
             raise UsageError(f"{where}: tool {tool.name} takes no {', '.join(unknown)}", step=step.name)
         for reference in references:
-            if reference.partition(".")[0] not in known:
-                earlier = ", ".join(known) or "there is none"
+            if reference.partition(".")[0] not in names:
+                earlier = ", ".join(names) or "there is none"
                 raise UsageError(
                     f"{where} refers to {reference!r}, which is no earlier step",
                     hint=f"earlier: {earlier}",
                     step=step.name,
                 )
-        known.append(step.name)
+        names.append(step.name)
 
 
 def _references(value: Any) -> list[str]:
@@ -87,7 +87,7 @@ def _references(value: Any) -> list[str]:
                 raise UsageError(f"{_REF} is {value[_REF]!r}", hint='write {"$ref": "step.field"}')
             return [value[_REF]]
         value = list(value.values())
-    return [found for item in value for found in _references(item)] if isinstance(value, list) else []
+    return [reference for item in value for reference in _references(item)] if isinstance(value, list) else []
 
 
 def _filled(value: Any, step: str, results: dict[str, Any]) -> Any:
@@ -100,15 +100,15 @@ def _filled(value: Any, step: str, results: dict[str, Any]) -> Any:
 
 def _resolve(reference: str, step: str, results: dict[str, Any]) -> Any:
     name, *path = reference.split(".")
-    found = results[name]
+    result = results[name]
     for part in path:
-        if isinstance(found, dict) and part in found:
-            found = found[part]
-        elif isinstance(found, list) and part.isascii() and part.isdigit() and int(part) < len(found):
-            found = found[int(part)]
+        if isinstance(result, dict) and part in result:
+            result = result[part]
+        elif isinstance(result, list) and part.isascii() and part.isdigit() and int(part) < len(result):
+            result = result[int(part)]
         else:
-            there = ", ".join(found) if isinstance(found, dict) else f"a {type(found).__name__}"
+            choices = ", ".join(result) if isinstance(result, dict) else f"a {type(result).__name__}"
             raise UsageError(
-                f"step {step!r} refers to {reference!r}", hint=f"at {part!r} there is only {there}", step=step
+                f"step {step!r} refers to {reference!r}", hint=f"at {part!r} there is only {choices}", step=step
             )
-    return found
+    return result

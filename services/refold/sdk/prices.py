@@ -29,8 +29,8 @@ class Price:
 
     def __post_init__(self) -> None:
         for name in ("input", "output", "cache_read", "cache_write"):
-            if (given := getattr(self, name)) is not None:
-                dollars(given, f"Price({name}=...)")
+            if (price := getattr(self, name)) is not None:
+                dollars(price, f"Price({name}=...)")
 
     def of(self, fresh: int, output: int, read: int, written: int) -> Decimal:
         rates = (self.input, self.output, self._cached(self.cache_read), self._cached(self.cache_write))
@@ -46,11 +46,11 @@ class Prices:
 
     def __init__(self, own: Mapping[str, Price]) -> None:
         self.own = dict(own)
-        self._known: Callable[..., Decimal | None] | None = None
+        self._price: Callable[..., Decimal | None] | None = None
 
     def load(self) -> None:
         """Load `genai-prices`, if installed: that takes a second, and reads files that agents may not."""
-        if self._known is not None:
+        if self._price is not None:
             return
         try:
             from genai_prices import Usage, calc_price
@@ -67,11 +67,11 @@ class Prices:
                 return None
 
         price("gpt-4o-mini", "openai", (1, 1, 0, 0))
-        self._known = price
+        self._price = price
 
     @property
     def version(self) -> str:
-        return self._named(loaded=self._known is not None)
+        return self._named(loaded=self._price is not None)
 
     @property
     def table(self) -> str:
@@ -82,10 +82,10 @@ class Prices:
 
     def _named(self, *, loaded: bool) -> str:
         own = blake2b(repr(sorted(self.own.items())).encode(), digest_size=4).hexdigest() if self.own else ""
-        found = [f"own-{own}"] if own else []
+        parts = [f"own-{own}"] if own else []
         if loaded:
-            found.append(f"genai-prices-{metadata.version('genai-prices')}")
-        return "+".join(found) or "none"
+            parts.append(f"genai-prices-{metadata.version('genai-prices')}")
+        return "+".join(parts) or "none"
 
     def of(self, usage: Mapping[str, Any], at_ms: int = 0) -> int | None:
         """Return the cost of a usage; None without a known price. Some prices change with the time of use, `at_ms` (0:
@@ -96,8 +96,8 @@ class Prices:
             return None
         if (own := self.own.get(model)) is not None:
             return nano_usd(own.of(*counts))
-        if self._known is None or not model:
+        if self._price is None or not model:
             return None
         provider, _, name = model.rpartition(":")
-        price = self._known(name, provider or None, counts, at_ms // 3_600_000)
+        price = self._price(name, provider or None, counts, at_ms // 3_600_000)
         return None if price is None else nano_usd(price)

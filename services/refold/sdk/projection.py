@@ -34,13 +34,13 @@ def table(
     name: str, by: dict[str, type[Scalar]], /, *, indexes: tuple[tuple[str, ...], ...] = (), **columns: type[Scalar]
 ) -> ViewTable:
     """Declare a table whose rows belong to one run each: `run_id` is among its columns. **Raises** UsageError."""
-    made = _table(name, by, columns, sums=False, indexes=indexes)
-    if made.columns.get("run_id") is not str:
+    view_table = _table(name, by, columns, sums=False, indexes=indexes)
+    if view_table.columns.get("run_id") is not str:
         raise UsageError(
             f"table {name} has no column run_id=str",
             hint="a row belongs to one run; what many runs have a part in is declared with sums(...)",
         )
-    return made
+    return view_table
 
 
 def sums(
@@ -63,22 +63,22 @@ def sums(
         )
     if "run_id" in by:
         raise UsageError(f"sums {name} has run_id in its key", hint="declare what belongs to one run with table(...)")
-    made = _table(name, by, columns, sums=True, indexes=indexes)
-    return replace(made, columns={**by, RESERVED_COLUMN: int, **columns}, keys=len(by) + 1, forgets=forgets)
+    view_table = _table(name, by, columns, sums=True, indexes=indexes)
+    return replace(view_table, columns={**by, RESERVED_COLUMN: int, **columns}, keys=len(by) + 1, forgets=forgets)
 
 
 def _table(
     name: str, by: dict[str, type[Scalar]], columns: dict[str, Any], *, sums: bool, indexes: tuple[tuple[str, ...], ...]
 ) -> ViewTable:
     _check_names(name, {**by, **columns}, sums=sums)
-    if wrong := [each for each, kind in {**by, **columns}.items() if kind not in _KINDS]:
+    if wrong := [column for column, kind in {**by, **columns}.items() if kind not in _KINDS]:
         raise UsageError(f"columns of {name} are neither str, int nor bytes: {', '.join(wrong)}")
     if not by or (not columns and sums) or set(by) & set(columns):
         raise UsageError(f"table {name} needs a key, and other names for its other columns")
-    made = {**by, **columns}
-    if unknown := [each for index in indexes for each in index if each not in made]:
+    all_columns = {**by, **columns}
+    if unknown := [column for index in indexes for column in index if column not in all_columns]:
         raise UsageError(f"indexes of {name} name columns that it has not: {', '.join(unknown)}")
-    return ViewTable(name, made, len(by), sums, indexes)
+    return ViewTable(name, all_columns, len(by), sums, indexes)
 
 
 def _check_names(table: str, columns: dict[str, Any], *, sums: bool) -> None:
@@ -87,10 +87,10 @@ def _check_names(table: str, columns: dict[str, Any], *, sums: bool) -> None:
             f"table {table} has a name or a column that is reserved",
             hint=f"reserved are {', '.join(sorted(RESERVED_TABLES))}, *{SHARES}, and in sums {RESERVED_COLUMN}",
         )
-    for word in (table, *columns):
-        if not _NAME.fullmatch(word):
+    for name in (table, *columns):
+        if not _NAME.fullmatch(name):
             raise UsageError(
-                f"{word!r} is no name of a table or a column", hint="use a-z, 0-9 and _, at most 48 of them"
+                f"{name!r} is no name of a table or a column", hint="use a-z, 0-9 and _, at most 48 of them"
             )
 
 
@@ -212,7 +212,7 @@ class Projection:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.name = cls.__dict__.get("name", "") or re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
-        cls.tables = tuple({id(found): found for found in vars(cls).values() if isinstance(found, ViewTable)}.values())
+        cls.tables = tuple({id(table): table for table in vars(cls).values() if isinstance(table, ViewTable)}.values())
         if len(set(cls.tables)) < len(cls.tables):
             raise UsageError(f"projection {cls.name} has two tables of one name")
         if not _NAME.fullmatch(cls.name):

@@ -46,9 +46,9 @@ def rehearse(app: App, agent: AgentDef, state: RunState, values: Values = NO_VAL
     with watch.watching():
         try:
             place = pointed(state.run_id, request)
-            given = whole(values, place) if place else request.input
+            text = whole(values, place) if place else request.input
             seed, left = request.seed, state.retried.left
-            execution = Execution(agent.open(given, context), moment, seed, left=left, context=context)
+            execution = Execution(agent.open(text, context), moment, seed, left=left, context=context)
         except UsageError:
             if state.over and not state.steps:  # it did not take this input then either
                 return Arrival(0, over=True)

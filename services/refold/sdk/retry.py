@@ -49,10 +49,10 @@ class Retry:
         return RetryPolicy(self.attempts, base_ms, cap_ms, list(self.retry_if), self.then)
 
 
-def milliseconds(duration: timedelta, what: str) -> int:
+def milliseconds(duration: timedelta, subject: str) -> int:
     """Convert a duration. **Raises** UsageError if it is no timedelta or negative."""
     if not isinstance(duration, timedelta):
-        raise UsageError(f"{what} is {duration!r}, not a timedelta", hint="write timedelta(seconds=...)")
+        raise UsageError(f"{subject} is {duration!r}, not a timedelta", hint="write timedelta(seconds=...)")
     if duration < timedelta():
-        raise UsageError(f"{what} is negative ({duration})", hint="durations start at zero")
+        raise UsageError(f"{subject} is negative ({duration})", hint="durations start at zero")
     return duration // timedelta(milliseconds=1)

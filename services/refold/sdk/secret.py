@@ -146,17 +146,17 @@ def _schema(names: core_schema.CoreSchema) -> core_schema.CoreSchema:
     field = core_schema.typed_dict_field(names)
     reference = core_schema.typed_dict_schema({_FIELD: field}, extra_behavior="forbid")
 
-    def found(value: dict[str, str], info: core_schema.ValidationInfo) -> Secret:
+    def to_secret(value: dict[str, str], info: core_schema.ValidationInfo) -> Secret:
         secret = Secret(value[_FIELD])
         if isinstance(info.context, Secrets):
             info.context.note(secret)
         return secret
 
-    def given(value: Any) -> Any:
+    def to_reference(value: Any) -> Any:
         return {_FIELD: value.name} if isinstance(value, Secret) else value
 
     return core_schema.with_info_after_validator_function(
-        found,
-        core_schema.no_info_before_validator_function(given, reference),
+        to_secret,
+        core_schema.no_info_before_validator_function(to_reference, reference),
         serialization=core_schema.plain_serializer_function_ser_schema(lambda value: {_FIELD: value.name}),
     )

@@ -26,11 +26,11 @@ _STANDS_ON = re.compile(r"\+py[0-9.]+(\+[a-z_]+[0-9.]+)*$")
 
 def code_version(functions: Iterable[FunctionType]) -> str:
     """Digest of functions' code, 16 hex digits, equal in every process that runs the same source."""
-    found = blake2b(digest_size=8)
+    digest = blake2b(digest_size=8)
     for function in functions:
-        found.update(_text(function).encode())
-        found.update(b"\0")
-    return found.hexdigest()
+        digest.update(_text(function).encode())
+        digest.update(b"\0")
+    return digest.hexdigest()
 
 
 def _text(function: FunctionType) -> str:
@@ -57,11 +57,11 @@ def foundation(functions: Iterable[FunctionType]) -> tuple[str, ...]:
 
 def spoken(version: str) -> tuple[str, dict[str, str]]:
     """Split an agent's version into its name, and its foundation by name."""
-    found = _STANDS_ON.search(version)
-    if found is None:
+    match = _STANDS_ON.search(version)
+    if match is None:
         return version, {}
-    parts = [re.split(r"(?=[0-9])", part, maxsplit=1) for part in found.group()[1:].split("+")]
-    return version[: found.start()], {part[0]: part[1] for part in parts}
+    parts = [re.split(r"(?=[0-9])", part, maxsplit=1) for part in match.group()[1:].split("+")]
+    return version[: match.start()], {part[0]: part[1] for part in parts}
 
 
 def in_words(stands_on: dict[str, str]) -> str:
@@ -70,15 +70,15 @@ def in_words(stands_on: dict[str, str]) -> str:
 
 def _names(function: FunctionType) -> Iterator[str]:
     yield from _imports(function.__code__)
-    for thing in list(function.__globals__.values()):
-        if isinstance(thing, ModuleType):
-            yield thing.__name__
+    for symbol in list(function.__globals__.values()):
+        if isinstance(symbol, ModuleType):
+            yield symbol.__name__
         else:
-            yield (thing if isinstance(thing, type | FunctionType) else type(thing)).__module__ or ""
+            yield (symbol if isinstance(symbol, type | FunctionType) else type(symbol)).__module__ or ""
 
 
 def _imports(code: CodeType) -> Iterator[str]:
-    yield from (each.argval for each in dis.get_instructions(code) if each.opname == "IMPORT_NAME")
+    yield from (instruction.argval for instruction in dis.get_instructions(code) if instruction.opname == "IMPORT_NAME")
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _imports(constant)

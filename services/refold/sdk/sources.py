@@ -33,15 +33,15 @@ class ToolTable(UserDict[str, ToolDef]):
         self.sources = list(sources)
 
     def __missing__(self, name: str) -> ToolDef:
-        if (found := self._of_source(name)) is None:
+        if (tool := self._of_source(name)) is None:
             raise KeyError(name)
-        return found
+        return tool
 
     def __contains__(self, name: object) -> bool:
         return name in self.data or (isinstance(name, str) and self._of_source(name) is not None)
 
     def _of_source(self, name: str) -> ToolDef | None:
-        source = next((each for each in self.sources if name.startswith(each.prefix)), None)
+        source = next((other for other in self.sources if name.startswith(other.prefix)), None)
         return source.tool(name) if source else None
 
 

@@ -125,24 +125,24 @@ class ToolDef:
             raise UsageError(f"{self.function!r} is not a function", hint="put @app.tool on a def or an async def")
         self.name = self.name or self.function.__name__
         self.description = inspect.getdoc(self.function) or ""
-        what = f"tool {self.name}"
-        self._check_options(what)
-        _refuse_untyped(self.function, what)
-        self.arguments = Arguments(self.function, what, leave=FILLED)
-        for word in _WORDS_OF_CALL:
-            if word in self.arguments.names:
-                raise UsageError(f"{what}: ctx.call uses the word {word} itself", hint=f"rename the parameter {word}")
+        tool = f"tool {self.name}"
+        self._check_options(tool)
+        _refuse_untyped(self.function, tool)
+        self.arguments = Arguments(self.function, tool, leave=FILLED)
+        for name in _WORDS_OF_CALL:
+            if name in self.arguments.names:
+                raise UsageError(f"{tool}: ctx.call uses the word {name} itself", hint=f"rename the parameter {name}")
         if self.shown_as == "edit" and not {"before", "after"} <= set(self.arguments.names):
-            raise UsageError(f"{what}: shown_as='edit' is for texts before and after", hint="name two parameters so")
+            raise UsageError(f"{tool}: shown_as='edit' is for texts before and after", hint="name two parameters so")
         shape = self.arguments.shape
         self._means = None if shape.form.plain else shape.means
-        self.result = JsonCodec(hints(self.function, what)["return"], f"the result of {what}")
-        self._body = _Function(self.function, self.arguments.names, what)
-        self._probe = _Function(self.probe, self.arguments.names, f"probe of {what}") if self.probe else None
-        self.timeout_ms = milliseconds(self.timeout, f"{what}: timeout")
-        self.key_window_ms = milliseconds(self.key_window, f"{what}: key_window") if self.key_window else 0
-        self.lease_ms = milliseconds(self.lease, f"{what}: lease") if self.lease else 0
-        cost = dollars(self.cost, f"{what}: cost")
+        self.result = JsonCodec(hints(self.function, tool)["return"], f"the result of {tool}")
+        self._body = _Function(self.function, self.arguments.names, tool)
+        self._probe = _Function(self.probe, self.arguments.names, f"probe of {tool}") if self.probe else None
+        self.timeout_ms = milliseconds(self.timeout, f"{tool}: timeout")
+        self.key_window_ms = milliseconds(self.key_window, f"{tool}: key_window") if self.key_window else 0
+        self.lease_ms = milliseconds(self.lease, f"{tool}: lease") if self.lease else 0
+        cost = dollars(self.cost, f"{tool}: cost")
         self.reserve = Reserve(usd=cost) if cost else None
         self.policy: RetryPolicy = self.retry.policy
         self.version = self.version or code_version([self.function])
@@ -237,61 +237,61 @@ class ToolDef:
     def schema(self) -> dict[str, Any]:
         return self.arguments.shape.schema
 
-    def _check_options(self, what: str) -> None:
+    def _check_options(self, tool: str) -> None:
         if not self.pattern.match(self.name):
             raise UsageError(f"{self.name!r} is not a tool name", hint="use letters, digits, underscore, dot and dash")
         for option, (kind, hint) in _CHOICES.items():
             if (value := getattr(self, option)) not in get_args(kind):
-                raise UsageError(f"{what}: {option}={value!r} is unknown", hint=hint)
+                raise UsageError(f"{tool}: {option}={value!r} is unknown", hint=hint)
         if isinstance(self.tags, str) or not all(isinstance(tag, str) and tag for tag in self.tags):
-            raise UsageError(f"{what}: tags={self.tags!r}", hint='write tags=("infra", "write")')
+            raise UsageError(f"{tool}: tags={self.tags!r}", hint='write tags=("infra", "write")')
         if not isinstance(self.pool, str) or not _POOL.match(self.pool):
-            raise UsageError(f"{what}: pool={self.pool!r}", hint="use lower-case letters, digits, underscore and dash")
+            raise UsageError(f"{tool}: pool={self.pool!r}", hint="use lower-case letters, digits, underscore and dash")
         if (self.probe is None) == (self.effect == "probed"):
             missing = "has no probe" if self.probe is None else f"has a probe, and effect={self.effect!r}"
-            raise UsageError(f"{what} {missing}", hint='effect="probed" and probe= go together')
+            raise UsageError(f"{tool} {missing}", hint='effect="probed" and probe= go together')
         if not isinstance(self.retry, Retry):
-            raise UsageError(f"{what}: retry={self.retry!r}", hint="write retry=Retry(attempts=...)")
-        self._check_times(what)
-        self._check_key(what)
+            raise UsageError(f"{tool}: retry={self.retry!r}", hint="write retry=Retry(attempts=...)")
+        self._check_times(tool)
+        self._check_key(tool)
 
-    def _check_times(self, what: str) -> None:
+    def _check_times(self, tool: str) -> None:
         for option, value in (("timeout", self.timeout), ("key_window", self.key_window), ("lease", self.lease)):
-            if value is not None and milliseconds(value, f"{what}: {option}") == 0:
-                raise UsageError(f"{what}: {option} is zero", hint="give it at least a millisecond")
+            if value is not None and milliseconds(value, f"{tool}: {option}") == 0:
+                raise UsageError(f"{tool}: {option} is zero", hint="give it at least a millisecond")
         if self.lease is not None and self.lease > timedelta(hours=1):
-            raise UsageError(f"{what}: lease is longer than an hour", hint="it is renewed for as long as the tool runs")
+            raise UsageError(f"{tool}: lease is longer than an hour", hint="it is renewed for as long as the tool runs")
         if self.key_window is not None and self.key_window <= self.timeout:
-            raise UsageError(f"{what}: key_window= is not longer than timeout=", hint="no try could arrive within it")
+            raise UsageError(f"{tool}: key_window= is not longer than timeout=", hint="no try could arrive within it")
 
-    def _check_key(self, what: str) -> None:
+    def _check_key(self, tool: str) -> None:
         if self.effect != "keyed":
-            said = "key_window" if self.key_window is not None else "keyed_by" if self.keyed_by != "key" else ""
-            if said:
+            option = "key_window" if self.key_window is not None else "keyed_by" if self.keyed_by != "key" else ""
+            if option:
                 hint = 'declare effect="keyed", or leave it out'
-                raise UsageError(f"{what}: {said}= is for keyed tools", hint=hint)
+                raise UsageError(f"{tool}: {option}= is for keyed tools", hint=hint)
         elif self.keyed_by == "key":
             # A repeated attempt of such a tool would be a second effect: its receiver could not tell the two apart.
-            self._refuse_keyless(what)
+            self._refuse_keyless(tool)
 
-    def _refuse_keyless(self, what: str) -> None:
+    def _refuse_keyless(self, tool: str) -> None:
         if _KEY not in inspect.signature(self.function).parameters:
             hint = f"write `*, {_KEY}: str` in its signature and hand the key to the receiver; {NATURAL}"
-            raise UsageError(f"{what} is keyed and takes no {_KEY}", hint=hint)
+            raise UsageError(f"{tool} is keyed and takes no {_KEY}", hint=hint)
 
 
 class _Function:
     """An author's function, called with exactly the parameters of its signature."""
 
-    def __init__(self, function: Callable[..., Any], known: Collection[str], what: str) -> None:
+    def __init__(self, function: Callable[..., Any], names: Collection[str], tool: str) -> None:
         parameters = inspect.signature(function).parameters
         for name in FILLED:
             if name in parameters and parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY:
-                raise UsageError(f"{what}: {name} must be keyword-only", hint=f"write `*, {name}` in the signature")
-        if unknown := [name for name in parameters if name not in known and name not in FILLED]:
+                raise UsageError(f"{tool}: {name} must be keyword-only", hint=f"write `*, {name}` in the signature")
+        if unknown := [name for name in parameters if name not in names and name not in FILLED]:
             raise UsageError(
-                f"{what} asks for {', '.join(unknown)}",
-                hint=f"it may ask for {', '.join([*known, *FILLED])}",
+                f"{tool} asks for {', '.join(unknown)}",
+                hint=f"it may ask for {', '.join([*names, *FILLED])}",
             )
         self.is_async = inspect.iscoroutinefunction(function)
         self._call = function
@@ -299,16 +299,16 @@ class _Function:
 
     def bind(self, args: dict[str, Any], handed: tuple[str, Heartbeat], secrets: Secrets | None) -> Body:
         everything = {**args, **dict(zip(FILLED, handed, strict=True))}
-        wanted = {name: value for name, value in everything.items() if name in self._names}
+        arguments = {name: value for name, value in everything.items() if name in self._names}
         if self.is_async:
-            made: Coroutine[Any, Any, Any] = self._call(**wanted)
-            return _revealed(secrets, made) if secrets else made
-        return partial(_reveal, secrets, self._call, wanted) if secrets else partial(self._call, **wanted)
+            coroutine: Coroutine[Any, Any, Any] = self._call(**arguments)
+            return _revealed(secrets, coroutine) if secrets else coroutine
+        return partial(_reveal, secrets, self._call, arguments) if secrets else partial(self._call, **arguments)
 
 
-def _reveal(secrets: Secrets, call: Callable[..., Any], wanted: dict[str, Any]) -> Any:
+def _reveal(secrets: Secrets, call: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     secrets.look_up()
-    return call(**wanted)
+    return call(**arguments)
 
 
 async def _revealed(secrets: Secrets, body: Coroutine[Any, Any, Any]) -> Any:
@@ -332,11 +332,11 @@ def completed(tool: str, outcome: Settled) -> str:
     raise UsageError(f"{type(outcome).__name__} is not the outcome of a call", hint="`refold run verify` the run")
 
 
-def _refuse_untyped(function: FunctionType, what: str) -> None:
+def _refuse_untyped(function: FunctionType, tool: str) -> None:
     # Arguments and results are checked against their types, so `Any` has to be explicit.
     for parameter in inspect.signature(function).parameters.values():
         if parameter.annotation is parameter.empty and parameter.name not in FILLED:
             hint = f"write `{parameter.name}: str`, or `{parameter.name}: Any` to take whatever is JSON"
-            raise UsageError(f"{what}: parameter {parameter.name} has no type", hint=hint)
+            raise UsageError(f"{tool}: parameter {parameter.name} has no type", hint=hint)
     if "return" not in function.__annotations__:
-        raise UsageError(f"{what}: its result has no type", hint="write `-> str`, or `-> None` if there is none")
+        raise UsageError(f"{tool}: its result has no type", hint="write `-> str`, or `-> None` if there is none")

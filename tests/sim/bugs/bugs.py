@@ -270,7 +270,7 @@ def _executor(cls: type[Attempt | ExecutorLane | ExecutorOutbox[Attempt]]) -> tu
 BUGS: dict[str, Bug] = {
     "skip-the-claim": Bug(("keyed",), _executor(SkipsTheClaim)),
     "effect-before-claim": Bug(("once",), _executor(ActsBeforeTheClaim)),
-    "last-wins-fold": Bug(("keyed", "two-runs"), (("chain.extends", _last_wins), ("LogFold._knows", _forgetful))),
+    "last-wins-fold": Bug(("keyed", "two-runs"), (("chain.extends", _last_wins), ("LogFold._is_copy", _forgetful))),
     "key-without-event-id": Bug(
         ("keyed",), (("planner.outbox.log_key", _key_without_id), ("chain.read", _read_any_key))
     ),

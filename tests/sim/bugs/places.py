@@ -79,7 +79,7 @@ PLACES: dict[str, str] = {
     "chain.read": "refold.core.run.chain:read",
     "fold._TRANSITIONS": "refold.core.run.fold:_TRANSITIONS",
     "fold.called": "refold.core.run.fold:called",
-    "LogFold._knows": "refold.core.run.log:LogFold._knows",
+    "LogFold._is_copy": "refold.core.run.log:LogFold._is_copy",
     "mailbox.signal_bytes": "refold.core.run.mailbox:signal_bytes",
     "Mailbox.take": "refold.core.run.mailbox:Mailbox.take",
     "run.metering.tokens_of": "refold.core.run.metering:tokens_of",

@@ -29,7 +29,7 @@ _bills = decide.bills  # type: ignore[attr-defined]
 
 def _tokens_apart(self: Any, percent: int) -> bool:
     """What is bounded is money and calls."""
-    return bool(self.what != "tokens" and _beyond(self, percent))
+    return bool(self.unit != "tokens" and _beyond(self, percent))
 
 
 def _only_warns(then: str) -> Any:

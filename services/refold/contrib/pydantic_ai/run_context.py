@@ -74,7 +74,7 @@ def dump_deps(codec: JsonCodec, deps: Any) -> Any:
     """Dependencies as JSON data. **Raises** UsageError if tools would get changed ones."""
     text = codec.dump(deps)
     if type(again := codec.load(text)) is not type(deps):
-        problem = f"{codec.what}: a {type(deps).__name__} would arrive as a {type(again).__name__}"
+        problem = f"{codec.owner}: a {type(deps).__name__} would arrive as a {type(again).__name__}"
         raise UsageError(problem, hint=f"give the agent deps_type={type(deps).__name__}")
     return canonical.parse(text)
 

@@ -45,8 +45,8 @@ class Authority:
         """Judge a call by a policy. `ahead` calls were proposed before it and are not folded yet. `unknown` variables
         have no value: a rule that reads one fails."""
         tool, judge = self.tools.get(call.tool), self.catalog.policies.get(policy)
-        asks = tool is not None and tool.asks(call.args)
-        if judge is None and (policy or asks):
+        needs_decision = tool is not None and tool.asks(call.args)
+        if judge is None and (policy or needs_decision):
             judge = self.catalog.policy  # the policy in force replaces an unknown one
         if judge is not None and tool is not None:
             facts = variables(state, call, tool, environment=self.environment, needs=judge.needs - unknown)
@@ -59,7 +59,7 @@ class Authority:
             judgement = Judgement("deny", "", policy, "the run's policy is not in the catalog, and none is in force")
         else:
             judgement = Judgement("allow", "", policy)
-        if judgement.outcome == "allow" and tool is not None and asks:
+        if judgement.outcome == "allow" and tool is not None and needs_decision:
             why = f"{'the tool' if tool.approval else 'this call of'} {tool.name} never runs without a decision"
             if judge is None:
                 return Judgement("deny", "", policy, f"{why}, and no policy is in force that says who decides")
@@ -69,8 +69,8 @@ class Authority:
     def settlers(self, policy: str) -> tuple[str, Requirement] | None:
         """Policy digest and requirement for a doubt about a call that `policy` judged; None if no people are named."""
         own, current = self.catalog.policies.get(policy), self.catalog.policy
-        known = [current] if self.changed(policy) else [own, current]
-        return next(((each.digest, each.doubt) for each in known if each is not None and each.doubt), None)
+        policies = [current] if self.changed(policy) else [own, current]
+        return next(((named.digest, named.doubt) for named in policies if named is not None and named.doubt), None)
 
     def open(self, token: str) -> Decision:
         """Decision in a token. **Raises** UnauthorisedError if its signature is invalid."""

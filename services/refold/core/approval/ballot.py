@@ -129,7 +129,7 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, now: in
             good.append(vote)
     deciders = _Deciders(request, good, roles)
     void |= {vote: problem for vote in good if (problem := deciders.objection(vote))}
-    deciding = [vote for vote in deciders.said.values() if vote.action in DECIDING and vote.actor in deciders.lineages]
+    deciding = [vote for vote in deciders.last.values() if vote.action in DECIDING and vote.actor in deciders.lineages]
     cast = tuple(
         (vote, Cast(vote.actor, decision.via(deciders.lineages[vote.actor]), vote.strength, vote.vote, vote.issued))
         for vote in sorted(deciding, key=order)
@@ -186,10 +186,10 @@ def _may_change(request: ApprovalRequest, action: str) -> bool:
     return request.attempt == 1 or action not in ("edit", "answer")
 
 
-def _too_long(needed: Requirement, asked: Remember) -> Objection | None:
+def _too_long(needed: Requirement, remember: Remember) -> Objection | None:
     if not needed.remember_uses:
         return Objection("not_remembered", "its rule does not let an approval be remembered")
-    if asked.for_ms <= needed.remember_ms and asked.uses <= needed.remember_uses:
+    if remember.for_ms <= needed.remember_ms and remember.uses <= needed.remember_uses:
         return None
     most = f"for {needed.remember_ms // 1_000} s and {needed.remember_uses} uses at most"
     return Objection("not_remembered", f"its rule lets an approval be remembered {most}")
@@ -209,9 +209,9 @@ class _Deciders:
         if self.quorum <= 1:
             self._reassign(vote for vote in votes if vote.action == "reassign")
         self.approvers = tuple(dict.fromkeys([*self._listed, *more]))
-        words = (vote for vote in votes if vote.action in STANCES)
-        self.said = {vote.actor: vote for vote in words if vote.action != "delegate" or self._own(vote)}
-        seated = [vote for vote in self.said.values() if roles.entitled(self.approvers, vote.actor, vote.roles)]
+        stances = (vote for vote in votes if vote.action in STANCES)
+        self.last = {vote.actor: vote for vote in stances if vote.action != "delegate" or self._own(vote)}
+        seated = [vote for vote in self.last.values() if roles.entitled(self.approvers, vote.actor, vote.roles)]
         self.lineages = {vote.actor: self._lineage(vote) for vote in seated}
         for vote in sorted(seated, key=lambda vote: vote.actor):
             if vote.action == "delegate":
@@ -230,7 +230,7 @@ class _Deciders:
 
     def behind(self, cast: Iterable[Cast]) -> tuple[Vote, ...]:
         """Cast votes and their delegations: by themselves they give the same verdict."""
-        votes = [vote for by in cast for vote in (self.said[by.actor], self._delegated.get(by.actor))]
+        votes = [vote for by in cast for vote in (self.last[by.actor], self._delegated.get(by.actor))]
         return tuple(sorted({vote for vote in (*votes, self._reassigned) if vote}, key=order))
 
     def _own(self, vote: Vote) -> str:
@@ -250,8 +250,8 @@ class _Deciders:
         if vote.action in HANDING and not own:
             lineage = self.lineages.get(vote.actor) or self._lineage(vote)
             if len(lineage) > 1:
-                word = f"{vote.actor} decides on the word of {lineage[-1].actor}"
-                return Objection("handed_on", f"{word}, and what was handed on is not handed on again")
+                text = f"{vote.actor} decides on the word of {lineage[-1].actor}"
+                return Objection("handed_on", f"{text}, and what was handed on is not handed on again")
             approvers = tuple(dict.fromkeys((*approvers, *self._named)))
         elif vote.action not in (*DECIDING, "delegate") or vote.actor in self.lineages:
             return None
@@ -259,11 +259,11 @@ class _Deciders:
 
 
 def _groups(cast: Iterable[tuple[Vote, Cast]]) -> list[list[Vote]]:
-    wanted: dict[tuple[str, str, str], list[Vote]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[Vote]] = defaultdict(list)
     for vote, _ in cast:
         if vote.action != "reject":
-            wanted[vote.action, vote.args, vote.result].append(vote)
-    return list(wanted.values())
+            groups[vote.action, vote.args, vote.result].append(vote)
+    return list(groups.values())
 
 
 def _settled(
@@ -289,14 +289,14 @@ def _settled(
 
 
 def _grant(request: ApprovalRequest, group: list[Vote], quorum: int) -> Grant | None:
-    asked = [(vote.issued + vote.remember.for_ms, vote.remember) for vote in group if vote.remember]
-    if len(asked) < quorum:
+    remembered = [(vote.issued + vote.remember.for_ms, vote.remember) for vote in group if vote.remember]
+    if len(remembered) < quorum:
         return None
     return Grant(
         id=request.approval_id,
         scope=RUN,
-        until_ms=min(until for until, _ in asked),
-        uses=min(remember.uses for _, remember in asked),
+        until_ms=min(until for until, _ in remembered),
+        uses=min(remember.uses for _, remember in remembered),
         use=0,
         rule=request.rule,
     )

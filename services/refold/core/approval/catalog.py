@@ -60,8 +60,8 @@ class Halts:
         """Copy with an entry for `SCOPE/NAME` added; None ends the halt. **Raises** UsageError."""
         scope, _, name = rest.partition("/")
         halt_name(scope, name)
-        kept = {place: why for place, why in self.by_name.items() if place != (scope, spelt(name))}
-        return Halts(kept if reason is None else {**kept, (scope, spelt(name)): reason})
+        others = {place: why for place, why in self.by_name.items() if place != (scope, spelt(name))}
+        return Halts(others if reason is None else {**others, (scope, spelt(name)): reason})
 
 
 CURRENT, ROLES_ENTRY = "current", "roles"
@@ -99,15 +99,15 @@ class Roles:
         login; they count only for roles that the catalog does not define."""
         if self.lost or actor in self.revoked or not is_person(actor):
             return ""
-        asked = list(approvers)
-        if actor in asked:
+        names = list(approvers)
+        if actor in names:
             return actor
         claims = set(claimed)
-        for name in asked:
+        for name in names:
             role = name.removeprefix(ROLE)
             if role != name and (actor in self.by_role[role] if role in self.by_role else role in claims):
                 return name
-        return "*" if "*" in asked else ""
+        return "*" if "*" in names else ""
 
     def still(self, actor: str, name: str) -> bool:
         """True if an actor still matches an approver; a role that the catalog does not define is believed."""
@@ -137,7 +137,7 @@ HALT_ALL = halt_name("all")
 COMPILED = 16
 """Compiled policies per process: 3 MiB for 1,000 rules. An evicted one is compiled again at use, 0.07 ms a rule."""
 
-_KNOWN = 1_024
+_MOST_COMPILED = 1_024
 """Cached digests of valid policies, 64 bytes each."""
 
 
@@ -147,7 +147,7 @@ def _compiled(text: str) -> Policy | None:
     return None if content is None else Policy.parse(content)
 
 
-@lru_cache(_KNOWN)
+@lru_cache(_MOST_COMPILED)
 def _digest_of(text: str) -> str:
     policy = _compiled(text)
     return policy.digest if policy else ""
@@ -157,39 +157,39 @@ class Policies(MutableMapping[str, Policy]):
     """Policies of a catalog by digest, stored as texts so that unused versions do not stay compiled."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, str | Policy] = {}
+        self._texts: dict[str, str | Policy] = {}
 
     def put(self, name: str, text: str) -> None:
         digest = _digest_of(text)
         if digest and name != digest:
             raise MalformedError("the name is not the policy's digest")
         if digest:
-            self._kept[digest] = text
+            self._texts[digest] = text
         else:
-            self._kept.pop(name, None)
+            self._texts.pop(name, None)
 
     def __getitem__(self, digest: str) -> Policy:
-        kept = self._kept[digest]
-        if isinstance(kept, Policy):
-            return kept
-        policy = _compiled(kept)
+        entry = self._texts[digest]
+        if isinstance(entry, Policy):
+            return entry
+        policy = _compiled(entry)
         assert policy is not None, "the text of one that was taken back is not kept"
         return policy
 
     def __setitem__(self, digest: str, policy: Policy) -> None:
-        self._kept[digest] = policy
+        self._texts[digest] = policy
 
     def __delitem__(self, digest: str) -> None:
-        del self._kept[digest]
+        del self._texts[digest]
 
     def __contains__(self, digest: object) -> bool:
-        return digest in self._kept
+        return digest in self._texts
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._kept)
+        return iter(self._texts)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._texts)
 
 
 class Catalog:
@@ -267,12 +267,12 @@ class Catalog:
 
     def _check_platform(self, platform: str) -> None:
         """Check the platform of an entry. **Raises** UnauthorisedError if it was published for another one."""
-        ours = platform_of(self._trust)
-        if ours and platform not in ("", ours):
+        own = platform_of(self._trust)
+        if own and platform not in ("", own):
             self.elsewhere = platform
-            raise UnauthorisedError(f"signed for {platform}, and this is {ours}", reason="platform")
-        if ours and self.named and not platform:
-            raise UnauthorisedError(f"signed for no platform, and this is {ours}", reason="platform")
+            raise UnauthorisedError(f"signed for {platform}, and this is {own}", reason="platform")
+        if own and self.named and not platform:
+            raise UnauthorisedError(f"signed for no platform, and this is {own}", reason="platform")
         self.named |= bool(platform)
 
     def _put(self, entry: CatalogEntry) -> None:
@@ -296,7 +296,7 @@ class Catalog:
                 raise MalformedError("the name is not the key's id, or it is a root key")
             self.keys[public.kid] = public
             if public.use == REQUEST:
-                self._asks(public)
+                self._add_asker(public)
         else:
             raise MalformedError(f"{entry.kind} is not a kind of entry")
 
@@ -305,9 +305,9 @@ class Catalog:
         self.closed.add(name)
         kind, _, rest = name.partition("/")
         if kind == "key":
-            known = self.keys.pop(rest, None)
-            if known is None or known.use == REQUEST:
-                self._asks(PublicKey(rest, REQUEST, "", revoked=True))
+            key = self.keys.pop(rest, None)
+            if key is None or key.use == REQUEST:
+                self._add_asker(PublicKey(rest, REQUEST, "", revoked=True))
         elif kind == HALT:
             with suppress(UsageError):
                 self.halts = self.halts.with_entry(rest, UNREADABLE)
@@ -322,6 +322,6 @@ class Catalog:
         for name in (CURRENT, ROLES_ENTRY, HALT_ALL):
             self._close(name)
 
-    def _asks(self, public: PublicKey) -> None:
-        known = self.roles.askers
-        self.roles = replace(self.roles, askers=KeyRing({**known, public.kid: public}, platform_of(known)))
+    def _add_asker(self, public: PublicKey) -> None:
+        askers = self.roles.askers
+        self.roles = replace(self.roles, askers=KeyRing({**askers, public.kid: public}, platform_of(askers)))

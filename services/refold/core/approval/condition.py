@@ -86,17 +86,17 @@ class Condition:
 
     def pitfalls(self) -> list[str]:
         """Warnings about arithmetic that is wrong for whole numbers, or has no value for some types."""
-        found = []
+        warnings = []
         for function, operands in _operations(_checked(self.source, self._language)):
             numbers = function in _ARITHMETIC and "other" not in operands
             if numbers and "any" in operands:
-                found.append(
+                warnings.append(
                     f"{function[1:-1]} has no value where a whole number (50) meets a fraction (50.5), and of whole"
                     " numbers 2999 / 1000 is 2: write double(args.amount) / 1000.0"
                 )
             elif function == "_/_" and "fraction" not in operands:
-                found.append("/ of whole numbers leaves the rest out, 2999 / 1000 is 2: write double(...) / 1000.0")
-        return found
+                warnings.append("/ of whole numbers leaves the rest out, 2999 / 1000 is 2: write double(...) / 1000.0")
+        return warnings
 
     def value(self, variables: Mapping[str, Any]) -> bool | str:
         """Result of the condition, or the error's text if it has no boolean value."""
@@ -106,22 +106,22 @@ class Condition:
             return f"{' and '.join(large)} may have {WALKED} characters for a macro to walk through, and has more"
         return value
 
-    def asked(self, facts: Facts) -> bool | str:
+    def evaluate(self, facts: Facts) -> bool | str:
         """Like `value`, for facts that are evaluated by many conditions."""
         return self.value(facts.variables) if self.walks else self.ask(facts.activation)
 
     def ask(self, activation: cel.Activation) -> bool | str:
         """Like `value`, for variables that are already converted."""
         try:
-            found = self._compiled.eval(activation)
-            value = found.value()
+            result = self._compiled.eval(activation)
+            value = result.value()
             if isinstance(value, bool):
                 return value
-            kind = found.type()
+            kind = result.type()
         except _RAISED as error:
-            return _words(error) or "it has no value"
+            return _text(error) or "it has no value"
         if kind == cel.Type.ERROR:
-            return _words(value) or "it has no value"
+            return _text(value) or "it has no value"
         return f"it gives {kind.name().lower()}, not true or false"
 
 
@@ -153,9 +153,9 @@ class Linked:
             number = _number(compiled, activation)
             if number is None:
                 # One failure makes the whole link fail, and so do many conditions that walk too far together.
-                found = self._singly(start, count, lambda condition: condition.ask(activation))
-                if found[0] != NONE:
-                    return found
+                outcome = self._singly(start, count, lambda condition: condition.ask(activation))
+                if outcome[0] != NONE:
+                    return outcome
             elif number != NONE:
                 return start + number, ""
         return NONE, ""
@@ -195,16 +195,16 @@ def _large(needs: frozenset[str], variables: Mapping[str, Any]) -> list[str]:
 
 
 def _is_large(value: Any) -> bool:
-    left, found = WALKED, [value]
-    while found:
-        value = found.pop()
+    left, pending = WALKED, [value]
+    while pending:
+        value = pending.pop()
         left -= 8 + len(value) if isinstance(value, str) else 8
         if isinstance(value, dict):
-            found.extend(value)
-            found.extend(value.values())
+            pending.extend(value)
+            pending.extend(value.values())
         elif isinstance(value, list):
-            found.extend(value)
-        if len(found) * 8 > left:
+            pending.extend(value)
+        if len(pending) * 8 > left:
             return True
     return left < 0
 
@@ -229,7 +229,7 @@ def _checked(source: str, language: Language) -> bytes:
 
 
 def _refusal(error: Exception, language: Language) -> UsageError:
-    line = _words(error).partition("\n")[0].replace("<input>:", "").replace(" (in container '')", "")
+    line = _text(error).partition("\n")[0].replace("<input>:", "").replace(" (in container '')", "")
     for prefix in ("INVALID_ARGUMENT: ", "CANCELLED: ", "ERROR: ", "-1:-1: "):
         line = line.removeprefix(prefix)
     hint = ""
@@ -240,7 +240,7 @@ def _refusal(error: Exception, language: Language) -> UsageError:
     return UsageError(line.removesuffix(" [INVALID_ARGUMENT]").removesuffix(" [CANCELLED]").strip(), hint=hint)
 
 
-def _words(text: Any) -> str:
+def _text(text: Any) -> str:
     return str(text)[:300].encode(errors="replace").decode()
 
 
@@ -289,10 +289,10 @@ def _operations(data: bytes) -> Iterator[OperatorCall]:
         yield OperatorCall(_one(call, 2).decode(), tuple(map(_kind, operands)))
 
 
-def _kind(found: Fields) -> Kind:
-    if _DYN in found:
+def _kind(fields: Fields) -> Kind:
+    if _DYN in fields:
         return "any"
-    return _NUMBERS.get(found.get(_PRIMITIVE, [0])[0], "other")
+    return _NUMBERS.get(fields.get(_PRIMITIVE, [0])[0], "other")
 
 
 def _calls(expression: Fields) -> Iterator[Fields]:
@@ -319,12 +319,12 @@ def _one(message: Fields, number: int) -> Any:
 
 
 def _fields(message: bytes) -> Fields:
-    found: dict[int, list[Any]] = {}
+    fields: dict[int, list[Any]] = {}
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)
         size, at = _varint(message, at)
-        values = found.setdefault(tag >> 3, [])
+        values = fields.setdefault(tag >> 3, [])
         if tag & 7 == _WITH_LENGTH:
             values.append(message[at : at + size])
             at += size
@@ -332,7 +332,7 @@ def _fields(message: bytes) -> Fields:
             raise AssertionError("no message on the way has a field of fixed size")
         else:
             values.append(size)
-    return found
+    return fields
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:

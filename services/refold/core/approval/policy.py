@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from refold.core.approval import requirement
 from refold.core.approval.condition import NONE, VARIABLES, Condition, Linked
-from refold.core.approval.requirement import DOUBT_FIELDS, known, within, wrong
+from refold.core.approval.requirement import DOUBT_FIELDS, check_fields, within, wrong
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import DOUBT, Requirement
 from refold.core.wire import canonical
@@ -155,31 +155,31 @@ class Policy:
             return replace(self.judgements[number], message=f"{rule.message} ({why})")
         # A fallback is for calls without a rule, so it is never the stricter of two.
         ruled = behind.outcome == "allow" or behind.rule not in self._left_to_fallback
-        asked = behind.requirement if ruled else None
+        required = behind.requirement if ruled else None
         if behind.outcome == "deny" and ruled:
             return behind
         if rule.requirement is None:
-            return replace(behind, message=behind.message or why) if asked else self.by_fallback(rule.name, why)
-        if asked is None or requirement.implies(rule.requirement, asked):
+            return replace(behind, message=behind.message or why) if required else self.by_fallback(rule.name, why)
+        if required is None or requirement.implies(rule.requirement, required):
             return replace(self.judgements[number], message=why)
-        if requirement.implies(asked, rule.requirement):
+        if requirement.implies(required, rule.requirement):
             return replace(behind, message=behind.message or why)
         # Neither requirement implies the other, and no question can ask for both.
         both = f"{why}, and whom it asks are not the people of {behind.rule!r}, which may be about the call instead"
         return Judgement("deny", rule.name, self.digest, both)
 
     def _failing(self, number: int, error: str, variables: Mapping[str, Any]) -> Judgement:
-        failures, found = [(number, error)], self.unruled
-        for each in range(number + 1, len(self.rules)):
-            value = self.rules[each].when.value(variables)
+        failures, judgement = [(number, error)], self.unruled
+        for index in range(number + 1, len(self.rules)):
+            value = self.rules[index].when.value(variables)
             if value is True:
-                found = self.judgements[each]
+                judgement = self.judgements[index]
                 break
             if value is not False:
-                failures.append((each, value))
-        for each, why in reversed(failures):
-            found = self.failed(each, why, found)
-        return found
+                failures.append((index, value))
+        for index, why in reversed(failures):
+            judgement = self.failed(index, why, judgement)
+        return judgement
 
     def _residual(self, variables: Mapping[str, Any]) -> Residual:
         # A value that exists without the missing variables is final: && and || pass over missing operands.
@@ -192,17 +192,17 @@ class Policy:
                 break
             if value is not False:
                 left.append(number)
-        return Residual(tuple(left), Linked([self.rules[each].when for each in left]), otherwise)
+        return Residual(tuple(left), Linked([self.rules[index].when for index in left]), otherwise)
 
     def explain(self, variables: Mapping[str, Any]) -> list[Explanation]:
         """Result of each rule, in order. At most one has fired, which determined the judgement."""
-        found: list[Explanation] = []
+        explanations: list[Explanation] = []
         judged = self.judge(variables).rule
         for rule in self.rules:
             value, fired = rule.when.value(variables), rule.name == judged
             values = {name: variables[name] for name in sorted(rule.when.needs) if name in variables}
-            found.append(Explanation(rule.name, rule.when.source, value, fired, values))
-        return found
+            explanations.append(Explanation(rule.name, rule.when.source, value, fired, values))
+        return explanations
 
 
 def policy_digest(content: Any) -> str:
@@ -217,7 +217,7 @@ def check_shape(content: Any) -> None:
     """Check the shape of a policy, without its rules and fallback. **Raises** UsageError."""
     if not isinstance(content, dict):
         raise wrong("", "a policy is an object with rules", "rules: [{name: ..., when: ..., allow: true}]")
-    known(content, POLICY_FIELDS)
+    check_fields(content, POLICY_FIELDS)
     if not isinstance(content.get("recheck", False), bool):
         raise wrong("recheck", "it is not true or false")
     if not isinstance(content.get("rules"), list):
@@ -254,18 +254,18 @@ def merge(files: Mapping[str, Any]) -> Any:
 def _rule(content: Any) -> Rule:
     if not isinstance(content, dict):
         raise wrong("", "it is not an object", "{name: ..., when: ..., allow: true}")
-    known(content, ("name", "when", *OUTCOMES))
+    check_fields(content, ("name", "when", *OUTCOMES))
     name, when = content.get("name"), content.get("when")
     if not isinstance(name, str) or not name.strip() or len(name) > 200 or name in (UNRULED, DOUBT):
         raise wrong("name", f"it is not a name of up to 200 characters, other than {UNRULED} and {DOUBT}")
     if not isinstance(when, str):
         raise wrong("when", "it is not a text", "write an expression in CEL; for every call: when: 'true'")
-    said = [outcome for outcome in OUTCOMES if outcome in content]
-    if len(said) != 1:
-        raise wrong("/".join(said), "a rule has one outcome", "allow: true, deny: MESSAGE or require: {approvers: []}")
+    kinds = [outcome for outcome in OUTCOMES if outcome in content]
+    if len(kinds) != 1:
+        raise wrong("/".join(kinds), "a rule has one outcome", "allow: true, deny: MESSAGE or require: {approvers: []}")
     with within("when", field="when"):
         condition = Condition(when)
-    outcome = said[0]
+    outcome = kinds[0]
     if outcome == "require":
         with within("require"):
             return Rule(name, condition, outcome, requirement=requirement.read_requirement(content[outcome]))

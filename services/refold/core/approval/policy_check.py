@@ -24,16 +24,16 @@ def vouched(request: ApprovalRequest, catalog: Catalog, tools: Mapping[str, Tool
         return False
     if request.about == DOUBT:
         return request.requirement == policy.doubt
-    found = of_request(policy, request, tool).requirements
-    return request.requirement in found or (tool is None and request.requirement == policy.fallback)
+    requirements = of_request(policy, request, tool).requirements
+    return request.requirement in requirements or (tool is None and request.requirement == policy.fallback)
 
 
 def suffices(request: ApprovalRequest, policy: Policy, tool: ToolFacts, *, args: str) -> bool:
     """True if the voters may permit the call with other arguments, because the policy asks no other people about it."""
-    found = of_request(policy, request, tool, args=args)
+    judged = of_request(policy, request, tool, args=args)
     # The author of arguments counts as a requester: if requesters may not decide, others decide on an edit.
-    same = request.requirement in found.requirements and not request.requirement.not_requester
-    return same or (found.allows and not tool.approval)
+    same = request.requirement in judged.requirements and not request.requirement.not_requester
+    return same or (judged.allows and not tool.approval)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +48,25 @@ class PartialJudgement:
 
 def judge_partially(policy: Policy, facts: Mapping[str, Any]) -> PartialJudgement:
     """Judge a call by the known facts: a rule on an unknown fact may hold, fail, or not apply."""
-    met, found = list[tuple[int, str, bool]](), [policy.unruled]
+    met, candidates = list[tuple[int, str, bool]](), [policy.unruled]
     for number, rule in enumerate(policy.rules):
         value = rule.when.value(facts)
         if value is True:
-            found = [policy.judgements[number]]
+            candidates = [policy.judgements[number]]
             break
         # A rule without a value for want of a fact may have any; one with a value keeps it, whatever the missing facts
         # are.
         if value is not False:
             met.append((number, value, rule.when.needs <= facts.keys()))
     for number, error, fails in reversed(met):
-        failed = [policy.failed(number, error, behind) for behind in found]
-        said = failed if fails else [policy.judgements[number], *found, *failed]
-        found = list({(each.outcome, each.rule): each for each in said}.values())
-    requirements = [each.requirement for each in found if each.requirement]
-    allows = any(each.outcome == "allow" for each in found)
+        failed = [policy.failed(number, error, behind) for behind in candidates]
+        possible = failed if fails else [policy.judgements[number], *candidates, *failed]
+        candidates = list({(judgement.outcome, judgement.rule): judgement for judgement in possible}.values())
+    requirements = [judgement.requirement for judgement in candidates if judgement.requirement]
+    allows = any(judgement.outcome == "allow" for judgement in candidates)
     if allows and policy.fallback:  # a tool may ask by itself
         requirements.append(policy.fallback)
-    denial = "" if requirements or allows else f"the rule {found[0].rule!r} denies it: {found[0].message}"
+    denial = "" if requirements or allows else f"the rule {candidates[0].rule!r} denies it: {candidates[0].message}"
     return PartialJudgement(tuple(requirements), allows, denial)
 
 

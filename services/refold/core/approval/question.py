@@ -31,8 +31,8 @@ def args_digest(args: str) -> str:
 
 
 def context_of(args: str) -> dict[str, Any]:
-    found = canonical.parse(args)
-    return {name: found[name] for name in found if name.startswith("$")} if isinstance(found, dict) else {}
+    arguments = canonical.parse(args)
+    return {name: arguments[name] for name in arguments if name.startswith("$")} if isinstance(arguments, dict) else {}
 
 
 def context_digest(args: str) -> str:
@@ -70,9 +70,9 @@ def bound(request: ApprovalRequest) -> dict[str, Any]:
     return {**fields, **digests, CONTEXT: context_digest(request.args)}
 
 
-def digest(asked: dict[str, Any]) -> str:
+def digest(content: dict[str, Any]) -> str:
     """Digest of the content from `bound`. **Raises** MalformedError if it has no JSON form."""
-    return sha256(canonical.dumps(asked).encode()).hexdigest()
+    return sha256(canonical.dumps(content).encode()).hexdigest()
 
 
 def question_digest(request: ApprovalRequest) -> str:
@@ -80,13 +80,13 @@ def question_digest(request: ApprovalRequest) -> str:
     return digest(bound(request))
 
 
-def asked_of(content: Any) -> ApprovalRequest:
+def bound_request(content: Any) -> ApprovalRequest:
     """Question of a `bound` content: without its id, and with digests for arguments. **Raises** MalformedError."""
     if not isinstance(content, dict) or content.keys() & set(_UNBOUND) or type(content.get(CONTEXT)) is not str:
         raise MalformedError("the question is not an object of its fields")
     fields = {"writers": [], **{name: value for name, value in content.items() if name != CONTEXT}}
-    found: ApprovalRequest = _shaped(ApprovalRequest, {**fields, **dict.fromkeys(_UNBOUND, "")})
-    return found
+    request: ApprovalRequest = _shaped(ApprovalRequest, {**fields, **dict.fromkeys(_UNBOUND, "")})
+    return request
 
 
 def _shaped(cls: Any, content: Any) -> Any:
@@ -106,7 +106,7 @@ def _typed(hint: Any, value: Any) -> Any:
         return value
     if get_origin(hint) is list and type(value) is list:
         (item,) = get_args(hint)
-        return [_typed(item, each) for each in value]
+        return [_typed(item, child) for child in value]
     if dataclasses.is_dataclass(hint):
         return _shaped(hint, value)
     raise MalformedError("a field of the question has another type")
@@ -147,7 +147,7 @@ def received(
         or ((request.effect == "once" or doubt) and request.covers != request.attempt),
         "subject": request.about not in ("", DOUBT) or doubt != (request.rule == DOUBT),
         "doubt": doubt and (last is None or (last.what, last.attempt) != ("doubt", request.attempt - 1)),
-        "history": len(past) > TOLD or any(len(each.words + each.by) > 2 * TOLD_CHARS for each in past),
+        "history": len(past) > TOLD or any(len(earlier.words + earlier.by) > 2 * TOLD_CHARS for earlier in past),
         "token": len(request.token) > TOKEN_CHARS,
         "question": request.question != question_digest(request),
         "name": request.approval_id != approval_id(request.call_id, request.question),

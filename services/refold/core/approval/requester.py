@@ -36,7 +36,7 @@ def signed(message: _M, key: SigningKey, now_ms: int, platform: str = "", *, lab
     these alone. **Raises** UsageError if names are too long."""
     where = {"platform": platform} if platform else {}
     vouched = {_VOUCHED: sorted(labels)} if labels is not None else {}
-    token = signature.sign({**_says(message), **where, **vouched, "issued": now_ms}, key)
+    token = signature.sign({**_claims_of(message), **where, **vouched, "issued": now_ms}, key)
     if len(token) > TOKEN_CHARS:
         raise UsageError(f"the token has {len(token)} characters, more than {TOKEN_CHARS}", hint="use shorter names")
     return dataclasses.replace(message, token=token)
@@ -46,7 +46,7 @@ def check_token(message: RunRequest | RunSignal) -> None:
     """Check that a token belongs to this message, without its signature. **Raises** MalformedError."""
     if len(message.token) > TOKEN_CHARS:
         raise MalformedError(f"the token has {len(message.token):,} characters, more than {TOKEN_CHARS:,}")
-    if message.token and _meant(_parsed(message.token)) not in (_says(message), _said_before(message)):
+    if message.token and _meant(_parsed(message.token)) not in (_claims_of(message), _identity(message)):
         raise MalformedError("the token is of another message: sign this one, or send it without")
 
 
@@ -58,12 +58,12 @@ def why_refused(request: RunRequest, keys: Keys, at_ms: int, labels: Set[str]) -
     limiting = sorted(labels - {""})
     if not keys or not limiting:
         return ""
-    said = _vouched(request.token, request.requester, keys) or {}
-    vouched = said.get(_VOUCHED, list(request.labels)) if "labels" in said else []
+    claims = _vouched(request.token, request.requester, keys) or {}
+    vouched = claims.get(_VOUCHED, list(request.labels)) if "labels" in claims else []
     vouched = vouched if signature.are_names(vouched) else []
     if limited := sorted((request.labels.keys() & limiting).difference(vouched)):
         return f"limits count by its label {limited[0]}, and no key of the catalog vouches for that: sign the request"
-    if not said:
+    if not claims:
         return f"without the label {limiting[0]} it counts for its requester, for whom no key vouches: sign the request"
     return ""
 
@@ -80,58 +80,58 @@ def is_verified(request: ApprovalRequest, keys: Keys) -> bool:
 
 
 def _is_signed(request: ApprovalRequest, keys: Keys) -> bool:
-    said = _vouched(request.token, request.requester, keys)
-    if said is None or "agent" not in said:  # a signed signal is no request
+    claims = _vouched(request.token, request.requester, keys)
+    if claims is None or "agent" not in claims:  # a signed signal is no request
         return False
     # Children carry the token of their family's root, and have its requester.
     root = root_of(request.run_id)
-    return said.get("run") == root and (root != request.run_id or said.get("agent") == request.agent)
+    return claims.get("run") == root and (root != request.run_id or claims.get("agent") == request.agent)
 
 
 def quorum_of(request: ApprovalRequest, askers: Keys) -> int:
     """Votes needed: one more if the requester is excluded but not known for certain. Without `askers` (the catalog's
     keys for requests) an unambiguous name is believed."""
     needed = request.requirement
-    said = bool(request.requester.strip()) and is_clear(request.requester)
-    known = _is_signed(request, askers) if askers else said
-    return max(1, needed.quorum) + (needed.not_requester and not known)
+    named = bool(request.requester.strip()) and is_clear(request.requester)
+    certain = _is_signed(request, askers) if askers else named
+    return max(1, needed.quorum) + (needed.not_requester and not certain)
 
 
 def signed_ms(signal: RunSignal, keys: Keys) -> int | None:
     """Signature time of a signal; None unless a key of the catalog vouches for its sender."""
-    said = _vouched(signal.token, signal.actor, keys)
-    if said is None or _meant(said) != _says(signal):
+    claims = _vouched(signal.token, signal.actor, keys)
+    if claims is None or _meant(claims) != _claims_of(signal):
         return None
-    return int(said["issued"])
+    return int(claims["issued"])
 
 
 def _vouched(token: str, name: str, keys: Keys) -> dict[str, Any] | None:
     if not name.strip() or not is_clear(name):
         return None
     try:
-        said = signature.verified(token, keys, use=signature.REQUEST) if token else None
+        claims = signature.verified(token, keys, use=signature.REQUEST) if token else None
     except UnauthorisedError:
         return None
-    if said is None or said.get("requester") != name:
+    if claims is None or claims.get("requester") != name:
         return None
-    here, meant = platform_of(keys), said.get("platform", "")
-    if here and meant not in ("", here):
+    platform, meant = platform_of(keys), claims.get("platform", "")
+    if platform and meant not in ("", platform):
         return None
     actors = keys[signature.kid_of(token)].actors
-    return said if not actors or name in actors else None
+    return claims if not actors or name in actors else None
 
 
-def _says(message: RunRequest | RunSignal) -> dict[str, Any]:
+def _claims_of(message: RunRequest | RunSignal) -> dict[str, Any]:
     """Content of a message's token, without its time."""
     if isinstance(message, RunRequest):
         budget = message.budget
         rest: dict[str, Any] = {"labels": dict(message.labels), "sessions": list(message.sessions)}
         rest |= {"deadline": str(message.deadline_ms), "not_before": str(message.not_before_ms)}
-        return _said_before(message) | rest | ({"budget": _budget(budget)} if budget else {})
-    return _said_before(message)
+        return _identity(message) | rest | ({"budget": _budget(budget)} if budget else {})
+    return _identity(message)
 
 
-def _said_before(message: RunRequest | RunSignal) -> dict[str, Any]:
+def _identity(message: RunRequest | RunSignal) -> dict[str, Any]:
     if isinstance(message, RunRequest):
         about = {"agent": message.agent, "input": _digest(message.input), "requester": message.requester}
     else:
@@ -148,16 +148,16 @@ def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def _meant(said: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in said.items() if name not in ("issued", "platform", _VOUCHED)}
+def _meant(claims: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in claims.items() if name not in ("issued", "platform", _VOUCHED)}
 
 
 def _parsed(token: str) -> dict[str, Any]:
     parts = token.split(".")
     try:
-        said = canonical.parse(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-        if isinstance(said, dict) and isinstance(said.get("issued"), int):
-            return said
+        claims = canonical.parse(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        if isinstance(claims, dict) and isinstance(claims.get("issued"), int):
+            return claims
     except (IndexError, ValueError, MalformedError):
         pass
     raise MalformedError("the token is not one that `refold run start` makes")
@@ -171,7 +171,7 @@ def has_asked(request: ApprovalRequest, actor: str) -> bool:
 
 
 def _may_be(asker: str, actor: str) -> bool:
-    asked, voted = spelt(asker), spelt(actor)
-    if "@" in asked and "@" in voted:
-        return asked == voted
-    return asked.partition("@")[0] == voted.partition("@")[0]
+    requester, voter = spelt(asker), spelt(actor)
+    if "@" in requester and "@" in voter:
+        return requester == voter
+    return requester.partition("@")[0] == voter.partition("@")[0]

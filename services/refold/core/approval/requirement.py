@@ -36,7 +36,7 @@ def read_requirement(
     the field `field`."""
     if not isinstance(content, dict):
         raise wrong("", "it is not an object", "require: {approvers: [role:lead]}")
-    known(content, fields)
+    check_fields(content, fields)
     if not (base and base.approvers) and "approvers" not in content:
         raise wrong("approvers", "it is missing", "require: {approvers: [role:lead]}")
     changes: dict[str, Any] = {}
@@ -49,8 +49,8 @@ def read_requirement(
 
 def implies(one: Requirement, other: Requirement) -> bool:
     """True if a decision that meets one requirement meets the other."""
-    people, asked = {*one.approvers, *one.escalate_to}, {*other.approvers, *other.escalate_to}
-    among = set(one.approvers) <= set(other.approvers) and people <= asked
+    people, others = {*one.approvers, *one.escalate_to}, {*other.approvers, *other.escalate_to}
+    among = set(one.approvers) <= set(other.approvers) and people <= others
     requester = one.not_requester or not other.not_requester
     return ("*" in other.approvers or among) and one.quorum >= other.quorum and requester
 
@@ -68,7 +68,7 @@ def within(place: str, **fields: Any) -> Iterator[None]:
         raise UsageError(f"{place}: {error.message}", hint=error.hint, **{**error.fields, **fields}) from None
 
 
-def known(content: Mapping[Any, Any], fields: tuple[str, ...], of: str = "") -> None:
+def check_fields(content: Mapping[Any, Any], fields: tuple[str, ...], of: str = "") -> None:
     """Refuse unknown fields, which would be ignored silently. **Raises** UsageError."""
     for name in content:
         if name not in fields:
@@ -106,7 +106,7 @@ def _is_approver(name: Any) -> bool:
 def _escalation(field: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or "to" not in value:
         raise wrong(field, "it does not say to whom", "escalate: {after: 30m, to: [role:head]}")
-    known(value, ("after", "to"), "escalate.")
+    check_fields(value, ("after", "to"), "escalate.")
     after = duration_ms("escalate.after", value["after"]) if "after" in value else 0
     return {"escalate_to": _approvers("escalate.to", value["to"]), "escalate_ms": after}
 
@@ -114,13 +114,13 @@ def _escalation(field: str, value: Any) -> dict[str, Any]:
 def _remember(field: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or not value.keys() >= {"for", "uses"}:
         raise wrong(field, "it does not say for how long and how often", "remember: {for: 1h, uses: 3}")
-    known(value, ("for", "uses"), "remember.")
-    kept_ms, uses = duration_ms("remember.for", value["for"]), value["uses"]
-    if not kept_ms:
+    check_fields(value, ("for", "uses"), "remember.")
+    valid_ms, uses = duration_ms("remember.for", value["for"]), value["uses"]
+    if not valid_ms:
         raise wrong("remember.for", "what is remembered for no time is forgotten", "leave remember out")
     if type(uses) is not int or not 1 <= uses <= MAX_USES:
         raise wrong("remember.uses", f"it is not a number from 1 to {MAX_USES}")
-    return {"remember_ms": kept_ms, "remember_uses": uses}
+    return {"remember_ms": valid_ms, "remember_uses": uses}
 
 
 def _changes(field: str, value: Any) -> dict[str, Any]:

@@ -190,15 +190,15 @@ def _kid(text: str, use: str) -> str:
     return kid
 
 
-def _canonical(text: str, what: str) -> dict[str, Any]:
+def _canonical(text: str, part: str) -> dict[str, Any]:
     try:
-        found = canonical.parse(text)
-        same = canonical.dumps(found) == text
+        content = canonical.parse(text)
+        same = canonical.dumps(content) == text
     except MalformedError as error:
-        raise _refused("malformed", f"the {what}: {error.message}") from None
-    if not same or not isinstance(found, dict):
-        raise _refused("malformed", f"the {what} is not an object in canonical form")
-    return found
+        raise _refused("malformed", f"the {part}: {error.message}") from None
+    if not same or not isinstance(content, dict):
+        raise _refused("malformed", f"the {part} is not an object in canonical form")
+    return content
 
 
 def _problem(content: dict[str, Any]) -> str:
@@ -238,10 +238,10 @@ def _bytes(text: str) -> bytes:
     """Bytes of a base64url text. **Raises** ValueError for another spelling than the one without padding."""
     if not _BASE64.match(text):
         raise ValueError("not base64url")
-    found = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    if urlsafe_b64encode(found).rstrip(b"=").decode() != text:
+    raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    if urlsafe_b64encode(raw).rstrip(b"=").decode() != text:
         raise ValueError("bits to spare")
-    return found
+    return raw
 
 
 def _typ(use: str) -> str:
@@ -293,15 +293,15 @@ def pinned(key: PublicKey) -> str:
 def trusted(text: str, platform: str = "") -> KeyRing:
     """Parse the root keys of a setting: `KID:X`, comma-separated. Entries for another `platform` do not count.
     **Raises** UsageError."""
-    found = KeyRing(platform=platform)
-    for part in filter(None, (each.strip() for each in text.split(","))):
+    keyring = KeyRing(platform=platform)
+    for part in filter(None, (root.strip() for root in text.split(","))):
         kid, _, x = part.partition(":")
         try:
-            found[kid] = PublicKey.parse(PublicKey(kid, ROOT, x).content())
+            keyring[kid] = PublicKey.parse(PublicKey(kid, ROOT, x).content())
         except UsageError as error:
             hint = "write KID:X as `refold keys init` prints it, several with commas"
             raise UsageError(f"{part[:80]!r} is not a root key: {error.message}", hint=hint) from None
-    return found
+    return keyring
 
 
 def sealed(entry: CatalogEntry, root: SigningKey, counter: int) -> CatalogEntry:

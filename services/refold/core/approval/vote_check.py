@@ -11,7 +11,7 @@ from refold.core.approval import ballot, signature
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import AS_ASKED, Decision, Grant, Refusal, ToolFacts
 from refold.core.approval.policy_check import suffices, vouched
-from refold.core.approval.question import args_digest, asked_of, digest
+from refold.core.approval.question import args_digest, bound_request, digest
 from refold.core.approval.requester import has_asked, quorum_of
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.ids import approval_id
@@ -59,14 +59,14 @@ def unasked(decided: Decision, order: ToolRequest, catalog: Catalog, tools: Mapp
     policy is applied to edited arguments."""
     if decided.policy and decided.policy not in catalog.policies:
         return _revoked("the decision's policy is not in the catalog any more")
-    request, policy, tool = asked_of(decided.asked), catalog.policies.get(decided.policy), tools.get(order.tool)
+    request, policy, tool = bound_request(decided.asked), catalog.policies.get(decided.policy), tools.get(order.tool)
     if decided.verdict == "edit" and policy is not None and tool is not None:
-        asked_so = suffices(request, policy, tool, args=order.args)
+        required = suffices(request, policy, tool, args=order.args)
     elif request.proposed_args and not request.writers and tool is not None:
         return _revoked("its question names nobody who has edited the arguments")
     else:
-        asked_so = vouched(replace(request, args=order.args), catalog, tools)
-    if asked_so:
+        required = vouched(replace(request, args=order.args), catalog, tools)
+    if required:
         return None
     if decided.verdict == "edit":  # maybe of an earlier release: people are asked about the edited call
         return _revoked("others than whoever wrote its arguments have to agree to an edit")
@@ -74,7 +74,7 @@ def unasked(decided: Decision, order: ToolRequest, catalog: Catalog, tools: Mapp
 
 
 def _question(decided: Decision) -> ApprovalRequest:
-    request, question = asked_of(decided.asked), digest(decided.asked)
+    request, question = bound_request(decided.asked), digest(decided.asked)
     return replace(request, question=question, approval_id=approval_id(request.call_id, question))
 
 
@@ -90,8 +90,8 @@ def _check_fields(decided: Decision, request: ApprovalRequest) -> None:
         "expiry": (decided.expires, decided.issued + needed.valid_ms),
         **{name: (getattr(decided, name), getattr(request, name)) for name in AS_ASKED},
     }
-    for part, (says, asked) in same.items():
-        if says != asked:
+    for part, (actual, expected) in same.items():
+        if actual != expected:
             raise MalformedError(f"the decision has another {part} than its question")
     if request.expires_ms and decided.issued >= request.expires_ms:
         raise MalformedError("the decision was made after its question had expired")
@@ -111,8 +111,8 @@ def _counted(decided: Decision, request: ApprovalRequest, catalog: Catalog) -> R
         needed = 1 if decided.verdict == "reject" else quorum_of(request, catalog.roles.askers)
         gone = ", ".join(sorted(vote.actor for vote in count.void)) or "who decided"
         return _unsettled(request, len(people), needed, gone)
-    said = settled.verdict, settled.edited, settled.result, settled.message, settled.grant
-    if said != (verdict, decided.edited, decided.result, decided.message, decided.grant):
+    outcome = settled.verdict, settled.edited, settled.result, settled.message, settled.grant
+    if outcome != (verdict, decided.edited, decided.result, decided.message, decided.grant):
         return _final("its votes say otherwise than the decision")
     if {(by.actor, by.vote, by.at_ms) for by in settled.votes} != {(b.actor, b.vote, b.at_ms) for b in decided.votes}:
         return _final("other people stand behind the decision than it says")
@@ -130,15 +130,15 @@ def _unsettled(request: ApprovalRequest, people: int, needed: int, gone: str) ->
 
 def _granted(decided: Decision, grant: Grant, request: ApprovalRequest, catalog: Catalog) -> Refusal | None:
     """Refusal of a call by the grant of its decision; None if the grant permits it."""
-    given = Decision.parse(signature.verified(decided.given, catalog.keys, use="decision"))
-    if given.grant is None or given.grant.use:
+    origin = Decision.parse(signature.verified(decided.given, catalog.keys, use="decision"))
+    if origin.grant is None or origin.grant.use:
         return _final("what the decision rests on gives no grant")
-    if refused := unfounded(given, catalog):
+    if refused := unfounded(origin, catalog):
         return refused
-    same = all(getattr(decided, name) == getattr(given, name) for name in _AS_GIVEN)
-    same &= grant == given.grant._replace(use=grant.use) and grant.rule == request.rule
+    same = all(getattr(decided, name) == getattr(origin, name) for name in _AS_GIVEN)
+    same &= grant == origin.grant._replace(use=grant.use) and grant.rule == request.rule
     same &= (decided.attempt, decided.edited, decided.result, request.about) == (1, "", "", "")
-    people, needed = {by.actor for by in given.votes}, request.requirement
+    people, needed = {by.actor for by in origin.votes}, request.requirement
     good = (
         same
         # One decision does not prove the number of past uses: `use` is the signer's claim.

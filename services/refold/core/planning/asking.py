@@ -39,13 +39,13 @@ def propose(
 ) -> tuple[events.CallProposed, events.CallFailed | events.ApprovalRequested | None]:
     """The call with the rule that judged it, and the event that blocks it; None if it may be dispatched."""
     call, request = new.call, state.request
-    found = authority.judge(state, call, request.policy if request else "", ahead=new.ahead)
-    if found.rule:
-        call = dataclasses.replace(call, rule=found.rule)
-    if found.outcome == "deny":
-        return call, events.CallFailed(call.step, 0, _denied(found))
-    if found.outcome == "require":
-        return call, _ask(state, _Attempt(call, new.seq, 1), found, authority, now)
+    judgement = authority.judge(state, call, request.policy if request else "", ahead=new.ahead)
+    if judgement.rule:
+        call = dataclasses.replace(call, rule=judgement.rule)
+    if judgement.outcome == "deny":
+        return call, events.CallFailed(call.step, 0, _denied(judgement))
+    if judgement.outcome == "require":
+        return call, _ask(state, _Attempt(call, new.seq, 1), judgement, authority, now)
     return call, None
 
 
@@ -92,8 +92,8 @@ def closed(opened: OpenStep, step: int, failure: events.Failure, *, may_have_hap
     return events.CallFailed(step, opened.attempt, failure)
 
 
-def _denied(found: Judgement) -> events.Failure:
-    return events.Failure("denied", found.message or f"the rule {found.rule!r} denies it", found.rule)
+def _denied(judgement: Judgement) -> events.Failure:
+    return events.Failure("denied", judgement.message or f"the rule {judgement.rule!r} denies it", judgement.rule)
 
 
 class _Attempt(NamedTuple):
@@ -105,9 +105,9 @@ class _Attempt(NamedTuple):
     about: str = ""
 
 
-def _ask(state: RunState, of: _Attempt, found: Judgement, authority: Authority, now: int) -> events.ApprovalRequested:
+def _ask(state: RunState, of: _Attempt, judged: Judgement, authority: Authority, now: int) -> events.ApprovalRequested:
     call, seq, attempt, about = of
-    needed, tool, opened = found.requirement, authority.tools.get(call.tool), state.open.get(call.step)
+    needed, tool, opened = judged.requirement, authority.tools.get(call.tool), state.open.get(call.step)
     assert needed is not None, "what is required has a requirement"
     last = attempt if about else call.retry.attempts + (opened.uncounted if opened else 0)
     event = events.ApprovalRequested(
@@ -115,8 +115,8 @@ def _ask(state: RunState, of: _Attempt, found: Judgement, authority: Authority, 
         attempt=attempt,
         # A `once` call is never sent twice on one decision: nothing else would keep it single.
         covers=attempt if call.effect == "once" else max(attempt, last),
-        policy=found.policy,
-        rule=found.rule,
+        policy=judged.policy,
+        rule=judged.rule,
         requirement=needed,
         environment=authority.environment,
         version=tool.version if tool else "",
@@ -126,62 +126,62 @@ def _ask(state: RunState, of: _Attempt, found: Judgement, authority: Authority, 
         about=about,
     )
     # The time of the entry that will hold it, which is never before that of the last entry.
-    asked = Asked(0, event, (), max(now, state.at_ms), event.expires_ms, escalated=False)
+    question = Asked(0, event, (), max(now, state.at_ms), event.expires_ms, escalated=False)
     before = opened or OpenStep("proposed", seq)
-    request = question_of(state, call, before._replace(question=asked, rounds=before.rounds + 1))
+    request = question_of(state, call, before._replace(question=question, rounds=before.rounds + 1))
     return dataclasses.replace(event, question=named(request).question)
 
 
 def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) -> ApprovalRequest:
     """Question about a call as it would be dispatched; equal to the byte whenever it is built again."""
-    asked, request, first = opened.question, state.request, call
+    question, request, first = opened.question, state.request, call
     if call.step in state.edited and isinstance(was := state.steps[call.step - 1], events.CallProposed):
         first = was if was.args != call.args else call  # a fork has changed its key alone
     edited, name = first is not call, call_id(state.run_id, opened.seq)
-    assert asked is not None, "only what is asked is a question"
-    made = ApprovalRequest(
-        approval_id=approval_id(name, asked.question),
+    assert question is not None, "only what is asked is a question"
+    approval = ApprovalRequest(
+        approval_id=approval_id(name, question.question),
         run_id=state.run_id,
         call_id=name,
         step=call.step,
-        attempt=asked.event.attempt,
-        covers=asked.event.covers,
+        attempt=question.event.attempt,
+        covers=question.event.covers,
         agent=request.agent if request else "",
         requester=request.requester if request else "",
         # The token does not cover an operator who gave other arguments, so one more person has to agree.
         token=request.token if request and not call.asked else "",
         session=request.session if request else "",
-        environment=asked.event.environment,
+        environment=question.event.environment,
         tool=call.tool,
-        version=asked.event.version,
-        schema=asked.event.schema,
+        version=question.event.version,
+        schema=question.event.schema,
         effect=call.effect,
         args=call.args,
         key=call.key,
-        policy=asked.event.policy,
-        rule=asked.event.rule,
-        requirement=asked.event.requirement,
-        question=asked.question,
+        policy=question.event.policy,
+        rule=question.event.rule,
+        requirement=question.event.requirement,
+        question=question.question,
         proposal=proposal_digest(first),
-        asked_ms=asked.asked_ms,
-        expires_ms=asked.expires_ms,
-        level=int(asked.escalated),
+        asked_ms=question.asked_ms,
+        expires_ms=question.expires_ms,
+        level=int(question.escalated),
         proposed_args=first.args if edited else "",
         traceparent=request.traceparent if request else "",
         round=opened.rounds,
         history=list(opened.past),
-        about=asked.event.about,
+        about=question.event.about,
         writers=list(state.writers_of(call.step)),
     )
-    return made if asked.question in ("", question_digest(made)) else _asked_before(state, made)
+    return approval if question.question in ("", question_digest(approval)) else _in_older_form(state, approval)
 
 
-def _asked_before(state: RunState, made: ApprovalRequest) -> ApprovalRequest:
+def _in_older_form(state: RunState, new: ApprovalRequest) -> ApprovalRequest:
     """Question in the form of earlier releases: without writers, or without attempts of the forked run."""
     request = state.request
-    history = [each for each in made.history if not (request and request.forked) or each.at_ms > state.requested_ms]
-    before = dataclasses.replace(made, writers=[], token=request.token if request else "", history=history)
-    return before if question_digest(before) == made.question else made
+    history = [past for past in new.history if not (request and request.forked) or past.at_ms > state.requested_ms]
+    before = dataclasses.replace(new, writers=[], token=request.token if request else "", history=history)
+    return before if question_digest(before) == new.question else new
 
 
 def opened_by(state: RunState, approval: str) -> int | None:
@@ -189,146 +189,146 @@ def opened_by(state: RunState, approval: str) -> int | None:
     return step if step is not None and state.waits_for(step) == approval else None
 
 
-def _asked(state: RunState, step: int) -> tuple[OpenStep, Asked]:
+def _open_question(state: RunState, step: int) -> tuple[OpenStep, Asked]:
     opened = state.open[step]
     assert opened.question is not None, "only an open approval is decided, asked anew or due"
     return opened, opened.question
 
 
-def holds(state: RunState, asked: Asked, found: Decision, authority: Authority, *, now: int) -> bool:
+def still_valid(state: RunState, question: Asked, signed: Decision, authority: Authority, *, now: int) -> bool:
     """True if a decision is still valid on arrival: not expired, voters entitled, grant use new, no recheck due."""
     # A rejection lets nothing out, so it stays valid, if its voters were entitled when they voted.
-    if found.verdict == "reject":
+    if signed.verdict == "reject":
         return True
     # A finding on a past attempt does not expire.
-    if (now >= found.expires and asked.event.about != DOUBT) or authority.changed(asked.event.policy):
+    if (now >= signed.expires and question.event.about != DOUBT) or authority.changed(question.event.policy):
         return False
-    if found.grant and found.grant.use and (found.grant.id, found.grant.use) in state.uses:
+    if signed.grant and signed.grant.use and (signed.grant.id, signed.grant.use) in state.uses:
         return False
-    return decision.disowned(found, authority.catalog.roles) is None
+    return decision.disowned(signed, authority.catalog.roles) is None
 
 
-def contradiction(state: RunState, step: int, found: Decision) -> str:
+def contradiction(state: RunState, step: int, signed: Decision) -> str:
     """Reason why a decision does not fit the approval of this step; empty if it fits."""
-    opened, asked = _asked(state, step)
-    if (found.approval, found.question) != (state.waits_for(step), asked.question):
+    opened, question = _open_question(state, step)
+    if (signed.approval, signed.question) != (state.waits_for(step), question.question):
         return "the decision answers another question"
     # The receiver may have acted on the first request: other arguments, or a result by hand, would hide that. For a
     # doubt the result by hand is the finding.
-    by_hand = ("edit", "amend") if asked.event.about == DOUBT else ("edit", "amend", "answer")
-    if found.verdict in by_hand and opened.attempt:
+    by_hand = ("edit", "amend") if question.event.about == DOUBT else ("edit", "amend", "answer")
+    if signed.verdict in by_hand and opened.attempt:
         return "a call that was sent once cannot be changed any more"
     try:
-        if found.verdict in ("edit", "amend") and (_key(state, step, found), args_digest(found.edited)) != (
-            found.key,
-            found.args,
+        if signed.verdict in ("edit", "amend") and (_key(state, step, signed), args_digest(signed.edited)) != (
+            signed.key,
+            signed.args,
         ):
             return "the decision does not bind the arguments that it holds"
-        if found.verdict == "answer":
-            canonical.parse(found.result)
+        if signed.verdict == "answer":
+            canonical.parse(signed.result)
     except MalformedError as error:
         return error.message
     return ""
 
 
-def accepted(state: RunState, step: int, found: Decision, token: str, *, now: int, rules: Rules) -> list[events.Event]:
+def accepted(state: RunState, step: int, signed: Decision, token: str, *, now: int, rules: Rules) -> list[events.Event]:
     """Events of a valid decision, with the dispatch that it permits."""
-    opened, asked = _asked(state, step)
-    edits, actors = found.verdict in ("edit", "amend"), [vote.actor for vote in found.votes]
-    taken = events.ApprovalDecided(
+    opened, question = _open_question(state, step)
+    edits, actors = signed.verdict in ("edit", "amend"), [vote.actor for vote in signed.votes]
+    decided = events.ApprovalDecided(
         step,
-        asked.seq,
-        found.verdict,
+        question.seq,
+        signed.verdict,
         token=token,
         actors=actors,
-        message=found.message,
-        args=found.edited if edits else "",
-        key=found.key if edits else "",
-        covers=found.covers,
-        expires_ms=found.expires,
-        grant=found.grant.id if found.grant else "",
-        use=found.grant.use if found.grant else 0,
-        question=asked.question,
+        message=signed.message,
+        args=signed.edited if edits else "",
+        key=signed.key if edits else "",
+        covers=signed.covers,
+        expires_ms=signed.expires,
+        grant=signed.grant.id if signed.grant else "",
+        use=signed.grant.use if signed.grant else 0,
+        question=question.question,
     )
     by = ", ".join(actors)
-    if asked.event.about == DOUBT:
-        said = events.DoubtResolved(step, opened.attempt, CAME[found.verdict], by, found.message)
-        return [taken, *settled(foreseen(state, [taken], now), said, found.result, now, rules)]
-    if found.verdict == "reject":
-        failure = events.Failure("rejected", found.message or f"{by} said no", by)
-        return [taken, closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
-    if found.verdict == "answer":
-        return [taken, events.CallCompleted(step, opened.attempt, found.result)]
+    if question.event.about == DOUBT:
+        resolved = events.DoubtResolved(step, opened.attempt, CAME[signed.verdict], by, signed.message)
+        return [decided, *settled(foreseen(state, [decided], now), resolved, signed.result, now, rules)]
+    if signed.verdict == "reject":
+        failure = events.Failure("rejected", signed.message or f"{by} said no", by)
+        return [decided, closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
+    if signed.verdict == "answer":
+        return [decided, events.CallCompleted(step, opened.attempt, signed.result)]
     if edits:
-        return _edited(state, taken, now, rules)
-    return [taken, *let_out(state, state.call(step), asked.event.attempt, now, rules)]
+        return _edited(state, decided, now, rules)
+    return [decided, *let_out(state, state.call(step), question.event.attempt, now, rules)]
 
 
-def _edited(state: RunState, taken: events.ApprovalDecided, now: int, rules: Rules) -> list[events.Event]:
+def _edited(state: RunState, decided: events.ApprovalDecided, now: int, rules: Rules) -> list[events.Event]:
     """Events of an edit: its dispatch, another judgement, or the original question again if the policy denies it."""
-    step, (opened, asked), authority = taken.step, _asked(state, taken.step), rules.authority
+    step, (opened, question), authority = decided.step, _open_question(state, decided.step), rules.authority
     assert authority is not None, "only an authority judges"
     after = state.copy()
-    after.edit(step, taken.args, taken.key, after.head.seq, by=taken.actors)
-    found = authority.judge(after, after.call(step), opened.policy)
-    if found.outcome == "deny":
-        return reopened(state, step, now, rules, why=f"the edit is denied: {_denied(found).message}")
-    attempt, maybe = asked.event.attempt, opened.may_have_happened
-    needed = asked.event.requirement
+    after.edit(step, decided.args, decided.key, after.head.seq, by=decided.actors)
+    judgement = authority.judge(after, after.call(step), opened.policy)
+    if judgement.outcome == "deny":
+        return reopened(state, step, now, rules, why=f"the edit is denied: {_denied(judgement).message}")
+    attempt, maybe = question.event.attempt, opened.may_have_happened
+    needed = question.event.requirement
     # Requesters are excluded, and the author of an edit counts as one: then other people must decide.
-    same = found.outcome == "allow" or (found.requirement == needed and not needed.not_requester)
-    if taken.verdict == "edit" and same:
-        return [taken, *let_out(after, after.call(step), attempt, now, rules)]
-    taken = dataclasses.replace(taken, verdict="amend")
-    return [taken, *judge_again(after, step, attempt, now, rules, may_have_happened=maybe)]
+    same = judgement.outcome == "allow" or (judgement.requirement == needed and not needed.not_requester)
+    if decided.verdict == "edit" and same:
+        return [decided, *let_out(after, after.call(step), attempt, now, rules)]
+    decided = dataclasses.replace(decided, verdict="amend")
+    return [decided, *judge_again(after, step, attempt, now, rules, may_have_happened=maybe)]
 
 
-def _key(state: RunState, step: int, found: Decision) -> str:
-    tool, args = state.call(step).tool, canonical.dumps(canonical.parse(found.edited))
-    return idempotency_key(environment=found.environment, run=state.run_id, step=step, tool=tool, args=args)
+def _key(state: RunState, step: int, signed: Decision) -> str:
+    tool, args = state.call(step).tool, canonical.dumps(canonical.parse(signed.edited))
+    return idempotency_key(environment=signed.environment, run=state.run_id, step=step, tool=tool, args=args)
 
 
 def reopened(
     state: RunState, step: int, now: int, rules: Rules, *, why: str = "the decision did not hold any more when it came"
 ) -> list[events.Event]:
     """End an approval whose decision is not valid, and judge the call again."""
-    opened, asked = _asked(state, step)
-    ended = unanswered(step, asked, why)
-    if asked.event.about == DOUBT:
+    opened, question = _open_question(state, step)
+    ended = unanswered(step, question, why)
+    if question.event.about == DOUBT:
         return [ended, *ask_what_came(foreseen(state, [ended], now), step, now, rules)]
-    attempt = asked.event.attempt
+    attempt = question.event.attempt
     return [ended, *judge_again(state, step, attempt, now, rules, may_have_happened=opened.may_have_happened)]
 
 
 def due(state: RunState, step: int, now: int) -> list[events.Event]:
     """Events of an approval at its deadline: its escalation, or its end by the policy's rule."""
-    opened, asked = _asked(state, step)
-    needed = asked.event.requirement
-    late = bool(asked.expires_ms) and now >= asked.expires_ms
-    if not asked.escalated and (not late or needed.on_expiry == "escalate"):
-        approvers = list(dict.fromkeys([*asked.approvers, *needed.escalate_to]))
-        expires_ms = now + needed.expires_ms if late else asked.expires_ms
-        more = asked._replace(approvers=tuple(approvers), expires_ms=expires_ms, escalated=True)
+    opened, question = _open_question(state, step)
+    needed = question.event.requirement
+    late = bool(question.expires_ms) and now >= question.expires_ms
+    if not question.escalated and (not late or needed.on_expiry == "escalate"):
+        approvers = list(dict.fromkeys([*question.approvers, *needed.escalate_to]))
+        expires_ms = now + needed.expires_ms if late else question.expires_ms
+        more = question._replace(approvers=tuple(approvers), expires_ms=expires_ms, escalated=True)
         request = named(question_of(state, state.call(step), opened._replace(question=more)))
-        return [events.ApprovalEscalated(step, asked.seq, approvers, expires_ms, request.question)]
+        return [events.ApprovalEscalated(step, question.seq, approvers, expires_ms, request.question)]
     failure = events.Failure("approval_expired", "nobody decided in time")
     # A run does not end over an effect that may have happened: the call falls into doubt, for a human to settle.
     if needed.on_expiry == "fail" and not opened.may_have_happened:
-        return [unanswered(step, asked), events.RunFailed(failure)]
+        return [unanswered(step, question), events.RunFailed(failure)]
     return given_up(state, step, failure)
 
 
 def given_up(state: RunState, step: int, failure: events.Failure, *, why: str = "") -> list[events.Event]:
     """End an approval and its call without a decision; `why` is empty for an expiry."""
-    opened, asked = _asked(state, step)
-    if asked.event.about == DOUBT:  # the call stays in doubt
-        return [unanswered(step, asked, why)]
-    return [unanswered(step, asked, why), closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
+    opened, question = _open_question(state, step)
+    if question.event.about == DOUBT:  # the call stays in doubt
+        return [unanswered(step, question, why)]
+    return [unanswered(step, question, why), closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
 
 
-def unanswered(step: int, asked: Asked, why: str = "") -> events.ApprovalDecided:
+def unanswered(step: int, question: Asked, why: str = "") -> events.ApprovalDecided:
     """End of an approval without a decision; `why` is empty for an expiry."""
-    return events.ApprovalDecided(step, asked.seq, "expire", message=why, question=asked.question)
+    return events.ApprovalDecided(step, question.seq, "expire", message=why, question=question.question)
 
 
 CAME = {"approve": "did_not_happen", "answer": "happened", "reject": "give_up"}
@@ -341,20 +341,20 @@ def ask_what_came(state: RunState, step: int, now: int, rules: Rules) -> list[ev
     opened, call, authority = state.open[step], state.call(step), rules.authority
     if authority is None or (named_by := authority.settlers(opened.policy)) is None:
         return []
-    found = Judgement("require", DOUBT, named_by[0], requirement=named_by[1])
-    return [_ask(state, _Attempt(call, opened.seq, opened.attempt + 1, DOUBT), found, authority, now)]
+    judgement = Judgement("require", DOUBT, named_by[0], requirement=named_by[1])
+    return [_ask(state, _Attempt(call, opened.seq, opened.attempt + 1, DOUBT), judgement, authority, now)]
 
 
-def settled(state: RunState, said: events.DoubtResolved, result: str, now: int, rules: Rules) -> list[events.Event]:
+def settled(state: RunState, answer: events.DoubtResolved, result: str, now: int, rules: Rules) -> list[events.Event]:
     """Events of a verdict on the outcome of a call, with its `result` if it happened."""
-    step, attempt = said.step, said.attempt
-    if said.verdict == "happened":
-        return [said, events.CallCompleted(step, attempt, result)]
-    if said.verdict == "give_up" or step in state.given_up:  # a step that was given up gets no further attempt
-        told = "a human gave the call up, its outcome unknown" if said.verdict == "give_up" else "nobody waits for it"
-        return [said, events.CallFailed(step, attempt, events.Failure("given_up", told))]
+    step, attempt = answer.step, answer.attempt
+    if answer.verdict == "happened":
+        return [answer, events.CallCompleted(step, attempt, result)]
+    if answer.verdict == "give_up" or step in state.given_up:  # a step that was given up gets no further attempt
+        text = "a human gave the call up, its outcome unknown" if answer.verdict == "give_up" else "nobody waits for it"
+        return [answer, events.CallFailed(step, attempt, events.Failure("given_up", text))]
     # No attempt so far has had an effect.
-    return [said, *send(foreseen(state, [said], now), step, attempt + 1, now, rules, may_have_happened=False)]
+    return [answer, *send(foreseen(state, [answer], now), step, attempt + 1, now, rules, may_have_happened=False)]
 
 
 def foreseen(state: RunState, fresh: list[events.Event], now: int) -> RunState:
@@ -364,13 +364,13 @@ def foreseen(state: RunState, fresh: list[events.Event], now: int) -> RunState:
     return after
 
 
-def take_decision(state: RunState, given: Decided, now: int, rules: Rules, *, said_ms: int) -> Ruling:
-    """Ruling on a decision. **Units**: `said_ms` is the append time of its record."""
-    step = opened_by(state, given.approval)
+def take_decision(state: RunState, decided: Decided, now: int, rules: Rules, *, sent_ms: int) -> Ruling:
+    """Ruling on a decision. **Units**: `sent_ms` is the append time of its record."""
+    step = opened_by(state, decided.approval)
     if step is None or rules.authority is None:
         return Ignore("the approval is closed")
     try:
-        decision = rules.authority.open(given.token)
+        decision = rules.authority.open(decided.token)
     except UnauthorisedError as error:
         reason = error.fields.get("reason")
         if reason == "unknown_key":  # a key just published may be read after its first signature
@@ -380,16 +380,16 @@ def take_decision(state: RunState, given: Decided, now: int, rules: Rules, *, sa
         return Refuse("unauthorised", error.message)
     if reason := contradiction(state, step, decision):
         return Refuse("unauthorised", reason)
-    _, asked = _asked(state, step)
-    unseen, catalog = decision.verdict == "answer" or asked.event.about == DOUBT, rules.authority.catalog
+    _, question = _open_question(state, step)
+    unseen, catalog = decision.verdict == "answer" or question.event.about == DOUBT, rules.authority.catalog
     # No executor sees these verdicts and checks their votes, nor those of a call that is given up: the planner does.
     if unseen and (refused := unfounded(decision, catalog)):
         if unread(decision, catalog):  # as above, for votes
             return Park(refused.message, code="unauthorised")
         return reopened(state, step, now, rules) if refused.stale else Refuse("unauthorised", refused.message)
     # The timer ends it. A later decision would otherwise count or not by which of the two is read first.
-    if asked.expires_ms and said_ms >= asked.expires_ms:
+    if question.expires_ms and sent_ms >= question.expires_ms:
         return Ignore("the approval has expired")
-    if not holds(state, asked, decision, rules.authority, now=now):
+    if not still_valid(state, question, decision, rules.authority, now=now):
         return reopened(state, step, now, rules)
-    return accepted(state, step, decision, given.token, now=now, rules=rules)
+    return accepted(state, step, decision, decided.token, now=now, rules=rules)

@@ -56,63 +56,63 @@ class Found(NamedTuple):
 
 
 class _Measure(NamedTuple):
-    what: str
-    taken: int
+    unit: str
+    usage: int
     limit: int
 
     def beyond(self, percent: int) -> bool:
-        return self.limit > 0 and self.taken * 100 > self.limit * percent
+        return self.limit > 0 and self.usage * 100 > self.limit * percent
 
 
-def judged(state: RunState, asked: Attempted, now: int, rules: Rules, reservation: Reservation | None = None) -> Found:
+def judged(state: RunState, order: Attempted, now: int, rules: Rules, reservation: Reservation | None = None) -> Found:
     """Judge an attempt by the budgets of its run; `reservation` is the total of the dispatches before it."""
     account, reservation = state.account or BudgetAccount(since_ms=state.requested_ms), reservation or Reservation()
-    asks = reservation.amount.plus(asked.most or NOTHING)._replace(calls=reservation.amount.calls + 1)
-    said: list[events.Event] = []
-    found = Found("go", said)
+    added = reservation.amount.plus(order.most or NOTHING)._replace(calls=reservation.amount.calls + 1)
+    recorded: list[events.Event] = []
+    judgement = Found("go", recorded)
     for scope in _scopes(state, account, now, rules):
-        taken = scope.taken.plus(account.own if scope.window else account.total).plus(asks)
-        measures = list(_measures(scope.limits, taken, max(0, now - scope.since_ms)))
+        usage = scope.taken.plus(account.own if scope.window else account.total).plus(added)
+        measures = list(_measures(scope.limits, usage, max(0, now - scope.since_ms)))
         if over := _first_beyond(100, measures):
-            return Found("stop", said, _spent(state, scope, over))
+            return Found("stop", recorded, _spent(state, scope, over))
         if (near := _first_beyond(scope.limits.soft_percent, measures)) is None:
             continue
         then = scope.limits.then
         if scope.run not in {*account.told, *reservation.told}:
-            said.append(events.BudgetReached(scope.run, near.what, near.taken, near.limit, then))
+            recorded.append(events.BudgetReached(scope.run, near.unit, near.usage, near.limit, then))
         if then == "ask" and not account.passed:
-            found = Found("ask", said, _near(scope, near))
-        elif found.outcome == "go" and _may_degrade(asked, near, then):
-            found = Found("degrade", said, replace(_near(scope, near), code=DEGRADE))
-    if found.failure is None and asked.most is not None:
-        said.append(_most(asked, asked.attempt))
-    return found
+            judgement = Found("ask", recorded, _near(scope, near))
+        elif judgement.outcome == "go" and _may_degrade(order, near, then):
+            judgement = Found("degrade", recorded, replace(_near(scope, near), code=DEGRADE))
+    if judgement.failure is None and order.most is not None:
+        recorded.append(_most(order, order.attempt))
+    return judgement
 
 
 def _first_beyond(percent: int, measures: list[_Measure]) -> _Measure | None:
-    return next((each for each in measures if each.beyond(percent)), None)
+    return next((measure for measure in measures if measure.beyond(percent)), None)
 
 
-def turned_away(asked: Attempted, found: Found) -> list[events.Event]:
-    failure, step = found.failure, asked.call.step
+def turned_away(order: Attempted, judgement: Found) -> list[events.Event]:
+    failure, step = judgement.failure, order.call.step
     assert failure is not None, "what is refused has a reason"
     # Recorded, because the attempt may be dispatched later.
-    most = [] if asked.most is None else [_most(asked)]
-    if found.outcome == "ask":
-        return [*most, *found.said, events.CallHeld(step, asked.attempt - 1, failure)]
-    if found.outcome == DEGRADE:
-        return [*found.said, events.CallFailed(step, asked.attempt - 1, failure)]
+    most = [] if order.most is None else [_most(order)]
+    if judgement.outcome == "ask":
+        return [*most, *judgement.said, events.CallHeld(step, order.attempt - 1, failure)]
+    if judgement.outcome == DEGRADE:
+        return [*judgement.said, events.CallFailed(step, order.attempt - 1, failure)]
     return [events.RunFailed(failure)]
 
 
-def _most(asked: Attempted, attempt: int = 0) -> events.CallReserved:
-    assert asked.most is not None, "only of a call that is metered"
-    return events.CallReserved(asked.call.step, attempt, asked.most.tokens, asked.most.nano_usd, asked.cheap)
+def _most(order: Attempted, attempt: int = 0) -> events.CallReserved:
+    assert order.most is not None, "only of a call that is metered"
+    return events.CallReserved(order.call.step, attempt, order.most.tokens, order.most.nano_usd, order.cheap)
 
 
-def kept_in(asked: Attempted, held: events.Event) -> list[events.Event]:
+def kept_in(order: Attempted, blocked: events.Event) -> list[events.Event]:
     """Events of a call that is blocked or denied, with its largest cost for a later dispatch."""
-    return [held] if asked.most is None or isinstance(held, events.CallFailed) else [_most(asked), held]
+    return [blocked] if order.most is None or isinstance(blocked, events.CallFailed) else [_most(order), blocked]
 
 
 def bills(state: RunState, result: ToolResult, rules: Rules, values: Values = NO_VALUES) -> list[events.Event]:
@@ -128,8 +128,8 @@ def bills(state: RunState, result: ToolResult, rules: Rules, values: Values = NO
         return []
     if result.status == "completed":
         text = values.get((result.run_id, result.result), result.result)
-        took = _took(text if isinstance(text, str) and len(text) <= LOOKED_INTO else "", booked.amount, rules)
-        return [_billed(result, call, booked, took, rules)]
+        amount = _usage_amount(text if isinstance(text, str) and len(text) <= LOOKED_INTO else "", booked.amount, rules)
+        return [_billed(result, call, booked, amount, rules)]
     # "It did not happen" covers one order: where there were two, the other may have been made.
     if result.status in ("failed", "unauthorised") and not result.again:
         return [_billed(result, call, booked, NOTHING, rules)]
@@ -139,15 +139,15 @@ def bills(state: RunState, result: ToolResult, rules: Rules, values: Values = NO
     return []
 
 
-def _billed(result: ToolResult, call: int, booked: Booked, took: Amount, rules: Rules) -> events.CallBilled:
-    billed = events.CallBilled(result.step, call, result.attempt, took.tokens, took.nano_usd, twice=result.again)
+def _billed(result: ToolResult, call: int, booked: Booked, amount: Amount, rules: Rules) -> events.CallBilled:
+    billed = events.CallBilled(result.step, call, result.attempt, amount.tokens, amount.nano_usd, twice=result.again)
     if not rules.app.windows:
         return billed
     for_ = booked.amount
     return replace(billed, for_tokens=for_.tokens, for_nano_usd=for_.nano_usd, since_ms=booked.since_ms)
 
 
-def _took(result: str, booked: Amount, rules: Rules) -> Amount:
+def _usage_amount(result: str, booked: Amount, rules: Rules) -> Amount:
     # Only calls that reserve tokens report usage; the result of a tool with a price may be any text.
     usage = usage_of(result) if booked.tokens else None
     if usage is None:
@@ -167,15 +167,15 @@ def amount_of(reserve: Reserve, rules: Rules) -> Amount | None:
 
 
 def bounds_money(state: RunState, now: int, rules: Rules) -> bool:
-    return state.account is not None and any(each.limits.nano_usd for each in _scopes(state, state.account, now, rules))
+    return state.account is not None and any(tier.limits.nano_usd for tier in _scopes(state, state.account, now, rules))
 
 
-def narrowed(own: Spendable | None, asked: Spendable | None, *, root: str = "") -> Spendable | None:
+def narrowed(own: Spendable | None, requested: Spendable | None, *, root: str = "") -> Spendable | None:
     """Smaller of an agent's and a request's budget, per limit; `root` is the run that it counts for."""
-    if own is None or asked is None:
-        limits = own or asked or (Spendable() if root else None)
+    if own is None or requested is None:
+        limits = own or requested or (Spendable() if root else None)
     else:
-        less = [_less(getattr(own, name), getattr(asked, name)) for name in ("tokens", "nano_usd", "calls", "ms")]
+        less = [_less(getattr(own, name), getattr(requested, name)) for name in ("tokens", "nano_usd", "calls", "ms")]
         limits = replace(own, tokens=less[0], nano_usd=less[1], calls=less[2], ms=less[3])
     return replace(limits, root=root) if limits else None
 
@@ -185,49 +185,49 @@ def _less(one: int, other: int) -> int:
     return min(one, other) if one > 0 and other > 0 else max(one, other, 0)
 
 
-def deadline_of(limits: Spendable | None, asked_ms: int, now: int) -> int:
+def deadline_of(limits: Spendable | None, requested_ms: int, now: int) -> int:
     """Deadline of a run by its request and its budget; 0: none."""
-    return _less(asked_ms, min(COUNTED_MOST, now + limits.ms) if limits and limits.ms else 0)
+    return _less(requested_ms, min(COUNTED_MOST, now + limits.ms) if limits and limits.ms else 0)
 
 
 def _scopes(state: RunState, account: BudgetAccount, now: int, rules: Rules) -> Sequence[Scope]:
     return rules.above(state, now) if rules.above else [Scope(state.run_id, account.limits, account.since_ms, NOTHING)]
 
 
-def _measures(limits: Spendable, taken: Amount, ms: int) -> Iterator[_Measure]:
-    yield _Measure("usd", taken.nano_usd, limits.nano_usd)
-    yield _Measure("tokens", taken.tokens, limits.tokens)
-    yield _Measure("calls", taken.calls, limits.calls)
+def _measures(limits: Spendable, usage: Amount, ms: int) -> Iterator[_Measure]:
+    yield _Measure("usd", usage.nano_usd, limits.nano_usd)
+    yield _Measure("tokens", usage.tokens, limits.tokens)
+    yield _Measure("calls", usage.calls, limits.calls)
     yield _Measure("seconds", ms, limits.ms)
 
 
-def _may_degrade(asked: Attempted, near: _Measure, then: str) -> bool:
-    if then != "degrade" or near.what not in ("tokens", "usd"):
+def _may_degrade(order: Attempted, near: _Measure, then: str) -> bool:
+    if then != "degrade" or near.unit not in ("tokens", "usd"):
         return False
-    nothing_happened = asked.attempt == 1 or asked.call.effect == "pure"
-    return asked.most is not None and not asked.cheap and nothing_happened
+    nothing_happened = order.attempt == 1 or order.call.effect == "pure"
+    return order.most is not None and not order.cheap and nothing_happened
 
 
 def _spent(state: RunState, scope: Scope, over: _Measure) -> Failure:
-    taken, limit = _words(over.what, over.taken), _words(over.what, over.limit)
+    usage, limit = _amount_text(over.unit, over.usage), _amount_text(over.unit, over.limit)
     if scope.window:
-        message = f"with this call all runs of {scope.run} take {taken} of their limit, {limit}"
+        message = f"with this call all runs of {scope.run} take {usage} of their limit, {limit}"
         again = "`refold run retry` goes on in another window, or with a higher limit"
-        return Failure(LIMIT_CODES[over.what], f"{message}; {again}", scope.run)
-    whose = "its budget" if scope.run == state.run_id else f"the budget of run {scope.run}"
-    message = f"with this call it takes {taken} of {whose}, {limit}"
-    how = "deadline" if over.what == "seconds" else over.what
-    return Failure(BUDGET_CODES[over.what], f"{message}; `refold run retry --{how}` gives that more", scope.run)
+        return Failure(LIMIT_CODES[over.unit], f"{message}; {again}", scope.run)
+    budget = "its budget" if scope.run == state.run_id else f"the budget of run {scope.run}"
+    message = f"with this call it takes {usage} of {budget}, {limit}"
+    how = "deadline" if over.unit == "seconds" else over.unit
+    return Failure(BUDGET_CODES[over.unit], f"{message}; `refold run retry --{how}` gives that more", scope.run)
 
 
 def _near(scope: Scope, near: _Measure) -> Failure:
-    taken, limit = _words(near.what, near.taken), _words(near.what, near.limit)
-    whose = "it takes {} of the budget of run {}" if not scope.window else "{} are taken of the limit of {}"
-    message = f"{whose.format(taken, scope.run)}, {limit}: over {scope.limits.soft_percent} %"
-    return Failure((LIMIT_CODES if scope.window else BUDGET_CODES)[near.what], message, scope.run)
+    usage, limit = _amount_text(near.unit, near.usage), _amount_text(near.unit, near.limit)
+    template = "it takes {} of the budget of run {}" if not scope.window else "{} are taken of the limit of {}"
+    message = f"{template.format(usage, scope.run)}, {limit}: over {scope.limits.soft_percent} %"
+    return Failure((LIMIT_CODES if scope.window else BUDGET_CODES)[near.unit], message, scope.run)
 
 
-def _words(what: str, number: int) -> str:
-    if what == "usd":
+def _amount_text(unit: str, number: int) -> str:
+    if unit == "usd":
         return in_usd(number)
-    return f"{number / 1000:g} s" if what == "seconds" else f"{number:,} {what}"
+    return f"{number / 1000:g} s" if unit == "seconds" else f"{number:,} {unit}"

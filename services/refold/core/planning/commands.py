@@ -35,7 +35,7 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
     **Shape**: requests before tombstones, because requests are waited for; but a question's tombstone precedes the next
     question about its call, because two at a time indicate forgery.
     """
-    found: list[Command] = []
+    requests: list[Command] = []
     ended: list[Command] = []
     closed: list[Command] = []
     for event in entry.events:
@@ -43,48 +43,48 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
             continue  # another event of its entry sends it
         if isinstance(event, events.CallDispatched):
             if event.step not in state.given_up:  # not if given up in the same entry
-                found.append(request(state, event.step, event.attempt, issued=offset, at_ms=entry.at_ms))
+                requests.append(request(state, event.step, event.attempt, issued=offset, at_ms=entry.at_ms))
         elif isinstance(event, events.SignalSent):
-            found.append(_signal(state, event))
+            requests.append(_signal(state, event))
         elif isinstance(event, (events.CallCompleted, events.CallFailed)):
             closed.append(close(state, event.step, at=entry.last_seq))
         elif isinstance(event, _JUDGED_AGAIN):
-            found, ended = [*found, *ended, *_judged_again(state, event, at=entry.last_seq)], []
+            requests, ended = [*requests, *ended, *_judged_again(state, event, at=entry.last_seq)], []
         elif isinstance(event, events.ApprovalEscalated):
-            found += _ask_others(state, event.step)
+            requests += _ask_others(state, event.step)
         elif isinstance(event, events.ApprovalDecided):
-            ended.append(asked_no_more(state, event.step, event.question, at=entry.last_seq))
+            ended.append(question_closed(state, event.step, event.question, at=entry.last_seq))
         elif isinstance(event, events.LateResultRecorded):
             closed += _close_again(state, event.step, closed, at=entry.last_seq)
         elif isinstance(event, events.StepGivenUp):
             closed += _give_up(state, event.step, at=entry.last_seq)
         elif isinstance(event, events.Terminal):
-            goes_on = isinstance(event, events.RunFailed) and state.retried.at > entry.last_seq
+            retried = isinstance(event, events.RunFailed) and state.retried.at > entry.last_seq
             # A retried run reports its next end.
-            found += [] if goes_on else [outcome(state)]
-            closed += _end(state, entry.last_seq, goes_on=goes_on)
-    return found + ended + closed
+            requests += [] if retried else [outcome(state)]
+            closed += _end(state, entry.last_seq, retried=retried)
+    return requests + ended + closed
 
 
-def _end(state: RunState, last_seq: int, *, goes_on: bool) -> list[Command]:
-    if goes_on:  # the retry makes other calls
+def _end(state: RunState, last_seq: int, *, retried: bool) -> list[Command]:
+    if retried:  # the retry makes other calls
         early = [step for step in state.open_at(last_seq) if state.seqs[step - 1] <= last_seq]
         return [close(state, step, at=last_seq) for step in early]
     closed: list[Command] = []
     for step, opened in sorted(state.open.items()):
         if opened.question is not None:
-            closed.append(asked_no_more(state, step, opened.question.question))
+            closed.append(question_closed(state, step, opened.question.question))
         if state.is_call(step):
             closed.append(close(state, step))
     return closed
 
 
 def _signal(state: RunState, event: events.SignalSent) -> Command:
-    told = RunId(event.run_id)
+    target = RunId(event.run_id)
     name = signal_id(state.run_id, event.step)
     actor = state.request.requester if state.request else ""
-    said = RunSignal(told, name, "signal", event.data, actor, name=event.name)
-    return Command(RUN_SIGNALLED, f"{told}/{name}", said)
+    signal = RunSignal(target, name, "signal", event.data, actor, name=event.name)
+    return Command(RUN_SIGNALLED, f"{target}/{name}", signal)
 
 
 def close(state: RunState, step: int, *, at: int = 0) -> Command:
@@ -117,13 +117,13 @@ def _close_again(state: RunState, step: int, closed: list[Command], *, at: int) 
     """Tombstone of a call with a late result, unless it is in `closed`."""
     # A question may have been sent since its first tombstone.
     again = [] if step in state.open else [close(state, step, at=at)]
-    return [each for each in again if each not in closed]
+    return [command for command in again if command not in closed]
 
 
 def _ask_others(state: RunState, step: int) -> list[Command]:
     opened = state.open.get(step)
-    asked = [asked_no_more(state, step, opened.question.event.question)] if opened and opened.question else []
-    return [*asked, *ask_people(state, step)]
+    tombstones = [question_closed(state, step, opened.question.event.question)] if opened and opened.question else []
+    return [*tombstones, *ask_people(state, step)]
 
 
 def _give_up(state: RunState, step: int, *, at: int) -> list[Command]:
@@ -133,11 +133,11 @@ def _give_up(state: RunState, step: int, *, at: int) -> list[Command]:
         return [close(state, step, at=at)] if state.is_call(step) else []
     if opened.phase == "doubt" or not state.is_call(step):
         return []
-    asked = [asked_no_more(state, step, opened.question.question, at=at)] if opened.question else []
-    return [*asked, close(state, step, at=at)]
+    tombstones = [question_closed(state, step, opened.question.question, at=at)] if opened.question else []
+    return [*tombstones, close(state, step, at=at)]
 
 
-def asked_no_more(state: RunState, step: int, question: str, *, at: int = 0) -> Command:
+def question_closed(state: RunState, step: int, question: str, *, at: int = 0) -> Command:
     """Tombstone of a question. `at` is its event, if the call has later ones."""
     return Command(APPROVAL_REQUESTED, approval_id(state.call_id(step, at=at), question), None)
 
@@ -206,7 +206,7 @@ def _stop(state: RunState) -> str:
     return "finished" if isinstance(event, events.RunCompleted) else state.status
 
 
-def without_result(told: RunOutcome) -> RunOutcome:
+def without_result(outcome: RunOutcome) -> RunOutcome:
     """Outcome without its result, which the run log has."""
-    text = f"the result is too large for run-completed: `refold run show {told.run_id}` has it"
-    return dataclasses.replace(told, result="null", failure=events.Failure("too_large", text))
+    text = f"the result is too large for run-completed: `refold run show {outcome.run_id}` has it"
+    return dataclasses.replace(outcome, result="null", failure=events.Failure("too_large", text))

@@ -49,7 +49,7 @@ NEVER_ORDERED = "an executor sent a result, and no attempt was ordered"
 
 def decide(
     state: RunState | None,
-    what: Input,
+    message: Input,
     now: int,
     rules: Rules,
     *,
@@ -58,11 +58,11 @@ def decide(
 ) -> Ruling:
     """Events of an input, or the reason for none; `values` contains its large values. **Units**: milliseconds since
     1970: `now`, and the append time in `sent` if the input is a record."""
-    ruling = _decide(state, what, now, rules, sent)
+    ruling = _decide(state, message, now, rules, sent)
     if state is None or not isinstance(ruling, list):
         return ruling
-    if state.account is not None and isinstance(what, ToolResult):
-        ruling = bills(state, what, rules, values) + ruling
+    if state.account is not None and isinstance(message, ToolResult):
+        ruling = bills(state, message, rules, values) + ruling
     if state.paused and not forking.frees(state, ruling):
         ruling = pausing.keep_back(ruling)
     doubted = [event.step for event in ruling if isinstance(event, events.CallDoubted)]
@@ -71,58 +71,58 @@ def decide(
     return ruling
 
 
-def _decide(state: RunState | None, what: Input, now: int, rules: Rules, sent: RequestedAt | None) -> Ruling:
+def _decide(state: RunState | None, message: Input, now: int, rules: Rules, sent: RequestedAt | None) -> Ruling:
     sent_ms = sent.ms if sent else None
-    if isinstance(what, Start):
-        return _start(state, what, now, rules, sent_ms)
-    if isinstance(what, (ChildEnded, ParentEnded)):
-        return family.respond(state, what)
-    if isinstance(what, PauseAbove):
-        return pausing.follow_parent(state, what, now, rules)
+    if isinstance(message, Start):
+        return _start(state, message, now, rules, sent_ms)
+    if isinstance(message, (ChildEnded, ParentEnded)):
+        return family.respond(state, message)
+    if isinstance(message, PauseAbove):
+        return pausing.follow_parent(state, message, now, rules)
     if state is None or state.over:
-        return _not_alive(state, what, now, rules, sent_ms)
-    if isinstance(what, ToolResult):
-        return _result(state, what, now, rules)
-    if isinstance(what, Due):
-        return _due(state, what, now, rules)
-    if isinstance(what, Decided):
-        return asking.take_decision(state, what, now, rules, said_ms=_said_ms(now, sent))
-    if isinstance(what, Undeliverable):
-        return _never_sent(state, what)
-    if isinstance(what, UnreadableResult):
-        return _unreadable_result(state, what)
-    return _said(state, what, now, rules, sent)
+        return _not_alive(state, message, now, rules, sent_ms)
+    if isinstance(message, ToolResult):
+        return _result(state, message, now, rules)
+    if isinstance(message, Due):
+        return _due(state, message, now, rules)
+    if isinstance(message, Decided):
+        return asking.take_decision(state, message, now, rules, sent_ms=_append_ms(now, sent))
+    if isinstance(message, Undeliverable):
+        return _never_sent(state, message)
+    if isinstance(message, UnreadableResult):
+        return _unreadable_result(state, message)
+    return _obey(state, message, now, rules, sent)
 
 
-def _not_alive(state: RunState | None, what: Input, now: int, rules: Rules, sent_ms: int | None) -> Ruling:
-    if isinstance(what, RunOperation) and what.kind == forking.FORK:
-        return forking.fork(state, what, now, rules)
+def _not_alive(state: RunState | None, message: Input, now: int, rules: Rules, sent_ms: int | None) -> Ruling:
+    if isinstance(message, RunOperation) and message.kind == forking.FORK:
+        return forking.fork(state, message, now, rules)
     if state is None:
         return Park("the run is not known")
-    if isinstance(what, RunOperation) and what.kind == "retry":
-        return redrive.retry(state, what, now, rules)
-    return _over(state, what, sent_ms)
+    if isinstance(message, RunOperation) and message.kind == "retry":
+        return redrive.retry(state, message, now, rules)
+    return _over(state, message, sent_ms)
 
 
-def _said(state: RunState, what: RunSignal | RunOperation, now: int, rules: Rules, sent: RequestedAt | None) -> Ruling:
-    if what.kind in (PAUSE, RESUME):
-        return pausing.take_word(state, what, now, rules, sent=sent or RequestedAt(0))
-    if what.kind == ANNOTATE:
-        return take_note(state, what, _said_ms(now, sent), rules)
-    if isinstance(what, RunOperation):
-        return _operation(state, what, now, rules, sent_ms=sent.ms if sent else None)
-    return _signal(state, what, _said_ms(now, sent), rules)
+def _obey(state: RunState, order: RunSignal | RunOperation, now: int, rules: Rules, sent: RequestedAt | None) -> Ruling:
+    if order.kind in (PAUSE, RESUME):
+        return pausing.take_word(state, order, now, rules, sent=sent or RequestedAt(0))
+    if order.kind == ANNOTATE:
+        return take_note(state, order, _append_ms(now, sent), rules)
+    if isinstance(order, RunOperation):
+        return _operation(state, order, now, rules, sent_ms=sent.ms if sent else None)
+    return _signal(state, order, _append_ms(now, sent), rules)
 
 
-def _said_ms(now: int, sent: RequestedAt | None) -> int:
+def _append_ms(now: int, sent: RequestedAt | None) -> int:
     """Append time of an input: a delay in reading is not its sender's fault."""
     return min(now, sent.ms) if sent else now
 
 
-def _over(state: RunState, what: Input, sent_ms: int | None) -> Ruling:
+def _over(state: RunState, message: Input, sent_ms: int | None) -> Ruling:
     """Ruling on an input to a finished run: ignored, or refused as late so that its sender gets an answer."""
     late = sent_ms is not None and sent_ms >= state.at_ms + ENDED_MS
-    if late and isinstance(what, RunSignal | RunOperation) and what.kind in ("signal", "callback", ANNOTATE):
+    if late and isinstance(message, RunSignal | RunOperation) and message.kind in ("signal", "callback", ANNOTATE):
         return Refuse("closed", f"run {state.run_id} is {state.status}: nothing waits for this any more")
     return Ignore("the run is over")
 
@@ -131,10 +131,10 @@ ENDED_MS = 1_000
 """Precision of a run's recorded end: an input sent within this second may have caused the end."""
 
 
-def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms: int | None) -> Ruling:
+def _start(state: RunState | None, message: Start, now: int, rules: Rules, sent_ms: int | None) -> Ruling:
     if state is not None:
-        return _started(state, what, rules)
-    ask, origin = what.request, what.origin
+        return _started(state, message, rules)
+    ask, origin = message.request, message.origin
     if origin is None and (why := _unasked(ask, now if sent_ms is None else sent_ms, rules)):
         return Refuse("unauthorised", why)
     above = origin or Origin(RunId(""), 0, rules.authority.current if rules.authority else "", outlives=False)
@@ -145,10 +145,10 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms:
         events.RunRequested(
             agent=ask.agent,
             input=ask.input,
-            request_digest=what.digest,
-            seed=what.seed,
+            request_digest=message.digest,
+            seed=message.seed,
             requester=ask.requester,
-            traceparent=what.traceparent,
+            traceparent=message.traceparent,
             not_before_ms=ask.not_before_ms,
             labels=ask.labels,
             policy=above.policy,
@@ -161,29 +161,29 @@ def _start(state: RunState | None, what: Start, now: int, rules: Rules, sent_ms:
             sent_ms=sent_ms or 0,
         )
     ]
-    if what.pause is not None:
-        return [*fresh, what.pause]
+    if message.pause is not None:
+        return [*fresh, message.pause]
     # Waiting inputs are handled between this entry and the start: a cancel precedes any cost.
-    if ask.not_before_ms <= now and not what.waits:
+    if ask.not_before_ms <= now and not message.waits:
         fresh.append(rules.app.start(ask.agent))
     return fresh
 
 
-def _started(state: RunState, what: Start, rules: Rules) -> Ruling:
+def _started(state: RunState, message: Start, rules: Rules) -> Ruling:
     """Ruling on a repeated request: harmless if its content is equal."""
-    asked, keys = state.request, _askers(rules)
-    assert asked is not None, "every run begins with its request"
-    if not family.is_of(what.request, what.digest, asked.request_digest):
-        return Refuse("conflict", f"{family.conflict(what.request, asked)}; choose another run id")
+    request, keys = state.request, _askers(rules)
+    assert request is not None, "every run begins with its request"
+    if not family.is_of(message.request, message.digest, request.request_digest):
+        return Refuse("conflict", f"{family.conflict(message.request, request)}; choose another run id")
     # Else an unsigned copy that arrives first would take the signature from the real sender's run.
-    signed = requester.vouches(what.request.token, what.request.requester, keys)
-    if signed and not requester.vouches(asked.token, asked.requester, keys):
+    signed = requester.vouches(message.request.token, message.request.requester, keys)
+    if signed and not requester.vouches(request.token, request.requester, keys):
         return Refuse("conflict", "the run was begun by an equal request that is not signed; choose another id")
     return Ignore("the run was started before")
 
 
 def _unasked(ask: RunRequest, sent_ms: int, rules: Rules) -> str:
-    return requester.why_refused(ask, _askers(rules), sent_ms, {each.label for each in rules.app.windows})
+    return requester.why_refused(ask, _askers(rules), sent_ms, {window.label for window in rules.app.windows})
 
 
 def _askers(rules: Rules) -> Mapping[str, PublicKey]:
@@ -199,26 +199,26 @@ _HOW = frozenset({"stored", "probed"})
 _STATUSES = frozenset({"completed", "failed", "broken", "unknown", "doubt", "unauthorised", INCOMPLETE})
 
 
-def _due(state: RunState, what: Due, now: int, rules: Rules) -> Ruling:
+def _due(state: RunState, message: Due, now: int, rules: Rules) -> Ruling:
     if state.paused:
         return Ignore("time does nothing to a run that is paused")
-    if what.step == 0:
+    if message.step == 0:
         if (end := missed(state, now)) is not None:
             return [end]
         if state.status == "pending" and state.request and state.request.not_before_ms <= now:
             return [rules.app.start(state.request.agent)]
         return Ignore("the run has started")
-    opened = state.open.get(what.step)
+    opened = state.open.get(message.step)
     # A timer may be set for a deadline that was moved since: only the deadline in the log counts.
     if opened is None or not 0 < opened.due_ms <= now:
         return Ignore("nothing is due")
     if opened.phase == "sleep":
-        return [events.SleepEnded(what.step)]
+        return [events.SleepEnded(message.step)]
     if opened.phase in ("wait", "callback"):
-        return expire(state, what.step)
+        return expire(state, message.step)
     if opened.question is not None:
-        return asking.due(state, what.step, now)
-    return _call_due(state, what.step, now, rules)
+        return asking.due(state, message.step, now)
+    return _call_due(state, message.step, now, rules)
 
 
 def _call_due(state: RunState, step: int, now: int, rules: Rules) -> Ruling:
@@ -233,31 +233,31 @@ def _call_due(state: RunState, step: int, now: int, rules: Rules) -> Ruling:
     return Again(step)
 
 
-def _never_sent(state: RunState, what: Undeliverable) -> Ruling:
+def _never_sent(state: RunState, message: Undeliverable) -> Ruling:
     failure = events.Failure("too_large", "the log does not take it: a topic's `max.message.bytes` is too small")
-    if what.approval:
-        step = asking.opened_by(state, what.approval)
+    if message.approval:
+        step = asking.opened_by(state, message.approval)
         if step is None:
             return Ignore("the question is closed")
         return asking.given_up(state, step, failure, why="the question could not be asked")
-    step = state.step_of(what.seq)
+    step = state.step_of(message.seq)
     opened = state.open.get(step) if step else None
     if step is None or opened is None or opened.phase != "dispatched":
         return Ignore("the call is not under way")
-    if (opened.seq, opened.attempt) != (what.seq, what.attempt):
+    if (opened.seq, opened.attempt) != (message.seq, message.attempt):
         return Ignore("the attempt is not under way")
-    if what.sent_before:
+    if message.sent_before:
         return [_lost(state, step, opened, failure)]
     return [asking.closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
 
 
-def _unreadable_result(state: RunState, what: UnreadableResult) -> Ruling:
-    step = state.step_of(what.seq)
+def _unreadable_result(state: RunState, message: UnreadableResult) -> Ruling:
+    step = state.step_of(message.seq)
     opened = state.open.get(step) if step else None
-    if step is None or opened is None or opened.phase != "dispatched" or opened.seq != what.seq:
+    if step is None or opened is None or opened.phase != "dispatched" or opened.seq != message.seq:
         return Ignore("the call is not under way")
     # The effect happened: a retry would return the same unreadable bytes from the ledger.
-    return [_lost(state, step, opened, what.failure)]
+    return [_lost(state, step, opened, message.failure)]
 
 
 def _lost(state: RunState, step: int, opened: OpenStep, failure: events.Failure) -> events.Event:
@@ -265,19 +265,19 @@ def _lost(state: RunState, step: int, opened: OpenStep, failure: events.Failure)
     return asking.closed(opened, step, failure, may_have_happened=last == "doubt")
 
 
-def _operation(state: RunState, said: RunOperation, now: int, rules: Rules, *, sent_ms: int | None) -> Ruling:
-    data = command_content(said)
+def _operation(state: RunState, operation: RunOperation, now: int, rules: Rules, *, sent_ms: int | None) -> Ruling:
+    data = command_content(operation)
     if isinstance(data, Refuse):
         return data
-    if said.kind == forking.FORK:
-        return forking.fork(state, said, now, rules)
-    if said.kind == "cancel":
-        return [*forking.cut_short(state, said.actor, rules), _cancelled(said, data)]
-    if said.kind == "resolve":
-        return resolve(state, said.actor, data, now, rules, sent_ms=sent_ms)
-    if said.kind == "retry":
+    if operation.kind == forking.FORK:
+        return forking.fork(state, operation, now, rules)
+    if operation.kind == "cancel":
+        return [*forking.cut_short(state, operation.actor, rules), _cancelled(operation, data)]
+    if operation.kind == "resolve":
+        return resolve(state, operation.actor, data, now, rules, sent_ms=sent_ms)
+    if operation.kind == "retry":
         return Ignore("the run goes on")
-    return Refuse("malformed", f"{said.kind!r} is nothing that operators say; that is {', '.join(OPERATIONS)}")
+    return Refuse("malformed", f"{operation.kind!r} is nothing that operators say; that is {', '.join(OPERATIONS)}")
 
 
 def _signal(state: RunState, signal: RunSignal, at_ms: int, rules: Rules) -> Ruling:
@@ -296,8 +296,8 @@ def _signal(state: RunState, signal: RunSignal, at_ms: int, rules: Rules) -> Rul
     return Refuse("malformed", f"{signal.kind!r} is nothing that users say; that is {', '.join(OF_USERS)}")
 
 
-def _cancelled(said: RunSignal | RunOperation, data: dict[str, object]) -> events.RunCancelled:
-    return events.RunCancelled(str(data.get("reason", "")), said.actor)
+def _cancelled(request: RunSignal | RunOperation, data: dict[str, object]) -> events.RunCancelled:
+    return events.RunCancelled(str(data.get("reason", "")), request.actor)
 
 
 def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruling:
@@ -377,15 +377,15 @@ def _after_the_end(state: RunState, step: int, result: ToolResult) -> Ruling:
     outcome = state.outcomes.get(step, (0, None))[1]
     # The human said that it happened, or this very result was accepted before. Equal results of two attempts are not
     # the same: it happened twice.
-    known = outcome if isinstance(outcome, events.CallCompleted) and outcome.attempt == result.attempt else None
-    if known and (result.status == "broken" or known.result == result.result):
+    recorded = outcome if isinstance(outcome, events.CallCompleted) and outcome.attempt == result.attempt else None
+    if recorded and (result.status == "broken" or recorded.result == result.result):
         return Ignore("the call is settled")
     return _contradiction(state, step, result)
 
 
 def _overruled(state: RunState, step: int, result: ToolResult) -> bool:
-    said = state.resolved.get(step)
-    return said is not None and said.attempt >= result.attempt
+    resolved = state.resolved.get(step)
+    return resolved is not None and resolved.attempt >= result.attempt
 
 
 def _contradiction(state: RunState, step: int, result: ToolResult) -> Ruling:
@@ -398,12 +398,12 @@ LATE_RESULTS = 8
 
 
 def _recorded(state: RunState, step: int, result: ToolResult, *, contradicts: bool) -> Ruling:
-    said = events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=contradicts)
-    known = state.late.get(step, ())
+    late = events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=contradicts)
+    past = state.late.get(step, ())
     # Reports of executors are not trusted, and all of them would stay in the history.
-    if len(known) >= LATE_RESULTS or any((each.attempt, each.status) == (said.attempt, said.status) for each in known):
+    if len(past) >= LATE_RESULTS or any((old.attempt, old.status) == (late.attempt, late.status) for old in past):
         return Ignore("a late result of the attempt is recorded")
-    return [said]
+    return [late]
 
 
 def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Ruling:
@@ -460,8 +460,8 @@ def resolve(
     step, attempt, verdict = data.get("step"), data.get("attempt"), data.get("verdict")
     if type(step) is not int or type(attempt) is not int or verdict not in ("happened", "did_not_happen", "give_up"):
         return Refuse("malformed", "resolve needs step, attempt and verdict (happened, did_not_happen or give_up)")
-    said = events.DoubtResolved(step, attempt, str(verdict), actor, str(data.get("comment", "")))
-    if (ruling := _not_open(state, said, sent_ms) or _for_people(state, said, now, rules)) is not None:
+    resolved = events.DoubtResolved(step, attempt, str(verdict), actor, str(data.get("comment", "")))
+    if (ruling := _not_open(state, resolved, sent_ms) or _for_people(state, resolved, now, rules)) is not None:
         return ruling
     opened, call, result = state.open[step], state.call(step), canonical.dumps(data.get("result"))
     if verdict == "happened" and rules.app.takes:
@@ -470,18 +470,18 @@ def resolve(
         except UsageError as error:
             return Refuse("malformed", f"{call.tool} cannot have had this result: {error}")
     # The failure of a call held by its budget says nothing about its earlier attempts, which may have had their effect.
-    given_up = opened.phase == "held" and verdict == "give_up"
-    if given_up and opened.failure and not (attempt and of_budget(opened.failure)):
-        return [said, events.CallFailed(step, attempt, opened.failure)]
-    return settled(state, said, result, now, rules)
+    abandoned = opened.phase == "held" and verdict == "give_up"
+    if abandoned and opened.failure and not (attempt and of_budget(opened.failure)):
+        return [resolved, events.CallFailed(step, attempt, opened.failure)]
+    return settled(state, resolved, result, now, rules)
 
 
-def _not_open(state: RunState, said: events.DoubtResolved, sent_ms: int | None) -> Ruling | None:
+def _not_open(state: RunState, resolved: events.DoubtResolved, sent_ms: int | None) -> Ruling | None:
     """Ruling on a verdict on a call that is not (or no longer) in doubt or held; None if it is."""
-    step, attempt = said.step, said.attempt
+    step, attempt = resolved.step, resolved.attempt
     opened, before = state.open.get(step), state.resolved.get(step)
     if before and before.attempt >= attempt:
-        same = before.attempt > attempt or before.verdict == said.verdict
+        same = before.attempt > attempt or before.verdict == resolved.verdict
         return (
             Ignore("resolved before") if same else Refuse("conflict", f"step {step} was resolved as {before.verdict}")
         )
@@ -493,19 +493,19 @@ def _not_open(state: RunState, said: events.DoubtResolved, sent_ms: int | None) 
     return None
 
 
-def _for_people(state: RunState, said: events.DoubtResolved, now: int, rules: Rules) -> Ruling | None:
+def _for_people(state: RunState, resolved: events.DoubtResolved, now: int, rules: Rules) -> Ruling | None:
     """Ruling on a verdict reserved to people named by a policy; None if an operator may give it."""
-    step, opened = said.step, state.open[said.step]
+    step, opened = resolved.step, state.open[resolved.step]
     named = rules.authority.settlers(opened.policy) if rules.authority else None
-    if (asked := opened.question) is not None:
-        if named != (asked.event.policy, asked.event.requirement):
+    if (open_question := opened.question) is not None:
+        if named != (open_question.event.policy, open_question.event.requirement):
             return asking.reopened(state, step, now, rules, why="others are named by now")
         return Refuse("conflict", f"people are asked what came of step {step}, and their votes say it")
     if opened.phase == "held":
-        return Refuse("unauthorised", ONLY_PEOPLE_ANSWER) if said.verdict == "happened" and named else None
+        return Refuse("unauthorised", ONLY_PEOPLE_ANSWER) if resolved.verdict == "happened" and named else None
     if question := ask_what_came(state, step, now, rules):  # no policy named people at that time
         return question
-    if said.verdict == "did_not_happen" and state.call(step).effect == "once":  # its executor requires signed votes
+    if resolved.verdict == "did_not_happen" and state.call(step).effect == "once":  # its executor requires signed votes
         return Refuse("unauthorised", NOBODY_SETTLES)
     return None
 

@@ -17,7 +17,7 @@ from refold.core.run.state import RunState
 from refold.core.run.suspension import status_after
 from refold.core.wire.canonical import utf8_bytes
 
-_ASKED = ("agent", "input", "requester", "labels", "sessions", "not_before_ms")
+_COMPARED = ("agent", "input", "requester", "labels", "sessions", "not_before_ms")
 
 UNREAD = ""
 """Stands for the result of a finished run that has only a row in memory; its history has the result."""
@@ -63,8 +63,8 @@ FOR_OTHERS = frozenset(
 
 def origin_of(state: RunState) -> Origin | None:
     parent, step = parent_of(state.run_id)
-    asked = state.request
-    return Origin(parent, step, asked.policy, asked.outlives) if parent and asked else None
+    request = state.request
+    return Origin(parent, step, request.policy, request.outlives) if parent and request else None
 
 
 def ended_before(child: RunState, origin: Origin) -> ChildEnded:
@@ -100,48 +100,48 @@ def left(child: RunId, parent: RunId, why: str = "is over") -> ParentEnded:
     return ParentEnded(child, parent, f"run {parent}, which has started it, {why}")
 
 
-def respond(state: RunState | None, what: ChildEnded | ParentEnded) -> Ruling:
+def respond(state: RunState | None, message: ChildEnded | ParentEnded) -> Ruling:
     if state is None:
         return Ignore("the run is not there")
     if state.over:
         return Ignore("the run is over")
-    if isinstance(what, ParentEnded):
-        return [events.RunCancelled(what.reason, what.parent)]
-    opened = state.open.get(what.step) if not what.child else None
+    if isinstance(message, ParentEnded):
+        return [events.RunCancelled(message.reason, message.parent)]
+    opened = state.open.get(message.step) if not message.child else None
     if opened is not None and opened.phase == "child":
-        return [events.ChildCompleted(what.step, what.status, what.result, what.failure, what.used)]
-    child = what.child or child_id(state.run_id, what.step)
-    if what.used is None or (state.account and child in state.account.heard):
+        return [events.ChildCompleted(message.step, message.status, message.result, message.failure, message.used)]
+    child = message.child or child_id(state.run_id, message.step)
+    if message.used is None or (state.account and child in state.account.heard):
         return Ignore("nobody waits for that run")
-    return [events.ChildBilled(child, what.used)]
+    return [events.ChildBilled(child, message.used)]
 
 
-def further_above(what: ChildEnded) -> ChildEnded | None:
+def further_above(ended: ChildEnded) -> ChildEnded | None:
     """Usage of a child for the next run above; None at the root of the budget."""
-    parent, _ = parent_of(what.run_id)
-    if what.used is None or not what.root or not parent or not is_below(parent, what.root):
+    parent, _ = parent_of(ended.run_id)
+    if ended.used is None or not ended.root or not parent or not is_below(parent, ended.root):
         return None
-    return dataclasses.replace(what, run_id=parent, child=what.child or child_id(what.run_id, what.step))
+    return dataclasses.replace(ended, run_id=parent, child=ended.child or child_id(ended.run_id, ended.step))
 
 
 def _start(state: RunState, step: int, child: RunId, started: events.ChildStarted) -> Start:
-    asked = state.request
-    assert asked is not None, "a run that starts others was requested"
+    parent_request = state.request
+    assert parent_request is not None, "a run that starts others was requested"
     # The requester of the first run is that of its whole family, and the signed request is shown with each run.
     request = RunRequest(
         child,
         started.agent,
         started.input,
-        asked.requester,
-        labels=asked.labels,
-        token=asked.token,
-        sessions=asked.sessions,
+        parent_request.requester,
+        labels=parent_request.labels,
+        token=parent_request.token,
+        sessions=parent_request.sessions,
     )
-    above = [] if started.outlives else [*asked.above, asked.agent]
+    above = [] if started.outlives else [*parent_request.above, parent_request.agent]
     account = None if started.outlives else state.account
     counts_for = account.limits.root or state.run_id if account else ""
-    origin = Origin(state.run_id, step, asked.policy, started.outlives, above, counts_for)
-    return Start(request, request_digest(request), seed="", traceparent=asked.traceparent, origin=origin)
+    origin = Origin(state.run_id, step, parent_request.policy, started.outlives, above, counts_for)
+    return Start(request, request_digest(request), seed="", traceparent=parent_request.traceparent, origin=origin)
 
 
 def request_digest(request: RunRequest) -> str:
@@ -149,25 +149,25 @@ def request_digest(request: RunRequest) -> str:
     # The token is left out: a request that is sent again is signed again.
     rest = [request.requester, request.labels, request.sessions, request.not_before_ms, request.deadline_ms]
     rest += [[] if request.budget is None else list(dataclasses.astuple(request.budget))]
-    said = json.dumps(rest, sort_keys=True)
-    return asked_digest(f"{len(request.agent)}:{request.agent}{len(request.input)}:{request.input}{said}")
+    text = json.dumps(rest, sort_keys=True)
+    return requested_digest(f"{len(request.agent)}:{request.agent}{len(request.input)}:{request.input}{text}")
 
 
-def conflict(request: RunRequest, asked: events.RunRequested) -> str:
+def conflict(request: RunRequest, recorded: events.RunRequested) -> str:
     """Error message for a request whose run exists with another content."""
     # A finished run has only a digest.
-    other = [name for name in _ASKED if asked.agent and getattr(asked, name) != getattr(request, name)]
-    names = ", ".join(other) or "deadline or budget" if asked.agent else "input, requester, labels or times"
+    other = [name for name in _COMPARED if recorded.agent and getattr(recorded, name) != getattr(request, name)]
+    names = ", ".join(other) or "deadline or budget" if recorded.agent else "input, requester, labels or times"
     return f"run {request.run_id} exists with other {names}"
 
 
 def is_of(request: RunRequest, digest: str, began_with: str) -> bool:
     """True if a request with this digest is the one that began a run."""
     # The digest of earlier releases covers less.
-    return began_with in (digest, asked_digest(f"{len(request.agent)}:{request.agent}{request.input}"))
+    return began_with in (digest, requested_digest(f"{len(request.agent)}:{request.agent}{request.input}"))
 
 
-def asked_digest(content: str) -> str:
+def requested_digest(content: str) -> str:
     return blake2b(content.encode(), digest_size=16).hexdigest()
 
 

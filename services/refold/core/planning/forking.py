@@ -11,7 +11,7 @@ from refold.core.errors import ConflictError, MalformedError, UsageError
 from refold.core.events import Entry, ForkedFrom
 from refold.core.ids import RunId, run_id
 from refold.core.messages import RunOperation
-from refold.core.planning.family import asked_digest
+from refold.core.planning.family import requested_digest
 from refold.core.planning.operator_commands import REASON_CHARS
 from refold.core.planning.redrive import renewed
 from refold.core.planning.verdict import Ignore, Input, Refuse, Rules, Ruling, Start
@@ -32,16 +32,16 @@ class ForkAsked(NamedTuple):
     reason: str = ""
 
 
-def fork_asked(said: RunOperation) -> ForkAsked:
+def fork_asked(order: RunOperation) -> ForkAsked:
     """Parse the content of a fork request. **Raises** MalformedError."""
     try:
-        data = canonical.parse(said.data)
+        data = canonical.parse(order.data)
         source = ForkedFrom(run_id(data["source"]), data["at"], bytes.fromhex(data["head"]))
         edit, tool, reason = data.get("edit"), data.get("tool", ""), data.get("reason", "")
     except (TypeError, KeyError, ValueError, AttributeError):
         raise MalformedError("a fork says `source`, `at` and `head`, and maybe `edit`, `tool` and `reason`") from None
-    if "." in said.run_id or said.run_id == source.run_id:
-        raise MalformedError(f"a fork of {source.run_id} is a run of its own: {said.run_id} is a child, or the same")
+    if "." in order.run_id or order.run_id == source.run_id:
+        raise MalformedError(f"a fork of {source.run_id} is a run of its own: {order.run_id} is a child, or the same")
     if type(source.seq) is not int or not isinstance(reason, str) or not isinstance(edit, dict | None):
         raise MalformedError("`at` is a number, `reason` a text, and `edit` an object with all arguments of a call")
     if (edit is None) != (tool == "") or not isinstance(tool, str) or len(reason) > REASON_CHARS:
@@ -49,14 +49,14 @@ def fork_asked(said: RunOperation) -> ForkAsked:
     return ForkAsked(source, canonical.dumps(edit) if edit is not None else "", tool, reason)
 
 
-def lacks_history(state: RunState | None, asked: ForkAsked) -> bool:
+def lacks_history(state: RunState | None, request: ForkAsked) -> bool:
     """True if a run is this fork, or may become it, and its copied history is incomplete."""
-    return state is None or (state.copying and _is_of(state, asked) and state.head.seq < asked.source.seq)
+    return state is None or (state.copying and _is_of(state, request) and state.head.seq < request.source.seq)
 
 
-def kept_for(asked: ForkAsked, history: list[Entry]) -> list[Entry]:
+def kept_for(request: ForkAsked, history: list[Entry]) -> list[Entry]:
     """History that a fork keeps. **Raises** ConflictError if it cannot be forked there."""
-    run, seq = asked.source.run_id, asked.source.seq
+    run, seq = request.source.run_id, request.source.seq
     if history[-1].last_seq != seq:
         raise ConflictError(f"this entry of run {run} ends at {history[-1].last_seq}, not at {seq}")
     # The copied end would end the fork as well, for as long as the retry that revoked it is not copied.
@@ -65,58 +65,58 @@ def kept_for(asked: ForkAsked, history: list[Entry]) -> list[Entry]:
     return history
 
 
-def fitting(asked: ForkAsked, rules: Rules) -> str:
+def fitting(request: ForkAsked, rules: Rules) -> str:
     """Edited arguments of the next step in canonical form. **Raises** UsageError, MalformedError."""
-    return rules.app.fits(asked.tool, asked.edit) if asked.edit and rules.app.fits else asked.edit
+    return rules.app.fits(request.tool, request.edit) if request.edit and rules.app.fits else request.edit
 
 
-def may_come(what: Input | None) -> bool:
+def may_come(message: Input | None) -> bool:
     """True if an input is allowed for a fork whose history is not completely copied."""
-    return isinstance(what, Start) or (isinstance(what, RunOperation) and what.kind in (FORK, "cancel"))
+    return isinstance(message, Start) or (isinstance(message, RunOperation) and message.kind in (FORK, "cancel"))
 
 
-def fork_digest(asked: ForkAsked) -> str:
+def fork_digest(request: ForkAsked) -> str:
     """Digest of a fork's content, to detect a repeated request."""
-    return asked_digest(canonical.dumps([asked.source.head.hex(), asked.tool, asked.edit]))
+    return requested_digest(canonical.dumps([request.source.head.hex(), request.tool, request.edit]))
 
 
-def copy_of(entry: Entry, asked: ForkAsked, run: RunId, before: RunState | None) -> Entry:
+def copy_of(entry: Entry, request: ForkAsked, run: RunId, before: RunState | None) -> Entry:
     """Entry of the source as the next one of the fork."""
-    fresh = [_request(event, asked) if isinstance(event, events.RunRequested) else event for event in entry.events]
+    fresh = [_request(event, request) if isinstance(event, events.RunRequested) else event for event in entry.events]
     return replace(entry, run_id=run, prev=before.head.id if before else b"", events=fresh)
 
 
-def _request(event: events.RunRequested, asked: ForkAsked) -> events.RunRequested:
+def _request(event: events.RunRequested, request: ForkAsked) -> events.RunRequested:
     budget = replace(event.budget, root="") if event.budget else None
-    lineage = [*(event.forked.lineage if event.forked else []), asked.source.run_id]
+    lineage = [*(event.forked.lineage if event.forked else []), request.source.run_id]
     return replace(
         event,
-        request_digest=fork_digest(asked),
+        request_digest=fork_digest(request),
         token="",
         outlives=False,
         above=[],
         budget=budget,
-        forked=replace(asked.source, lineage=lineage),
+        forked=replace(request.source, lineage=lineage),
     )
 
 
-def fork(state: RunState | None, said: RunOperation, now: int, rules: Rules) -> Ruling:
+def fork(state: RunState | None, order: RunOperation, now: int, rules: Rules) -> Ruling:
     """Events of a fork whose history is copied, up to the point where its code runs."""
     try:
-        asked = fork_asked(said)
-        edit = fitting(asked, rules)
+        request = fork_asked(order)
+        edit = fitting(request, rules)
     except (MalformedError, UsageError) as error:
         return Refuse("malformed", error.message)
     own = state.request.forked if state and state.request else None
-    if state is None or not _is_of(state, asked):
-        run, seq = asked.source.run_id, asked.source.seq
-        return Refuse("conflict", f"run {said.run_id} exists, and is not this fork of {run} at {seq}")
+    if state is None or not _is_of(state, request):
+        run, seq = request.source.run_id, request.source.seq
+        return Refuse("conflict", f"run {order.run_id} exists, and is not this fork of {run} at {seq}")
     if own is None or not state.copying:  # a finished run may have only its digest
         return Ignore("it was forked before")
     left_ms = state.deadline_ms - state.at_ms if state.deadline_ms else 0
-    keys = _keys(state, rules)
-    deadline_ms = now + left_ms if left_ms else 0
-    fresh: list[events.Event] = [events.RunForked(own, said.actor, asked.reason, edit, asked.tool, deadline_ms, keys)]
+    keys, deadline_ms = _keys(state, rules), now + left_ms if left_ms else 0
+    event = events.RunForked(own, order.actor, request.reason, edit, request.tool, deadline_ms, keys)
+    fresh: list[events.Event] = [event]
     return fresh + renewed(state, fresh, now, rules)
 
 
@@ -126,8 +126,8 @@ def frees(state: RunState, fresh: list[events.Event]) -> bool:
     return isinstance(first, events.RunForked) and all(pause.role == PARENT for pause in state.paused)
 
 
-def _is_of(state: RunState, asked: ForkAsked) -> bool:
-    return state.request is not None and state.request.request_digest == fork_digest(asked)
+def _is_of(state: RunState, request: ForkAsked) -> bool:
+    return state.request is not None and state.request.request_digest == fork_digest(request)
 
 
 def _keys(state: RunState, rules: Rules) -> dict[str, str]:

@@ -28,8 +28,8 @@ def not_own(state: RunState, signal: RunSignal, at_ms: int, rules: Rules) -> str
     request = state.request
     requester = request.requester if request else ""
     if not is_same(requester, signal.actor):
-        whose = f"{requester!r} asked" if requester else "nobody says who asked"
-        return f"{whose} for run {state.run_id}, so {signal.actor!r} says {signal.kind} of it only as an operator"
+        author = f"{requester!r} asked" if requester else "nobody says who asked"
+        return f"{author} for run {state.run_id}, so {signal.actor!r} says {signal.kind} of it only as an operator"
     signed = signed_at(signal, rules) if is_signed(state) else at_ms
     if signed is None:
         return f"{requester!r} has signed the request of this run, and not this {signal.kind}"
@@ -46,10 +46,10 @@ def signed_at(signal: RunSignal, rules: Rules) -> int | None:
     return signed_ms(signal, rules.authority.catalog.roles.askers if rules.authority else {})
 
 
-def command_content(said: RunSignal | RunOperation) -> dict[str, object] | Refuse:
+def command_content(command: RunSignal | RunOperation) -> dict[str, object] | Refuse:
     """Parse the content of a request besides its kind."""
     try:
-        data = canonical.parse(said.data)
+        data = canonical.parse(command.data)
     except MalformedError as error:
         return Refuse("malformed", str(error))
     data = data if isinstance(data, dict) else {}
@@ -58,23 +58,23 @@ def command_content(said: RunSignal | RunOperation) -> dict[str, object] | Refus
     return data
 
 
-def take_note(state: RunState, said: RunSignal | RunOperation, at_ms: int, rules: Rules) -> Ruling:
-    role, data = OPERATOR, command_content(said)
+def take_note(state: RunState, command: RunSignal | RunOperation, at_ms: int, rules: Rules) -> Ruling:
+    role, data = OPERATOR, command_content(command)
     if isinstance(data, Refuse):
         return data
-    if isinstance(said, RunSignal):
-        role, why = REQUESTER, not_own(state, said, at_ms, rules)
+    if isinstance(command, RunSignal):
+        role, why = REQUESTER, not_own(state, command, at_ms, rules)
         # A token does not cover the signal id: a reader of it could send the note again under another id.
-        if not why and is_signed(state) and data.get("id") != said.signal_id:
+        if not why and is_signed(state) and data.get("id") != command.signal_id:
             why = "its token is of another note"
         if why:
             return Refuse(OPERATORS_ONLY, why)
     note = data.get("note")
-    if not (isinstance(note, str) and said.signal_id and note.strip() and len(note) <= REASON_CHARS):
+    if not (isinstance(note, str) and command.signal_id and note.strip() and len(note) <= REASON_CHARS):
         return Refuse("malformed", f"a note has an id, and a text of at most {REASON_CHARS:,} characters")
-    if (known := state.notes.get(said.signal_id)) is not None:
-        same = known == note_digest(note)
-        return Ignore("it is noted") if same else Refuse("conflict", f"another note has the id {said.signal_id}")
+    if (recorded := state.notes.get(command.signal_id)) is not None:
+        same = recorded == note_digest(note)
+        return Ignore("it is noted") if same else Refuse("conflict", f"another note has the id {command.signal_id}")
     if len(state.notes) >= MOST_NOTES:
         return Refuse("conflict", f"run {state.run_id} has {MOST_NOTES} notes, which is the limit")
-    return [events.RunAnnotated(said.signal_id, note, said.actor, role)]
+    return [events.RunAnnotated(command.signal_id, note, command.actor, role)]

@@ -23,11 +23,11 @@ def let_out(state: RunState, call: events.CallProposed, attempt: int, now: int, 
     if state.account is None or state.paused:  # a paused call is reserved at its later dispatch
         return [out]
     most, cheap = state.account.most.get(call.step, (None, False))
-    asked = budgets.Attempted(call, attempt, most, cheap)
-    found = budgets.judged(state, asked, now, rules)
-    if found.failure is None:
-        return [*found.said, out]
+    order = budgets.Attempted(call, attempt, most, cheap)
+    judgement = budgets.judged(state, order, now, rules)
+    if judgement.failure is None:
+        return [*judgement.said, out]
     opened = state.open[call.step]
-    if found.outcome == "stop" and opened.may_have_happened:  # a run does not end over an effect
-        return [events.CallDoubted(call.step, opened.attempt, found.failure)]
-    return budgets.turned_away(asked, found)
+    if judgement.outcome == "stop" and opened.may_have_happened:  # a run does not end over an effect
+        return [events.CallDoubted(call.step, opened.attempt, judgement.failure)]
+    return budgets.turned_away(order, judgement)

@@ -26,22 +26,22 @@ class RequestedAt(NamedTuple):
     place: int = 0
 
 
-def take_word(state: RunState, said: RunSignal | RunOperation, now: int, rules: Rules, *, sent: RequestedAt) -> Ruling:
+def take_word(state: RunState, order: RunSignal | RunOperation, now: int, rules: Rules, *, sent: RequestedAt) -> Ruling:
     """Ruling on a request to pause or resume a run."""
-    role = OPERATOR if isinstance(said, RunOperation) else REQUESTER
-    if isinstance(said, RunSignal) and (why := not_own(state, said, min(now, sent.ms or now), rules)):
+    role = OPERATOR if isinstance(order, RunOperation) else REQUESTER
+    if isinstance(order, RunSignal) and (why := not_own(state, order, min(now, sent.ms or now), rules)):
         return Refuse(OPERATORS_ONLY, why)
-    data = command_content(said)
+    data = command_content(order)
     if isinstance(data, Refuse):
         return data
-    signed = (signed_at(said, rules) or 0) if isinstance(said, RunSignal) and is_signed(state) else 0
+    signed = (signed_at(order, rules) or 0) if isinstance(order, RunSignal) and is_signed(state) else 0
     if _is_old(state, role, sent, signed):
         return Ignore("it was heard before, or something was said since")
-    if said.kind == RESUME:
-        return _resume(state, events.RunUnpaused(said.actor, role, *sent, signed), now, rules)
+    if order.kind == RESUME:
+        return _resume(state, events.RunUnpaused(order.actor, role, *sent, signed), now, rules)
     if (pause := own(state)) is not None and role in (REQUESTER, pause.role):
         return Ignore("the run is paused already")
-    return [events.RunPaused(said.actor, str(data.get("reason", "")), role, *sent, signed)]
+    return [events.RunPaused(order.actor, str(data.get("reason", "")), role, *sent, signed)]
 
 
 def _resume(state: RunState, over: events.RunUnpaused, now: int, rules: Rules) -> Ruling:
@@ -88,12 +88,12 @@ def go_on(state: RunState, over: events.RunUnpaused, now: int, rules: Rules) -> 
     add([over])
     if not after.paused and (end := missed(after, now)) is not None:
         return [over, end]
-    asked = after.request
-    if not after.paused and after.status == "pending" and asked and asked.not_before_ms <= now:
-        add([rules.app.start(asked.agent)])
+    request = after.request
+    if not after.paused and after.status == "pending" and request and request.not_before_ms <= now:
+        add([rules.app.start(request.agent)])
     for step in sorted(after.open) if not after.paused else ():
-        opened, said = after.open[step], after.resolved.get(step)
-        settled = opened.phase in ("doubt", "held") and said is not None and said.attempt == opened.attempt
+        opened, resolved = after.open[step], after.resolved.get(step)
+        settled = opened.phase in ("doubt", "held") and resolved is not None and resolved.attempt == opened.attempt
         if (opened.phase == "proposed" or settled) and not after.over:
             add(send(after, step, opened.attempt + 1, now, rules, may_have_happened=opened.may_have_happened))
     return added

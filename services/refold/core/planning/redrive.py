@@ -13,11 +13,11 @@ from refold.core.planning import asking, family, pausing
 from refold.core.planning.outgoing import let_out
 from refold.core.planning.verdict import Ignore, Refuse, Rules, Ruling
 from refold.core.run.fold import advance
-from refold.core.run.redrive import kept
+from refold.core.run.redrive import staying
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 
-SAID = frozenset({"given_up"})
+BY_HUMANS = frozenset({"given_up"})
 """Failures decided by a human: the call may have had its effect, and is not repeated automatically."""
 
 HAPPENED = frozenset({"bad_result", "too_large"})
@@ -41,10 +41,10 @@ class RetryAsked:
     reason: str
 
 
-def failure_named(said: RunOperation) -> int:
+def failure_named(operation: RunOperation) -> int:
     """Seq of the failure that a retry is about; 0 if it has none, or is unreadable."""
     try:
-        seq = canonical.parse(said.data)["seq"]
+        seq = canonical.parse(operation.data)["seq"]
     except (MalformedError, TypeError, KeyError):
         return 0
     return seq if type(seq) is int else 0
@@ -60,10 +60,10 @@ def child_refusal(state: RunState) -> tuple[str, str] | None:
     return f"run {origin.parent}, which has started {state.run_id}, has its failure", way
 
 
-def retry(state: RunState, said: RunOperation, now: int, rules: Rules) -> Ruling:
+def retry(state: RunState, operation: RunOperation, now: int, rules: Rules) -> Ruling:
     """Events of a retry of a finished run, up to the point where its code runs."""
     # It contains the failure's seq, so a repeated request applies to that failure alone.
-    if not (seq := failure_named(said)):
+    if not (seq := failure_named(operation)):
         return Ignore("the run is over")
     if (state.status, state.head.seq) != ("failed", seq):
         return Refuse("conflict", f"run {state.run_id} has not failed at {seq}: it is {state.status}")
@@ -71,23 +71,23 @@ def retry(state: RunState, said: RunOperation, now: int, rules: Rules) -> Ruling
         return Refuse("conflict", f"run {state.run_id} has failed before its request was in the log: start another")
     if (refused := child_refusal(state)) is not None:
         return Refuse("conflict", ": ".join(refused))
-    wanted = _wanted(state, said, rules)
-    if isinstance(wanted, Refuse):
-        return wanted
+    options = _options(state, operation, rules)
+    if isinstance(options, Refuse):
+        return options
     fresh: list[events.Event] = [
         events.RunRetried(
-            said.actor,
-            wanted.reason,
-            wanted.from_step,
-            [] if wanted.from_step else _failed(state),
-            edit=wanted.edit,
-            steps=wanted.steps,
-            history_bytes=wanted.history_bytes,
-            deadline_ms=wanted.deadline_ms,
-            children=wanted.children,
-            tokens=wanted.tokens,
-            nano_usd=wanted.nano_usd,
-            calls=wanted.calls,
+            operation.actor,
+            options.reason,
+            options.from_step,
+            [] if options.from_step else _failed(state),
+            edit=options.edit,
+            steps=options.steps,
+            history_bytes=options.history_bytes,
+            deadline_ms=options.deadline_ms,
+            children=options.children,
+            tokens=options.tokens,
+            nano_usd=options.nano_usd,
+            calls=options.calls,
         )
     ]
     after = asking.foreseen(state, fresh, now)
@@ -97,9 +97,9 @@ def retry(state: RunState, said: RunOperation, now: int, rules: Rules) -> Ruling
     return fresh + renewed(state, fresh, now, rules)
 
 
-def _wanted(state: RunState, said: RunOperation, rules: Rules) -> RetryAsked | Refuse:
+def _options(state: RunState, operation: RunOperation, rules: Rules) -> RetryAsked | Refuse:
     try:
-        data = canonical.parse(said.data) or {}
+        data = canonical.parse(operation.data) or {}
         numbers = {name: data.get(name, 0) for name in ("from", *LIMITS)}
     except (MalformedError, AttributeError):
         return Refuse(
@@ -130,25 +130,25 @@ def _wanted(state: RunState, said: RunOperation, rules: Rules) -> RetryAsked | R
 
 
 def _edit(state: RunState, step: int, edit: object, rules: Rules) -> str | Refuse:
-    asked = state.steps[step - 1] if step else None
-    if not isinstance(asked, events.CallProposed):
+    call = state.steps[step - 1] if step else None
+    if not isinstance(call, events.CallProposed):
         return Refuse("malformed", "an edit is for a call: name its step in `from`")
     if not isinstance(edit, dict):
         return Refuse("malformed", "an edit has all arguments of the call, as an object")
     try:
         text = canonical.dumps(edit)
-        in_context(text, asked.args)
-        return rules.app.fits(asked.tool, text) if rules.app.fits else text
+        in_context(text, call.args)
+        return rules.app.fits(call.tool, text) if rules.app.fits else text
     except (UsageError, MalformedError) as error:
-        return Refuse("malformed", f"{asked.tool} does not take these arguments: {error}")
+        return Refuse("malformed", f"{call.tool} does not take these arguments: {error}")
 
 
 def _failed(state: RunState) -> list[int]:
     """Failed calls that may have caused the run's failure: settled after the last step (or note) that stays."""
-    stays = kept(state)
+    stays = staying(state)
     last = state.retried.step_before(stays.first - 1)
     since = state.seqs[last - 1] if last else 0
-    settled = [each for each in [*state.outcomes.items()][stays.loose :] if each[1][2] > since]
+    settled = [entry for entry in [*state.outcomes.items()][stays.loose :] if entry[1][2] > since]
     return [
         step
         for step, (_, outcome, _) in settled
@@ -157,7 +157,7 @@ def _failed(state: RunState) -> list[int]:
 
 
 def _may_go_out(call: events.CallProposed, failed: events.CallFailed) -> bool:
-    return failed.failure.code not in (SAID | HAPPENED if call.key_window_ms else SAID)
+    return failed.failure.code not in (BY_HUMANS | HAPPENED if call.key_window_ms else BY_HUMANS)
 
 
 def renewed(state: RunState, fresh: list[events.Event], now: int, rules: Rules) -> list[events.Event]:

@@ -53,14 +53,14 @@ def check_match(match: object) -> None:
         raise UsageError(f"the match {match[:80]!r}: {error.message}", hint=error.hint) from None
 
 
-def take_signal(state: RunState, said: RunSignal, at_ms: int, rules: Rules) -> Ruling:
+def take_signal(state: RunState, message: RunSignal, at_ms: int, rules: Rules) -> Ruling:
     """Ruling on a signal to a run that is not over. **Units**: `at_ms`, its append time."""
-    signal = events.SignalReceived(said.signal_id, said.name, said.data, said.actor)
-    if (known := _known(state, signal.signal_id)) is not None:
-        if (known.name, known.data) == (signal.name, signal.data):
+    signal = events.SignalReceived(message.signal_id, message.name, message.data, message.actor)
+    if (earlier := _received(state, signal.signal_id)) is not None:
+        if (earlier.name, earlier.data) == (signal.name, signal.data):
             return Ignore("the signal was received before")
         return Refuse("conflict", f"run {state.run_id} has received another signal of this id; choose another id")
-    told: list[events.Event] = []
+    failures: list[events.Event] = []
     if state.unseen:
         signal = dataclasses.replace(signal, sent_ms=at_ms)
     for step in () if state.unseen else state.mail.waits.get(signal.name, ()):
@@ -70,36 +70,36 @@ def take_signal(state: RunState, said: RunSignal, at_ms: int, rules: Rules) -> R
         assert isinstance(wait, events.WaitStarted), "only waits are in a mailbox"
         if _is_past(opened, at_ms):
             continue
-        found = matches(wait, signal)
-        if found is True:
-            return [signal, *told, events.WaitEnded(step, signal.signal_id)]
-        if found and opened.failure is None:
-            told.append(events.MatchFailed(step, signal.signal_id, found))
+        result = matches(wait, signal)
+        if result is True:
+            return [signal, *failures, events.WaitEnded(step, signal.signal_id)]
+        if result and opened.failure is None:
+            failures.append(events.MatchFailed(step, signal.signal_id, result))
     size = signal_bytes(signal)
     if state.mail.bytes + size <= rules.signal_bytes:
-        return [signal, *told]
+        return [signal, *failures]
     if state.mail.full:
         reason = f"run {state.run_id} keeps {state.mail.bytes:,} bytes of signals that nobody has waited for so far"
         return Refuse("no_room", f"{reason}: say it again when it has taken some, or send less")
-    return [events.SignalDropped(signal.signal_id, signal.name, size, signal.actor), *told]
+    return [events.SignalDropped(signal.signal_id, signal.name, size, signal.actor), *failures]
 
 
 def find_kept(
-    state: RunState, wait: events.WaitStarted, taken: Collection[str]
+    state: RunState, wait: events.WaitStarted, used: Collection[str]
 ) -> tuple[events.SignalReceived | None, list[events.MatchFailed]]:
-    """Kept signal for a wait, except those `taken` since, and the failed matches to record. An open wait takes only
+    """Kept signal for a wait, except those `used` since, and the failed matches to record. An open wait takes only
     signals that came before its timeout."""
-    told: list[events.MatchFailed] = []
+    failures: list[events.MatchFailed] = []
     opened = state.open.get(wait.step)
     for _, came_ms, signal in state.mail.named(wait.name):
-        if signal.signal_id in taken or (opened and _is_past(opened, came_ms)):
+        if signal.signal_id in used or (opened and _is_past(opened, came_ms)):
             continue
-        found = matches(wait, signal)
-        if found is True:
-            return signal, told
-        if found and not told and not (opened and opened.failure):
-            told.append(events.MatchFailed(wait.step, signal.signal_id, str(found)))
-    return None, told
+        result = matches(wait, signal)
+        if result is True:
+            return signal, failures
+        if result and not failures and not (opened and opened.failure):
+            failures.append(events.MatchFailed(wait.step, signal.signal_id, str(result)))
+    return None, failures
 
 
 def open_waits(state: RunState) -> list[events.WaitStarted]:
@@ -116,56 +116,56 @@ def expire(state: RunState, step: int) -> Ruling:
     return [events.WaitExpired(step)]
 
 
-def offered_to(state: RunState, said: RunSignal, ruling: Ruling) -> int:
-    waits = state.mail.waits.get(said.name, ())
+def offered_to(state: RunState, signal: RunSignal, ruling: Ruling) -> int:
+    waits = state.mail.waits.get(signal.name, ())
     for event in ruling if isinstance(ruling, list) else ():
         if isinstance(event, events.WaitEnded):
             return waits.index(event.step) + 1
     return len(waits)
 
 
-def take_answer(state: RunState, said: RunSignal, at_ms: int) -> Ruling:
+def take_answer(state: RunState, answer: RunSignal, at_ms: int) -> Ruling:
     """Ruling on an answer with a callback's token, to a run that is not over."""
-    digest = callback_digest(said.callback)
+    digest = callback_digest(answer.callback)
     step = state.callbacks.get(digest)
-    made = state.steps[step - 1] if step else None
-    if not step or not isinstance(made, events.CallbackCreated) or not compare_digest(made.digest, digest):
+    callback = state.steps[step - 1] if step else None
+    if not step or not isinstance(callback, events.CallbackCreated) or not compare_digest(callback.digest, digest):
         return Refuse("unknown_callback", f"run {state.run_id} has made no callback with this token")
-    opened, what = state.open.get(step), f"the callback {made.name} of run {state.run_id}"
+    opened, subject = state.open.get(step), f"the callback {callback.name} of run {state.run_id}"
     if opened is None:
-        return _closed(state, step, said, what)
+        return _closed(state, step, answer, subject)
     if _is_past(opened, at_ms):
-        return Refuse("closed", f"{what} was valid until {opened.due_ms}, and this came later")
-    if said.failure:
-        failure = events.Failure("callback_failed", said.failure)
-        return [events.CallbackFailed(step, failure, said.key, said.actor)]
-    if made.schema and (why := misfit(made.schema, canonical.parse(said.data))):
-        return Refuse("unfit", f"{what} takes no such result, and waits on: {why}")
-    return [events.CallbackCompleted(step, said.data, said.key, said.actor)]
+        return Refuse("closed", f"{subject} was valid until {opened.due_ms}, and this came later")
+    if answer.failure:
+        failure = events.Failure("callback_failed", answer.failure)
+        return [events.CallbackFailed(step, failure, answer.key, answer.actor)]
+    if callback.schema and (why := misfit(callback.schema, canonical.parse(answer.data))):
+        return Refuse("unfit", f"{subject} takes no such result, and waits on: {why}")
+    return [events.CallbackCompleted(step, answer.data, answer.key, answer.actor)]
 
 
-def _closed(state: RunState, step: int, said: RunSignal, what: str) -> Ruling:
+def _closed(state: RunState, step: int, answer: RunSignal, subject: str) -> Ruling:
     at_ms, outcome, _ = state.outcomes.get(step, (0, None, 0))
     if isinstance(outcome, events.WaitExpired):
-        return Refuse("closed", f"{what} expired at {at_ms}, nobody having answered")
+        return Refuse("closed", f"{subject} expired at {at_ms}, nobody having answered")
     if not isinstance(outcome, events.CallbackCompleted | events.CallbackFailed):
-        return Refuse("closed", f"{what} was given up: nothing waits for it any more")
-    if said.key and said.key == outcome.key:
+        return Refuse("closed", f"{subject} was given up: nothing waits for it any more")
+    if answer.key and answer.key == outcome.key:
         return Ignore("its sender has resolved the callback before")
     if isinstance(outcome, events.CallbackFailed):
-        same, how = said.failure == outcome.failure.message, "failed"
+        same, how = answer.failure == outcome.failure.message, "failed"
     else:
-        same, how = not said.failure and said.data == outcome.result, "resolved"
+        same, how = not answer.failure and answer.data == outcome.result, "resolved"
     if same:
         return Ignore("the callback was resolved like this before")
     by = f" by {outcome.actor!r}" if outcome.actor else ""
     key = f", key {outcome.key!r}" if outcome.key else ""
-    return Refuse("conflict", f"{what} was {how} before{by} at {at_ms}{key}: its first answer counts")
+    return Refuse("conflict", f"{subject} was {how} before{by} at {at_ms}{key}: its first answer counts")
 
 
-def _known(state: RunState, signal_id: str) -> events.SignalReceived | None:
-    if (kept := state.mail.kept.get(signal_id)) is not None:
-        return kept.signal
+def _received(state: RunState, signal_id: str) -> events.SignalReceived | None:
+    if (entry := state.mail.kept.get(signal_id)) is not None:
+        return entry.signal
     step = state.mail.taken.get(signal_id)
     outcome = state.outcomes[step][1] if step else None
     return outcome if isinstance(outcome, events.SignalReceived) else None
@@ -182,7 +182,7 @@ def matches(wait: events.WaitStarted, signal: events.SignalReceived) -> bool | s
     if utf8_bytes(signal.data) > MATCHED_BYTES:
         return f"the signal has more than {MATCHED_BYTES:,} bytes, and is taken by waits without a match alone"
     try:
-        return _condition(wait.match).asked(_facts(signal))
+        return _condition(wait.match).evaluate(_facts(signal))
     except UsageError as error:  # another version of the library may refuse a match that compiled before
         return str(error)
 

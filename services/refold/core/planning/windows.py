@@ -60,9 +60,9 @@ class Counted(NamedTuple):
     freed: Amount = NOTHING
 
 
-def key_of(said: WindowSpent) -> WindowKey:
-    value = said.value if said.held_tokens >= 0 or not said.label else value_digest(said.value)
-    return WindowKey(said.window, said.agent, said.label, value)
+def key_of(spent: WindowSpent) -> WindowKey:
+    value = spent.value if spent.held_tokens >= 0 or not spent.label else value_digest(spent.value)
+    return WindowKey(spent.window, spent.agent, spent.label, value)
 
 
 @lru_cache(maxsize=4_096)
@@ -93,11 +93,11 @@ def binding(
     windows: Iterable[Window], agent: str, labels: Mapping[str, str], requester: str, at_ms: int
 ) -> Iterator[Bound]:
     """Limits that bind a run of this agent, labels and requester, at a time."""
-    for each in windows:
-        if not each.agent or each.agent == agent:
-            value = value_of(each.label, labels, requester) if each.label else ""
+    for limit in windows:
+        if not limit.agent or limit.agent == agent:
+            value = value_of(limit.label, labels, requester) if limit.label else ""
             digest = value_digest(value) if value else ""
-            yield Bound(WindowKey(window_at(each.per, at_ms), each.agent, each.label, digest), value, each.limits)
+            yield Bound(WindowKey(window_at(limit.per, at_ms), limit.agent, limit.label, digest), value, limit.limits)
 
 
 def value_of(label: str, labels: Mapping[str, str], requester: str) -> str:

@@ -74,7 +74,7 @@ class BudgetAccount(NamedTuple):
         return Used(*all_, lost.tokens, lost.nano_usd)
 
     def __repr__(self) -> str:
-        parts = (sorted(each.items()) if isinstance(each, Map) else each for each in self)
+        parts = (sorted(field.items()) if isinstance(field, Map) else field for field in self)
         return f"BudgetAccount({', '.join(repr(sorted(p)) if isinstance(p, frozenset) else repr(p) for p in parts)})"
 
 

@@ -45,32 +45,32 @@ class Base:
 
 def earlier(
     steps: Iterable[int],
-    made: Callable[[int], tuple[CallProposed | Call, str] | None],
-    known: Container[int] = frozenset(),
+    outcome_of: Callable[[int], tuple[CallProposed | Call, str] | None],
+    skip: Container[int] = frozenset(),
 ) -> list[EarlierCall]:
-    """Calls of these steps and those on which they build, in order, without `known` and unfinished ones. `made` returns
-    the call of a step and its result, None without a result."""
-    found: dict[int, EarlierCall] = {}
+    """Calls of these steps and those on which they build, in order, except unfinished ones and those in `skip`.
+    `outcome_of` returns the call of a step and its result, None without a result."""
+    calls: dict[int, EarlierCall] = {}
     ahead = list(steps)
     while ahead:
         step = ahead.pop()
-        if step not in found and step not in known and (settled := made(step)) is not None:
+        if step not in calls and step not in skip and (settled := outcome_of(step)) is not None:
             call, result = settled
-            found[step] = EarlierCall(step, call.args, result)
+            calls[step] = EarlierCall(step, call.args, result)
             ahead += call.builds_on
-    return [found[step] for step in sorted(found)]
+    return [calls[step] for step in sorted(calls)]
 
 
-def calls_before(state: RunState, call: CallProposed, known: Container[int] = frozenset()) -> list[EarlierCall]:
-    """Calls of a run on which one of its calls builds, in order, without the `known` ones."""
+def calls_before(state: RunState, call: CallProposed, skip: Container[int] = frozenset()) -> list[EarlierCall]:
+    """Calls of a run on which one of its calls builds, in order, except the steps in `skip`."""
 
-    def made(step: int) -> tuple[CallProposed, str] | None:
+    def outcome_of(step: int) -> tuple[CallProposed, str] | None:
         settled = state.outcomes.get(step)
         if settled is None or not isinstance(settled[1], CallCompleted):
             return None
         return state.call(step), settled[1].result
 
-    return earlier(call.builds_on, made, known) if call.builds_on else []
+    return earlier(call.builds_on, outcome_of, skip) if call.builds_on else []
 
 
 def complete(state: RunState, request: ToolRequest) -> ToolRequest:

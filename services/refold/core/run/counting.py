@@ -30,8 +30,8 @@ def reserved(state: RunState, event: events.CallReserved, seq: int, at_ms: int) 
 
 def billed(state: RunState, event: events.CallBilled, seq: int, at_ms: int) -> None:
     account, call = account_of(state), (event.call, event.attempt)
-    took = Amount(event.tokens, event.nano_usd)
-    account = account._replace(spent=account.spent.plus(took), own=account.own.plus(took))
+    usage = Amount(event.tokens, event.nano_usd)
+    account = account._replace(spent=account.spent.plus(usage), own=account.own.plus(usage))
     if not event.twice:
         booked = account.booked[call].amount
         left, open_, own = account.booked.delete(call), account.open.minus(booked), account.own.minus(booked)
@@ -70,8 +70,8 @@ def called(state: RunState) -> None:
 def proposed(state: RunState, event: events.CallProposed) -> None:
     assert state.account is not None, "nothing is counted of a run without an account"
     if state.account.limits.same:
-        name, asked = call_digest(event.tool, event.args), state.account.asked
-        state.account = state.account._replace(asked=asked.set(name, asked.get(name, 0) + 1))
+        name, counts = call_digest(event.tool, event.args), state.account.asked
+        state.account = state.account._replace(asked=counts.set(name, counts.get(name, 0) + 1))
 
 
 def raised(state: RunState, event: events.RunRetried) -> None:

@@ -16,7 +16,7 @@ from refold.core.run.state import RunState
 
 
 @dataclass(slots=True)
-class Held:
+class Aside:
     """Record held aside until its predecessor is read."""
 
     record: LogRecord
@@ -28,14 +28,14 @@ class Held:
 class Disorder:
     """Records of a run that do not simply follow each other."""
 
-    aside: dict[EntryId, list[Held]] = field(default_factory=dict)  # held, by the id of their predecessor
+    aside: dict[EntryId, list[Aside]] = field(default_factory=dict)  # held, by the id of their predecessor
     passed: set[EntryId] = field(default_factory=set)  # predecessors of records given up
     branches: set[EntryId] = field(default_factory=set)  # records that extend an entry with another successor
     buried: set[EntryId] = field(default_factory=set)  # records that counted, but have a tombstone
     disturbed: bool = False  # only copies and cleaning explain a position, so order proves nothing
     stalled: bool = False
     rebuilt: RunState | None = None  # history from a complete ordered repetition
-    copies: dict[EntryId, Held] = field(default_factory=dict)  # records of `rebuilt`, in order
+    copies: dict[EntryId, Aside] = field(default_factory=dict)  # records of `rebuilt`, in order
 
     @property
     def contested(self) -> bool:
@@ -47,48 +47,48 @@ class Disorder:
         """True if an ordered repetition of the history, later in the log, could settle something."""
         return self.stalled or bool(self.branches) or bool(self.buried)
 
-    def hold(self, held: Held) -> None:
-        self.aside.setdefault(EntryId(held.record.entry.prev), []).append(held)
+    def add(self, aside: Aside) -> None:
+        self.aside.setdefault(EntryId(aside.record.entry.prev), []).append(aside)
 
-    def holds(self, name: EntryId) -> bool:
-        return any(held.record.id == name for held in self.held())
+    def contains(self, name: EntryId) -> bool:
+        return any(aside.record.id == name for aside in self.asides())
 
-    def held(self) -> Iterator[Held]:
-        return (held for waiting in self.aside.values() for held in waiting)
+    def asides(self) -> Iterator[Aside]:
+        return (aside for waiting in self.aside.values() for aside in waiting)
 
-    def pass_by(self, seq: int) -> list[Held]:
+    def pass_by(self, seq: int) -> list[Aside]:
         """Give up the records that cannot extend a head at `seq` any more; return them."""
-        given_up = [held for held in self.held() if held.record.entry.seq <= seq]
-        for held in given_up:
-            self.passed.add(EntryId(held.record.entry.prev))
-            self.discard(held.record.id)
-        return given_up
+        dropped = [aside for aside in self.asides() if aside.record.entry.seq <= seq]
+        for aside in dropped:
+            self.passed.add(EntryId(aside.record.entry.prev))
+            self.discard(aside.record.id)
+        return dropped
 
     def discard(self, name: EntryId) -> int:
         """Drop a record that is held aside; return its bytes."""
         for prev, waiting in self.aside.items():
-            for held in waiting:
-                if held.record.id == name:
-                    waiting.remove(held)
+            for aside in waiting:
+                if aside.record.id == name:
+                    waiting.remove(aside)
                     if not waiting:
                         del self.aside[prev]
-                    return len(held.value)
+                    return len(aside.value)
         return 0
 
-    def rebuild(self, held: Held) -> None:
+    def rebuild(self, aside: Aside) -> None:
         """Follow the copies of a history from its beginning: only a repair writes them in order."""
-        entry = held.record.entry
+        entry = aside.record.entry
         if entry.seq == 1 and not entry.prev:
             self.rebuilt, self.copies = RunState(entry.run_id), {}
         elif self.rebuilt is None or self.rebuilt.over or not chain.extends(self.rebuilt.head, entry):
             return
         try:
-            self.rebuilt = apply(self.rebuilt, entry, held.record.id)
-            self.copies[held.record.id] = held
+            self.rebuilt = apply(self.rebuilt, entry, aside.record.id)
+            self.copies[aside.record.id] = aside
         except FoldError:  # a copy that contradicts its history settles nothing
             self.rebuilt = None
 
-    def settles(self, known: set[EntryId]) -> RunState | None:
+    def settles(self, entries: set[EntryId]) -> RunState | None:
         """Rebuilt history, if it contains every remaining record of the run."""
-        left = (known | self.branches) - self.buried
+        left = (entries | self.branches) - self.buried
         return self.rebuilt if self.rebuilt is not None and left <= self.copies.keys() else None

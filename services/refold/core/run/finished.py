@@ -112,9 +112,9 @@ class Finished:
         for number in range(len(self._buckets)):
             self._settle(number)
             rows = _split(self._buckets[number])
-            kept = [row for row in rows if row[_TIME:_STATUS] >= least]
-            self._buckets[number] = b"".join(kept)
-            self._count -= len(rows) - len(kept)
+            remaining = [row for row in rows if row[_TIME:_STATUS] >= least]
+            self._buckets[number] = b"".join(remaining)
+            self._count -= len(rows) - len(remaining)
 
     def load(self, rows: bytes, pools: list[str]) -> bytes:
         """Add rows with foreign pool numbers; return them with this table's. **Raises** MalformedError."""

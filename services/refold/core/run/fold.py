@@ -143,7 +143,7 @@ def _noted(
     number(state, event, seq)
 
 
-def _says(state: RunState, event: events.StatusSet, seq: int, at_ms: int) -> None:
+def _status_set(state: RunState, event: events.StatusSet, seq: int, at_ms: int) -> None:
     state.says = event.text
 
 
@@ -151,7 +151,7 @@ def _annotated(state: RunState, event: events.RunAnnotated, seq: int, at_ms: int
     state.annotate(event.note_id, event.note)
 
 
-def _told(state: RunState, event: events.Event, seq: int, at_ms: int) -> None:
+def _no_change(state: RunState, event: events.Event, seq: int, at_ms: int) -> None:
     """No change: the event is for readers of the log."""
 
 
@@ -169,11 +169,11 @@ def _judged(state: RunState, event: events.CallJudged, seq: int, at_ms: int) -> 
     keep(state, event.step, opened._replace(policy=event.policy, decision=None), opened)
 
 
-def _asked(state: RunState, event: events.ApprovalRequested, seq: int, at_ms: int) -> None:
+def _question_opened(state: RunState, event: events.ApprovalRequested, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     people = tuple(event.requirement.approvers)
-    asked = Asked(seq, event, people, at_ms, event.expires_ms, escalated=False, question=event.question)
-    waiting = opened._replace(question=asked, due_ms=asked.due_ms, rounds=opened.rounds + 1)
+    question = Asked(seq, event, people, at_ms, event.expires_ms, escalated=False, question=event.question)
+    waiting = opened._replace(question=question, due_ms=question.due_ms, rounds=opened.rounds + 1)
     state.call(event.step)  # raises if the step is no call
     if event.about != DOUBT:  # a doubt does not replace the policy's decision
         waiting = waiting._replace(phase="approval", policy=event.policy, decision=None)
@@ -185,10 +185,10 @@ def _escalated(state: RunState, event: events.ApprovalEscalated, seq: int, at_ms
     if opened.question is None:
         raise KeyError(event.step)
     people = tuple(event.approvers)
-    asked = opened.question._replace(
+    question = opened.question._replace(
         approvers=people, expires_ms=event.expires_ms, escalated=True, question=event.question
     )
-    keep(state, event.step, opened._replace(question=asked, due_ms=asked.due_ms), opened)
+    keep(state, event.step, opened._replace(question=question, due_ms=question.due_ms), opened)
 
 
 def _decided(state: RunState, event: events.ApprovalDecided, seq: int, at_ms: int) -> None:
@@ -255,11 +255,11 @@ def _doubted(state: RunState, event: events.CallDoubted, seq: int, at_ms: int) -
     keep(state, event.step, doubt, opened)
 
 
-def _held(state: RunState, event: events.CallHeld, seq: int, at_ms: int) -> None:
+def _call_held(state: RunState, event: events.CallHeld, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     past = _past(opened, event.attempt, "failed", _why(event.failure), at_ms=at_ms)
-    held = opened._replace(phase="held", due_ms=0, failure=event.failure, doubted_ms=at_ms, past=past)
-    keep(state, event.step, held, opened)
+    blocked = opened._replace(phase="held", due_ms=0, failure=event.failure, doubted_ms=at_ms, past=past)
+    keep(state, event.step, blocked, opened)
 
 
 def _resolved(state: RunState, event: events.DoubtResolved, seq: int, at_ms: int) -> None:
@@ -275,9 +275,9 @@ def _resolved(state: RunState, event: events.DoubtResolved, seq: int, at_ms: int
 
 
 def _past(
-    opened: OpenStep, attempt: int, what: str, words: str, *, by: str = "", at_ms: int
+    opened: OpenStep, attempt: int, kind: str, text: str, *, by: str = "", at_ms: int
 ) -> tuple[events.Earlier, ...]:
-    return (*opened.past, events.Earlier(attempt, what, words[:TOLD_CHARS], by[:TOLD_CHARS], at_ms))[-TOLD:]
+    return (*opened.past, events.Earlier(attempt, kind, text[:TOLD_CHARS], by[:TOLD_CHARS], at_ms))[-TOLD:]
 
 
 def _why(failure: events.Failure) -> str:
@@ -307,15 +307,15 @@ def _retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) ->
 
 
 def _forked(state: RunState, event: events.RunForked, seq: int, at_ms: int) -> None:
-    words, pasts = f"in run {event.source.run_id}, of which this one is a fork", dict[int, tuple[events.Earlier, ...]]()
+    text, pasts = f"in run {event.source.run_id}, of which this one is a fork", dict[int, tuple[events.Earlier, ...]]()
     for step, was in state.open.items():
         if was.attempt:
             came = "unknown" if was.may_have_happened or was.phase in ("dispatched", "doubt") else "failed"
-            pasts[step] = _past(was, was.attempt, came, words, at_ms=at_ms)
+            pasts[step] = _past(was, was.attempt, came, text, at_ms=at_ms)
     state.fork(event, seq, at_ms, pasts)
 
 
-def _given_up(state: RunState, event: events.StepGivenUp, seq: int, at_ms: int) -> None:
+def _step_given_up(state: RunState, event: events.StepGivenUp, seq: int, at_ms: int) -> None:
     give_up(state, event.step, seq=seq)
     waits_no_more(state, event.step)
 
@@ -354,7 +354,7 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.NoteRecorded: _noted,
     events.CallProposed: _proposed,
     events.CallJudged: _judged,
-    events.ApprovalRequested: _asked,
+    events.ApprovalRequested: _question_opened,
     events.ApprovalEscalated: _escalated,
     events.ApprovalDecided: _decided,
     events.CallDispatched: _dispatched,
@@ -366,7 +366,7 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.LateResultRecorded: _late,
     events.SleepStarted: _slept,
     events.SleepEnded: _settled,
-    events.StepGivenUp: _given_up,
+    events.StepGivenUp: _step_given_up,
     events.ChildStarted: _child_started,
     events.ChildCompleted: _child_over,
     events.EventPublished: _published,
@@ -376,18 +376,18 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.RunCompleted: _ended,
     events.RunFailed: _ended,
     events.RunCancelled: _ended,
-    events.RunSuspended: _told,
-    events.RunResumed: _told,
+    events.RunSuspended: _no_change,
+    events.RunResumed: _no_change,
     events.CheckpointReached: _noted,
-    events.StatusSet: _says,
+    events.StatusSet: _status_set,
     events.RunAnnotated: _annotated,
-    events.TaskFailed: _told,
+    events.TaskFailed: _no_change,
     **OF_WAITS,
     events.RunRetried: _retried,
     events.RunForked: _forked,
     events.CallRenewed: redrive.call_redriven,
     **PAUSE_TRANSITIONS,
-    events.CallHeld: _held,
+    events.CallHeld: _call_held,
     **ACCOUNT_TRANSITIONS,
 }
 

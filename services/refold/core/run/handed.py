@@ -25,26 +25,26 @@ Values = Mapping[Pointed, str | Failure]
 NO_VALUES: Values = Map()
 
 
-def pointed(run: RunId, told: Settled | RunRequested) -> Pointed | None:
+def pointed(run: RunId, source: Settled | RunRequested) -> Pointed | None:
     """Pointer to read before a run's code gets this outcome or request; None if it is no pointer."""
-    if isinstance(told, CallCompleted):
-        return (run, told.result) if told.result.startswith(MARK) else None
-    if isinstance(told, ChildCompleted):
-        return (child_id(run, told.step), told.result) if is_pointer(told.result) else None
-    return (run, told.input) if isinstance(told, RunRequested) and is_pointer(told.input) else None
+    if isinstance(source, CallCompleted):
+        return (run, source.result) if source.result.startswith(MARK) else None
+    if isinstance(source, ChildCompleted):
+        return (child_id(run, source.step), source.result) if is_pointer(source.result) else None
+    return (run, source.input) if isinstance(source, RunRequested) and is_pointer(source.input) else None
 
 
 def pointers(state: RunState) -> Iterator[Pointed]:
     """Pointers to read before a run's code is driven along its whole history."""
-    told = [kept[1] for kept in state.outcomes.values()]
-    for each in [state.request, *told] if state.request else told:
-        if (found := pointed(state.run_id, each)) is not None:
-            yield found
+    outcomes = [outcome[1] for outcome in state.outcomes.values()]
+    for source in [state.request, *outcomes] if state.request else outcomes:
+        if (pointer := pointed(state.run_id, source)) is not None:
+            yield pointer
 
 
-def own_pointers(told: Iterable[Event]) -> Iterator[str]:
+def own_pointers(recorded: Iterable[Event]) -> Iterator[str]:
     """Pointers to values of the run itself; its children's values lie with the children."""
-    for event in told:
+    for event in recorded:
         if not isinstance(event, ChildStarted | ChildCompleted):
             yield from pointers_in(event)
 
@@ -70,10 +70,10 @@ def lacking(state: RunState, values: Values) -> Lacks | None:
 
 def whole(values: Values, place: Pointed) -> str:
     """Large value. **Raises** BlobError if it is missing or was altered."""
-    found = values[place]
-    if isinstance(found, Failure):
-        raise BlobError(found.message, code=found.code)
-    return found
+    content = values[place]
+    if isinstance(content, Failure):
+        raise BlobError(content.message, code=content.code)
+    return content
 
 
 class Holding(Driver, Protocol):

@@ -240,8 +240,8 @@ class Answer(Intent):
         return f"callback {self.name}"
 
     def agrees(self, recorded: Step) -> bool:
-        made = recorded if isinstance(recorded, events.CallbackCreated) else None
-        return made is not None and (made.name, made.digest) == (self.name, self.digest)
+        callback = recorded if isinstance(recorded, events.CallbackCreated) else None
+        return callback is not None and (callback.name, callback.digest) == (self.name, self.digest)
 
     def value_of(self, outcome: Settled) -> Any:
         if isinstance(outcome, events.CallbackCompleted):
@@ -292,8 +292,8 @@ def call_words(tool: str, args: str) -> str:
     return f"call {tool}({_brief(args)})"
 
 
-def run_words(agent: str, given: str) -> str:
-    return f"run {agent}({_brief(given)})"
+def run_words(agent: str, text: str) -> str:
+    return f"run {agent}({_brief(text)})"
 
 
 def signal_words(name: str, run: str) -> str:
@@ -308,10 +308,10 @@ def wait_words(name: str, match: str) -> str:
     return f"wait for {name}{f' where {match}' if match else ''}"
 
 
-def _difference(recorded: tuple[str, str], asked: tuple[str, str]) -> str:
-    if recorded[0] == asked[0]:
+def _difference(recorded: tuple[str, str], requested: tuple[str, str]) -> str:
+    if recorded[0] == requested[0]:
         return "arguments"
-    return "renamed" if recorded[1] == asked[1] else ""
+    return "renamed" if recorded[1] == requested[1] else ""
 
 
 def words_of(step: Step) -> str:

@@ -15,7 +15,7 @@ from refold.core.events import Entry, ForkedFrom, RunForked, RunRequested
 from refold.core.ids import EntryId, RunId, log_key, parse_log_key
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord, Unreadable
-from refold.core.run.disorder import Disorder, Held
+from refold.core.run.disorder import Aside, Disorder
 from refold.core.run.fold import apply, evolve
 from refold.core.run.persistent import PersistentList
 from refold.core.run.redrive import reopens
@@ -41,7 +41,7 @@ class Lost(NamedTuple):
     def has_beginning(self, run: RunId, disorder: Disorder) -> bool:
         """True if the beginning of a run with remaining entries was in the lost part."""
         # A living run was read from its beginning; entries written on a lost beginning were never acted upon.
-        return run in self.runs or {held.record.id for held in disorder.held()} <= self.unread
+        return run in self.runs or {aside.record.id for aside in disorder.asides()} <= self.unread
 
 
 NOTHING_LOST = Lost(frozenset(), frozenset())
@@ -63,7 +63,7 @@ class Judged:
     state: RunState | None = None  # the run after a record that counts
     linked: tuple[Judged, ...] = ()  # records held aside for this one, which count from here on
     mended: bool = False  # the run was stalled, and goes on
-    held: tuple[Held, ...] = ()  # original records of `linked`, or the history that replaces the previous one
+    held: tuple[Aside, ...] = ()  # original records of `linked`, or the history that replaces the previous one
 
 
 class _Over(NamedTuple):
@@ -109,7 +109,7 @@ class LogFold:
         read = chain.read(key, value)
         if isinstance(read, LogRecord):
             late = at_ms - read.entry.at_ms > LATE_MS and not self._copied(read.entry)
-            return self._judge(Held(read, offset, value or b""), None, shared=shared, late=late)
+            return self._judge(Aside(read, offset, value or b""), None, shared=shared, late=late)
         parts = parse_log_key(key)
         run, seq, name = parts or (RunId(""), 0, EntryId(b""))
         if isinstance(read, Unreadable):
@@ -126,9 +126,9 @@ class LogFold:
         # A zombie planner may go on copying after a fork was cancelled.
         return state is not None and state.copied(entry.seq - (not isinstance(first, RunForked)))
 
-    def accept(self, held: Held, after: RunState) -> Judged:
+    def accept(self, aside: Aside, after: RunState) -> Judged:
         """Judge an own record at a known offset; if it counts, `after` is the run's state."""
-        return self._judge(held, after, shared=True, late=False)
+        return self._judge(aside, after, shared=True, late=False)
 
     def extends(self, entry: Entry) -> bool:
         state = self.states.get(entry.run_id)
@@ -157,10 +157,10 @@ class LogFold:
         return disorder is None or not disorder.buried
 
     def forget(self, run: RunId) -> None:
-        for known in (self.states, self.frozen, self._over):
-            known.pop(run, None)
+        for runs in (self.states, self.frozen, self._over):
+            runs.pop(run, None)
         if (disorder := self._disorders.pop(run, None)) is not None:
-            self._aside -= sum(len(held.value) for held in disorder.held())
+            self._aside -= sum(len(aside.value) for aside in disorder.asides())
 
     def settle(self) -> dict[RunId, str]:
         """End the initial read of the log; return the runs that stall, with the reason. All later records are new."""
@@ -183,70 +183,70 @@ class LogFold:
 
     def _take_back(self, run: RunId, disorder: Disorder) -> None:
         """Drop the remainder of a run whose beginning is lost: the run counts as never begun."""
-        for held in disorder.held():
-            self._aside -= len(held.value)
-            self._sweep(held)
+        for aside in disorder.asides():
+            self._aside -= len(aside.value)
+            self._sweep(aside)
         del self._disorders[run]
 
     @property
     def oldest_aside(self) -> int | None:
         """Lowest offset of a record that may still count: a later reader must begin there."""
-        return min((held.offset for disorder in self._disorders.values() for held in disorder.held()), default=None)
+        return min((aside.offset for disorder in self._disorders.values() for aside in disorder.asides()), default=None)
 
-    def _judge(self, held: Held, after: RunState | None, *, shared: bool, late: bool) -> Judged:
-        record, entry = held.record, held.record.entry
+    def _judge(self, aside: Aside, after: RunState | None, *, shared: bool, late: bool) -> Judged:
+        record, entry = aside.record, aside.record.entry
         run = entry.run_id
         disorder, state = self._disorders.get(run), self._state(run)
         stalled = disorder is not None and disorder.stalled
         if disorder is not None and disorder.disordered:
-            disorder.rebuild(held)
+            disorder.rebuild(aside)
         if run in self.frozen and not stalled:
             return Judged(run, record.id, entry, "unreadable")
-        if self._knows(record):
-            return self._note_copy(held)
+        if self._is_copy(record):
+            return self._note_copy(aside)
         follows = _follows(state, entry)
-        if state is not None and state.over and (ended := self._after_end(held, state, follows=follows, late=late)):
+        if state is not None and state.over and (ended := self._after_end(aside, state, follows=follows, late=late)):
             return ended
         if disorder is not None and stalled and state is not None:
-            self._hold(held, None)
+            self._set_aside(aside, None)
             return Judged(run, record.id, entry, "stalled")
         if chain.extends(state.head if state else Head(), entry):
-            return self._grow(held, after, shared=shared)
-        return self._leave_out(held, state, follows=follows, late=late)
+            return self._grow(aside, after, shared=shared)
+        return self._leave_out(aside, state, follows=follows, late=late)
 
-    def _after_end(self, held: Held, state: RunState, *, follows: bool, late: bool) -> Judged | None:
+    def _after_end(self, aside: Aside, state: RunState, *, follows: bool, late: bool) -> Judged | None:
         """Judgement of a record of a finished run; None if it retries the run, or may belong before its end."""
-        run, entry = held.record.entry.run_id, held.record.entry
+        run, entry = aside.record.entry.run_id, aside.record.entry
         if run in self.states and reopens(state.head, state.status, entry):
             return None
         # A record without a predecessor may follow the retry of a failed run, moved behind it by copies.
         if not follows and state.status == "failed":
             return None
         if not self._live and follows and entry.prev != state.head.id:
-            self._compete(held, late=late)
-        return Judged(run, held.record.id, entry, "over")
+            self._compete(aside, late=late)
+        return Judged(run, aside.record.id, entry, "over")
 
-    def _leave_out(self, held: Held, state: RunState | None, *, follows: bool, late: bool) -> Judged:
-        run, entry = held.record.entry.run_id, held.record.entry
+    def _leave_out(self, aside: Aside, state: RunState | None, *, follows: bool, late: bool) -> Judged:
+        run, entry = aside.record.entry.run_id, aside.record.entry
         if follows:
-            self._compete(held, late=late)
-            return Judged(run, held.record.id, entry, "raced")
-        self._hold(held, state)
-        return Judged(run, held.record.id, entry, "orphan" if run not in self.frozen or state is None else "stalled")
+            self._compete(aside, late=late)
+            return Judged(run, aside.record.id, entry, "raced")
+        self._set_aside(aside, state)
+        return Judged(run, aside.record.id, entry, "orphan" if run not in self.frozen or state is None else "stalled")
 
     def _state(self, run: RunId) -> RunState | None:
         return self.states.get(run) or self.ended(run)
 
-    def _knows(self, record: LogRecord) -> bool:
+    def _is_copy(self, record: LogRecord) -> bool:
         run = record.entry.run_id
         disorder, state = self._disorders.get(run), self._state(run)
-        if disorder is not None and (record.id in disorder.branches or disorder.holds(record.id)):
+        if disorder is not None and (record.id in disorder.branches or disorder.contains(record.id)):
             return True
         return state is not None and state.entry_at(record.entry.seq) == record.id
 
-    def _grow(self, held: Held, after: RunState | None, *, shared: bool) -> Judged:
-        run, disorder = held.record.entry.run_id, self._disorders.get(held.record.entry.run_id)
-        judged = self._apply(held.record, after, shared=shared)
+    def _grow(self, aside: Aside, after: RunState | None, *, shared: bool) -> Judged:
+        run, disorder = aside.record.entry.run_id, self._disorders.get(aside.record.entry.run_id)
+        judged = self._apply(aside.record, after, shared=shared)
         if judged.void or disorder is None:
             self._end(run)
             return judged
@@ -278,7 +278,7 @@ class LogFold:
             return
         if self._live:
             if (disorder := self._disorders.pop(run, None)) is not None:
-                self._aside -= sum(len(held.value) for held in disorder.held())
+                self._aside -= sum(len(aside.value) for aside in disorder.asides())
         else:
             self._over[run] = _Over.packed(state)
 
@@ -294,30 +294,30 @@ class LogFold:
         self._over.pop(run, None)
         return Judged(run, record.id, record.entry, "", state)
 
-    def _hold(self, held: Held, state: RunState | None) -> None:
+    def _set_aside(self, aside: Aside, state: RunState | None) -> None:
         """Hold a record for its predecessor, which may be late, or moved behind it by copies and cleaning."""
-        run = held.record.entry.run_id
+        run = aside.record.entry.run_id
         disorder = self._disorders.setdefault(run, Disorder())
-        if self._aside + len(held.value) > ASIDE_BYTES:
+        if self._aside + len(aside.value) > ASIDE_BYTES:
             self.frozen[run] = "forked: too much of it stands before its beginning to be held"
-            self._aside -= sum(len(each.value) for each in disorder.held())
+            self._aside -= sum(len(other.value) for other in disorder.asides())
             del self._disorders[run]
             return
-        disorder.hold(held)
-        self._aside += len(held.value)
+        disorder.add(aside)
+        self._aside += len(aside.value)
         if state is not None:
             self._pass_by(run, disorder)
 
     def _pass_by(self, run: RunId, disorder: Disorder) -> None:
         state = self._state(run)
-        for held in disorder.pass_by(state.head.seq if state else 0):
-            self._aside -= len(held.value)
-            self._sweep(held)
+        for aside in disorder.pass_by(state.head.seq if state else 0):
+            self._aside -= len(aside.value)
+            self._sweep(aside)
 
-    def _compete(self, held: Held, *, late: bool) -> None:
+    def _compete(self, aside: Aside, *, late: bool) -> None:
         """Void a record whose predecessor has another successor, if order is reliable."""
-        run, name = held.record.entry.run_id, held.record.id
-        self._sweep(held)
+        run, name = aside.record.entry.run_id, aside.record.id
+        self._sweep(aside)
         disorder = self._disorders.get(run)
         if self._live and (disorder is None or not disorder.stalled):
             return
@@ -325,16 +325,16 @@ class LogFold:
         disorder.branches.add(name)
         disorder.disturbed |= late or name in disorder.passed or name in disorder.aside
 
-    def _sweep(self, held: Held) -> None:
-        run, entry = held.record.entry.run_id, held.record.entry
+    def _sweep(self, aside: Aside) -> None:
+        run, entry = aside.record.entry.run_id, aside.record.entry
         if self._live and run not in self.frozen:
-            self.sweep.append(log_key(run, entry.seq, held.record.id))
+            self.sweep.append(log_key(run, entry.seq, aside.record.id))
 
-    def _note_copy(self, held: Held) -> Judged:
-        run = held.record.entry.run_id
+    def _note_copy(self, aside: Aside) -> Judged:
+        run = aside.record.entry.run_id
         if not self._live:
             self._disorders.setdefault(run, Disorder()).disturbed = True
-        return self._mended(Judged(run, held.record.id, held.record.entry, "copy"))
+        return self._mended(Judged(run, aside.record.id, aside.record.entry, "copy"))
 
     def _bury(self, run: RunId, seq: int, name: EntryId) -> Judged:
         """Drop the record of a tombstone; if it counted, the tombstone proves that order is wrong."""
@@ -355,7 +355,7 @@ class LogFold:
         disorder, state = self._disorders.get(run), self._state(run)
         if disorder is None or state is None:
             return judged
-        stalled, copies = disorder.stalled, tuple[Held, ...]()
+        stalled, copies = disorder.stalled, tuple[Aside, ...]()
         if disorder.contested:
             state = disorder.settles({head.id for head in state.heads})
             if state is None:

@@ -47,7 +47,7 @@ class Mailbox(NamedTuple):
     def take(self, signal_id: str, step: int) -> tuple[SignalReceived, Mailbox]:
         """Give a kept signal to a step. **Raises** KeyError if it is not there, or was taken."""
         signal = self.kept[signal_id].signal
-        left = tuple(each for each in self.names[signal.name] if each != signal_id)
+        left = tuple(other for other in self.names[signal.name] if other != signal_id)
         rest = self._replace(
             kept=self.kept.delete(signal_id),
             names=self.names.set(signal.name, left) if left else self.names.delete(signal.name),
@@ -61,19 +61,19 @@ class Mailbox(NamedTuple):
         return self._replace(waits=self.waits.set(name, (*self.waits.get(name, ()), step)))
 
     def wait_no_more(self, name: str, step: int) -> Mailbox:
-        left = tuple(each for each in self.waits[name] if each != step)
+        left = tuple(other for other in self.waits[name] if other != step)
         return self._replace(waits=self.waits.set(name, left) if left else self.waits.delete(name))
 
     def reopen(self, back: Iterable[KeptSignal], waits: Iterable[tuple[str, int]]) -> Mailbox:
         """Return signals that were taken by steps left behind, and set these waits, in order, to be matched again."""
-        kept, taken, size = self.kept, self.taken, self.bytes
-        for each in back:
-            name = each.signal.signal_id
-            kept, taken, size = kept.set(name, each), taken.delete(name), size + signal_bytes(each.signal)
+        signals, takers, size = self.kept, self.taken, self.bytes
+        for entry in back:
+            name = entry.signal.signal_id
+            signals, takers, size = signals.set(name, entry), takers.delete(name), size + signal_bytes(entry.signal)
         names: dict[str, tuple[str, ...]] = {}
-        for each in sorted(kept.values(), key=attrgetter("seq")):
-            names[each.signal.name] = (*names.get(each.signal.name, ()), each.signal.signal_id)
-        mail = self._replace(kept=kept, names=Map(names), taken=taken, bytes=size, waits=_NOTHING, behind=0)
+        for entry in sorted(signals.values(), key=attrgetter("seq")):
+            names[entry.signal.name] = (*names.get(entry.signal.name, ()), entry.signal.signal_id)
+        mail = self._replace(kept=signals, names=Map(names), taken=takers, bytes=size, waits=_NOTHING, behind=0)
         for name, step in waits:
             mail = mail.wait(name, step)
         return mail._replace(behind=min([mail.waits[name][0] for name in names if name in mail.waits], default=0))
@@ -83,7 +83,7 @@ class Mailbox(NamedTuple):
         return map(self.kept.__getitem__, self.names.get(name, ()))
 
     def __repr__(self) -> str:
-        parts = (sorted(each.items()) if isinstance(each, Map) else each for each in self)
+        parts = (sorted(field.items()) if isinstance(field, Map) else field for field in self)
         return f"Mailbox({', '.join(map(repr, parts))})"
 
 

@@ -45,8 +45,8 @@ def nano_usd(usd: Decimal) -> int:
     return int((usd * NANO).to_integral_value(ROUND_CEILING))
 
 
-def dollars(usd: Decimal | str | int, what: str) -> Decimal:
-    """Amount of money. **Raises** UsageError that names `what`, also for a float, which is inexact."""
+def dollars(usd: Decimal | str | int, subject: str) -> Decimal:
+    """Amount of money. **Raises** UsageError that names `subject`, also for a float, which is inexact."""
     try:
         if isinstance(usd, str | int | Decimal) and not isinstance(usd, bool):
             amount = Decimal(usd)
@@ -54,7 +54,7 @@ def dollars(usd: Decimal | str | int, what: str) -> Decimal:
                 return amount
     except InvalidOperation:
         pass
-    raise UsageError(f"{what} is {usd!r}", hint='write dollars as a text: "2.50"')
+    raise UsageError(f"{subject} is {usd!r}", hint='write dollars as a text: "2.50"')
 
 
 def in_usd(nano: int) -> str:

@@ -26,7 +26,7 @@ def inherited(state: RunState) -> events.RunPaused | None:
 
 def _paused(state: RunState, event: events.RunPaused, seq: int, at_ms: int) -> None:
     state.paused = tuple(sorted((*_others(state, event), event), key=lambda pause: pause.role == PARENT))
-    _heard(state, event)
+    _commanded(state, event)
 
 
 def _unpaused(state: RunState, event: events.RunUnpaused, seq: int, at_ms: int) -> None:
@@ -34,7 +34,7 @@ def _unpaused(state: RunState, event: events.RunUnpaused, seq: int, at_ms: int) 
     if len(left) == len(state.paused):
         raise KeyError(event.role)
     state.paused = left
-    _heard(state, event)
+    _commanded(state, event)
 
 
 def _others(state: RunState, event: events.RunPaused | events.RunUnpaused) -> tuple[events.RunPaused, ...]:
@@ -42,11 +42,11 @@ def _others(state: RunState, event: events.RunPaused | events.RunUnpaused) -> tu
     return tuple(pause for pause in state.paused if (pause.role == PARENT) != (event.role == PARENT))
 
 
-def _heard(state: RunState, event: events.RunPaused | events.RunUnpaused) -> None:
+def _commanded(state: RunState, event: events.RunPaused | events.RunUnpaused) -> None:
     last = state.pause_said.get(event.role, LastCommand())
     place = event.seq if event.role == PARENT else event.offset
-    said = LastCommand(event.said_ms, place, max(last.signed_ms, event.signed_ms))
-    state.pause_said = state.pause_said.set(event.role, said)
+    newest = LastCommand(event.said_ms, place, max(last.signed_ms, event.signed_ms))
+    state.pause_said = state.pause_said.set(event.role, newest)
 
 
 PAUSE_TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {

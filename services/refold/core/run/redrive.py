@@ -31,20 +31,20 @@ class Staying(NamedTuple):
     whole: bool
 
 
-def kept(state: RunState, from_step: int = 0) -> Staying:
+def staying(state: RunState, from_step: int = 0) -> Staying:
     """Part of a failed run that stays; without a step, all but the requests in the entry that ended it."""
-    asked = _asked_before(state, state.seqs[from_step - 1] if from_step else state.head.seq)
-    first = from_step or asked + 1
+    count = _steps_before(state, state.seqs[from_step - 1] if from_step else state.head.seq)
+    first = from_step or count + 1
     # Held code reacts in one entry to several outcomes: loose are those after the last step that stays and was
     # requested in an earlier entry. Steps that an earlier retry left behind there were part of a reaction.
-    while (before := state.retried.step_before(asked)) != asked:
-        asked = _asked_before(state, state.seqs[before])
+    while (before := state.retried.step_before(count)) != count:
+        count = _steps_before(state, state.seqs[before])
     since = state.seqs[before - 1] if before else 0
     loose = sum(seq < since for _, _, seq in state.outcomes.values())
     return Staying(first, loose, since, whole=state.retried.step_before(first - 1) == before)
 
 
-def _asked_before(state: RunState, seq: int) -> int:
+def _steps_before(state: RunState, seq: int) -> int:
     place = state.heads.place(seq, key=_SEQ)
     return state.seqs.place(state.heads[place - 1].seq + 1 if place else 1)
 
@@ -54,7 +54,7 @@ def reopens(head: Head, status: Status, entry: events.Entry) -> bool:
 
 
 def retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) -> None:
-    stays, begun = kept(state, event.from_step), state.started_ms > 0
+    stays, begun = staying(state, event.from_step), state.started_ms > 0
     loose_since = min((woke for _, _, woke in state.outcomes.values() if woke > stays.since), default=state.head.seq)
     # The code acts there at the present time: a repeated sleep takes its whole duration.
     fresh_ms = at_ms if stays.whole else 0
@@ -68,7 +68,7 @@ def retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) -> 
     for step in [step for step in state.open if step >= stays.first]:
         state.open = state.open.delete(step)
     opened = ((state.steps[step - 1], step) for step in sorted(state.open))
-    waits = ((asked.name, step) for asked, step in opened if isinstance(asked, events.WaitStarted))
+    waits = ((wait.name, step) for wait, step in opened if isinstance(wait, events.WaitStarted))
     state.mail = state.mail.reopen(back, waits)
     _call_again(state, event.again, acted)
     state.retried = _limits(state, event, seq, stays.first)
@@ -110,7 +110,7 @@ def _limits(state: RunState, event: events.RunRetried, seq: int, first: int) -> 
         raise ValueError("request")
     was, last = state.retried, len(state.steps)
     edited = (last + 1, event.edit, state.call(first).tool, event.actor) if event.edit else NO_EDIT
-    earlier = tuple(each for each in was.left if each[0] < first)
+    earlier = tuple(span for span in was.left if span[0] < first)
     return was._replace(
         at=seq,
         left=(*earlier, (first, last)) if first <= last else was.left,

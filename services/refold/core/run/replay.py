@@ -23,35 +23,35 @@ class Change(NamedTuple):
 
 
 def change_at(
-    asked: Sequence[Intent],
+    requests: Sequence[Intent],
     *,
-    here: Step | None,
+    recorded: Step | None,
     then: Step | None,
     earlier: Step | None,
     ask_on: Callable[[], Sequence[Intent]],
 ) -> Change:
-    """Classify the change at a step, heuristically. `asked` are the code's requests from there on in the same turn;
-    `ask_on` returns those after the outcome of the next recorded step. History has `here` at the step, `then` next, and
-    `earlier` before it."""
-    if not asked:
-        return Change("removed", f"{words_of(here)} was removed" if here else "a step was removed")
-    found = asked[0]
-    if here is None:
-        return Change("added", f"{found.words} was added")
-    skips = then is not None and found.agrees(then)
-    after = [*asked[1:], *(ask_on() if skips and len(asked) == 1 else ())]
-    comes = bool(after) and after[0].agrees(here)
+    """Classify the change at a step, heuristically. `requests` are the code's requests from there on in the same turn;
+    `ask_on` returns those after the outcome of the next recorded step. History has `recorded` at the step,
+    `then` next, and `earlier` before it."""
+    if not requests:
+        return Change("removed", f"{words_of(recorded)} was removed" if recorded else "a step was removed")
+    actual = requests[0]
+    if recorded is None:
+        return Change("added", f"{actual.words} was added")
+    skips = then is not None and actual.agrees(then)
+    after = [*requests[1:], *(ask_on() if skips and len(requests) == 1 else ())]
+    comes = bool(after) and after[0].agrees(recorded)
     if skips and comes:
-        return Change("reordered", f"{words_of(here)} and {found.words} were reordered")
+        return Change("reordered", f"{words_of(recorded)} and {actual.words} were reordered")
     if skips:
-        return Change("removed", f"{words_of(here)} was removed")
+        return Change("removed", f"{words_of(recorded)} was removed")
     if comes:
-        return Change("added", f"{found.words} was added")
-    if name := found.differs(here):
-        told = {"arguments": f"the arguments of {found.title} were changed", "renamed": f"it is {found.title} by now"}
-        return Change(name, told[name])
-    if earlier is not None and found.agrees(earlier):
-        return Change("added", f"{found.words} was added once more")
+        return Change("added", f"{actual.words} was added")
+    if name := actual.differs(recorded):
+        text = {"arguments": f"the arguments of {actual.title} were changed", "renamed": f"it is {actual.title} by now"}
+        return Change(name, text[name])
+    if earlier is not None and actual.agrees(earlier):
+        return Change("added", f"{actual.words} was added once more")
     return Change("replaced", "it was replaced, or something was added before it")
 
 
@@ -72,12 +72,12 @@ class Raised:
 
 @dataclass(slots=True)
 class Moment:
-    """Time for an agent: the time of the entry that woke it, and if that is replayed. `seen`: the log has the requests
-    of this turn; else, after a retry, those up to step `stays`. **Units**: milliseconds since 1970."""
+    """Time for an agent: the time of the entry that woke it, and if that is replayed. `recorded`: the log has the
+    requests of this turn; else, after a retry, those up to step `stays`. **Units**: milliseconds since 1970."""
 
     now_ms: int = 0
     replaying: bool = True
-    seen: bool = False
+    recorded: bool = False
     stays: int = 0
 
 
@@ -101,41 +101,41 @@ def replay(execution: Driver, state: RunState, unseen: int = 0) -> Wanted:
     """Drive fresh code along a recorded history; return its requests beyond it. The last `unseen` waking moments (its
     start, and every outcome) have no reaction in the log. **Raises** NonDeterminismError, from the code's own error if
     any, when code and history disagree before that."""
-    moment, seen = execution.moment, 1 + len(state.outcomes) - unseen
-    moment.now_ms, moment.seen = state.started_ms, seen > 0
-    moment.replaying = moment.seen and bool(state.steps)
+    moment, reacted = execution.moment, 1 + len(state.outcomes) - unseen
+    moment.now_ms, moment.recorded = state.started_ms, reacted > 0
+    moment.replaying = moment.recorded and bool(state.steps)
     moment.stays = state.retried.step_before(len(state.steps)) if state.retried.left else 0
     gone: set[int] = set()
-    beyond = _agree(execution, state, execution.start(), gone, loose=seen <= 0)
+    beyond = _agree(execution, state, execution.start(), gone, loose=reacted <= 0)
     for number, (step, (at_ms, outcome, _)) in enumerate(state.outcomes.items(), start=1):
-        if number == seen and not state.retried.left:
+        if number == reacted and not state.retried.left:
             _caught_up(execution, state, gone)
-        if step > execution.steps and number <= seen:
+        if step > execution.steps and number <= reacted:
             _differ(execution, state, state.retried.step_after(execution.steps), [])
-        moment.now_ms, moment.seen = at_ms, number < seen
-        moment.replaying = moment.seen and execution.steps < len(state.steps)
-        beyond += _agree(execution, state, execution.settle(step, outcome), gone, loose=number >= seen)
+        moment.now_ms, moment.recorded = at_ms, number < reacted
+        moment.replaying = moment.recorded and execution.steps < len(state.steps)
+        beyond += _agree(execution, state, execution.settle(step, outcome), gone, loose=number >= reacted)
     if not unseen or state.retried.left:
         _caught_up(execution, state, gone, loose=unseen > 0)
-    moment.replaying, moment.seen, moment.stays = False, False, 0
+    moment.replaying, moment.recorded, moment.stays = False, False, 0
     return beyond
 
 
-def _agree(execution: Driver, state: RunState, asked: Wanted, gone: set[int], *, loose: bool) -> Wanted:
+def _agree(execution: Driver, state: RunState, requests: Wanted, gone: set[int], *, loose: bool) -> Wanted:
     """Check requests against history, and return the new ones. Past the end of a run, or if `loose` beyond history, any
     request is allowed."""
     free = state.over or loose
-    for place, (step, intent) in enumerate(asked):
+    for place, (step, intent) in enumerate(requests):
         if isinstance(intent, GiveUp):
             gone.add(step)
             # A step that settles in the same moment is over before it can be given up.
             if not (free or step in state.given_up or step in state.outcomes):
                 _disagree(execution, step, "waited for", "given up")
         elif intent.numbered and not (free if step > len(state.steps) else intent.agrees(state.steps[step - 1])):
-            _differ(execution, state, step, asked[place:])
+            _differ(execution, state, step, requests[place:])
     if not free and isinstance(execution.end, Raised):
         _caught_up(execution, state, gone)
-    return [(step, intent) for step, intent in asked if _is_new(state, step, intent, loose=loose)]
+    return [(step, intent) for step, intent in requests if _is_new(state, step, intent, loose=loose)]
 
 
 def _is_new(state: RunState, step: int, intent: Intent, *, loose: bool) -> bool:
@@ -150,14 +150,14 @@ def _caught_up(execution: Driver, state: RunState, gone: set[int], *, loose: boo
         _differ(execution, state, state.retried.step_after(execution.steps), [])
     if not loose and execution.end is not None and not state.over:
         _disagree(execution, execution.steps + 1, "a wait", "nothing")
-    if not state.over and (kept := sorted(set(state.given_up) - gone)):
-        _disagree(execution, kept[0], "given up", "waited for")
+    if not state.over and (abandoned := sorted(set(state.given_up) - gone)):
+        _disagree(execution, abandoned[0], "given up", "waited for")
 
 
-def _differ(execution: Driver, state: RunState, step: int, asked: Wanted) -> NoReturn:
-    new = [intent for _, intent in asked if intent.numbered]
+def _differ(execution: Driver, state: RunState, step: int, requests: Wanted) -> NoReturn:
+    new = [intent for _, intent in requests if intent.numbered]
     following, before = state.retried.step_after(step), state.retried.step_before(step - 1)
-    here, then, earlier = (_step(state, number) for number in (step, following, before))
+    recorded, then, earlier = (_step(state, number) for number in (step, following, before))
 
     def ask_on() -> list[Intent]:
         settled = state.outcomes.get(following)
@@ -167,8 +167,8 @@ def _differ(execution: Driver, state: RunState, step: int, asked: Wanted) -> NoR
             return [intent for _, intent in execution.settle(step, settled[1]) if intent.numbered]
         return []
 
-    change = change_at(new, here=here, then=then, earlier=earlier, ask_on=ask_on)
-    expected = words_of(here) if here else "nothing"
+    change = change_at(new, recorded=recorded, then=then, earlier=earlier, ask_on=ask_on)
+    expected = words_of(recorded) if recorded else "nothing"
     if isinstance(execution.end, Raised) and not new:
         change = Change("raised", "")
     _disagree(execution, step, expected, new[0].words if new else "nothing", change)
@@ -182,17 +182,17 @@ _WAITS = Change("waiting", "")
 """Code and history make the same requests, but wait for different ones."""
 
 
-def _disagree(execution: Driver, step: int, expected: str, found: str, change: Change = _WAITS) -> NoReturn:
+def _disagree(execution: Driver, step: int, expected: str, actual: str, change: Change = _WAITS) -> NoReturn:
     end = execution.end
-    does = f" and {found} in the code"
-    if found == "nothing":
+    does = f" and {actual} in the code"
+    if actual == "nothing":
         does = ", and the code ended" if end else ", and the code asked for nothing"
-    looks = f": it looks as if {change.words}" if change.words else ""
+    guess = f": it looks as if {change.words}" if change.words else ""
     raise NonDeterminismError(
-        f"step {step} is {expected} in history{does}{looks}",
+        f"step {step} is {expected} in history{does}{guess}",
         step=step,
         expected=expected,
-        found=found,
+        found=actual,
         change=change.name,
         hint="guard the change with `ctx.patched`, serve the old version beside the new one, or restore the old code",
     ) from (end.error if isinstance(end, Raised) else None)

@@ -40,7 +40,7 @@ class Retried(NamedTuple):
         return not any(first <= step <= last for first, last in self.left)
 
     def __repr__(self) -> str:
-        parts = (sorted(each.items()) if isinstance(each, Map) else each for each in self)
+        parts = (sorted(field.items()) if isinstance(field, Map) else field for field in self)
         return f"Retried({', '.join(map(repr, parts))})"
 
 

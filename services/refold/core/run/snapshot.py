@@ -148,8 +148,8 @@ class PartitionSnapshot:
         elif key.startswith(OVER_PREFIX):
             self._end(key, value)
         elif key == HORIZON_KEY and value is not None:
-            said = _decoded(RunErased, value)
-            self.horizon_ms = max(self.horizon_ms, said.at_ms if said else 0)
+            erased = _decoded(RunErased, value)
+            self.horizon_ms = max(self.horizon_ms, erased.at_ms if erased else 0)
 
     def close(self) -> dict[RunId, Asleep]:
         """End the read; return the living runs, none unless the snapshot is `whole`."""
@@ -159,13 +159,13 @@ class PartitionSnapshot:
         log = self.marks.log if self.marks else 0
         self.whole = self.whole and self._readable and self.marks is not None
         for key in [key for key in self._raw if key.count(b"/") == 1]:
-            kept = _decoded(KeptRun, self._raw[key])
+            record = _decoded(KeptRun, self._raw[key])
             # Written after the marks, by a planner that was further behind: it may lack data that the marks rely on.
-            if kept is None or (key in self._since and kept.log < log):
+            if record is None or (key in self._since and record.log < log):
                 self.whole = False
-            elif self._lives(kept):
-                runs[kept.run_id] = Asleep(kept.status, kept.due_ms, kept.log, self._begins(kept))
-                self.whole &= all(block_key(kept.run_id, number) in self._raw for number in range(kept.blocks))
+            elif self._lives(record):
+                runs[record.run_id] = Asleep(record.status, record.due_ms, record.log, self._begins(record))
+                self.whole &= all(block_key(record.run_id, number) in self._raw for number in range(record.blocks))
         self.whole = self.whole and not self._lost()
         return runs if self.whole else {}
 
@@ -174,42 +174,42 @@ class PartitionSnapshot:
         gone = {RunId(key.split(b"/")[1].decode()) for key in self._since if key not in self._raw}
         return any(run not in self.finished for run in gone)
 
-    def _lives(self, kept: KeptRun) -> bool:
+    def _lives(self, record: KeptRun) -> bool:
         """True if a run is not over, or was retried: then its row is of a former end."""
-        row = self.finished.get(kept.run_id)
-        if row is not None and kept.seq > row.head.seq:
-            self.finished.forget(kept.run_id)
+        row = self.finished.get(record.run_id)
+        if row is not None and record.seq > row.head.seq:
+            self.finished.forget(record.run_id)
             return True
         return row is None
 
-    def _begins(self, kept: KeptRun) -> int:
-        entries, first = kept.entries, self._raw.get(block_key(kept.run_id, 0))
-        if kept.blocks and first and (block := _decoded(KeptBlock, first)):
+    def _begins(self, record: KeptRun) -> int:
+        entries, first = record.entries, self._raw.get(block_key(record.run_id, 0))
+        if record.blocks and first and (block := _decoded(KeptBlock, first)):
             entries = block.entries
         return int(_LENGTH.unpack_from(entries)[1]) if len(entries) >= _LENGTH.size else 0
 
     def take(self, run: RunId) -> KeptEntries:
         """Remove and return the entries of a run from `close`. **Raises** MalformedError."""
         key = run_key(run)
-        kept, main = codec.decode(KeptRun, self._raw[key]), weight(key, self._raw.pop(key))
+        record, main = codec.decode(KeptRun, self._raw[key]), weight(key, self._raw.pop(key))
         pairs: list[LogPair] = []
         total = main
-        for number in range(kept.blocks):
+        for number in range(record.blocks):
             value = self._raw.pop(block_key(run, number))
             total ^= weight(block_key(run, number), value)
             pairs += unpack_entries(run, codec.decode(KeptBlock, value).entries)
-        tail = list(unpack_entries(run, kept.entries))
-        return KeptEntries(pairs + tail, kept.blocks, len(tail), main, total)
+        tail = list(unpack_entries(run, record.entries))
+        return KeptEntries(pairs + tail, record.blocks, len(tail), main, total)
 
     def put(self, run: RunId, value: bytes) -> Asleep:
         """Put a run without full blocks to sleep: `take` returns its entries."""
-        kept, self._raw[run_key(run)] = codec.decode(KeptRun, value), value
-        return Asleep(kept.status, kept.due_ms, kept.log, self._begins(kept))
+        record, self._raw[run_key(run)] = codec.decode(KeptRun, value), value
+        return Asleep(record.status, record.due_ms, record.log, self._begins(record))
 
     def left(self, live: Iterable[RunId]) -> dict[bytes, int]:
         """Remove the records of all other runs; return checksums by key."""
-        mine = {run.encode() for run in live}
-        keys = [key for key in self._raw if key.split(b"/", 2)[1] not in mine]
+        living = {run.encode() for run in live}
+        keys = [key for key in self._raw if key.split(b"/", 2)[1] not in living]
         return {key: weight(key, self._raw.pop(key)) for key in keys}
 
     def forgotten(self) -> dict[bytes, int]:
@@ -227,7 +227,7 @@ class PartitionSnapshot:
             self._since.clear()
 
     def _end(self, key: bytes, value: bytes | None) -> None:
-        known = key in self.ended
+        replaced = key in self.ended
         self.check ^= self.ended.pop(key, (b"", 0, 0))[1]
         if value is None:
             return
@@ -241,7 +241,7 @@ class PartitionSnapshot:
                 return
         except MalformedError:
             pass
-        self._readable, self.unkept = False, self.unkept or known
+        self._readable, self.unkept = False, self.unkept or replaced
 
 
 _T = TypeVar("_T")

@@ -250,8 +250,8 @@ class RunState:
     def open_at(self, failure: int) -> list[int]:
         """Calls that may have been open at this failure of a run that was retried since."""
         left = (step for first, last in self.retried.left for step in range(first, last + 1))
-        asked = {step for step in left if isinstance(self.steps[step - 1], events.CallProposed)}
-        return sorted({step for step, redriven in self.retried.redriven.items() if redriven > failure} | asked)
+        calls = {step for step in left if isinstance(self.steps[step - 1], events.CallProposed)}
+        return sorted({step for step, redriven in self.retried.redriven.items() if redriven > failure} | calls)
 
     @property
     def deadline_ms(self) -> int:

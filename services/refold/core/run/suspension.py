@@ -33,11 +33,11 @@ def status_change(before: RunState | None, after: RunState, fresh: Iterable[even
 def status_after(status: Status, fresh: Iterable[events.Event]) -> Status:
     """Status of a run by its events alone, for readers that do not fold them."""
     for event in fresh:
-        status = _SAID.get(type(event), status)
+        status = _STATUSES.get(type(event), status)
     return status
 
 
-_SAID: Final[dict[type, Status]] = {
+_STATUSES: Final[dict[type, Status]] = {
     events.RunStarted: "running",
     events.RunRetried: "running",
     events.RunSuspended: "suspended",
@@ -62,8 +62,8 @@ _LOOKED_AT = 64
 def blocked(state: RunState) -> Block:
     if state.paused:
         return Block(PAUSED, state.paused[0].actor)
-    looked_at = islice(state.open.items(), _LOOKED_AT)
-    step, opened = min(looked_at, key=lambda found: (REASONS.index(found[1].phase), _by_time(found[1]), found[0]))
+    steps = islice(state.open.items(), _LOOKED_AT)
+    step, opened = min(steps, key=lambda entry: (REASONS.index(entry[1].phase), _by_time(entry[1]), entry[0]))
     return Block(opened.phase, _name(state, step, opened))
 
 
@@ -85,8 +85,8 @@ def _woken(before: RunState, fresh: Iterable[events.Event]) -> str:
 def _name(state: RunState, step: int, opened: OpenStep) -> str:
     if opened.phase == "sleep":
         return _time(opened.due_ms)
-    if isinstance(asked := state.steps[step - 1], events.WaitStarted | events.CallbackCreated):
-        return asked.name
+    if isinstance(request := state.steps[step - 1], events.WaitStarted | events.CallbackCreated):
+        return request.name
     if opened.phase == "child":
         return child_id(state.run_id, step)
     return state.waits_for(step) or call_id(state.run_id, opened.seq)

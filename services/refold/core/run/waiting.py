@@ -37,8 +37,8 @@ def _match_failed(state: RunState, event: events.MatchFailed, seq: int, at_ms: i
 
 def _wait_ended(state: RunState, event: events.WaitEnded, seq: int, at_ms: int) -> None:
     signal, state.mail = state.mail.take(event.signal_id, event.step)
-    asked = state.steps[event.step - 1]
-    if not isinstance(asked, events.WaitStarted) or asked.name != signal.name:
+    wait = state.steps[event.step - 1]
+    if not isinstance(wait, events.WaitStarted) or wait.name != signal.name:
         raise KeyError(event.step)
     waits_no_more(state, event.step)
     settle(state, event.step, signal, seq=seq, at_ms=at_ms)
@@ -64,9 +64,9 @@ def _answered(state: RunState, event: events.CallbackCompleted | events.Callback
 
 def waits_no_more(state: RunState, step: int) -> None:
     """Remove the wait of an open step, if it is a wait."""
-    asked = state.steps[step - 1]
-    if isinstance(asked, events.WaitStarted):
-        state.mail = state.mail.wait_no_more(asked.name, step)
+    wait = state.steps[step - 1]
+    if isinstance(wait, events.WaitStarted):
+        state.mail = state.mail.wait_no_more(wait.name, step)
 
 
 TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {

@@ -74,10 +74,10 @@ class _Reading:
         own = {"__slots__": cls.__slots__, "__setattr__": object.__setattr__}  # type: ignore[attr-defined]
         draft = type(cls.__name__, cls.__bases__, own)
         names: dict[str, Any] = {"new": object.__new__, "Draft": draft, "Real": cls}
-        known = {f.name: f for f in dataclasses.fields(cls)}
+        specs = {f.name: f for f in dataclasses.fields(cls)}
         lines = ["o = new(Draft)"]
         for field in schema["fields"]:
-            target = f"o.{field['name']}" if known.pop(field["name"], None) else "_"
+            target = f"o.{field['name']}" if specs.pop(field["name"], None) else "_"
             if isinstance(field["type"], str) and field["type"] in _PRIMITIVES:
                 lines += _read_lines(field["type"], target)
                 continue
@@ -95,7 +95,7 @@ class _Reading:
                 lines += [f"if b[i]: {read_it}", f"else: {target} = {_EMPTY[inner['type']]}; i += 1"]
                 continue
             lines.append(f"{'    ' * optional}{read_it}")
-        for field_name, spec in known.items():
+        for field_name, spec in specs.items():
             names[f"new_{field_name}"] = default_of(spec)
             lines.append(f"o.{field_name} = new_{field_name}()")
         read = _compile("b, i", [*lines, "o.__class__ = Real", "return o, i"], names)
@@ -222,7 +222,7 @@ def _count(b: bytes, i: int) -> tuple[int, int]:
 
 def _read_array(branches: tuple[ReadValue, ...]) -> ReadValue:
     def read(b: bytes, i: int) -> tuple[list[Any], int]:
-        found: list[Any] = []
+        values: list[Any] = []
         left, i = _count(b, i)
         while left:
             for _ in range(left):
@@ -230,11 +230,11 @@ def _read_array(branches: tuple[ReadValue, ...]) -> ReadValue:
                 if n & 129:  # odd: negative; above 127: no union is as large
                     _branch()
                 value, i = branches[n >> 1](b, i + 1)
-                found.append(value)
+                values.append(value)
             if not b[i]:
-                return found, i + 1
+                return values, i + 1
             left, i = _count(b, i)
-        return found, i
+        return values, i
 
     return read
 
@@ -243,30 +243,30 @@ def _read_list(item: ReadValue) -> ReadValue:
     """Reader of an array of one type. Items take at least one byte, so a count that is too large ends soon."""
 
     def read(b: bytes, i: int) -> tuple[list[Any], int]:
-        found: list[Any] = []
+        values: list[Any] = []
         left, i = _count(b, i)
         while left:
             for _ in range(left):
                 value, i = item(b, i)
-                found.append(value)
+                values.append(value)
             left, i = _count(b, i)
-        return found, i
+        return values, i
 
     return read
 
 
 def _read_map(text: ReadValue) -> ReadValue:
     def read(b: bytes, i: int) -> tuple[dict[str, str], int]:
-        found: dict[str, str] = {}
+        entries: dict[str, str] = {}
         left, i = _count(b, i)
         while left:
             for _ in range(left):
                 key, i = text(b, i)
-                if key in found:
+                if key in entries:
                     raise MalformedError("the Avro body has a map with the same key twice")
-                found[key], i = text(b, i)
+                entries[key], i = text(b, i)
             left, i = _count(b, i)
-        return found, i
+        return entries, i
 
     return read
 

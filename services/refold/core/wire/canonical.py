@@ -161,10 +161,10 @@ def refuse_depth(source: str, containers: int = 0) -> None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise MalformedError("the JSON text has an object with the same key twice", hint="send every key once")
-    return found
+    return members
 
 
 def _refuse_constant(name: str) -> Any:

@@ -81,8 +81,8 @@ def decode(cls: type[_T], value: bytes) -> _T:
     """Decode a framed value. **Raises** FoldError for a schema of a newer version, MalformedError for bad bytes."""
     if value[:1] != b"\0" or len(value) < FRAME_BYTES:
         raise MalformedError("the value is neither JSON nor Avro in Confluent framing")
-    found: _T = _reader(cls, value[1:5])(value, FRAME_BYTES)
-    return found
+    message: _T = _reader(cls, value[1:5])(value, FRAME_BYTES)
+    return message
 
 
 def decode_message(cls: type[_T], value: bytes) -> _T:
@@ -100,15 +100,15 @@ def _writer(subject: str) -> tuple[bytes, avro.WriteValue]:
 
 
 def _reader(cls: Any, number: bytes) -> ReadBody:
-    known = _READERS.get((cls, number))
-    if known is None:
+    reader = _READERS.get((cls, number))
+    if reader is None:
         # Cached only for a known id: invented ids must not fill the memory.
         subject = schemas.registered()[0].get(int.from_bytes(number), ("",))[0]
         # A short order is read in place of an order.
-        kind = next((each for each, name in SUBJECTS.items() if name == subject and issubclass(each, cls)), cls)
-        known = avro.reader(schemas.writer_schema(int.from_bytes(number), SUBJECTS[kind]), CLASSES)
-        _READERS[cls, number] = known
-    return known
+        kind = next((model for model, name in SUBJECTS.items() if name == subject and issubclass(model, cls)), cls)
+        reader = avro.reader(schemas.writer_schema(int.from_bytes(number), SUBJECTS[kind]), CLASSES)
+        _READERS[cls, number] = reader
+    return reader
 
 
 _READERS: dict[tuple[Any, bytes], ReadBody] = {}
@@ -174,8 +174,8 @@ _JSON_TYPES: dict[Any, str] = {
 
 
 def _part(hint: Any) -> type | None:
-    parts = (each for each in typing.get_args(hint) if isinstance(each, type))
-    return next((each for each in parts if dataclasses.is_dataclass(each)), None)
+    parts = (part for part in typing.get_args(hint) if isinstance(part, type))
+    return next((part for part in parts if dataclasses.is_dataclass(part)), None)
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -30,64 +30,64 @@ _DRAWN = ("timestamp", "run_id", "conversation_id")
 """Fields of messages and parts that the framework generates, and no model gets."""
 
 
-def whole_request(asked: Wire, before: Before) -> Wire:
+def whole_request(request: Wire, before: Before) -> Wire:
     """Request with all messages, rebuilt from its arguments. **Raises** TerminalError if its digest differs."""
     try:
-        chain = [asked]
+        chain = [request]
         while (step := chain[-1].get(ON)) is not None:
             chain.append(canonical.parse(before[step][0]))
             if chain[-1].get(ON, -1) >= step:
                 raise KeyError(step)
         whole: Wire = {"messages": [], OF_RUN: {}, "settings": None, "parameters": None}
-        for each in reversed(chain):
-            whole |= {name: each[name] for name in ("settings", "parameters", "model", "digest") if name in each}
-            whole[OF_RUN] = _patched(whole[OF_RUN], each[OF_RUN])
-            for message in each["messages"]:
+        for link in reversed(chain):
+            whole |= {name: link[name] for name in ("settings", "parameters", "model", "digest") if name in link}
+            whole[OF_RUN] = _patched(whole[OF_RUN], link[OF_RUN])
+            for message in link["messages"]:
                 whole["messages"].append(_whole_message(message, whole["messages"], before))
         digest = b""
         for message in whole["messages"]:
             digest = chained(digest, json_digest(message))
         defined = json_digest(whole["parameters"])
-        found = whole_digest(digest, whole["model"], whole[OF_RUN], whole["settings"], defined)
+        computed = whole_digest(digest, whole["model"], whole[OF_RUN], whole["settings"], defined)
     except (AttributeError, KeyError, MalformedError, StopIteration, TypeError, ValueError) as error:
         raise _altered(f"{type(error).__name__}: {error}") from None
-    if found != asked["digest"]:
+    if computed != request["digest"]:
         raise _altered("its digest is another")
     return whole
 
 
 def without_drawn(message: Wire) -> Wire:
     """Message, part or event without generated times and ids, and without empty fields."""
-    kept = {
+    plain = {
         name: value
         for name, value in message.items()
         if name not in _DRAWN and (value is not None or name == "content")
     }
     for name in ("part", "result", "response"):
-        if isinstance(kept.get(name), dict) and ("part_kind" in kept[name] or "kind" in kept[name]):
-            kept[name] = without_drawn(kept[name])
-    if isinstance(kept.get("parts"), list):
-        kept["parts"] = [without_drawn(part) for part in kept["parts"]]
-    if isinstance(used := kept.get("usage"), dict):
-        kept["usage"] = {name: count for name, count in used.items() if count}
-    return kept
+        if isinstance(plain.get(name), dict) and ("part_kind" in plain[name] or "kind" in plain[name]):
+            plain[name] = without_drawn(plain[name])
+    if isinstance(plain.get("parts"), list):
+        plain["parts"] = [without_drawn(part) for part in plain["parts"]]
+    if isinstance(used := plain.get("usage"), dict):
+        plain["usage"] = {name: count for name, count in used.items() if count}
+    return plain
 
 
 def _whole_message(message: Wire, so_far: list[Wire], before: Before) -> Wire:
     if SAID_BY in message:
-        said = without_drawn(canonical.parse(before[message[SAID_BY]][1])["response"])
-        return _patched(said, message.get("with", {}))
+        response = without_drawn(canonical.parse(before[message[SAID_BY]][1])["response"])
+        return _patched(response, message.get("with", {}))
     if message.get(AGAIN):
         message = {name: value for name, value in message.items() if name != AGAIN}
-        message["instructions"] = next(each["instructions"] for each in reversed(so_far) if "instructions" in each)
+        message["instructions"] = next(old["instructions"] for old in reversed(so_far) if "instructions" in old)
     return {**message, "parts": [_whole_part(part, before) for part in message["parts"]]}
 
 
 def _whole_part(part: Wire, before: Before) -> Wire:
     if RESULT not in part:
         return part
-    kept = {name: value for name, value in part.items() if name != RESULT}
-    return {**kept, "content": canonical.parse(before[part[RESULT]][1])}
+    rest = {name: value for name, value in part.items() if name != RESULT}
+    return {**rest, "content": canonical.parse(before[part[RESULT]][1])}
 
 
 def _patched(old: Wire, difference: Wire) -> Wire:

@@ -17,13 +17,13 @@ MOST_REASONS, REASON_CHARACTERS = 5, 200
 def misfit(schema: str, value: Any) -> str:
     """Faults of a value in one line, or of its invalid schema; empty if the value fits."""
     try:
-        found = list(islice(_validator(schema).iter_errors(value), MOST_REASONS))
+        errors = list(islice(_validator(schema).iter_errors(value), MOST_REASONS))
     except (ValidationError, ValueError) as error:
         return f"its schema cannot be used: {str(error)[:REASON_CHARACTERS]}"
-    return "; ".join(map(_words, found))
+    return "; ".join(map(_text, errors))
 
 
-def _words(error: ValidationError) -> str:
+def _text(error: ValidationError) -> str:
     place = ".".join(map(str, error.instance_path))
     text = error.message[:REASON_CHARACTERS]
     return f"{place}: {text}" if place else text

@@ -50,9 +50,9 @@ def registered() -> tuple[dict[int, tuple[str, RecordSchema]], dict[str, tuple[i
 
 def writer_schema(number: int, subject: str) -> RecordSchema:
     """Schema that a record was written with. **Raises** FoldError if the id is not one of the subject's."""
-    found = registered()[0].get(number)
-    if not found or found[0] != subject:
+    entry = registered()[0].get(number)
+    if not entry or entry[0] != subject:
         raise FoldError(
             f"schema id {number} is not a schema of {subject}", hint="this version is too old for the record"
         )
-    return found[1]
+    return entry[1]

@@ -16,7 +16,7 @@ from refold.core.events import Entry
 from refold.core.ids import EntryId, RunId, parents_of, parse_log_key
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord
-from refold.core.run.disorder import Held
+from refold.core.run.disorder import Aside
 from refold.core.run.erased import Markers, erased_run
 from refold.core.run.finished import Finished
 from refold.core.run.log import NOTHING_LOST, Judged, LogFold, Lost
@@ -350,7 +350,7 @@ class Acceptance:
                 return []
             judged = Judged(run, sent.id, sent.entry, "over")
         else:
-            judged = self.fold.accept(Held(LogRecord(sent.id, sent.entry), offset, sent.value), sent.after)
+            judged = self.fold.accept(Aside(LogRecord(sent.id, sent.entry), offset, sent.value), sent.after)
         if judged.void:
             self._count_void(judged)
             self.drop(run)

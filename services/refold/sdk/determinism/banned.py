@@ -65,8 +65,8 @@ PATHS: Final = FILES | {"exists", "glob", "lstat", "open", "stat", "touch", "unl
 """Methods of paths. A receiver of one of `FILES` is a path; of another, if the code makes paths."""
 
 _OBJECTS: Final = {
-    id(thing): (thing, hint)
-    for thing, hint in (
+    id(symbol): (symbol, hint)
+    for symbol, hint in (
         (uuid.uuid1, CHANCE),
         (uuid.uuid4, CHANCE),
         (os.urandom, CHANCE),
@@ -74,9 +74,9 @@ _OBJECTS: Final = {
         (os.getenv, SETTINGS),
         (os.system, WORLD),
         (os.popen, WORLD),
-        *((thing, WORLD) for thing in (os.listdir, os.scandir, os.stat, os.lstat, os.walk, os.access, os.uname)),
-        *((thing, WORLD) for thing in (os.path.exists, os.path.isfile, os.path.isdir, os.path.getsize)),
-        *((thing, SETTINGS) for thing in (os.getpid, os.getppid, os.getcwd, platform.node, platform.uname)),
+        *((symbol, WORLD) for symbol in (os.listdir, os.scandir, os.stat, os.lstat, os.walk, os.access, os.uname)),
+        *((symbol, WORLD) for symbol in (os.path.exists, os.path.isfile, os.path.isdir, os.path.getsize)),
+        *((symbol, SETTINGS) for symbol in (os.getpid, os.getppid, os.getcwd, platform.node, platform.uname)),
         *((getattr(Path, name), WORLD) for name in PATHS),
         (builtins.open, WORLD),
         (io.open, WORLD),
@@ -110,22 +110,22 @@ def hint_for_module(name: str) -> str | None:
     return None
 
 
-def hint_for(thing: Any, *, called: bool) -> str | None:
+def hint_for(symbol: Any, *, called: bool) -> str | None:
     """Replacement for an object; None if it is allowed. A banned class may be named (`except`, `isinstance`), not
     called."""
-    thing = getattr(thing, ORIGINAL, thing)
-    if isinstance(thing, type) and (not called or issubclass(thing, BaseException)):
+    symbol = getattr(symbol, ORIGINAL, symbol)
+    if isinstance(symbol, type) and (not called or issubclass(symbol, BaseException)):
         return None
-    if id(thing) in _OBJECTS and _OBJECTS[id(thing)][0] is thing:
-        return _OBJECTS[id(thing)][1]
-    if isinstance(thing, ModuleType):
-        return hint_for_module(thing.__name__)
-    owner = getattr(thing, "__self__", None)
+    if id(symbol) in _OBJECTS and _OBJECTS[id(symbol)][0] is symbol:
+        return _OBJECTS[id(symbol)][1]
+    if isinstance(symbol, ModuleType):
+        return hint_for_module(symbol.__name__)
+    owner = getattr(symbol, "__self__", None)
     if isinstance(owner, type):
-        return TIME if issubclass(owner, date) and thing.__name__ in _CLOCKS else None
-    if not callable(thing):
+        return TIME if issubclass(owner, date) and symbol.__name__ in _CLOCKS else None
+    if not callable(symbol):
         return None
-    home = getattr(thing, "__module__", None) or type(owner).__module__
+    home = getattr(symbol, "__module__", None) or type(owner).__module__
     return hint_for_module(home) if isinstance(home, str) else None
 
 

@@ -25,7 +25,7 @@ _NAME = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST", "LOAD_CLASSDEREF
 @dataclass(slots=True)
 class _Load:
     path: str
-    thing: Any
+    symbol: Any
     line: int
     called: bool = False
 
@@ -35,27 +35,27 @@ def mark_tool(function: FunctionType) -> None:
     setattr(function, _MARK, True)
 
 
-def check(function: FunctionType, what: str) -> list[FunctionType]:
+def check(function: FunctionType, subject: str) -> list[FunctionType]:
     """Return the function and its helpers in its module. **Raises** UsageError for a banned name."""
-    found: list[FunctionType] = []
+    functions: list[FunctionType] = []
     ahead = [function]
     while ahead:
         current = ahead.pop()
-        if any(current is known for known in found):
+        if any(current is other for other in functions):
             continue
-        found.append(current)
+        functions.append(current)
         for load in _loads(current, current.__code__):
-            _judge(load, current, what)
-            if _is_helper(load.thing, function):
-                ahead.append(load.thing)
-    return found[:1] + sorted(found[1:], key=lambda helper: helper.__qualname__)
+            _judge(load, current, subject)
+            if _is_helper(load.symbol, function):
+                ahead.append(load.symbol)
+    return functions[:1] + sorted(functions[1:], key=lambda helper: helper.__qualname__)
 
 
 def tools_named(functions: list[FunctionType]) -> Iterator[FunctionType]:
     for function in functions:
         for load in _loads(function, function.__code__):
-            if hasattr(load.thing, _MARK):
-                yield load.thing
+            if hasattr(load.symbol, _MARK):
+                yield load.symbol
 
 
 def attributes_of(code: CodeType, names: Collection[str]) -> Iterator[str]:
@@ -70,21 +70,21 @@ def attributes_of(code: CodeType, names: Collection[str]) -> Iterator[str]:
             yield from attributes_of(inner, names)
 
 
-def _is_helper(thing: Any, agent: FunctionType) -> bool:
-    return isinstance(thing, FunctionType) and thing.__module__ == agent.__module__ and not hasattr(thing, _MARK)
+def _is_helper(symbol: Any, agent: FunctionType) -> bool:
+    return isinstance(symbol, FunctionType) and symbol.__module__ == agent.__module__ and not hasattr(symbol, _MARK)
 
 
-def _judge(load: _Load, where: FunctionType, what: str) -> None:
+def _judge(load: _Load, where: FunctionType, subject: str) -> None:
     place = f"{where.__qualname__}, line {load.line}"
-    if hasattr(load.thing, _MARK):
+    if hasattr(load.symbol, _MARK):
         if load.called:
             name = load.path
             raise UsageError(
-                f"{what} calls the tool {name} itself ({place})", hint=f"write `await ctx.call({name}, ...)`"
+                f"{subject} calls the tool {name} itself ({place})", hint=f"write `await ctx.call({name}, ...)`"
             )
         return
-    if hint := hint_for(load.thing, called=load.called):
-        raise UsageError(f"{what} uses {load.path} ({place})", hint=hint, name=load.path)
+    if hint := hint_for(load.symbol, called=load.called):
+        raise UsageError(f"{subject} uses {load.path} ({place})", hint=hint, name=load.path)
 
 
 # Up to 3.12 the NULL of a plain call stands before its callee (`PUSH_NULL; LOAD f`), from 3.13 on behind it. Read the
@@ -113,7 +113,7 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
             if op in ("IMPORT_NAME", "IMPORT_FROM"):
                 yield from scope.imported(op, name, line)
             elif op.startswith("STORE_"):
-                scope.store(name, load.thing if load else _NOTHING)
+                scope.store(name, load.symbol if load else _NOTHING)
             load = None
         before, holder = op, name
     if load is not None:
@@ -130,8 +130,8 @@ def _path_method(op: str, name: str, line: int, methods: frozenset[str], *, hold
 
 
 def _path_methods(function: FunctionType, code: CodeType) -> frozenset[str]:
-    things = [function.__globals__.get(name) for name in code.co_names]
-    return PATHS if any(isinstance(thing, type) and issubclass(thing, PurePath) for thing in things) else FILES
+    symbols = [function.__globals__.get(name) for name in code.co_names]
+    return PATHS if any(isinstance(symbol, type) and issubclass(symbol, PurePath) for symbol in symbols) else FILES
 
 
 def _is_method(op: str, arg: int) -> bool:
@@ -173,8 +173,8 @@ class _Scope:
         self._fresh: Any = _NOTHING
 
     def load(self, op: str, name: str, line: int, *, called: bool) -> _Load | None:
-        thing = self._resolve(op, name)
-        return None if thing is _NOTHING else _Load(name, thing, line, called)
+        symbol = self._resolve(op, name)
+        return None if symbol is _NOTHING else _Load(name, symbol, line, called)
 
     def _resolve(self, op: str, name: str) -> Any:
         if op == "LOAD_FAST":
@@ -185,12 +185,12 @@ class _Scope:
 
     def attribute(self, load: _Load, name: str) -> bool:
         # An attribute of other objects might run code.
-        if not isinstance(load.thing, ModuleType | type):
+        if not isinstance(load.symbol, ModuleType | type):
             return False
-        thing = getattr(load.thing, name, _NOTHING)
-        if thing is _NOTHING:
+        symbol = getattr(load.symbol, name, _NOTHING)
+        if symbol is _NOTHING:
             return False
-        load.path, load.thing = f"{load.path}.{name}", thing
+        load.path, load.symbol = f"{load.path}.{name}", symbol
         return True
 
     def imported(self, op: str, name: str, line: int) -> Iterator[_Load]:
@@ -203,9 +203,9 @@ class _Scope:
             self._fresh = getattr(self._module, name, _NOTHING)
 
     def store(self, name: str, loaded: Any) -> None:
-        thing = loaded if self._fresh is _NOTHING else self._fresh
-        if thing is not _NOTHING:
-            self._locals[name] = thing
+        symbol = loaded if self._fresh is _NOTHING else self._fresh
+        if symbol is not _NOTHING:
+            self._locals[name] = symbol
         else:
             # Only a run of the code would show its value.
             self._locals.pop(name, None)
