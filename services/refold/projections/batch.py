@@ -8,6 +8,7 @@ from typing import Any
 from refold.core.errors import UsageError
 from refold.core.ids import RunId
 from refold.ports.tables import Scalar, ViewChanges, ViewKey, ViewStore, ViewTable
+from refold.runtime.watchdog import Mark
 from refold.sdk.projection import SHARES
 
 LARGEST_ROW = 1 << 20
@@ -20,6 +21,10 @@ _EXACT: dict[type[Scalar], Callable[[Any], Scalar]] = {
     bytes: lambda value: b"".join((value,)),
 }
 """Converters of subclasses, such as enumerations, to the types of stores."""
+
+
+APPLIES = Mark()
+"""Projection whose `apply` runs; it is not interrupted while the store is read."""
 
 
 def shares_of(table: ViewTable) -> ViewTable:
@@ -200,7 +205,8 @@ class Batch:
         known = self._rows[table.name]
         wanted = [key for key in dict.fromkeys(keys) if key not in known]
         if wanted:
-            found = self._store.rows(table, wanted)
+            with APPLIES.shield():
+                found = self._store.rows(table, wanted)
             forgotten = self.changes.runs
             for key in wanted:
                 row = found.get(key)
