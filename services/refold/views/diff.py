@@ -123,9 +123,10 @@ def _change(left: RunStep | None, right: RunStep | None) -> StepDifference | Non
     }
     if left is None or right is None:
         return StepDifference(change="removed" if right is None else "added", fields=[], **about)
-    mine, theirs = plain(left), plain(right)
+    names = [name for name in STEP_FIELDS if getattr(left, name) != getattr(right, name)]
+    mine, theirs = (plain(step.model_dump(include=set(names))) for step in (left, right))
     fields = [
-        *_fields({name: mine[name] for name in STEP_FIELDS}, {name: theirs[name] for name in STEP_FIELDS}),
+        *_fields({name: mine[name] for name in names}, theirs),
         *_fields({"attempts": len(left.attempts)}, {"attempts": len(right.attempts)}),
     ]
     return StepDifference(change="changed", fields=fields, **about) if fields else None
