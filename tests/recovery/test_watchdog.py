@@ -18,14 +18,14 @@ MOST_S = 1.0
 DRIVES = """
 import os, sys, time
 from threading import Event
-from refold.planner.agents.stalls import Driven, Mark, Watchdog
+from refold.runtime.watchdog import Driven, Mark, Watchdog
 
 mark = Mark()
 
-def quarantine(hold):
-    print("quarantined", hold.run_id, flush=True)
+def quarantine(driven, stack):
+    print("quarantined", driven.run_id, flush=True)
 
-watchdog = Watchdog(mark, member="p", quarantine=quarantine, die=os._exit, warn_s=0.2, most_s=MOST_S)
+watchdog = Watchdog(mark, hint="", give_up=quarantine, die=os._exit, warn_s=0.2, most_s=MOST_S)
 watchdog.start()
 began_s = time.thread_time()
 with mark.on(Driven("r", "1", "1")):
@@ -86,12 +86,12 @@ def test_code_that_works_or_waits_for_too_long_is_quarantined(code: str) -> None
 
 
 PLANS = """
-import os
+import os, re
 from contextlib import suppress
 from threading import Event
 from refold import App, Context
 from refold.core.ids import RunId
-from refold.planner.agents.stalls import Mark, Watchdog
+from refold.runtime.watchdog import Mark, Watchdog
 from tests.recovery.rig import Rig
 
 app, mark = App("hanging"), Mark()
@@ -115,7 +115,7 @@ def die(code):
     print("died", flush=True)
     os._exit(code)
 
-watchdog = Watchdog(mark, member="p", quarantine=lambda hold: None, die=die, warn_s=0.2, most_s=MOST_S)
+watchdog = Watchdog(mark, hint="", give_up=lambda *_: None, die=die, warn_s=0.2, most_s=MOST_S)
 watchdog.start()
 rig = Rig(app, mark=mark)
 rig.start("bad", "hangs", first=FIRST)
@@ -144,7 +144,7 @@ def planning(code: str, *, first: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize("code", ["while True: pass", "gate.wait()"])
+@pytest.mark.parametrize("code", ["while True: pass", "gate.wait()", "re.match('(a*)*b', 'a' * 40)"])
 def test_code_that_hangs_costs_no_process_and_is_not_run_again(code: str, first: bool) -> None:
     told = planning(code, first=first)
 
@@ -180,7 +180,7 @@ UNWOUND = {
 
 @pytest.mark.parametrize("code", UNWOUND.values(), ids=UNWOUND)
 def test_a_run_that_is_cancelled_and_does_not_end_costs_its_planner_nothing(code: str) -> None:
-    text = DROPS.replace("import os\n", "import asyncio, gc, os\n").replace("CODE", code)
+    text = DROPS.replace("import os, re\n", "import asyncio, gc, os\n").replace("CODE", code)
     text = text.replace("MOST_S", str(MOST_S)).replace("FIRST", "True")
     done = subprocess.run(
         [sys.executable, "-c", text], capture_output=True, text=True, timeout=under_load(60), check=False

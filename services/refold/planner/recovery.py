@@ -42,14 +42,7 @@ class TakeOver:
     committed positions; `foreign`: the marks belong to another log."""
 
     def __init__(
-        self,
-        assigned: Assigned,
-        log: Acceptance,
-        outbox: Outbox,
-        *,
-        inbox: Inbox,
-        holds: Holds,
-        distrust: bool = False,
+        self, assigned: Assigned, log: Acceptance, outbox: Outbox, *, inbox: Inbox, holds: Holds, distrust: bool = False
     ) -> None:
         self._assigned = replace(assigned, committed={}) if distrust else assigned
         self._log, self._outbox, self._journal = log, outbox, log.journal

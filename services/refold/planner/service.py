@@ -8,7 +8,7 @@ from itertools import count
 
 from refold.core.run.log import NOTHING_LOST, Lost
 from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED, TOOL_REQUESTED, executors
-from refold.planner.agents.stalls import LiveRoom, Mark
+from refold.planner.agents.stalls import LiveRoom
 from refold.planner.deciding.decide_loop import BlobOrders, Shared
 from refold.planner.intake.inbox import ASK_MS, UnknownRuns, WaitsFor
 from refold.planner.lane import Lane
@@ -31,6 +31,7 @@ from refold.ports.effects import (
 )
 from refold.ports.log import Assigned, Delivery, End, Outgoing, Reached, Record, Revoked, Shrunk
 from refold.runtime.lanes import Awake, Journal, Lanes, Tokens
+from refold.runtime.watchdog import Mark
 from refold.sdk.app import App
 
 USERS_BYTES = 262_144

@@ -127,13 +127,7 @@ class SnapshotRound(NamedTuple):
 class SnapshotWriter:
     """Writer of a lane's snapshot, in rounds. `orders` are records to publish; `opened`: its marks are in the log."""
 
-    def __init__(
-        self,
-        finished: Finished,
-        member: str,
-        *,
-        state: Callable[[RunId], RunState | None],
-    ) -> None:
+    def __init__(self, finished: Finished, member: str, *, state: Callable[[RunId], RunState | None]) -> None:
         self._finished, self._member, self._state = finished, member, state
         self.orders: list[SentKept] = []
         self.marks = Marks(0, 0, bytes(16), {}, member)

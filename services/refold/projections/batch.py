@@ -9,6 +9,7 @@ from refold.core.errors import UsageError
 from refold.core.ids import RunId
 from refold.core.tables import Scalar, ViewKey, ViewTable
 from refold.ports.tables import ViewChanges, ViewStore
+from refold.runtime.watchdog import Mark
 from refold.sdk.projection import SHARES
 
 LARGEST_ROW = 1 << 20
@@ -21,6 +22,10 @@ _EXACT: dict[type[Scalar], Callable[[Any], Scalar]] = {
     bytes: lambda value: b"".join((value,)),
 }
 """Converters of subclasses, such as enumerations, to the types of stores."""
+
+
+APPLIES = Mark()
+"""Projection whose `apply` runs; it is not interrupted while the store is read."""
 
 
 def shares_of(table: ViewTable) -> ViewTable:
@@ -201,7 +206,8 @@ class Batch:
         cached = self._rows[table.name]
         missing = [key for key in dict.fromkeys(keys) if key not in cached]
         if missing:
-            stored = self._store.rows(table, missing)
+            with APPLIES.shield():
+                stored = self._store.rows(table, missing)
             forgotten = self.changes.runs
             for key in missing:
                 row = stored.get(key)

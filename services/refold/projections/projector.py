@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol, get_type_hints
 
 from refold.archive.erasure import run_of
 from refold.core import events
-from refold.core.errors import FoldError, RefoldError, UsageError
+from refold.core.errors import FoldError, RefoldError, UsageError, text_of
 from refold.core.events import Entry
 from refold.core.ids import EntryId, RunId, parse_log_key
 from refold.core.run import chain
@@ -30,8 +30,9 @@ from refold.core.tables import ViewTable
 from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, RUN_LOG, RUN_SNAPSHOT
 from refold.ports.log import Place, Record
 from refold.ports.tables import ViewChanges, ViewStore
-from refold.projections.batch import Batch, shares_of
+from refold.projections.batch import APPLIES, Batch, shares_of
 from refold.projections.publishing import REPLACED
+from refold.runtime.watchdog import STACK, Driven, HeldUp
 from refold.sdk.projection import Called, Projection, Recorded
 
 HEADS = ViewTable(
@@ -246,14 +247,14 @@ class Projector:
         self._seq = entry.seq
         try:
             self._take(batch, accepted)
-        except Exception as error:  # the code is the user's: it stops its own projection
+        except (Exception, HeldUp, SystemExit) as error:  # the code is the user's: it stops its own projection
             where = f"{type(self.projection).__name__}.apply, run {entry.run_id}, seq {self._seq}"
             raise ProjectionError(
-                f"{where}: {error}",
+                f"{where}: {text_of(error)}",
                 hint="mend it, give it a higher `version`, and start the projector again",
                 run_id=entry.run_id,
                 seq=self._seq,
-                traceback=traceback.format_exc(),
+                traceback=traceback.format_exc()[-STACK:],
             ) from error
 
     def _apply(self, batch: Batch, accepted: Accepted) -> None:
@@ -272,7 +273,8 @@ class Projector:
             if self._event_names and type(event) not in self._event_names:
                 continue
             row = batch.row(CALLS, (entry.run_id, event.step)) if self._of_calls and hasattr(event, "step") else None
-            self.projection.apply(batch, Recorded(entry, event, seq, Called(*row) if row else None))  # type: ignore[arg-type]
+            with APPLIES.on(Driven(entry.run_id, "", f"projection {self.projection.name}, seq {seq}", ends=True)):
+                self.projection.apply(batch, Recorded(entry, event, seq, Called(*row) if row else None))  # type: ignore[arg-type]
         self._took_s += time.monotonic() - begun
         if self._took_s > LONGEST_APPLY_S:
             raise UsageError(f"it has taken {self._took_s:.1f} s for a batch, and {LONGEST_APPLY_S:g} s is the most")

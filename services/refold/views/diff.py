@@ -125,9 +125,10 @@ def _change(left: RunStep | None, right: RunStep | None) -> StepDifference | Non
     }
     if left is None or right is None:
         return StepDifference(change="removed" if right is None else "added", fields=[], **about)
-    before, after = plain(left), plain(right)
+    names = [name for name in STEP_FIELDS if getattr(left, name) != getattr(right, name)]
+    before, after = (plain(step.model_dump(include=set(names))) for step in (left, right))
     fields = [
-        *_fields({name: before[name] for name in STEP_FIELDS}, {name: after[name] for name in STEP_FIELDS}),
+        *_fields({name: before[name] for name in names}, after),
         *_fields({"attempts": len(left.attempts)}, {"attempts": len(right.attempts)}),
     ]
     return StepDifference(change="changed", fields=fields, **about) if fields else None

@@ -31,6 +31,8 @@ def utc_of(at_ms: int) -> datetime:
 
 
 def plain(value: Any) -> Any:
+    if value is None or type(value) in (str, int, bool, float):  # most values of large data, which pages compare
+        return value
     if isinstance(value, ReadModel):
         return plain(value.dump())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -28,14 +28,7 @@ from refold.gateway.pages import wording
 from refold.gateway.pages.chart import UNFINISHED, Below, chart_of, step_kind
 from refold.gateway.pages.fork_pages import fork_from
 from refold.gateway.pages.forms import form_of, one_of
-from refold.gateway.pages.panel import (
-    MOST_LINES,
-    EventPanel,
-    changes_of,
-    conversation,
-    record_of,
-    saw_model,
-)
+from refold.gateway.pages.panel import MOST_LINES, EventPanel, changes_of, conversation, record_of, saw_model
 from refold.gateway.pages.questions import PageQuestion, informed, open_questions
 from refold.gateway.pages.rendering import html_page
 from refold.gateway.reading import number_of, summary_of

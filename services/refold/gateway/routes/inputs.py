@@ -21,16 +21,7 @@ from refold.gateway.site import DEFAULT_WAIT_S, Gateway, Key, Site, WaitOption
 from refold.operations import run as operations
 from refold.operations.operation import OperationRow, Performed
 from refold.operations.run import By, Changes, Done
-from refold.views.api import (
-    AnswerCallback,
-    InputSent,
-    NoteBody,
-    RepairBody,
-    RetryBody,
-    RunBody,
-    SignalBody,
-    WithReason,
-)
+from refold.views.api import AnswerCallback, InputSent, NoteBody, RepairBody, RetryBody, RunBody, SignalBody, WithReason
 from refold.views.history import Run
 from refold.views.outcome import CommandResult, Started
 

@@ -44,10 +44,11 @@ from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
 from refold.core.run.state import RunState, Settled
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key, utf8_bytes
-from refold.planner.agents.stalls import HELD_UP, STACK, Driven, HeldUp, LiveCode, LiveRoom, Mark, Stall
+from refold.planner.agents.stalls import HELD_UP, LiveCode, LiveRoom, Stall
 from refold.planner.settings import Bounds
 from refold.runtime.frames import stack_of, user_line
 from refold.runtime.lanes import Journal
+from refold.runtime.watchdog import STACK, Driven, HeldUp, Mark
 from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
 from refold.sdk.determinism import watch
@@ -145,8 +146,7 @@ class WaitsForNothingError(RefoldError):
 
     def __init__(self, tasks: str) -> None:
         super().__init__(
-            f"the code waits for nothing: {tasks}",
-            hint="its tasks wait for each other, or for what nobody ever sets",
+            f"the code waits for nothing: {tasks}", hint="its tasks wait for each other, or for what nobody ever sets"
         )
 
 
@@ -624,10 +624,7 @@ def _repeated(state: RunState, call: events.CallProposed, reservation: Reservati
     if before <= most:
         return []
     message = f"{call.tool} was called {most} times with these arguments: do something else, or ask somebody"
-    return [
-        events.CallRepeated(call.step, before),
-        events.CallFailed(call.step, 0, events.Failure(REPEATED, message)),
-    ]
+    return [events.CallRepeated(call.step, before), events.CallFailed(call.step, 0, events.Failure(REPEATED, message))]
 
 
 def _most(state: RunState, new: Metered, now: int, rules: Rules) -> Amount | None:

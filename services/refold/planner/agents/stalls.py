@@ -1,22 +1,12 @@
-"""Executions in memory, holds of stalled runs, and the watchdog for code that hangs."""
+"""Executions in memory and holds of stalled runs."""
 
 from __future__ import annotations
 
-import faulthandler
-import gc
-import signal
-import sys
-import threading
-import time
-import traceback
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType
-from typing import NamedTuple
 
 import structlog
 
@@ -35,6 +25,7 @@ from refold.planner.intake.timers import Timers
 from refold.ports.log import Outgoing
 from refold.runtime.clock import clock_ms
 from refold.runtime.lanes import Journal
+from refold.runtime.watchdog import Driven, HeldUp, Mark
 from refold.sdk.execution import Execution
 
 EXECUTION_BYTES = 4_096
@@ -42,6 +33,8 @@ EXECUTION_BYTES = 4_096
 
 TASK_BYTES = 2_048
 """Memory of each further task."""
+
+_log = structlog.get_logger()
 
 
 class LiveRoom:
@@ -289,189 +282,19 @@ def _reason_of(operation: RunOperation) -> str:
     return f"given up by {operation.actor or 'somebody'}{f': {reason}' if reason else ''}"
 
 
-EXIT_CODE = 75
-"""Exit code of a planner that a run's code blocked, so that its supervisor restarts it."""
-
-LOOK_S = 0.1
-_LATE_S = 2 * LOOK_S
-"""Longest wait that one look counts: in a longer one this thread stood still, too."""
-
-GIVE_S = 1.0
-"""Time for interrupted code to tidy up and end."""
-
-MUTE_S = 60.0
-"""Longest time without this thread running (C code may keep the interpreter) before the process ends."""
-
 HELD_UP = "its code held the planner without giving it back (REFOLD_PLANNER__HANG_MS)"
 
-STACK = 8_000
-"""Characters of a stack in a hold: its innermost frames."""
 
-_log = structlog.get_logger()
-
-
-class Driven(NamedTuple):
-    """Running code of a run; `needs`: its version, `code`: the one here. `ends`: the caller handles HeldUp anywhere."""
-
-    run_id: RunId
-    needs: str
-    code: str
-    ends: bool = False
-
-
-_INTERRUPT = signal.SIGUSR1
-
-
-class HeldUp(BaseException):
-    """Interrupt of agent code that has blocked the planner for too long."""
-
-
-class Mark:
-    """Current work of a planner's loop, for its watchdog; `doomed` code is to be interrupted."""
-
-    def __init__(self) -> None:
-        self.driven: Driven | None = None
-        self.doomed: Driven | None = None
-        self.stack = ""
-
-    def on(self, driven: Driven) -> _On:
-        """A `with` block around agent code. **Raises** HeldUp into code that blocks the planner."""
-        return _On(self, driven)
-
-    def interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Signal handler: interrupt the doomed code, if it still runs."""
-        if self.doomed is not None and self.doomed is self.driven:
-            raise HeldUp
-
-
-class _On:  # a generator would cost each step a microsecond more
-    __slots__ = ("_before", "_driven", "_mark")
-
-    def __init__(self, mark: Mark, driven: Driven) -> None:
-        self._mark, self._driven, self._before = mark, driven, mark.driven
-
-    def __enter__(self) -> None:
-        self._mark.driven = self._driven
-
-    def __exit__(self, *error: object) -> None:
-        self._mark.driven = self._before
-
-
-class Watchdog:
-    """Thread that interrupts agent code which blocks a planner's loop; to be created in the loop's thread. `quarantine`
-    makes a hold durable, `die` ends the process. **Units**: seconds."""
-
-    def __init__(
-        self,
-        mark: Mark,
-        *,
-        member: str,
-        quarantine: Callable[[Hold], None],
-        die: Callable[[int], None],
-        warn_s: float = 1.0,
-        most_s: float = 5.0,
-    ) -> None:
-        self._mark, self._member, self._quarantine, self._die = mark, member, quarantine, die
-        self._warn_s, self._most_s = warn_s, most_s
-        self._loop, self._stat = threading.get_ident(), Path(f"/proc/self/task/{threading.get_native_id()}/stat")
-        # Without it (macOS) the time of all threads counts; the others need little.
-        clock_of = getattr(time, "pthread_getcpuclockid", None)
-        self._clock: int = clock_of(self._loop) if clock_of else time.CLOCK_PROCESS_CPUTIME_ID
-        self._collector: _On | None = None
-        self._stopped = threading.Event()
-        # Python runs signal handlers in the main thread only.
-        self._interrupts = threading.current_thread() is threading.main_thread()
-        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
-
-    def start(self) -> None:
-        if self._interrupts:
-            signal.signal(_INTERRUPT, self._mark.interrupt)
-        gc.callbacks.append(self._collects)
-        self._thread.start()
-
-    def stop(self) -> None:
-        gc.callbacks.remove(self._collects)
-        self._stopped.set()
-        self._thread.join(timeout=2)
-
-    def _collects(self, phase: str, info: object) -> None:
-        # A collector runs `__del__` of user code, of no run that could be named here.
-        if threading.get_ident() != self._loop:
-            return
-        if phase == "start":
-            self._collector = self._mark.on(Driven(RunId(""), "", ""))
-            self._collector.__enter__()
-        elif self._collector is not None:
-            self._collector.__exit__()
-
-    def _run(self) -> None:
-        try:
-            self._watch()
-        except BaseException:  # noqa: BLE001 - without it one run could block all others: the process ends with it
-            _log.exception("watchdog.broken")
-            self._die(EXIT_CODE)
-
-    def _watch(self) -> None:
-        # Wall time would count a stopped process and a busy machine as hanging code. Counted are the work of the loop's
-        # thread, and its waits (for a lock, a socket, a sleep) while this thread ran on time.
-        watched, began, waited, warned = None, 0.0, 0.0, False
-        before = time.monotonic()
-        while not self._stopped.wait(LOOK_S):
-            faulthandler.dump_traceback_later(MUTE_S, exit=True)
-            driven, now, worked = self._mark.driven, time.monotonic(), time.clock_gettime(self._clock)
-            passed, before = min(now - before, _LATE_S), now
-            if driven is None or driven is not watched:
-                watched, began, waited, warned = driven, worked, 0.0, False
-                continue
-            waited += passed if self._waits() else 0.0
-            elapsed = worked - began + waited
-            ends = self._interrupts and driven.ends
-            if elapsed >= self._most_s + (GIVE_S if ends else 0.0):
-                self._take_away(driven)
-                return
-            if elapsed >= self._most_s and self._mark.doomed is not driven:
-                self._interrupt(driven)
-            if elapsed >= self._warn_s and not warned:
-                warned = True
-                _log.warning("run.slow", run_id=driven.run_id, after_s=self._warn_s, stack=self._stack())
-        faulthandler.cancel_dump_traceback_later()
-
-    def _interrupt(self, driven: Driven) -> None:
-        stack = self._stack()
-        _log.error("run.interrupted", run_id=driven.run_id, stack=stack, hint="refold run retry, refold run fail")
-        self._mark.stack, self._mark.doomed = stack, driven
-        signal.pthread_kill(self._loop, _INTERRUPT)
-
-    def _take_away(self, driven: Driven) -> None:
-        stack = self._stack()
-        stall = Hold(
-            run_id=driven.run_id,
-            kind="quarantined",
-            reason="hang",
-            message=HELD_UP,
-            detail=stack,
-            needs=driven.needs,
-            code=driven.code,
-            member=self._member,
-            at_ms=clock_ms(),
-        )
-        try:
-            if driven.run_id:
-                self._quarantine(stall)
-            _log.error("run.quarantined", run_id=driven.run_id, stack=stack, hint="refold run retry, refold run fail")
-        except BaseException:  # noqa: BLE001 - in any case the blocked process has to end
-            # The process ends all the same: others go on sooner, and the next planner that it blocks tries again.
-            _log.exception("run.quarantine_failed", run_id=driven.run_id, stack=stack)
-        finally:
-            self._die(EXIT_CODE)
-
-    def _waits(self) -> bool:
-        """True if the loop's thread sleeps or waits for a disk; False without /proc."""
-        try:
-            return self._stat.read_text().rpartition(")")[2].split()[0] in ("S", "D")
-        except OSError:
-            return False
-
-    def _stack(self) -> str:
-        frame = sys._current_frames().get(self._loop)
-        return "".join(traceback.format_stack(frame))[-STACK:] if frame else ""
+def hang(driven: Driven, stack: str, *, member: str) -> Hold:
+    """The quarantine of a run whose code blocks its planner."""
+    return Hold(
+        driven.run_id,
+        "quarantined",
+        "hang",
+        HELD_UP,
+        stack,
+        needs=driven.needs,
+        code=driven.code,
+        member=member,
+        at_ms=clock_ms(),
+    )

@@ -47,7 +47,7 @@ from refold.core.topics import RUN_LOG
 from refold.core.wire import blobs, canonical, codec
 from refold.core.wire.blobs import is_pointer
 from refold.planner.agents.agent_host import MIGRATE, Agents
-from refold.planner.agents.stalls import JUDGED, Holds, LiveRoom, Mark, Stall, retries
+from refold.planner.agents.stalls import JUDGED, Holds, LiveRoom, Stall, retries
 from refold.planner.deciding.admission import Admission
 from refold.planner.deciding.family import Family
 from refold.planner.intake import inputs
@@ -60,6 +60,7 @@ from refold.planner.settings import PlannerSettings
 from refold.ports.effects import BlobLoaded, BlobSaved, LoadBlob, SaveBlob
 from refold.runtime.clock import LogClock
 from refold.runtime.lanes import Journal, Tokens
+from refold.runtime.watchdog import Mark
 from refold.sdk.app import App
 
 

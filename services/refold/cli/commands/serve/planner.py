@@ -14,13 +14,13 @@ from refold.cli.commands.serve.process import DevOption, Member, ServedApp, Stan
 from refold.client.forking import bounds_of
 from refold.client.stores import blob_store
 from refold.core.ids import home
-from refold.core.messages import Hold
 from refold.core.planning.verdict import Rules
-from refold.planner.agents.stalls import Mark, Watchdog, hold_record
+from refold.planner.agents.stalls import hang, hold_record
 from refold.planner.service import Planner
 from refold.planner.settings import Limits, PlannerSettings
 from refold.runtime.host import Host
 from refold.runtime.standby import stand_by
+from refold.runtime.watchdog import Driven, Mark, Watchdog
 
 _log = structlog.get_logger()
 
@@ -59,7 +59,8 @@ def planner(*, app: ServedApp, member: Member = "", data: DevOption = "", standb
     event_log = KafkaEventLog(options.kafka, own.membership)
     service = Planner(loaded, own, nonce=lambda: os.urandom(16), mark=(mark := Mark()), process=os.urandom(3).hex())
 
-    def quarantine(hold: Hold) -> None:
+    def quarantine(driven: Driven, stack: str) -> None:
+        hold = hang(driven, stack, member=process.member)
         # A producer of its own: that of the loop is in the hands of the code that holds it.
         publisher = KafkaPublisher(options.kafka, partitions=own.partitions, source=process.member)
         topic, place, key, value, headers, _, _ = hold_record(
@@ -68,7 +69,8 @@ def planner(*, app: ServedApp, member: Member = "", data: DevOption = "", standb
         publisher.send_raw(topic, place, key=key, value=value, headers=headers)
 
     most_s = options.planner.hang_ms / 1000
-    watchdog = Watchdog(mark, member=process.member, quarantine=quarantine, die=os._exit, most_s=most_s)
+    hint = "refold run retry, refold run fail"
+    watchdog = Watchdog(mark, hint=hint, give_up=quarantine, die=os._exit, most_s=most_s)
     watchdog.start()
     serves = planner_member(process.member, loaded)
     process.run(Host([service], event_log, blobs=blob_store(options)), grace_s=DRAIN_S, serves=serves)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -16,9 +17,11 @@ from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, check_
 from refold.client.views import views
 from refold.core.topics import RUN_LOG, RUN_VIEW
 from refold.operations.workers import workers
+from refold.projections.batch import APPLIES
 from refold.projections.service import KeptProjection, keep_all, shipped
 from refold.runtime.gauges import Vitals
 from refold.runtime.settings import Settings
+from refold.runtime.watchdog import Watchdog
 from refold.sdk.projection import Projection
 
 _log = structlog.get_logger()
@@ -62,6 +65,10 @@ def keep_views(settings: Settings, app: str, stop: Callable[[], bool], vitals: V
     send = TableTopic(settings.kafka, RUN_VIEW, source.partitions).write if settings.views.run_view else None
     kept = [KeptProjection(each, database, source, send=send if each in ours else None) for each in (*ours, *own)]
     _log.info("service.started", service="projections", projections=[each.name for each in kept])
+    hint = "mend `apply` and give the class a higher `version`, or serve without it"
+    watchdog = Watchdog(APPLIES, hint=hint, give_up=lambda *_: None, die=os._exit)
+    watchdog.start()
     keep_all(kept, stop, vitals.stand)
+    watchdog.stop()
     database.close()
     _log.info("service.stopped", service="projections")

@@ -1,0 +1,110 @@
+"""An `apply` that does not end: its projection stops and names the record, and the others of its process go on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.contract.table_benches import running_postgres
+from tests.lent import lend
+from tests.waiting import under_load
+
+KEEPS = """
+import os, re, sys, time
+from contextlib import suppress
+from itertools import count
+from threading import Event
+from refold.adapters.sql.opening import open_views
+from refold.core.events import CallCompleted
+from refold.projections import service
+from refold.projections.batch import APPLIES
+from refold.projections.service import KeptProjection
+from refold.runtime.watchdog import Watchdog
+from refold.sdk.projection import Projection, key, table
+from tests.projections.source import ListedLog
+from tests.projections.test_service import Squares
+
+class Mute(Exception):
+    def __str__(self):
+        raise LookupError
+
+class Hangs(Projection):
+    events = (CallCompleted,)
+    seen = table("seen", key(run_id=str, name=str))
+
+    def apply(self, view, recorded):
+        if recorded.run_id == "run-3" and recorded.call.step == 2:
+            CODE
+
+def again():
+    again()
+
+service.REFRESH_S = 0.0
+database, log = open_views("URL"), ListedLog()
+log.finish(*(f"run-{number}" for number in range(6)))
+bad, good = (KeptProjection(made(), database, log) for made in (Hangs, Squares))
+watchdog = Watchdog(APPLIES, hint="mend it", give_up=lambda *_: None, die=os._exit, warn_s=0.3, most_s=1.0)
+watchdog.start()
+for _ in range(30):
+    bad.turn(0.0)
+    good.turn(0.0)
+watchdog.stop()
+notes = database.store("hangs", 1).notes()["stopped"]
+print("stopped", bad.stopped, "|", "in apply" in notes, len(notes) < 20_000)
+print("goes on", len(list(database.store("squares", 1).scan(Squares.answers))), good.serves)
+"""
+
+MANNERS = {
+    "works for ever": ("while True: pass", "it has held its process for too long"),
+    "waits for ever": ("Event().wait()", "it has held its process for too long"),
+    "sleeps": ("time.sleep(600)", "it has held its process for too long"),
+    "matches": ("re.match('(a*)*b', 'a' * 40)", "it has held its process for too long"),
+    "recurses": ("again()", "maximum recursion depth exceeded"),
+    "exits": ("sys.exit(0)", "0"),
+    "cannot be told": ("raise Mute", "(it cannot be told: its __str__ raises)"),
+    "reads for ever": (
+        "for n in count(): view.get(self.seen, name=str(n))",
+        "it has held its process for too long",
+    ),
+}
+
+
+def kept(code: str, url: str) -> subprocess.CompletedProcess[str]:
+    """A process that keeps two projections, one of them with this code."""
+    text = KEEPS.replace("CODE", code).replace("URL", url)
+    return subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=under_load(60), check=False
+    )
+
+
+@pytest.mark.parametrize("manner", MANNERS)
+def test_a_projection_that_does_not_end_stops_alone_and_names_the_record(manner: str, tmp_path: Path) -> None:
+    code, reason = MANNERS[manner]
+    done = kept(code, f"sqlite:///{tmp_path}/views.db")
+
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.startswith("stopped")] == [
+        f"stopped Hangs.apply, run run-3, seq 8: {reason} | True True"
+    ], done.stderr
+    assert "goes on 60 True" in lines
+
+
+def test_a_database_connection_outlives_the_interruption_of_its_reader(request: pytest.FixtureRequest) -> None:
+    url = lend(request, running_postgres)
+    done = kept(MANNERS["reads for ever"][0], url)
+
+    assert "stopped Hangs.apply, run run-3" in done.stdout, done.stderr
+    assert "goes on 60 True" in done.stdout
+
+
+def test_an_apply_that_catches_its_interruption_ends_the_process_and_is_named(tmp_path: Path) -> None:
+    stubborn = "while True:\n                with suppress(BaseException): Event().wait()"
+    done = kept(stubborn, f"sqlite:///{tmp_path}/views.db")
+
+    assert done.returncode == 75, done.stderr
+    assert "code.hangs" in done.stdout
+    assert "projection hangs, seq 8" in done.stdout
+    assert "run_id=run-3" in done.stdout
