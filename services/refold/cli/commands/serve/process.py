@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -167,13 +167,22 @@ class Served:
         shown = metrics.shown(address, vitals, beside, **told)
         return cast(AbstractContextManager[None], shown)
 
-    def run(self, host: Host, *, grace_s: float = 0.0, serves: MemberRecord | None = None) -> None:
-        """Run until SIGTERM or SIGINT, then drain; the process may end here. `serves` is reported meanwhile."""
+    def run(
+        self,
+        host: Host,
+        *,
+        grace_s: float = 0.0,
+        serves: MemberRecord | None = None,
+        slots_used: Callable[[], int] | None = None,
+    ) -> None:
+        """Run until SIGTERM or SIGINT, then drain; the process may end here. `serves` is reported meanwhile, again
+        when `slots_used` changes."""
         gc.freeze()
         with ends_within(grace_s + CLOSE_S) as asked:
             _log.info("service.started", service=self.service, pid=os.getpid())
             shown = self.shown(host.vitals)
-            with shown, Presence(self.where.settings, serves) if serves else nullcontext():
+            present = Presence(self.where.settings, serves, slots_used=slots_used) if serves else nullcontext()
+            with shown, present:
                 host.run(asked.is_set, grace_s=grace_s)
             _log.info("service.stopped", service=self.service, pid=os.getpid())
             leave_threads()
