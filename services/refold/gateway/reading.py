@@ -127,14 +127,7 @@ class RunQuery:
         where += [Where(by, ">=", self.since_ms)] if self.since_ms else []
         where += [Where(by, "<", self.until_ms)] if self.until_ms else []
         where += [Where("run_id says", "contains", self.text)] if self.text else []
-        return Query(
-            RUNS,
-            tuple(where),
-            within,
-            by,
-            descending=self.sort.startswith("-"),
-            limit=self.limit,
-        )
+        return Query(RUNS, tuple(where), within, by, descending=self.sort.startswith("-"), limit=self.limit)
 
     def _others(self) -> tuple[list[Where], list[RunsWith]]:
         """Return conditions that exclude runs with another `one_state`."""

@@ -61,10 +61,7 @@ def workers(settings: KafkaSettings) -> Workers:
     states, now_ms, numbers = group_states(settings, groups), clock_ms(), range(source.partitions)
     records = [*reader.scan(MEMBER)]
     used = {record.key: slots_used(record.read_headers()) for record in records}
-    reports = {
-        (each.role, each.pool, each.member): each.model_copy(update={"slots_used": used[each.member.encode()]})
-        for each in workers_reported(records)
-    }
+    reports = {(each.role, each.pool, each.member): each for each in workers_reported(records, used)}
     places = {(topic, number) for *_, topic in groups.values() for number in numbers}
     ends = source.ends(places.union(*(state.committed for state in states.values())))
     rows, found = list[Worker](), list[WorkerGroup]()

@@ -73,12 +73,7 @@ def needs_of(view: ViewReader, since_ms: int) -> dict[str, int]:
     steps = {name: view.count(Query(STEPS, (Where("status", "=", state),))) for name, state in _CALLS.items()}
     letters = Query(DEAD_LETTER_ROWS, (Where("at_ms", ">=", since_ms),))
     questions = view.count(Query(APPROVALS, (Where("open", "=", 1),)))
-    return {
-        "stalled": view.count(Query(HOLDS)),
-        **steps,
-        "questions": questions,
-        "dead_letters": view.count(letters),
-    }
+    return {"stalled": view.count(Query(HOLDS)), **steps, "questions": questions, "dead_letters": view.count(letters)}
 
 
 _CALLS = {"doubts": "doubt", "held": "held"}

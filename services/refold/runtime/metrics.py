@@ -167,13 +167,7 @@ class _Answer(BaseHTTPRequestHandler):
 
 @contextmanager
 def shown(
-    address: str,
-    vitals: Vitals,
-    beside: Iterable[Collector],
-    *,
-    service: str,
-    ends: Ends,
-    requests: Requests = dict,
+    address: str, vitals: Vitals, beside: Iterable[Collector], *, service: str, ends: Ends, requests: Requests = dict
 ) -> Iterator[None]:
     """Serve the numbers of a process while the block lasts. **Raises** UsageError if the address is not available."""
     registry = CollectorRegistry()

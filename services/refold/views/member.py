@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import Field, field_serializer
@@ -125,13 +125,14 @@ class ToolServed(ReadModel):
 _Row = TypeVar("_Row", AgentServed, ToolServed)
 
 
-def workers_reported(records: Iterable[ReadRecord]) -> list[Worker]:
-    """Last report of each member, with `alive` False."""
+def workers_reported(records: Iterable[ReadRecord], used: Mapping[bytes | None, int | None] = {}) -> list[Worker]:
+    """Last report of each member, with `alive` False; `used` has the slots in use by key."""
     return [
         Worker(
             role=member.kind,
             member=member.name,
             alive=False,
+            slots_used=used.get(member.name.encode()),
             seen_ms=by.reported_ms,
             versions=[
                 *(f"{each.name} {each.version}" for each in member.agents),

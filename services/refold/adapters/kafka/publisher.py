@@ -49,11 +49,7 @@ class KafkaPublisher:
         self._client = self._make()
 
     def send(
-        self,
-        message: RunRequest | RunSignal | RunOperation | ApprovalVote,
-        *,
-        timeout_s: float = 10.0,
-        trace: str = "",
+        self, message: RunRequest | RunSignal | RunOperation | ApprovalVote, *, timeout_s: float = 10.0, trace: str = ""
     ) -> tuple[int, int]:
         """Publish an input; return its partition and offset. **Raises** UnreachableError without an ack (it may have
         arrived; another send is harmless); UsageError if it is too large or the topic is missing."""
@@ -73,14 +69,7 @@ class KafkaPublisher:
         return self.send_raw(topic, number, key=key.encode(), value=value, headers=headers, timeout_s=timeout_s)
 
     def send_raw(
-        self,
-        topic: str,
-        partition: int,
-        *,
-        key: bytes,
-        value: bytes | None,
-        headers: Headers,
-        timeout_s: float = 10.0,
+        self, topic: str, partition: int, *, key: bytes, value: bytes | None, headers: Headers, timeout_s: float = 10.0
     ) -> tuple[int, int]:
         """Publish bytes unchanged, such as a dead letter again. **Raises** as `send`."""
         answers: list[tuple[KafkaError | None, Message | None]] = []

@@ -222,9 +222,7 @@ class Topics:
     def _conflict(self, counts: dict[str, int]) -> ConflictError:
         found = ", ".join(f"{self._settings.prefix}{name} has {count}" for name, count in counts.items())
         return ConflictError(
-            f"every topic needs {self._settings.partitions} partitions, and {found}",
-            hint=_COUNT_HINT,
-            counts=counts,
+            f"every topic needs {self._settings.partitions} partitions, and {found}", hint=_COUNT_HINT, counts=counts
         )
 
     @cached_property

@@ -220,9 +220,7 @@ def edit(
     args: Annotated[str, "JSON|@FILE|-", "All arguments, as one object."] = "",
     *,
     set_: Annotated[
-        list[str] | None,
-        "NAME=VALUE",
-        "Change one argument: JSON, text, or @FILE. May be repeated.",
+        list[str] | None, "NAME=VALUE", "Change one argument: JSON, text, or @FILE. May be repeated."
     ] = None,
     voter: Messenger,
 ) -> None:
@@ -247,31 +245,20 @@ def answer(
 
 
 def delegate(
-    approval: ApprovalArgument,
-    to: Annotated[str, "NAME", "The person to decide in your place."],
-    *,
-    voter: Messenger,
+    approval: ApprovalArgument, to: Annotated[str, "NAME", "The person to decide in your place."], *, voter: Messenger
 ) -> None:
     """Let another person decide in your place. The delegation ends when you vote yourself or withdraw."""
     voter.vote(approval, "delegate", to=(to,))
 
 
 def reassign(
-    approval: ApprovalArgument,
-    to: Annotated[list[str], "NAME...", "People, or role:NAME."],
-    *,
-    voter: Messenger,
+    approval: ApprovalArgument, to: Annotated[list[str], "NAME...", "People, or role:NAME."], *, voter: Messenger
 ) -> None:
     """Replace the list of approvers."""
     voter.vote(approval, "reassign", to=tuple(to))
 
 
-def comment(
-    approval: ApprovalArgument,
-    message: Annotated[str, "TEXT", "The comment."],
-    *,
-    voter: Voter,
-) -> None:
+def comment(approval: ApprovalArgument, message: Annotated[str, "TEXT", "The comment."], *, voter: Voter) -> None:
     """Add a comment, without a vote."""
     voter.vote(approval, "comment", message=message)
 

@@ -85,7 +85,7 @@ def deployed_pages(site: APIRouter) -> None:
                 Passage("hex", "Input in hex", letter.value_hex[:HEX_SHOWN], "its beginning"),
             ]
         links = [("Show the input", f"{here}?whole=true")]
-        if shared.may_use("replay_form"):
+        if shared.may_write("replay_form"):
             links.append(("Replay: try it first", f"{here}?dry_run=true#replay"))
         heading = f"Dead letter {letter.letter}"
         return html_page(

@@ -19,16 +19,7 @@ from refold.gateway.site import DEFAULT_WAIT_S, Gateway, Key, Site, WaitOption
 from refold.operations import run as operations
 from refold.operations.operation import OperationRow, Performed
 from refold.operations.run import By, Changes, Done
-from refold.views.api import (
-    AnswerCallback,
-    InputSent,
-    NoteBody,
-    RepairBody,
-    RetryBody,
-    RunBody,
-    SignalBody,
-    WithReason,
-)
+from refold.views.api import AnswerCallback, InputSent, NoteBody, RepairBody, RetryBody, RunBody, SignalBody, WithReason
 from refold.views.history import Run
 from refold.views.outcome import CommandResult, Started
 
@@ -45,11 +36,7 @@ def input_routes(site: APIRouter) -> None:
 
     @post("/api/runs", summary="Start a run")
     def start_run(
-        shared: Site,
-        body: RunBody,
-        response: Response,
-        key: Key = "",
-        wait: WaitOption = DEFAULT_WAIT_S,
+        shared: Site, body: RunBody, response: Response, key: Key = "", wait: WaitOption = DEFAULT_WAIT_S
     ) -> Started | InputSent:
         """Start a run. `Idempotency-Key` is its id if the body has none; a repeated request starts no second run."""
         whole = run_request(shared, body, key)
@@ -58,12 +45,7 @@ def input_routes(site: APIRouter) -> None:
 
     @post("/api/runs/{run}/signals", summary="Send a signal")
     def send_signal(
-        shared: Site,
-        run: str,
-        body: SignalBody,
-        response: Response,
-        key: Key = "",
-        wait: WaitOption = DEFAULT_WAIT_S,
+        shared: Site, run: str, body: SignalBody, response: Response, key: Key = "", wait: WaitOption = DEFAULT_WAIT_S
     ) -> CommandResult | InputSent:
         """Send a signal that the run waits for, now or later. `Idempotency-Key` is its id if the body has none."""
         name = run_id(run)
@@ -111,12 +93,7 @@ def input_routes(site: APIRouter) -> None:
 
     @post("/api/runs/{run}/notes", summary="Add a note to a run")
     def annotate_run(
-        shared: Site,
-        run: str,
-        body: NoteBody,
-        response: Response,
-        key: Key = "",
-        wait: WaitOption = DEFAULT_WAIT_S,
+        shared: Site, run: str, body: NoteBody, response: Response, key: Key = "", wait: WaitOption = DEFAULT_WAIT_S
     ) -> CommandResult | InputSent:
         """Add a note to the history of a live run. `Idempotency-Key` is its id if the body has none."""
         by, note_id = By(shared.actor), _named(body.id, key)

@@ -26,6 +26,7 @@ FIRST_S = 1.0
 EVERY_S = 86_400.0
 """Interval of reports. The topic deletes records after eight days, so that killed members vanish."""
 
+SlotsUsed = Callable[[], int] | None
 SLOTS_S = 30.0
 """Least interval of reports whose number of slots in use has changed: each repeats the schemas of all tools."""
 
@@ -69,12 +70,7 @@ class Presence:
     """Writes a member's report from a thread of its own, and a tombstone at a regular end of the block."""
 
     def __init__(
-        self,
-        settings: Settings,
-        member: Member,
-        *,
-        first_s: float = FIRST_S,
-        slots_used: Callable[[], int] | None = None,
+        self, settings: Settings, member: Member, *, first_s: float = FIRST_S, slots_used: SlotsUsed = None
     ) -> None:
         self._settings, self._member, self._first_s = settings, fitted(member, settings.max_payload_bytes), first_s
         self._slots_used = slots_used

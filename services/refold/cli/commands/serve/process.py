@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,7 @@ from refold.adapters.kafka.source import KafkaLogSource
 from refold.adapters.kafka.topics import Topics
 from refold.archive.erasure import run_of
 from refold.cli.apps import load_app
-from refold.cli.commands.serve.presence import Presence
+from refold.cli.commands.serve.presence import Presence, SlotsUsed
 from refold.client.addresses import Addresses, addresses, is_here
 from refold.core.approval.signature import Trust
 from refold.core.errors import ConflictError, UsageError
@@ -109,10 +109,7 @@ DevOption = Annotated[
         help="Data folder of `refold dev`, for addresses that are not set.  \\[default: .refold]",
     ),
 ]
-StandbyOption = Annotated[
-    bool,
-    "Keep a loaded process in reserve, which takes over at once when the service dies.",
-]
+StandbyOption = Annotated[bool, "Keep a loaded process in reserve, which takes over at once when the service dies."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +165,7 @@ class Served:
         return cast(AbstractContextManager[None], shown)
 
     def run(
-        self,
-        host: Host,
-        *,
-        grace_s: float = 0.0,
-        serves: MemberRecord | None = None,
-        slots_used: Callable[[], int] | None = None,
+        self, host: Host, *, grace_s: float = 0.0, serves: MemberRecord | None = None, slots_used: SlotsUsed = None
     ) -> None:
         """Run until SIGTERM or SIGINT, then drain; the process may end here. `serves` is reported meanwhile, again
         when `slots_used` changes."""
