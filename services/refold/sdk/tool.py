@@ -290,8 +290,7 @@ class _Function:
                 raise UsageError(f"{what}: {name} must be keyword-only", hint=f"write `*, {name}` in the signature")
         if unknown := [name for name in parameters if name not in known and name not in FILLED]:
             raise UsageError(
-                f"{what} asks for {', '.join(unknown)}",
-                hint=f"it may ask for {', '.join([*known, *FILLED])}",
+                f"{what} asks for {', '.join(unknown)}", hint=f"it may ask for {', '.join([*known, *FILLED])}"
             )
         self.is_async = inspect.iscoroutinefunction(function)
         self._call = function
