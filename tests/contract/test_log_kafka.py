@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 
 import pytest
+import structlog
 from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -28,7 +29,7 @@ from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import TopicDifference, Topics, expected_topics
 from refold.adapters.kafka.writer import KafkaWriter
 from refold.core.errors import ConflictError, RefoldError, UnreachableError, UsageError
-from refold.core.ids import home
+from refold.core.ids import RunId, home
 from refold.core.messages import RunRequest, RunSignal
 from refold.core.wire import codec
 from refold.embedded.kafka import EmbeddedKafka
@@ -120,6 +121,36 @@ def test_a_client_that_breaks_for_good_while_a_write_is_under_way_says_so(writer
 
         with pytest.raises(RefoldError, match="restart this process"):
             written.result(60)
+
+
+def test_a_publisher_whose_client_breaks_for_good_shows_it_and_writes_with_another(
+    settings: KafkaSettings,
+) -> None:
+    Topics(settings).apply()
+    publisher = KafkaPublisher(settings, partitions=2, source="shop")
+    publisher.send(RunRequest(RunId("r-1"), "agent"))
+    assert publisher.broken == ""
+    break_for_good(publisher._client.producer)
+
+    assert "records were lost" in publisher.broken
+    with pytest.raises(UnreachableError, match="records were lost") as refused:
+        publisher.send(RunRequest(RunId("r-2"), "agent"))
+    assert "a second one with the same id is harmless" in refused.value.hint
+    with structlog.testing.capture_logs() as lines:
+        eventually(lambda: not publisher.broken, what="another client")
+    assert [line["client"] for line in lines if line["event"] == "kafka.client_replaced"] == ["shop"]
+    assert publisher.send(RunRequest(RunId("r-2"), "agent"))[1] >= 0
+
+
+def test_a_write_that_is_under_way_when_its_publisher_breaks_for_good_is_refused_at_once() -> None:
+    publisher = KafkaPublisher(KafkaSettings(bootstrap="127.0.0.1:1"), partitions=1)  # no broker: it stays under way
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(publisher.send, RunRequest(RunId("r-1"), "agent"), timeout_s=60)
+        eventually(lambda: len(publisher._client.producer) == 1, what="the record in the client")
+        break_for_good(publisher._client.producer)
+
+        with pytest.raises(UnreachableError, match="records were lost"):
+            written.result(10)
 
 
 @pytest.mark.parametrize("name", ["enable.idempotence", "acks", "group.instance.id", "isolation.level"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,8 @@ from refold.adapters.kafka.log import KafkaEventLog
 from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.topics import Topics
+from refold.cli.commands.serve import presence
+from refold.cli.commands.serve.presence import Presence
 from refold.core.messages import Member, MemberAgent, MemberTool
 from refold.core.topics import MEMBER, RUN_REQUESTED, executors, tool_requested
 from refold.core.wire import codec
@@ -19,7 +22,7 @@ from refold.embedded.kafka import EmbeddedKafka
 from refold.operations.workers import workers
 from refold.ports.log import Assigned, Membership
 from refold.runtime.clock import clock_ms
-from refold.runtime.settings import KafkaSettings
+from refold.runtime.settings import KafkaSettings, Settings
 from refold.views.member import WorkerGroup, Workers
 from tests.waiting import eventually
 
@@ -80,6 +83,26 @@ def test_a_killed_worker_is_gone_though_its_report_stays_and_a_living_one_is_the
     assert (rows["m-1"].alive, rows["m-1"].pool, rows["m-1"].seen_ms > 5) == (False, "mail", True)
     assert [each.name for each in found.groups if each.missing] == ["executor of pool mail"]
     assert group(found, "executor of pool mail").command == "refold serve executor --app APP --pool mail"
+
+
+def test_the_slots_in_use_of_an_executor_are_reported_when_they_change(
+    settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "SLOTS_S", 0.05)
+    member, used, topic = replace(MAIL, slots=4), [3], tool_requested("mail")
+
+    def loads() -> list[tuple[int | None, str]]:
+        return [(each.slots_used, each.load) for each in workers(settings).workers if each.member == "m-1"]
+
+    write(settings, MEMBER, member.name, codec.encode(member))
+    assert loads() == [(None, "4")]  # a version that reports no number
+    with (
+        living(settings, executors("mail"), "m-1", topic),
+        Presence(Settings(kafka=settings), member, first_s=0, slots_used=lambda: used[0]),
+    ):
+        eventually(lambda: loads() == [(3, "3 / 4")], what="the first report")
+        used[0] = 0
+        eventually(lambda: loads() == [(0, "0 / 4")], what="the change")
 
 
 def test_what_nobody_takes_is_counted_with_its_age_and_what_was_taken_back_is_not(settings: KafkaSettings) -> None:

@@ -16,6 +16,8 @@ import pytest
 from benchmarks.prefill import finished
 from starlette.testclient import TestClient
 
+from refold.adapters.kafka import publisher as kafka_publisher
+from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.archive.collecting import runs_of_log, whole_runs
 from refold.archive.store import ArchiveStore
 from refold.client.addresses import Addresses
@@ -36,9 +38,11 @@ from refold.projections.service import KeptProjection
 from refold.projections.shipped.projection import Shipped
 from refold.runtime.settings import ArchivePart, GatewayPart, KafkaSettings, Settings
 from refold.views.steps import Timeline
+from tests.contract.raw_kafka import break_for_good
 from tests.projections.histories import long
 from tests.projections.memory_views import MemoryViewDatabase, MemoryViewStore
 from tests.projections.source import T0, ListedLog
+from tests.waiting import eventually
 
 AWAY = "127.0.0.1:1"
 JSON = {"content-type": "application/json"}
@@ -105,6 +109,23 @@ def test_a_gateway_hears_kafka_once_it_serves() -> None:
 
     assert "refold-gateway-refusals" not in made
     assert "refold-gateway-refusals" in serves
+
+
+def test_a_gateway_whose_kafka_client_broke_for_good_is_not_ready_until_it_has_another(
+    site: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing.WriteSide, "listens", True)  # the bench has no Kafka
+    monkeypatch.setattr(kafka_publisher, "REPLACED_S", 5.0)
+    publisher = KafkaPublisher(KafkaSettings(bootstrap=AWAY), partitions=1)
+    vars(site.gateway.platform)["publisher"] = publisher  # as its first write opens it
+    assert site.get("/readyz")["kafka"] == "ok"
+
+    break_for_good(publisher._client.producer)
+
+    assert "records were lost" in site.get("/readyz", 503)["kafka"]
+    refused = site.http.post("/api/runs", json={"agent": "ten", "input": 1, "id": "new-1"})
+    assert (refused.status_code, "records were lost" in refused.json()["detail"]) == (503, True)
+    eventually(lambda: site.http.get("/readyz").json()["ready"], what="another client")
 
 
 def test_pages_of_runs_follow_each_other(site: Bench) -> None:

@@ -26,7 +26,9 @@ MAIL = WorkerGroup(
 PLANNER = WorkerGroup(
     role="planner", pool="", members=1, unserved=[], needed=True, waiting=0, oldest_s=0.0, lag={"run-requested": 2}
 )
-GONE = Worker(role="executor", pool="mail", member="mail-1", alive=False, slots=200, seen_ms=1_700_000_000_000)
+GONE = Worker(
+    role="executor", pool="mail", member="mail-1", alive=False, slots=200, slots_used=7, seen_ms=1_700_000_000_000
+)
 ALIVE = Worker(role="planner", pool="", member="planner-1", alive=True, partitions=[0, 1], versions=["order 1"])
 
 
@@ -72,7 +74,7 @@ def test_the_page_names_what_is_missing_with_the_command_and_marks_the_killed(si
     assert "executor of pool mail missing refold serve executor --app APP --pool mail" in text
     assert html.count('class="pill missing"') == 1
     assert html.count('class="pill gone"') == 1
-    assert "mail-1 executor gone" in text
+    assert "mail-1 executor gone mail 7 / 200 0" in text
     assert "planner-1 planner alive" in text
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Iterator
 
 import httpx
@@ -118,3 +120,74 @@ def test_a_change_of_the_app_is_taken_and_an_open_page_shows_the_failure_by_itse
     expect(page.locator("main")).to_contain_text("nothing to give")
     (killed,) = dev.read("dev", "kill", "executor")
     assert f"code {killed['code']} in place of" in re.sub(r"\s+", " ", log.read_text())
+
+
+WAITS = """
+
+@app.agent
+async def patient(ctx: Context) -> str:
+    await ctx.wait_for("first")
+    await ctx.wait_for("second")
+    return "done"
+"""
+
+
+def test_an_open_page_shows_a_stall_by_itself_with_its_whole_text_and_the_way_out(dev: Dev, page: Page) -> None:
+    app, planner = dev.data / "shop" / "app.py", dev.pid("planner")
+    first = app.read_text()
+    app.write_text(first + WAITS)
+    eventually(lambda: dev.pid("planner") != planner, within=60, what="a planner with the agent")
+    eventually(lambda: any(each["agent"] == "patient" for each in dev.read("agents", "list")), within=60)
+    dev.refold("run", "start", "patient", "--id", "waits-1")
+    dev.refold("run", "signal", "waits-1", "first")
+    eventually(lambda: len(dev.read("run", "show", "waits-1")["timeline"]) == 2, within=60, what="the second wait")
+    page.goto("/runs/waits-1")
+    expect(page.locator("#stalled")).to_have_count(0)
+    page.evaluate("window.stays = true")
+
+    planner = dev.pid("planner")
+    app.write_text(first + WAITS.replace('wait_for("first")', 'call(look_up, "order-1")'))
+    eventually(lambda: dev.pid("planner") != planner, within=60, what="a planner with other code")
+    dev.refold("run", "signal", "waits-1", "second")
+    expect(page.locator("#stalled h2")).to_contain_text("Stalled: non_determinism", timeout=2 * SOON_MS)
+    message = dev.read("run", "show", "waits-1")["hold"]["message"]
+    assert message.strip()
+    assert page.locator("#stalled pre").first.inner_text().strip() == message.strip()
+    expect(page.locator("#stalled")).to_contain_text("The way out.")
+    expect(page.locator("#stalled")).to_contain_text("refold run retry waits-1")
+    expect(page.locator("#head .pill").first).to_have_text("stalled")
+    expect(page.locator(".actions a.go")).to_contain_text("Run its code again", timeout=SOON_MS)
+
+    planner = dev.pid("planner")
+    app.write_text(first + WAITS)
+    eventually(lambda: dev.pid("planner") != planner, within=60, what="a planner with the code of before")
+    ends(page, "done")
+    expect(page.locator("#stalled")).to_have_count(0)
+    assert page.evaluate("window.stays === true")
+    app.write_text(first)
+
+
+def test_no_decision_is_offered_while_kafka_does_not_answer_and_all_come_back(dev: Dev, page: Page) -> None:
+    start(page, "goodwill", "big-9", '{"order":"order-7","cents":9000}')
+    act_as(page, "ada")
+    buttons = page.locator("section[id^=ask-] button[name=action], .actions a[href*='do=']")
+    expect(page.locator("section[id^=ask-] button:text-is('Approve')")).to_be_visible(timeout=SOON_MS)
+    inbox = page.context.new_page()
+    inbox.goto("/inbox")
+    expect(inbox.locator("#inbox input[type=checkbox]")).not_to_have_count(0)
+    kafka = dev.pid("broker")
+    os.kill(kafka, signal.SIGSTOP)
+    try:
+        for each in (page, inbox):
+            expect(each.locator("#away")).to_contain_text("Kafka does not answer the gateway", timeout=2 * SOON_MS)
+        expect(page.locator("section[id^=ask-]")).to_contain_text("Nobody can decide it now")
+        expect(buttons).to_have_count(0)
+        expect(inbox.locator("#inbox input[type=checkbox]")).to_have_count(0)
+        assert httpx.post(f"{dev.state['gateway']}/api/runs/big-9/pause", json={}).status_code == 503
+    finally:
+        os.kill(kafka, signal.SIGCONT)
+    for each in (page, inbox):
+        expect(each.locator("#away")).to_have_count(0, timeout=2 * SOON_MS)
+    expect(inbox.locator("#inbox input[type=checkbox]")).not_to_have_count(0)
+    page.click("section[id^=ask-] button:text-is('Approve')", timeout=SOON_MS)
+    expect(page.locator("#result")).to_contain_text(".json", timeout=SOON_MS)

@@ -36,6 +36,7 @@ from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.gateway import logins
 from refold.gateway.pages import rendering
+from refold.gateway.writing import WriteSide
 from refold.projections import service
 from refold.runtime.settings import GatewayPart
 from tests.gateway.test_hostile import Heard
@@ -145,8 +146,13 @@ def test_what_is_not_seen_or_mistaken_is_spelt_out(bench: Bench, path: str) -> N
     assert "<U+" in text or "letters>" in text
 
 
-def test_a_run_says_what_it_does_and_what_will_happen(bench: Bench) -> None:
+def test_a_run_says_what_it_does_and_what_will_happen(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     text = page(bench, "/runs/open-0").text
+    assert "Pause" not in text
+    assert "Nothing can be started, decided or changed now: Kafka does not answer the gateway." in text
+    monkeypatch.setattr(WriteSide, "listens", True)
+    text = page(bench, "/runs/open-0").text
+    assert "Nothing can be started" not in text
     assert "Approval needed" in text
     assert "nobody tries again: people are asked for the outcome" in text
     assert "Pause" in text
@@ -485,7 +491,10 @@ def failing(run: str, *end: Event) -> list[Pair]:
     )
 
 
-def test_a_failed_run_shows_its_error_first_and_whole_beside_its_input(bench: Bench) -> None:
+def test_a_failed_run_shows_its_error_first_and_whole_beside_its_input(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WriteSide, "listens", True)
     failure = Failure("declined", "tool pay failed: no money\nleft", "app.py:12 in shop")
     for key, value in failing("sold", RunFailed(failure)):
         bench.log.write(key, value)

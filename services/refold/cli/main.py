@@ -58,8 +58,7 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def _refold(
     version: Annotated[
-        bool,
-        typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True),
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Options of `refold` itself."""

@@ -107,6 +107,11 @@ class AsyncClient:
         vars(found).update(keys, _actor=actor, _roles=tuple(roles))
         return found
 
+    @property
+    def broken(self) -> str:
+        """Fatal error of the Kafka producer, which is replaced within seconds; empty if this client can write."""
+        return self._platform.broken
+
     def check_process(self) -> None:
         """**Raises** UsageError in a fork of its process."""
         if self.pid not in (0, os.getpid()):

@@ -119,6 +119,11 @@ class Platform:
             self.settings.kafka, partitions=self.runs.partitions, source=self.source, payload_bytes=most
         )
 
+    @property
+    def broken(self) -> str:
+        """Fatal error of the publisher, which replaces its client; empty if it can write."""
+        return self.publisher.broken if "publisher" in self.__dict__ else ""
+
     def without_topics(self, run: RunState) -> list[str]:
         """Return the pools of open calls without topics; empty if Kafka does not answer."""
 

@@ -21,12 +21,7 @@ except ModuleNotFoundError as missing:
 
 # A development broker: 170 MB resident. The serial collector and the first compiler tier start fastest on two cores.
 _FLAGS = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
-_QUIET = (
-    "-Dlog4j2.level=WARN",
-    "-Xlog:disable",
-    "-Xlog:all=error:stderr",
-    "--sun-misc-unsafe-memory-access=allow",
-)
+_QUIET = ("-Dlog4j2.level=WARN", "-Xlog:disable", "-Xlog:all=error:stderr", "--sun-misc-unsafe-memory-access=allow")
 
 
 @dataclass(frozen=True)

@@ -81,9 +81,7 @@ class EmbeddedServer(ABC):
                 raise RefoldError(f"the embedded {self.name} ended while starting", hint=f"see {self.log}", **facts)
             if time.monotonic() > deadline:
                 raise UnreachableError(
-                    f"the embedded {self.name} does not answer after {timeout}",
-                    hint=f"see {self.log}",
-                    **facts,
+                    f"the embedded {self.name} does not answer after {timeout}", hint=f"see {self.log}", **facts
                 )
             time.sleep(_POLL_S)
 

@@ -47,13 +47,7 @@ class ForkAuthority(Authority):
         return any(judged.policy != policy for judged in self._again.values())
 
     def judge(
-        self,
-        state: RunState,
-        call: CallProposed,
-        policy: str,
-        *,
-        ahead: int = 0,
-        unknown: frozenset[str] = frozenset(),
+        self, state: RunState, call: CallProposed, policy: str, *, ahead: int = 0, unknown: frozenset[str] = frozenset()
     ) -> Judgement:
         digest = self._draft.digest if self._draft else policy
         if (again := self._again.get(call.step)) is not None:

@@ -196,13 +196,7 @@ OUTCOMES_OF_CALLS = (
     events.CallHeld,
     events.LateResultRecorded,
 )
-_OF_BUDGET = (
-    events.CallReserved,
-    events.CallBilled,
-    events.ChildBilled,
-    events.BudgetReached,
-    events.CallRepeated,
-)
+_OF_BUDGET = (events.CallReserved, events.CallBilled, events.ChildBilled, events.BudgetReached, events.CallRepeated)
 _OF_TIME = (
     events.CallDispatched,
     events.CallJudged,

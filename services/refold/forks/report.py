@@ -82,12 +82,7 @@ class ForkReport(ReadModel):
 
 
 def forked(
-    app: App,
-    family: Mapping[RunId, list[LogRow]],
-    run: RunId,
-    at: int,
-    changes: ForkChanges,
-    around: Surroundings,
+    app: App, family: Mapping[RunId, list[LogRow]], run: RunId, at: int, changes: ForkChanges, around: Surroundings
 ) -> ForkReport:
     """Fork a run with its descendants. **Raises** UsageError for impossible changes."""
     recorded = {name: RecordedRun.of(rows) for name, rows in family.items()}

@@ -69,7 +69,19 @@ def documented(document: dict[str, Any]) -> dict[str, Any]:
             for parameter in operation.get("parameters", ()):
                 if parameter["name"] in _EXAMPLES:
                     parameter["example"] = _EXAMPLES[parameter["name"]]
-    return document
+    return {name: part if name == "info" else _untitled(part) for name, part in document.items()}
+
+
+def _untitled(part: Any, *, names: bool = False) -> Any:
+    """Part without titles of schemas, which repeat names; `names`: its keys are names of properties."""
+    if isinstance(part, list):
+        return [_untitled(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    found = {key: value for key, value in part.items() if names or key != "title"}
+    return {
+        key: value if key == "example" else _untitled(value, names=key == "properties") for key, value in found.items()
+    }
 
 
 def _statuses(path: str, method: str) -> list[int]:

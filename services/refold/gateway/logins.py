@@ -27,7 +27,7 @@ import structlog
 
 from refold.core.approval.catalog import is_person
 from refold.core.errors import UnauthorisedError, UsageError
-from refold.gateway.apikeys import KEY_PREFIX, ApiKey, ApiKeys
+from refold.gateway.apikeys import KEY_PREFIX, ApiKeys
 from refold.gateway.oidc import TokenVerifier
 from refold.gateway.rates import BusyError, RateLimit
 from refold.gateway.roles import ACCESS, PUBLIC, SAFE, may, role_of
@@ -200,7 +200,7 @@ class Logins:
     def _of_key(self, text: str) -> Login:
         if (key := self._keys.found(text)) is None:
             raise _WrongLoginError("key")
-        return _by_key(key)
+        return Login(key.actor, key.roles, key.expires_ms / 1000 if key.expires_ms else math.inf, key.prefix)
 
     async def _of_token(self, text: str) -> Login:
         if not self._part.oidc.issuer:
@@ -274,10 +274,6 @@ class Logins:
 
 
 _FROM_PAGES = "a write with a cookie comes from a page of this host"
-
-
-def _by_key(key: ApiKey) -> Login:
-    return Login(key.actor, key.roles, key.expires_ms / 1000 if key.expires_ms else math.inf, key.prefix)
 
 
 def _unknown() -> HTTPException:

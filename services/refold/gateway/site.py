@@ -88,7 +88,7 @@ class Gateway:
     def __post_init__(self) -> None:
         refusals = Refusals(self.platform)
         self.reading = ReadSide(self.database, refusals.of)
-        self.writing = WriteSide(self.platform, self.reading, refusals)
+        self.writing = WriteSide(self.platform, self.reading, refusals, lambda: self.client.broken)
         self._archive = _archive(self.platform.settings.archive.url)
         self.streams = RunStreams(self.reading, self.platform)
         self.figures = LiveFigures(lambda: self.platform.runs.reader.tail(RUN_INSIGHT))
@@ -123,6 +123,10 @@ class Gateway:
     def may_use(self, route: str) -> bool:
         """True if the login's roles allow a form of a route."""
         return self.login is None or self.login.may(role_of(route, ["POST"]))
+
+    def may_write(self, route: str) -> bool:
+        """True if a form of a route, which writes to Kafka, would not be refused now."""
+        return self.may_use(route) and not self.writing.away
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -87,13 +87,34 @@ class Refusals:
 class WriteSide:
     """Performs operations on runs. Thread-safe. **Raises** UnreachableError while Kafka is away."""
 
-    def __init__(self, platform: Platform, reading: ReadSide, refusals: Refusals) -> None:
-        self._platform, self._reading, self._refusals = platform, reading, refusals
+    def __init__(
+        self, platform: Platform, reading: ReadSide, refusals: Refusals, broken: Callable[[], str] = str
+    ) -> None:
+        self._platform, self._reading, self._refusals, self._broken = platform, reading, refusals, broken
 
     @property
     def listens(self) -> bool:
         """True if Kafka has answered lately."""
         return self._refusals.listens.is_set() and time.monotonic() - self._refusals.heard_s < DEAF_S
+
+    @property
+    def deaf(self) -> bool:
+        """True if Kafka has answered once, and not lately."""
+        return bool(self._refusals.log) and not self.listens
+
+    @property
+    def away(self) -> str:
+        """Reason why nothing can be written now, which passes by itself; empty if writes work."""
+        if not self.listens:
+            return "Kafka does not answer the gateway"
+        broken = self._platform.broken or self._broken()
+        return f"the gateway's Kafka client is replaced: {broken}" if broken else ""
+
+    def check(self) -> None:
+        """**Raises** UnreachableError while nothing can be written; right after a start it waits for Kafka."""
+        self._refusals.listens.wait(LISTEN_AGAIN_S)
+        if away := self.away:
+            raise UnreachableError(away, hint="ask again in a moment")
 
     @property
     def lag_s(self) -> int:
@@ -118,8 +139,7 @@ class WriteSide:
     def perform(self, operation: OperationRow, wait_s: float) -> Performed | Cause:
         """Publish an input and wait for its outcome; return its position if there is none in time. **Raises** as the
         operation's `judge`, and the error of its dead letter."""
-        if not self._refusals.listens.wait(LISTEN_AGAIN_S):
-            raise UnreachableError("the gateway does not hear Kafka", hint="ask again in a moment")
+        self.check()
         if reason := self.stands_still(self._reading.store().notes()):
             raise UnreachableError(reason, hint=REBUILD)
         position = publish_input(self._platform.publisher, operation.message)

@@ -13,6 +13,7 @@ from refold.adapters.kafka.reader import KafkaLogReader
 from refold.adapters.kafka.source import KafkaLogSource
 from refold.core.errors import RefoldError, UsageError
 from refold.core.topics import APPROVAL_REQUESTED, MEMBER, RUN_REQUESTED, TOOL_REQUESTED, executors, pool_of
+from refold.core.wire.headers import slots_used
 from refold.ports.log import LogReader, Place
 from refold.runtime.clock import clock_ms
 from refold.runtime.settings import KafkaSettings
@@ -58,7 +59,9 @@ def workers(settings: KafkaSettings) -> Workers:
     for topic in reader.names({TOOL_REQUESTED}):
         groups[executors(pool_of(topic))] = "executor", pool_of(topic), topic
     states, now_ms, numbers = group_states(settings, groups), clock_ms(), range(source.partitions)
-    reports = {(each.role, each.pool, each.member): each for each in workers_reported(reader.scan(MEMBER))}
+    records = [*reader.scan(MEMBER)]
+    used = {record.key: slots_used(record.read_headers()) for record in records}
+    reports = {(each.role, each.pool, each.member): each for each in workers_reported(records, used)}
     places = {(topic, number) for *_, topic in groups.values() for number in numbers}
     ends = source.ends(places.union(*(state.committed for state in states.values())))
     rows, found = list[Worker](), list[WorkerGroup]()

@@ -15,13 +15,7 @@ SHORT_BYTES = 1_000
 
 
 def letter(
-    record: Record,
-    why: tuple[str, str],
-    *,
-    service: str,
-    at_ms: int,
-    into: str = DEAD_LETTER,
-    limit: int | None = None,
+    record: Record, why: tuple[str, str], *, service: str, at_ms: int, into: str = DEAD_LETTER, limit: int | None = None
 ) -> Outgoing:
     """Dead letter of an input, for its partition; `limit` shortens key and value to this many bytes. `why`: code and
     reason. `into`: topic of the service's own letters."""

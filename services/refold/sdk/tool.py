@@ -290,8 +290,7 @@ class _Function:
                 raise UsageError(f"{tool}: {name} must be keyword-only", hint=f"write `*, {name}` in the signature")
         if unknown := [name for name in parameters if name not in names and name not in FILLED]:
             raise UsageError(
-                f"{tool} asks for {', '.join(unknown)}",
-                hint=f"it may ask for {', '.join([*names, *FILLED])}",
+                f"{tool} asks for {', '.join(unknown)}", hint=f"it may ask for {', '.join([*names, *FILLED])}"
             )
         self.is_async = inspect.iscoroutinefunction(function)
         self._call = function

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import Field, field_serializer
@@ -15,7 +15,9 @@ from refold.views.model import ReadModel, json_text
 class Worker(ReadModel):
     """A process that is a member of its role's group (`alive`), or was killed. `versions` are its agents or tools.
 
-    **Units**: milliseconds since 1970. `seen_ms` of a killed process is its last report; it reports once a day.
+    `slots_used`: calls under way at its last report, at most 30 s ago if it lives; None if it reports no number.
+
+    **Units**: milliseconds since 1970. `seen_ms` of a killed process is its last report.
     """
 
     role: str
@@ -25,9 +27,16 @@ class Worker(ReadModel):
     host: str = ""
     partitions: list[int] = Field(default_factory=list)
     slots: int = 0
+    slots_used: int | None = None
     started_ms: int = 0
     seen_ms: int = 0
     versions: list[str] = Field(default_factory=list)
+
+    @property
+    def load(self) -> str:
+        """Slots in use and all slots; empty for a process without slots."""
+        used = "" if self.slots_used is None else f"{self.slots_used} / "
+        return f"{used}{self.slots}" if self.slots else ""
 
 
 class WorkerGroup(ReadModel):
@@ -116,13 +125,14 @@ class ToolServed(ReadModel):
 _Row = TypeVar("_Row", AgentServed, ToolServed)
 
 
-def workers_reported(records: Iterable[ReadRecord]) -> list[Worker]:
-    """Last report of each member, with `alive` False."""
+def workers_reported(records: Iterable[ReadRecord], used: Mapping[bytes | None, int | None] = {}) -> list[Worker]:
+    """Last report of each member, with `alive` False; `used` has the slots in use by key."""
     return [
         Worker(
             role=member.kind,
             member=member.name,
             alive=False,
+            slots_used=used.get(member.name.encode()),
             seen_ms=by.reported_ms,
             versions=[
                 *(f"{agent.name} {agent.version}" for agent in member.agents),

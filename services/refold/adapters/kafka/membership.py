@@ -107,10 +107,7 @@ class GroupMembership:
         """New client of this member; errors of earlier ones are ignored."""
         self._client += 1
         return clients.member(
-            self._settings,
-            self._membership,
-            error_cb=partial(self._on_error, self._client),
-            on_commit=self._committed,
+            self._settings, self._membership, error_cb=partial(self._on_error, self._client), on_commit=self._committed
         )
 
     def _insist(self) -> None:

@@ -222,11 +222,9 @@ class Topics:
             time.sleep(0.1)
 
     def _conflict(self, counts: dict[str, int]) -> ConflictError:
-        counts_ = ", ".join(f"{self._settings.prefix}{name} has {count}" for name, count in counts.items())
+        listed = ", ".join(f"{self._settings.prefix}{name} has {count}" for name, count in counts.items())
         return ConflictError(
-            f"every topic needs {self._settings.partitions} partitions, and {counts_}",
-            hint=_COUNT_HINT,
-            counts=counts,
+            f"every topic needs {self._settings.partitions} partitions, and {listed}", hint=_COUNT_HINT, counts=counts
         )
 
     @cached_property

@@ -203,9 +203,7 @@ _KEYS = CommandGroup(
 )
 _REPLAY = CommandGroup(
     "Check code against recorded runs.",
-    {
-        "check": Verb("replaying:check_app", "Check new code against recorded runs.", "app.py --live"),
-    },
+    {"check": Verb("replaying:check_app", "Check new code against recorded runs.", "app.py --live")},
 )
 _SCHEMAS = CommandGroup(
     "Export the Avro schemas, and check them; print the OpenAPI and AsyncAPI documents.",

@@ -28,8 +28,7 @@ def make_api_key(
     actor: Annotated[str, "Name that requests with this key are recorded under."],
     *,
     role: Annotated[
-        list[str] | None,
-        "Role: viewer, operator, approver, admin, or a role that policies name. May be repeated.",
+        list[str] | None, "Role: viewer, operator, approver, admin, or a role that policies name. May be repeated."
     ] = None,
     expires: Annotated[str, "TIME", "Expiry: a time, or a duration from now such as 90d.  \\[default: never]"] = "",
     where: KeyFile,

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain
 from typing import Annotated
 
 from refold.cli import output
 from refold.cli.platform import Listing, Shell, agree
 from refold.client.letters import find_letter, replayed
-from refold.client.platform import Platform
-from refold.core.messages import DeadLetter
 from refold.core.topics import DEAD_LETTERS
 from refold.views.letter import letter_of, letters_in, whole_letter
 
@@ -21,7 +18,7 @@ LetterArgument = Annotated[
 
 def list_letters(*, code: Annotated[str, "Only dead letters with this code."] = "", shell: Listing) -> None:
     """List dead letters, the oldest first."""
-    letters = _letters(shell.platform)
+    letters = letters_in(chain.from_iterable(map(shell.platform.runs.reader.scan, DEAD_LETTERS)))
     rows = sorted((letter_of(*laid) for laid in letters if code in ("", laid[1].code)), key=lambda row: row.at_ms)
     shell.tell_rows(rows[-shell.limit :], "letter from code reason", "[green]no dead letters[/]")
 
@@ -53,7 +50,3 @@ def replay_letter(
     at = platform.publisher.send_raw(topic, partition, key=key, value=value, headers=found.read_headers() or ())
     row = {"sent": True, "topic": topic, "partition": at[0], "offset": at[1]}
     shell.tell(row, output.escape(f"sent {what}, offset {at[1]}"))
-
-
-def _letters(platform: Platform) -> Iterator[tuple[str, DeadLetter]]:
-    return letters_in(chain.from_iterable(map(platform.runs.reader.scan, DEAD_LETTERS)))

@@ -221,13 +221,7 @@ def status(*, beside: Beside) -> None:
     ]
     restarts = content.get("restarts", {})
     processes = [
-        {
-            "role": role,
-            "number": number,
-            "pid": pid,
-            "state": state_of(pid),
-            "restarts": restarts.get(role, 0),
-        }
+        {"role": role, "number": number, "pid": pid, "state": state_of(pid), "restarts": restarts.get(role, 0)}
         for role, pids in content["processes"].items()
         for number, pid in enumerate(pids or [0], start=1)
     ]

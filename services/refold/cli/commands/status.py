@@ -60,7 +60,7 @@ def list_workers(
 def _cells(row: Worker) -> dict[str, object]:
     state = "alive" if row.alive else "gone"
     seen = "now" if row.alive else output.in_utc(row.seen_ms)
-    return {**row.dump(), "state": state, "slots": row.slots or "", "last_seen": seen}
+    return {**row.dump(), "state": state, "slots": row.load, "last_seen": seen}
 
 
 def _late(found: Workers) -> Iterator[str]:

@@ -98,7 +98,7 @@ def print_approval(
     _print_said(found)
     if found.state == "open" and not problems:
         # After the arguments, so that a reader can check that all were shown.
-        say(f"\n[dim]{_size(request.args)}[/]")
+        say(f"\n[dim]arguments: {canonical.utf8_bytes(request.args)} bytes, SHA-256 {args_digest(request.args)}[/]")
         name = request.approval_id
         ways = [f"refold approval approve {name}", f"refold approval reject {name} --message '...'"]
         say("\n".join(map(escape, resolve_commands(name) if doubt else ways)))
@@ -213,10 +213,6 @@ def _print_diff(lines: Iterable[str]) -> None:
     for line in _gathered(lines):
         colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
         say(f"  [{colour}]{escape(line)}[/]" if colour else f"  {escape(line)}")
-
-
-def _size(args: str) -> str:
-    return f"arguments: {canonical.utf8_bytes(args)} bytes, SHA-256 {args_digest(args)}"
 
 
 def _own(args: Any) -> Any:

@@ -196,11 +196,7 @@ _MARKS = {
 }
 
 
-_HOW = {
-    "stored": " [yellow](from the ledger)[/]",
-    "probed": " [yellow](probed)[/]",
-    "late": " [yellow](late)[/]",
-}
+_HOW = {"stored": " [yellow](from the ledger)[/]", "probed": " [yellow](probed)[/]", "late": " [yellow](late)[/]"}
 
 
 def _step_line(step: RunStep, began_ms: int) -> str:

@@ -162,10 +162,7 @@ class MCPServer:
     @cached_property
     def _any(self) -> ServerTool:
         async def call(
-            arguments: dict[str, Any],
-            manifest: str,
-            answers: dict[str, Any] | None = None,
-            state: str | None = None,
+            arguments: dict[str, Any], manifest: str, answers: dict[str, Any] | None = None, state: str | None = None
         ) -> dict[str, Any]:
             raise UsageError(f"a tool of {self.name} is called by an executor", hint='write `await tools["NAME"](...)`')
 

@@ -34,13 +34,7 @@ class Authority:
         return current is not None and current.recheck and current.digest != policy
 
     def judge(
-        self,
-        state: RunState,
-        call: CallProposed,
-        policy: str,
-        *,
-        ahead: int = 0,
-        unknown: frozenset[str] = frozenset(),
+        self, state: RunState, call: CallProposed, policy: str, *, ahead: int = 0, unknown: frozenset[str] = frozenset()
     ) -> Judgement:
         """Judge a call by a policy. `ahead` calls were proposed before it and are not folded yet. `unknown` variables
         have no value: a rule that reads one fails."""

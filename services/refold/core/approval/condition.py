@@ -255,10 +255,7 @@ _DYN, _PRIMITIVE = 1, 3
 _NUMBERS: Mapping[int, Kind] = {2: "whole", 3: "whole", 4: "fraction"}
 
 _CALL = 6
-_INSIDE = (
-    *((5, 1), (_CALL, 1), (_CALL, 3), (7, 1), (8, 2, 3), (8, 2, 4)),
-    *((9, 2), (9, 4), (9, 5), (9, 6), (9, 7)),
-)
+_INSIDE = (*((5, 1), (_CALL, 1), (_CALL, 3), (7, 1), (8, 2, 3), (8, 2, 4)), *((9, 2), (9, 4), (9, 5), (9, 6), (9, 7)))
 """Paths to subexpressions: select, call, list, map entries, macro."""
 
 _WITH_LENGTH = 2

@@ -211,9 +211,7 @@ def _left(state: RunState, step: int, why: str) -> Iterator[FamilyMessage]:
         yield left(child_id(state.run_id, step), state.run_id, why)
 
 
-def _outcome(
-    event: events.RunCompleted | events.RunFailed | events.RunCancelled,
-) -> tuple[str, events.Failure | None]:
+def _outcome(event: events.RunCompleted | events.RunFailed | events.RunCancelled) -> tuple[str, events.Failure | None]:
     if isinstance(event, events.RunCompleted):
         return event.result, None
     if isinstance(event, events.RunFailed):

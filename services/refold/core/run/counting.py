@@ -79,10 +79,7 @@ def raised(state: RunState, event: events.RunRetried) -> None:
         return
     was = state.account.limits
     limits = replace(
-        was,
-        tokens=event.tokens or was.tokens,
-        nano_usd=event.nano_usd or was.nano_usd,
-        calls=event.calls or was.calls,
+        was, tokens=event.tokens or was.tokens, nano_usd=event.nano_usd or was.nano_usd, calls=event.calls or was.calls
     )
     state.account = state.account._replace(limits=limits, told=frozenset(), passed=False)
 

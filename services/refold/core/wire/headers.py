@@ -21,6 +21,9 @@ BASE = "refold-base"
 """Header of a call's result: the earlier calls that its executor holds. Not a field, because older planners read the
 result."""
 
+SLOTS_USED = "refold-slots-used"
+"""Header of an executor's report: its calls under way. Not a field, because older readers know no later schema."""
+
 MAX_HEADER_BYTES = 65_536
 """Limit of all headers of an input: they are copied into every record that the input causes."""
 
@@ -84,10 +87,18 @@ def call_key(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
 
 def taken_back(headers: Sequence[tuple[str, bytes | None]] | None) -> int:
     """Last attempt that a tombstone revokes; 0: it closes the whole call."""
+    return _number(headers, TAKEN_BACK) or 0
+
+
+def slots_used(headers: Sequence[tuple[str, bytes | None]] | None) -> int | None:
+    return _number(headers, SLOTS_USED)
+
+
+def _number(headers: Sequence[tuple[str, bytes | None]] | None, wanted: str) -> int | None:
     for name, value in headers or ():
-        if name == TAKEN_BACK and value and value.isdigit() and len(value) < 10:
+        if name == wanted and value and value.isdigit() and len(value) < 10:
             return int(value)
-    return 0
+    return None
 
 
 def base_of(headers: Sequence[tuple[str, bytes | None]] | None) -> str:

@@ -85,7 +85,7 @@ def deployed_pages(site: APIRouter) -> None:
                 Passage("hex", "Input in hex", letter.value_hex[:HEX_SHOWN], "its beginning"),
             ]
         links = [("Show the input", f"{here}?whole=true")]
-        if shared.may_use("replay_form"):
+        if shared.may_write("replay_form"):
             links.append(("Replay: try it first", f"{here}?dry_run=true#replay"))
         heading = f"Dead letter {letter.letter}"
         return html_page(
@@ -218,12 +218,11 @@ def _workers(shared: Gateway) -> list[Grid]:
         "workers",
         "Workers",
         found.workers,
-        "Worker; State; Pool text pool; Partitions; Slots; Serves; Started at started_ms; Last seen at seen_ms",
+        "Worker; State; Pool text pool; Partitions; Slots text load; Serves; Started at started_ms; Seen at seen_ms",
         {
             "Worker": lambda row: Cell(row.member, note=f"{row.role} {row.host}".strip()),
             "State": lambda row: Cell("alive" if row.alive else "gone", "text" if row.alive else "status"),
             "Partitions": lambda row: Cell(", ".join(map(str, row.partitions)) or ("in reserve" if row.alive else "")),
-            "Slots": lambda row: Cell(row.slots or ""),
             "Serves": lambda row: Cell(len(row.versions), "num", note=", ".join(row.versions)),
         },
         empty="Planners and executors appear here once they run:",

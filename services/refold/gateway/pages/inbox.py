@@ -69,7 +69,13 @@ def inbox_pages(site: APIRouter) -> None:
             rows.sort(key=lambda each: (int(each["expires_ms"]) or 2**62, int(each["asked_ms"])))
         rows, away = _known(shared, rows, mine=show == "mine") if show in ("mine", "all") else (rows, False)
         shown: dict[str, Any] = {"rows": rows, "runs": runs, "cursor": cursor, "counts": counts}
-        shown |= {"doubts": _judged(shared, doubts), "away": away, "show": show, "tabs": TABS, "types": " ".join(ASKS)}
+        shown |= {
+            "doubts": _judged(shared, doubts),
+            "unknown": away,
+            "show": show,
+            "tabs": TABS,
+            "types": " ".join(ASKS),
+        }
         return html_page("inbox.html", shared, place="/inbox", **shown)
 
     @site.post("/inbox", response_class=HTMLResponse)

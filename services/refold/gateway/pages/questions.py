@@ -181,15 +181,14 @@ def informed(shared: Gateway, questions: list[PageQuestion]) -> list[PageQuestio
     index = topics_of(shared, first.request.approval_id if family else "", wait=first.open)
     if index is not None:
         return [_informed(shared, index, each) for each in questions]
-    # Without Kafka the entitled people are unknown: offers follow roles alone, and a vote gets 503.
-    some = frozenset(ballot.DECIDING if shared.may_use("vote") else ())
-    late = some - {"edit", "answer"}
-    return [replace(each, offers=some if each.request.attempt == 1 else late) for each in questions]
+    return questions  # entitled people are unknown without Kafka, and a vote would be refused
 
 
 def topics_of(shared: Gateway, near: str = "", *, wait: bool = False) -> ApprovalIndex | None:
     """Return the questions in the topics, or only of the home of `near`; with `wait`, once it is there."""
-    # None without Kafka: pages are shown without the topics.
+    # None without Kafka: pages are shown without the topics, at once even if Kafka hangs.
+    if shared.writing.deaf:
+        return None
     with suppress(UnreachableError, UsageError), shared.log():
         approvals = shared.platform.approvals
         partition = approvals.home_of(near) if near else None
@@ -219,7 +218,7 @@ def offers_of(shared: Gateway, index: ApprovalIndex, known: Approval | None) -> 
     if known is None or known.state != "open":
         return {"offers": frozenset(), "stand_ins": []}
     offers, roles = frozenset[str](), shared.login.roles if shared.login else ()
-    if shared.may_use("vote") and (key := shared.signer()):
+    if shared.may_write("vote") and (key := shared.signer()):
         offers = shared.platform.approvals.offered(index, known, shared.actor, roles, key)
     others = (name for name in shared.logins.people if name != shared.actor and known.may_decide(name))
     offers -= {"remind"} if _reminded(known) else set()
@@ -272,6 +271,7 @@ def _rule(then: Run, step: int, request: ApprovalRequest, known: Approval) -> Ru
 def checked_vote(shared: Gateway, approval: str, question: str, action: str, words: dict[str, Any]) -> Approval:
     """Check that a vote would count now, and return its question. **Raises** ConflictError for another or a closed
     question; UsageError for a void vote; NotFoundError, UnreachableError."""
+    shared.writing.check()
     with shared.log():
         approvals = shared.platform.approvals
         approvals.asked(approval, ASKED_S)

@@ -154,6 +154,8 @@ def html_page(template: str, shared: Gateway | None = None, status: int = 200, *
     values = {"heading": values.get("title"), "lead": "", "actions": (), **values}
     values.setdefault("now_ms", int(time.time() * 1000))
     csrf = shared.logins.csrf(login.cookie) if shared and login and login.cookie else ""
-    here = {"people": tuple(shared.logins.people), "address": shared.address} if shared else {"people": ()}
+    here: dict[str, Any] = {"people": (), "away": ""}
+    if shared:
+        here = {"people": (*shared.logins.people,), "address": shared.address, "away": shared.writing.away}
     html = _TEMPLATES.get_template(template).render(values, csrf=csrf, login=login, style="", **here)
     return HTMLResponse(html, status, {"Referrer-Policy": REFERRER})

@@ -92,7 +92,8 @@ def run_pages(site: APIRouter) -> None:
             reasons = {seq: why(found, seq, ViewedRuns(view).find, most=MOST_CAUSES) for seq in seqs[:MOST_PANELS]}
         seqs, other = seqs[:MOST_PANELS], min(wanted.other, last)
         beside = {each for seq in seqs for each in (seq - 1, seq)}
-        found.mark(shared.platform.idle_pools, now=at == last)
+        asks = all((at == last, not shared.writing.deaf))  # a Kafka that hangs would hold back each page for 20 s
+        found.mark(shared.platform.idle_pools, now=asks)
         points, now_ms = _points(found, {at, *beside, other} - {0}), int(time.time() * 1000)
         info, words = info_of(found), _words(shared, found)
         chosen = {"at": at % last, "seq": seqs, "show": wanted.show, "with": other, "open": opened}
@@ -108,7 +109,7 @@ def run_pages(site: APIRouter) -> None:
             words=words,
             doing=wanted.do if wanted.do in words else "",
             parent=parent_of(found.state.run_id),
-            **_stuck(shared, found, informed(shared, asked), now=at == last),
+            **_stuck(shared, found, informed(shared, asked), now=asks),
             summary=summary_of(summary) if summary else None,
             last=last,
             at=at,
@@ -241,10 +242,10 @@ def _stuck(shared: Gateway, run: Run, asked: list[PageQuestion], *, now: bool) -
     agent = run.state.request.agent if run.state.request else ""
     return {
         "asked": asked,
-        "settles": shared.may_use("settle_form"),
+        "settles": shared.may_write("settle_form"),
         "asks": len(run.timeline.asking),
         "held": [] if run.state.over else run.timeline.in_status("held"),
-        "serving": _serving(shared, agent) if run.status == "stalled" else [],
+        "serving": _serving(shared, agent) if run.status == "stalled" and now else [],
         "without_topics": shared.platform.without_topics(run.state) if now else [],
         "left": partial(operations.left_behind, run.state),
         "behind": shared.writing.behind_s,
@@ -313,7 +314,7 @@ def _points(run: Run, seqs: set[int]) -> dict[int, Run]:
 
 def _words(shared: Gateway, run: Run) -> list[str]:
     """Return the buttons that state and role allow, the way out first."""
-    if shared.archived or not shared.may_use("run_form"):
+    if shared.archived or not shared.may_write("run_form"):
         return []
     words = ["retry"]
     if not run.state.over:

@@ -28,7 +28,8 @@ def health_routes(site: APIRouter) -> None:
 
 def health_of(shared: Gateway) -> Health:
     """Return the state of the views and of Kafka."""
-    views, kafka = "ok", "ok" if shared.writing.listens else "not heard"
+    views, away = "ok", shared.writing.away
+    kafka = "not heard" if away and not shared.writing.listens else away or "ok"
     try:
         views = shared.writing.stands_still(shared.reading.store().notes()) or views
     except RefoldError as error:

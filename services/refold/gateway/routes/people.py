@@ -41,6 +41,7 @@ def people_routes(site: APIRouter) -> None:
         409: the question is decided or closed. 422: the vote would be void, such as a vote of a person without the
         right to decide, or of a requester where the policy excludes them; nothing is sent.
         """
+        await run_in_threadpool(shared.writing.check)
         words = body.model_dump(include={"result", "message"})
         if body.args is not None:
             words["args"] = canonical.dumps(body.args)
@@ -66,6 +67,7 @@ def people_routes(site: APIRouter) -> None:
         """
         shared, asks_people = sender.shared, call != asked_about(call)
         shared.check_role(DOUBT_ROLES[asks_people])
+        await run_in_threadpool(shared.writing.check)
         if asks_people:
             words = {"result": body.result, "message": body.message, "about": DOUBT}
             return await shared.client.vote(call, VERDICTS_ON_DOUBT[body.verdict], key, words, timeout=MOST_WAIT)

@@ -105,4 +105,6 @@ def executor(
 
     host = Host([service, relay], event_log, ledger=ledger, tools=tools, lookup=lookup)
     serves = executor_member(name, loaded, pool, own.slots)
-    process.run(host, grace_s=options.executor.grace_ms / 1000 + LAST_S, serves=serves)
+    process.run(
+        host, grace_s=options.executor.grace_ms / 1000 + LAST_S, serves=serves, slots_used=lambda: len(service.attempts)
+    )

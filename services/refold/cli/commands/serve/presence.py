@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -12,7 +14,7 @@ from refold.core.ids import home
 from refold.core.messages import Member, MemberAgent, MemberTool
 from refold.core.topics import MEMBER
 from refold.core.wire import canonical, codec
-from refold.core.wire.headers import cloud_event
+from refold.core.wire.headers import SLOTS_USED, cloud_event
 from refold.runtime.clock import clock_ms
 from refold.runtime.outages import OUTAGES
 from refold.runtime.settings import Settings
@@ -23,6 +25,10 @@ FIRST_S = 1.0
 
 EVERY_S = 86_400.0
 """Interval of reports. The topic deletes records after eight days, so that killed members vanish."""
+
+SlotsUsed = Callable[[], int] | None
+SLOTS_S = 30.0
+"""Least interval of reports whose number of slots in use has changed: each repeats the schemas of all tools."""
 
 AGAIN_S = 60.0
 """Longest pause after a failed report. The first is short: a busy machine may only be late."""
@@ -63,8 +69,11 @@ def fitted(member: Member, limit: int) -> Member:
 class Presence:
     """Writes a member's report from a thread of its own, and a tombstone at a regular end of the block."""
 
-    def __init__(self, settings: Settings, member: Member, *, first_s: float = FIRST_S) -> None:
+    def __init__(
+        self, settings: Settings, member: Member, *, first_s: float = FIRST_S, slots_used: SlotsUsed = None
+    ) -> None:
         self._settings, self._member, self._first_s = settings, fitted(member, settings.max_payload_bytes), first_s
+        self._slots_used = slots_used
         self._over = threading.Event()
         # The service neither waits for the reports nor fails with them.
         self._thread = threading.Thread(target=self._tell, name="presence", daemon=True)
@@ -81,20 +90,24 @@ class Presence:
                 self._send(self._publisher, None, LAST_S)
 
     def _tell(self) -> None:
-        wait_s = self._first_s
+        wait_s, due_s, reported = self._first_s, 0.0, None
         while not self._over.wait(wait_s):
+            used = self._slots_used() if self._slots_used else None
+            if used == reported and time.monotonic() < due_s:
+                continue
             try:
                 if self._publisher is None:
                     kafka = self._settings.kafka
                     self._publisher = KafkaPublisher(kafka, partitions=kafka.partitions, source=self._member.name)
-                self._send(self._publisher, codec.encode(self._member), LAST_S)
-                wait_s = EVERY_S
+                self._send(self._publisher, codec.encode(self._member), LAST_S, used)
+                wait_s, due_s, reported = SLOTS_S, time.monotonic() + EVERY_S, used
             except RefoldError as error:
                 OUTAGES.failed("presence.unwritten", code=error.code, reason=str(error))
                 wait_s = min(AGAIN_S, 2 * wait_s)
 
-    def _send(self, publisher: KafkaPublisher, value: bytes | None, timeout_s: float) -> None:
+    def _send(self, publisher: KafkaPublisher, value: bytes | None, timeout_s: float, used: int | None = None) -> None:
         name, at_ms = self._member.name, clock_ms()
         place = home(name, self._settings.kafka.partitions)
         headers = cloud_event(MEMBER, name, id=f"{name}/{at_ms}", source=name, at_ms=at_ms)
+        headers += [] if used is None else [(SLOTS_USED, str(used).encode())]
         publisher.send_raw(MEMBER, place, key=name.encode(), value=value, headers=headers, timeout_s=timeout_s)

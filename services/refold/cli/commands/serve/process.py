@@ -27,7 +27,7 @@ from refold.adapters.kafka.source import KafkaLogSource
 from refold.adapters.kafka.topics import Topics
 from refold.archive.erasure import run_of
 from refold.cli.apps import load_app
-from refold.cli.commands.serve.presence import Presence
+from refold.cli.commands.serve.presence import Presence, SlotsUsed
 from refold.client.addresses import Addresses, addresses, is_here
 from refold.core.approval.signature import Trust
 from refold.core.errors import ConflictError, UsageError
@@ -109,10 +109,7 @@ DevOption = Annotated[
         help="Data folder of `refold dev`, for addresses that are not set.  \\[default: .refold]",
     ),
 ]
-StandbyOption = Annotated[
-    bool,
-    "Keep a loaded process in reserve, which takes over at once when the service dies.",
-]
+StandbyOption = Annotated[bool, "Keep a loaded process in reserve, which takes over at once when the service dies."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +164,17 @@ class Served:
         shown = metrics.shown(address, vitals, beside, **told)
         return cast(AbstractContextManager[None], shown)
 
-    def run(self, host: Host, *, grace_s: float = 0.0, serves: MemberRecord | None = None) -> None:
-        """Run until SIGTERM or SIGINT, then drain; the process may end here. `serves` is reported meanwhile."""
+    def run(
+        self, host: Host, *, grace_s: float = 0.0, serves: MemberRecord | None = None, slots_used: SlotsUsed = None
+    ) -> None:
+        """Run until SIGTERM or SIGINT, then drain; the process may end here. `serves` is reported meanwhile, again
+        when `slots_used` changes."""
         gc.freeze()
         with ends_within(grace_s + CLOSE_S) as asked:
             _log.info("service.started", service=self.service, pid=os.getpid())
             shown = self.shown(host.vitals)
-            with shown, Presence(self.where.settings, serves) if serves else nullcontext():
+            present = Presence(self.where.settings, serves, slots_used=slots_used) if serves else nullcontext()
+            with shown, present:
                 host.run(asked.is_set, grace_s=grace_s)
             _log.info("service.stopped", service=self.service, pid=os.getpid())
             leave_threads()

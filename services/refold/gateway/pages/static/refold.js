@@ -66,7 +66,7 @@ function say(word, old) {
 
 const run = document.getElementById("run");
 const ROWS = ["facts", "folded", "axis", "rows"]; // not in a page that was asked for without its rows
-const PARTS = [...ROWS, "head", "stalled", "past", "shows", "travel", "panels", "failure", "result", "inbox", "runs", "letters", "sessions", "actions"];
+const PARTS = [...ROWS, "away", "head", "stalled", "past", "shows", "travel", "panels", "failure", "result", "inbox", "runs", "letters", "sessions", "actions"];
 
 async function refresh(wanted, part) {
   if (paused && !wanted) return;
@@ -154,7 +154,7 @@ async function look() {
     const answer = await fetch(`${root}/api/runs/${run.dataset.run}/events?limit=1&after_seq=${run.dataset.seq}`);
     if (answer.status === 410 || answer.status === 404) location.reload();
     else if (!answer.ok) say("the gateway cannot answer: this may be old", true);
-    else if ((await answer.json()).length || document.body.classList.contains("old") || ("follow" in run.dataset && ++looks % 5 === 0)) soon();
+    else if ((await answer.json()).length || answer.headers.has("refold-lag") !== Boolean(document.getElementById("away")) || document.body.classList.contains("old") || ("follow" in run.dataset && ++looks % 5 === 0)) soon();
   } catch { say("the gateway is away: this may be old", true); }
 }
 
