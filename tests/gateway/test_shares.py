@@ -136,7 +136,7 @@ def test_one_name_has_half_of_a_room() -> None:
 def test_one_name_has_half_of_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refold.gateway.streams.MOST_STREAMS", 4)
     streams = Bench().gateway.streams
-    streams._of["mal"] = 2
+    streams._actors["mal"] = 2
 
     with pytest.raises(TooManyError):
         streams.check_room("mal")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -17,8 +18,9 @@ from refold.core.ids import RunId
 from refold.core.wire import codec
 from refold.gateway import reading, selecting, streams
 from refold.gateway.reading import NotYetError, ReadSide
-from refold.gateway.selecting import Selection, SentEvent, ToldEvent
-from refold.gateway.streams import Channel, RunStreams
+from refold.gateway.selecting import Selection
+from refold.gateway.streams import RunStreams, StreamListener
+from refold.ports.tables import Query, ViewRow
 from refold.projections import service
 from refold.projections.service import KeptProjection
 from refold.projections.shipped.projection import Shipped
@@ -37,12 +39,32 @@ class Unsteady(MemoryViewDatabase):
     error: Exception | None = None
 
     reads = 0
+    release: threading.Event | None = None
+    held = 0
 
     def store(self, projection: str, generation: int) -> MemoryViewStore:
         self.reads += 1
         if self.error is not None:
             raise self.error
-        return super().store(projection, generation)
+        store = super().store(projection, generation)
+        return store if self.release is None else Late(store, self)  # type: ignore[return-value]
+
+
+class Late:
+    """A store whose rows of a run's page arrive once the database releases them."""
+
+    def __init__(self, store: MemoryViewStore, database: Unsteady) -> None:
+        self._store, self._database = store, database
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def query(self, query: Query) -> list[ViewRow]:
+        rows = self._store.query(query)
+        if query.order == "seq" and self._database.release is not None:
+            self._database.held += 1
+            self._database.release.wait(10)
+        return rows
 
 
 class Site:
@@ -103,6 +125,10 @@ def halves(run: str) -> tuple[list[Pair], list[Pair], int]:
 async def read(stream: AsyncIterator[bytes], seen: list[int]) -> None:
     async for chunk in stream:
         seen += ids(chunk.decode())
+
+
+async def read_all(stream: AsyncIterator[bytes]) -> bytes:
+    return b"".join([chunk async for chunk in stream])
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
@@ -183,6 +209,24 @@ async def test_the_stream_of_a_run_that_is_erased_ends(place: Site, monkeypatch:
     await asyncio.wait_for(reader, 10)
 
 
+@pytest.mark.parametrize(("kind", "name"), [("run", "sad"), ("family", "sad"), ("session", "s-1"), ("inbox", "")])
+async def test_streams_of_a_log_that_was_replaced_end(
+    place: Site, monkeypatch: pytest.MonkeyPatch, kind: str, name: str
+) -> None:
+    monkeypatch.setattr(streams, "SLOW_S", 0.01)
+    before, _, _ = halves("sad")
+    place.write(before[:3])
+    reader = asyncio.create_task(read_all(place.follow(name, kind=kind)))
+    await eventually(lambda: place.streams.count == 1)
+    await asyncio.sleep(0.05)
+    assert not reader.done()
+
+    place.log.name = "log-2"
+    place.rebuild()
+
+    await asyncio.wait_for(reader, 10)
+
+
 async def test_an_idle_stream_shows_that_it_lives(place: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "HEARTBEAT_S", 0.02)
     before, _, _ = halves("sad")
@@ -197,38 +241,16 @@ async def test_an_idle_stream_shows_that_it_lives(place: Site, monkeypatch: pyte
     assert place.streams.count == 0
 
 
-def sent(*seqs: int) -> list[SentEvent]:
-    return [SentEvent(seq, b"%03d." % seq, seq, ends=False) for seq in seqs]
+async def test_a_slow_client_holds_bytes_of_parts_and_misses_the_older_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MOST_PARTS_BYTES", 40)
+    listener = StreamListener(Selection("run", "r", parts=True))
 
+    for number in range(1, 101):
+        listener.add(b"%03d." % number)
+        assert sum(map(len, listener.parts)) <= 40
 
-def filled(*seqs: int) -> Channel:
-    channel = Channel(Selection("run", "r"))
-    for each in sent(*seqs):
-        channel.add(each, 0.0)
-    return channel
-
-
-async def test_all_who_wait_at_the_same_place_get_the_same_bytes() -> None:
-    channel = filled(1, 2, 3)
-
-    chunk = channel.chunk(1, 1)
-
-    assert chunk == (3, 3, b"002.003.", False)
-    assert channel.chunk(1, 1) is chunk
-    assert channel.chunk(0, 2) == (3, 3, b"003.", False)
-    assert channel.chunk(0, 7) == (3, 7, b"", False)
-    assert channel.chunk(0, {})[:3] == (3, 3, b"001.002.003.")
-
-
-async def test_a_channel_keeps_bytes_and_not_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "KEPT_BYTES", 40)
-
-    channel = filled(*range(1, 101))
-
-    assert (channel.first, channel.end) == (90, 100)
-    assert channel.chunk(95, 95)[::2] == (100, b"096.097.098.099.100.")
-    channel.forget()
-    assert (channel.first, channel.end) == (100, 100)
+    assert listener.take() == [b"%03d." % number for number in range(91, 101)]
+    assert listener.take() == []
 
 
 def told(chunks: bytes) -> list[tuple[str, str, int]]:
@@ -309,7 +331,7 @@ async def test_who_leaves_anywhere_goes_on_without_a_gap_also_in_a_view_that_was
     await asyncio.sleep(0)
     names = {"all": "", "session": "s-1", "family": "fam"}
     place.write(pairs[1:5])
-    begun = place.streams.begin("all")[0].sealed({}) if kind == "all" else ""
+    begun = place.streams.begin("all")[0].id_of({}) if kind == "all" else ""
     follower = Follower(place, kind, names[kind], begun)
     rest = pairs[5:]
     for start in range(0, len(rest), 12):
@@ -323,6 +345,34 @@ async def test_who_leaves_anywhere_goes_on_without_a_gap_also_in_a_view_that_was
     expected = whole(place, *runs, "fam")
     task = asyncio.create_task(follower.run())
     await eventually(lambda: follower.numbers() == expected)
+    task.cancel()
+
+
+@pytest.mark.parametrize(("kind", "name"), [("family", "pa"), ("session", "s-1"), ("all", "")])
+async def test_a_stream_that_waits_is_woken_by_entries_of_its_runs(place: Site, kind: str, name: str) -> None:
+    place.write(long("pa")[:2])
+    follower = Follower(place, kind, name)
+    task = asyncio.create_task(follower.run())
+    await eventually(lambda: place.streams.count == 1)
+    await asyncio.sleep(0.05)
+
+    for pair in long("pa")[2:]:
+        place.write([pair])
+        last = whole(place, "pa")["pa"][-1]
+        await eventually(lambda: follower.numbers().get("pa", [0])[-1] == last)  # noqa: B023 - it is awaited here
+    task.cancel()
+
+
+async def test_more_entries_than_a_look_reads_wake_every_stream(place: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "LOOK_ENTRIES", 1)
+    place.write(long("pa")[:2])
+    follower = Follower(place, "family", "pa")
+    task = asyncio.create_task(follower.run())
+    await eventually(lambda: follower.numbers() == whole(place, "pa"))
+
+    others = [pair for number in range(8) for pair in long(f"other-{number}")]
+    place.write([*others, *long("pa")[2:]])  # the first entry of its partition is another run's
+    await eventually(lambda: follower.numbers() == whole(place, "pa"))
     task.cancel()
 
 
@@ -381,10 +431,10 @@ async def test_the_inbox_has_what_is_asked_and_decided_and_the_place_of_what_is_
     task.cancel()
 
     text = "".join(chunks)
-    assert chunks[0] == f"id: {selection.sealed(at)}\nevent: begun\ndata: {{}}\n\n"
+    assert chunks[0] == f"id: {selection.id_of(at)}\nevent: begun\ndata: {{}}\n\n"
     assert [each[1:] for each in told(text.encode()) if each[1] == "r-1"] == [("r-1", 4), ("r-1", 5)]
-    last = selection.opened(chunks[-1].splitlines()[0].removeprefix("id: "))
-    assert last == selecting.positions_in(place.streams._reading.store())
+    last = selection.cursor(chunks[-1].splitlines()[0].removeprefix("id: "))
+    assert last == {number: (end, 0) for number, end in selecting.log_ends(place.streams._reading.store()).items()}
 
 
 async def test_an_id_that_is_none_or_of_another_stream_is_refused_and_one_ahead_waits(
@@ -393,7 +443,7 @@ async def test_an_id_that_is_none_or_of_another_stream_is_refused_and_one_ahead_
     monkeypatch.setattr(reading, "WAIT_S", 0.05)
     place.write(long("pa"))
     selection, _ = place.streams.begin("family", "pa")
-    good = selection.sealed({0: (3, 1), 1: (3, 1)})
+    good = selection.id_of({0: (3, 1), 1: (3, 1)})
     tag = good.partition("/")[0]
     for wrong in (
         "7", "x", "/", f"{tag}/x", f"{tag}/0", f"{tag}/0:", f"{tag}/0:1+", f"{tag}/0:-1", f"{tag}/0:1,", f"{tag}/0:1:2",
@@ -436,6 +486,28 @@ async def test_a_page_is_read_once_for_all_who_ask_for_it(place: Site) -> None:
 
     assert seen == [list(range(1, failed + 1))] * 50
     assert place.database.reads - reads < 50 * 3 + 20
+
+
+async def test_a_stream_joins_no_read_that_began_before_its_news(place: Site) -> None:
+    before, _, _ = halves("sad")
+    place.write(before[:2])
+    seen: list[int] = []
+    later: list[int] = []
+    first = asyncio.create_task(read(place.follow("sad"), seen))
+    await until(seen, 3)
+    await asyncio.sleep(0.05)
+    place.database.release = threading.Event()
+    second = asyncio.create_task(read(place.follow("sad", seen[-1]), later))
+    await eventually(lambda: place.database.held == 1)
+
+    place.write(before[2:4])
+    await eventually(lambda: place.database.held == 2)
+    place.database.release.set()
+
+    await until(seen, seen[-1] + 1)
+    await until(later, seen[-1])
+    first.cancel()
+    second.cancel()
 
 
 def test_a_stream_too_many_is_a_problem_and_no_broken_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -493,9 +565,8 @@ async def test_parts_come_beside_events_without_an_id_and_move_nobody(place: Sit
 def test_no_id_of_a_run_is_written_raw_into_a_stream(run: str) -> None:
     place = {"topic": "run-log", "partition": 0, "offset": 0, "key": "", "cause": None, "actor": "p"}
     event = RunEvent(run_id=run, seq=1, type="RunStarted", at_ms=1, event={}, **place)
-    sent = Selection("all", tag="t").sent(ToldEvent(event, b'{"seq":1}', (0, 1)), {})
+    selection = Selection("all")
 
-    assert sent is not None
-    name, kind, data, *rest = sent.data.split(b"\n")
-    assert (name, kind, rest) == (b"id: t/", b"event: RunStarted", [b"", b""])
-    assert json.loads(data.removeprefix(b"data: ")) == {"run_id": run, "seq": 1}
+    name, kind, data, *rest = selection.message(event, {}).split(b"\n")
+    assert (name, kind, rest) == (f"id: {selection.tag}/".encode(), b"event: RunStarted", [b"", b""])
+    assert json.loads(data.removeprefix(b"data: ")) == {"run_id": run, **event.dump()}

@@ -1,11 +1,13 @@
-"""Live output of calls for all listeners of a process: one reader of `run-stream`, bounded and lossy."""
+"""Live output of calls for all streams of a process: one reader of `run-stream`, bounded and lossy."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import NamedTuple
 
 from refold.adapters.kafka.news import KafkaNews
 from refold.adapters.kafka.reader import KafkaLogReader
@@ -22,7 +24,15 @@ GIVE_UP_S = 5.0
 """Seconds that a part waits until the view has its call."""
 MOST_LIVE_CALLS = 10_000
 """Calls whose pool and last try are cached."""
-PARTS_AGAIN_S = 1.0
+RETRY_S = 1.0
+
+
+class WaitingPart(NamedTuple):
+    """A part, its pool by its topic, and the time of its receipt."""
+
+    received_s: float
+    pool: str
+    part: StreamPart
 
 
 class LiveParts:
@@ -38,7 +48,7 @@ class LiveParts:
         self._platform, self._reading, self._wanted, self._give = platform, reading, wanted, give
         self._pools: dict[str, str] = {}
         self._tries = Tries()
-        self._waiting: list[tuple[float, str, StreamPart]] = []
+        self._waiting: list[WaitingPart] = []
         self._thread: threading.Thread | None = None
 
     def listen(self) -> None:
@@ -53,35 +63,35 @@ class LiveParts:
                 topics = KafkaLogReader(settings).names((RUN_STREAM,))
                 with closing(KafkaNews(settings, topics, self._platform.runs.partitions)) as news:
                     while self._wanted(""):
-                        new = [(time.monotonic(), pool_of(each.topic), part_in(each)) for each in news.take(0.1)]
-                        self._waiting += ((at, pool, part) for at, pool, part in new if part)
-                        if found := list(self._believed()):
-                            self._give(found)
+                        for record in news.take(0.1):
+                            if part := part_in(record):
+                                self._waiting.append(WaitingPart(time.monotonic(), pool_of(record.topic), part))
+                        if parts := list(self._credible()):
+                            self._give(parts)
             except RefoldError as error:  # the streams go on without parts
                 OUTAGES.failed("gateway.parts_unread", reason=error.message)
-                time.sleep(PARTS_AGAIN_S)
+                time.sleep(RETRY_S)
 
-    def _believed(self) -> Iterator[LivePart]:
-        """Yield parts whose call is in the view."""
+    def _credible(self) -> Iterator[LivePart]:
+        """Yield parts whose call is in the view, with the pool of their topic. Parts before their call wait."""
         if len(self._pools) > MOST_LIVE_CALLS:
             self._pools, self._tries = {}, Tries()
-        waiting, kept, sizes = self._waiting, list[tuple[float, str, StreamPart]](), dict[str, int]()
-        self._waiting = kept
-        asked = dict[str, str]()
-        for at, pool, part in waiting:
+        received, self._waiting = self._waiting, []
+        looked_up, waiting_bytes = dict[str, str](), Counter[str]()
+        for received_s, pool, part in received:
             if not self._wanted(part.run_id):
                 continue
-            if not (of := self._pools.get(part.call_id) or asked.get(part.call_id)):
-                of = asked[part.call_id] = self._pool(part)
+            if not (expected := self._pools.get(part.call_id) or looked_up.get(part.call_id)):
+                expected = looked_up[part.call_id] = self._pool(part)
             # An executor can write only its own pool's topic, so it cannot forge other pools' parts.
-            if of == pool:
-                self._pools[part.call_id] = of
-                if (told := self._tries.read(part)) is not None:
-                    yield told
-            elif not of and time.monotonic() - at < GIVE_UP_S:
-                sizes[pool] = sizes.get(pool, 0) + len(part.data)
-                if sizes[pool] < MOST_WAITING_BYTES:
-                    kept.append((at, pool, part))
+            if expected == pool:
+                self._pools[part.call_id] = pool
+                if (live := self._tries.read(part)) is not None:
+                    yield live
+            elif not expected and time.monotonic() - received_s < GIVE_UP_S:
+                waiting_bytes[pool] += len(part.data)
+                if waiting_bytes[pool] < MOST_WAITING_BYTES:
+                    self._waiting.append(WaitingPart(received_s, pool, part))
 
     def _pool(self, part: StreamPart) -> str:
         seq = parse_call_id(part.call_id)[1]
