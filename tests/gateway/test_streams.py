@@ -15,12 +15,13 @@ from refold.client.streams import LivePart
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UnreachableError
 from refold.core.events import ApprovalDecided, Entry, Event, RunFailed
 from refold.core.ids import RunId
+from refold.core.tables import ViewRow
 from refold.core.wire import codec
 from refold.gateway import reading, selecting, streams
 from refold.gateway.reading import NotYetError, ReadSide
 from refold.gateway.selecting import Selection
 from refold.gateway.streams import RunStreams, StreamListener
-from refold.ports.tables import Query, ViewRow
+from refold.ports.tables import Query
 from refold.projections import service
 from refold.projections.service import KeptProjection
 from refold.projections.shipped.projection import Shipped
