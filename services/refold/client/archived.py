@@ -36,7 +36,7 @@ class ArchivedRuns:
         if not (file := file or self._file_of(run)):
             return None
         try:
-            return next(((file, _view_of(each)) for each in self._archive_store.runs(file) if each.run_id == run), None)
+            return next(((file, _view_of(copy)) for copy in self._archive_store.runs(file) if copy.run_id == run), None)
         except NotFoundError:  # it was deleted
             return None
         except MalformedError as error:

@@ -212,7 +212,7 @@ def _answered(response: Response, run: RunId, done: Performed | Cause) -> Perfor
 
 
 def said_of(done: Performed | InputSent) -> CommandResult | InputSent:
-    return done if isinstance(done, InputSent) else done.said
+    return done if isinstance(done, InputSent) else done.result
 
 
 def _said(

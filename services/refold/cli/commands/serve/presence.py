@@ -33,7 +33,7 @@ LAST_S = 1.0
 def planner_member(name: str, app: App) -> Member:
     agents = [
         # Prices are loaded with the first partition, which takes a second: a start does not wait for that.
-        MemberAgent(agent, version, {n: each for n, each in app.manifest(agent, version).items() if n != "prices"})
+        MemberAgent(agent, version, {n: part for n, part in app.manifest(agent, version).items() if n != "prices"})
         for agent in sorted(app.agents)
         for version in sorted(app.versions(agent))
     ]
@@ -67,7 +67,7 @@ class Presence:
         self._settings, self._member, self._first_s = settings, fitted(member, settings.max_payload_bytes), first_s
         self._over = threading.Event()
         # The service neither waits for the reports nor fails with them.
-        self._thread = threading.Thread(target=self._tell, name="presence", daemon=True)
+        self._thread = threading.Thread(target=self._report, name="presence", daemon=True)
         self._publisher: KafkaPublisher | None = None
 
     def __enter__(self) -> None:
@@ -80,7 +80,7 @@ class Presence:
             with suppress(RefoldError):
                 self._send(self._publisher, None, LAST_S)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         wait_s = self._first_s
         while not self._over.wait(wait_s):
             try:
