@@ -24,7 +24,7 @@ from rich.live import Live
 
 from refold.cli import output
 from refold.cli.commands import checkout
-from refold.cli.errors import FAILED, expected, fail, tell
+from refold.cli.errors import FAILED, expected, fail, report
 from refold.cli.platform import connect, quiet
 from refold.cli.views import runs as run_views
 from refold.core.errors import RefoldError, TimedOutError
@@ -231,7 +231,7 @@ def main() -> None:
     try:
         typer.run(demo)
     except expected() as error:
-        if (code := tell(error)) is None:
+        if (code := report(error)) is None:
             raise
         sys.exit(code)
 

@@ -58,7 +58,7 @@ def asked(world: World) -> ApprovalRequest:
 
 def seen(desk: Desk, name: str, action: str = "approve", *, about: str = "", **more: Any) -> str:
     approval = desk.approvals.named(name)
-    return Sitting(**more)._seen(desk.approvals, name, approval, action, about=about)
+    return Sitting(**more)._shown_question(desk.approvals, name, approval, action, about=about)
 
 
 @pytest.mark.parametrize("digits", [ENOUGH_DIGITS, 32])

@@ -170,7 +170,7 @@ class TestVoting:
 
         assert moved.what == "recorded"
         assert moved.decision is not None
-        assert "which is decided: approve by zoe" in voting.told(moved, "reassign")
+        assert "which is decided: approve by zoe" in voting.answer_text(moved, "reassign")
 
     def test_a_vote_by_somebody_revoked_says_so(self, world: World, desk: Desk) -> None:
         world.publish("roles", "roles", {"roles": {"lead": ["ada"]}, "revoked": ["ada"]})

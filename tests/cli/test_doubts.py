@@ -101,7 +101,7 @@ class TestAQuestion:
         answer = desk.vote(asked, "ada", action, about="doubt", message="looked", **more)
 
         assert answer.what == "decided"
-        assert f"is decided: {words}" in voting.told(answer, action)
+        assert f"is decided: {words}" in voting.answer_text(answer, action)
         approval_views.print_approval(desk.approvals.get(asked.approval_id))
         said = printed()
         assert f"is decided ({words})" in said

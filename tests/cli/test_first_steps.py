@@ -16,7 +16,7 @@ import structlog
 from refold.cli import output
 from refold.cli.commands import checkout
 from refold.cli.commands.serve.process import served
-from refold.cli.errors import tell
+from refold.cli.errors import report
 from refold.cli.views import approvals, policies
 from refold.cli.views import watching as records
 from refold.client.addresses import addresses
@@ -125,9 +125,9 @@ def test_a_full_disk_is_said_with_its_path(tmp_path: Path, capsys: pytest.Captur
     with pytest.raises(OSError, match="No space left") as full:
         write_atomic(tmp_path / "x.json", "{}")
 
-    assert tell(full.value) == 1
+    assert report(full.value) == 1
     assert f"error: no space left on {tmp_path / 'x.json'}" in capsys.readouterr().err
-    assert tell(OSError(errno.EACCES, "denied")) is None
+    assert report(OSError(errno.EACCES, "denied")) is None
 
 
 def fill(path: Path) -> bool:

@@ -118,6 +118,6 @@ def test_a_filter_names_an_agent_too() -> None:
     run = Runs(told().reader).get("r")
     agent = run.state.request.agent if run.state.request else ""
 
-    assert Selector(agent=agent).takes(run)
-    assert not Selector(agent="another").takes(run)
+    assert Selector(agent=agent).matches(run)
+    assert not Selector(agent="another").matches(run)
     assert not Selector()

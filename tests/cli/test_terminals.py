@@ -68,7 +68,7 @@ def test_a_place_that_cannot_be_used_is_one_line_and_the_way_out(
 ) -> None:
     number = {NotADirectoryError: 20, FileExistsError: 17, PermissionError: 13, OSError: 30}[kind]
 
-    code = errors.tell(kind(number, words, "/data"))
+    code = errors.report(kind(number, words, "/data"))
 
     written = capsys.readouterr().err
     assert (code, written.splitlines()[0]) == (1, f"error: /data cannot be used: {words}")

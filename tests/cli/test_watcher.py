@@ -46,7 +46,7 @@ def test_the_past_and_the_news_meet_without_a_gap_and_without_a_copy(
     watch.judge()
 
     assert watch.answer.result(0) == len(records)
-    assert watch.found.void == []
+    assert watch.current.void == []
 
 
 def test_a_run_that_begins_now_needs_no_past(records: list[Record]) -> None:

@@ -205,7 +205,7 @@ def _live() -> AgentRun:
 
 def _operated(run: AgentRun, kind: str, **said: Any) -> AgentRun:
     """What an operator says of a run."""
-    run._tell(RunOperation(run.state.run_id, f"{kind}-1", kind, json.dumps(said), "olga"))
+    run._send(RunOperation(run.state.run_id, f"{kind}-1", kind, json.dumps(said), "olga"))
     return run
 
 

@@ -138,7 +138,7 @@ def test_names_that_somebody_makes_up_are_not_kept(files: Scripted, monkeypatch:
     for number in range(5_000):
         server.tool(f"files.t{number}")
 
-    assert server._known.cache_info().currsize == 4_096
+    assert server._tool.cache_info().currsize == 4_096
 
 
 def test_a_server_ends_with_its_toolbox_and_what_it_has_started_too(

@@ -50,9 +50,9 @@ def test_newest_runs_are_those_of_all(seed: int, status: str, limit: int) -> Non
     for log, which in itertools.product((whole, disturbed(whole, seed)), (ANY, Selector(agent=agent))):
         runs = Runs(log)
         everyone = runs.all()
-        meant = [run for run in everyone if which.takes(run) and (not status or is_status(status)(run))]
+        meant = [run for run in everyone if which.matches(run) and (not status or is_status(status)(run))]
 
-        newest = runs.newest(limit, which.takes, is_status(status) if status else None)
+        newest = runs.newest(limit, which.matches, is_status(status) if status else None)
 
         assert [row_of(run) for run in newest.runs] == [row_of(run) for run in meant[-limit:]]
         assert (newest.meant, newest.total) == (len(meant), len(everyone))

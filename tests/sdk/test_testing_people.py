@@ -79,7 +79,7 @@ def test_a_decision_without_its_votes_reaches_no_tool() -> None:
     decision = Decision.parse(signature.verified(good.token, {_KEY.kid: _KEY.public()}, use="decision"))
     forged = signature.sign(replace(decision, tokens=decision.tokens[:1]).payload(), _KEY)
 
-    waits._tell(Decided(good.run_id, good.approval, forged))
+    waits._send(Decided(good.run_id, good.approval, forged))
     waits.finish()
 
     assert waits.executors.ran == []

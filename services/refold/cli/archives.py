@@ -35,7 +35,7 @@ def settings_for(app: App, options: Settings) -> ArchivistSettings:
     own = {agent.name: agent.retention for agent in app.agents.values()}
     return ArchivistSettings(
         retention_ms=options.archive.retention_ms,
-        by_agent={name: kept // timedelta(milliseconds=1) for name, kept in own.items() if kept is not None},
+        by_agent={name: period // timedelta(milliseconds=1) for name, period in own.items() if period is not None},
         pools=app.pools,
         horizon_ms=options.archive.horizon_days * 86_400_000,
     )

@@ -40,7 +40,7 @@ def expected() -> tuple[type[Exception], ...]:
     return (RefoldError, OSError, client.KafkaException) if client else (RefoldError, OSError)
 
 
-def tell(error: Exception) -> int | None:
+def report(error: Exception) -> int | None:
     """Print an expected error to stderr; return its exit code, or None for an OSError that is a bug."""
     if isinstance(error, OSError):
         if error.errno not in (_FULL + _UNWRITABLE if error.filename else _FULL):

@@ -33,8 +33,8 @@ class Verb:
     @property
     def function(self) -> Callable[..., None]:
         module, _, name = self.place.partition(":")
-        found: Callable[..., None] = getattr(import_module(f"refold.cli.commands.{module}"), name)
-        return found
+        command: Callable[..., None] = getattr(import_module(f"refold.cli.commands.{module}"), name)
+        return command
 
 
 @dataclass(frozen=True)
@@ -49,34 +49,34 @@ class CommandGroup:
     def walk(self, *above: str) -> Iterator[tuple[tuple[str, ...], Verb]]:
         if self.itself:
             yield above, self.itself
-        for name, there in self.commands.items():
-            if isinstance(there, Verb):
-                yield (*above, name), there
+        for name, child in self.commands.items():
+            if isinstance(child, Verb):
+                yield (*above, name), child
             else:
-                yield from there.walk(*above, name)
+                yield from child.walk(*above, name)
 
     def build(self) -> dict[str, Any]:
         panel = {name: title for title, names in self.panels.items() for name in names.split()}
-        return {name: _listed(name, there, panel.get(name)) for name, there in self.commands.items()}
+        return {name: _listed(name, child, panel.get(name)) for name, child in self.commands.items()}
 
 
-def _listed(name: str, there: Verb | CommandGroup, panel: str | None) -> TyperCommand | TyperGroup:
-    if isinstance(there, Verb):
-        return Later(name, there, panel)
-    if there.itself:
-        return Later(name, there.itself, panel, there.build())
+def _listed(name: str, command: Verb | CommandGroup, panel: str | None) -> TyperCommand | TyperGroup:
+    if isinstance(command, Verb):
+        return Later(name, command, panel)
+    if command.itself:
+        return Later(name, command.itself, panel, command.build())
     more: dict[str, Any] = {"no_args_is_help": True, "rich_help_panel": panel, "rich_markup_mode": "rich"}
-    return PlainGroup(name=name, commands=there.build(), help=there.summary, **more)
+    return PlainGroup(name=name, commands=command.build(), help=command.summary, **more)
 
 
 class _Plain:
     """Help without Python types and ranges: `AGENT RUN` in place of `{AGENT} [RUN]`."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        for each in found:
-            vars(each).update(_shown(each))  # Typer makes its parameters itself, and has no other way in
-        return found
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            vars(parameter).update(_shown(parameter))  # Typer makes its parameters itself, and has no other way in
+        return parameters
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         pieces: list[str] = super().collect_usage_pieces(ctx)  # type: ignore[misc]
@@ -91,8 +91,8 @@ def _shown(parameter: Any) -> dict[str, Any]:
     if parameter.param_type_name == "argument":
         return shown | {"display_type_rich": lambda ctx: None}
     kind = parameter.type_descriptor.annotation
-    word = "" if parameter.is_flag else _METAVARS.get(getattr(kind, "__origin__", kind))
-    return shown if parameter.metavar else shown | {"metavar": word}
+    metavar = "" if parameter.is_flag else _METAVARS.get(getattr(kind, "__origin__", kind))
+    return shown if parameter.metavar else shown | {"metavar": metavar}
 
 
 class PlainCommand(_Plain, TyperCommand):
@@ -112,13 +112,13 @@ class Later(TyperCommand):
         super().__init__(name, help=row.summary, rich_help_panel=panel, rich_markup_mode="rich")
         self.row, self.commands = row, dict(commands or {})
 
-    def load(self, words: str = "") -> Any:
+    def load(self, path: str = "") -> Any:
         one = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        example = f"Example: {words} {self.row.example}".rstrip()
+        example = f"Example: {path} {self.row.example}".rstrip()
         settings = dict(self.row.settings)
         # Typer keeps the line breaks of a docstring, which are those of 120 columns.
-        told = "\n\n".join(" ".join(part.split()) for part in (self.row.function.__doc__ or "").split("\n\n"))
-        one.command(self.name, cls=PlainCommand, context_settings=settings, help=told, epilog=example)(
+        help_text = "\n\n".join(" ".join(part.split()) for part in (self.row.function.__doc__ or "").split("\n\n"))
+        one.command(self.name, cls=PlainCommand, context_settings=settings, help=help_text, epilog=example)(
             _spread(self.row.function)
         )
         command: Any = typer.main.get_command(one)
@@ -140,49 +140,47 @@ class Later(TyperCommand):
         """Import the command, or select one below it, and parse its arguments."""
         if args and args[0] in self.commands:
             return self.commands[args[0]].make_context(f"{info_name} {args[0]}", args[1:], parent=parent, **extra)
-        words = f"{parent.command_path} {info_name}" if parent else str(info_name)
-        return self.load(words).make_context(info_name, args, parent=parent, **extra)
+        path = f"{parent.command_path} {info_name}" if parent else str(info_name)
+        return self.load(path).make_context(info_name, args, parent=parent, **extra)
 
 
 def _spread(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each dataclass parameter by its fields as options."""
     parameters = inspect.signature(command, eval_str=True).parameters
-    bundles: dict[str, Any] = {
-        name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)
-    }
+    bundles: dict[str, Any] = {name: row.annotation for name, row in parameters.items() if is_dataclass(row.annotation)}
     shown: list[inspect.Parameter] = []
-    for name, each in parameters.items():
-        shown += _options(bundles[name]) if name in bundles else [_declared(each)]
+    for name, parameter in parameters.items():
+        shown += _options(bundles[name]) if name in bundles else [_declared(parameter)]
 
     @wraps(command)
-    def spread_out(**given: Any) -> None:
+    def spread_out(**values: Any) -> None:
         for name, bundle in bundles.items():
-            given[name] = bundle(**{each.name: given.pop(each.name) for each in fields(bundle)})
-        command(**given)
+            values[name] = bundle(**{row.name: values.pop(row.name) for row in fields(bundle)})
+        command(**values)
 
     spread_out.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-    spread_out.__annotations__ = {each.name: each.annotation for each in shown}
+    spread_out.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
     return spread_out
 
 
 def _options(bundle: Any) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(bundle, include_extras=True)
     age = {name: age for age, kind in enumerate(bundle.__mro__) for name in inspect.get_annotations(kind)}
-    for each in sorted(fields(bundle), key=lambda each: age[each.name]):
-        default = inspect.Parameter.empty if each.default is MISSING else each.default
-        option = inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default)
-        yield _declared(option.replace(annotation=hints[each.name]))
+    for row in sorted(fields(bundle), key=lambda row: age[row.name]):
+        default = inspect.Parameter.empty if row.default is MISSING else row.default
+        option = inspect.Parameter(row.name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        yield _declared(option.replace(annotation=hints[row.name]))
 
 
 def _declared(parameter: inspect.Parameter) -> inspect.Parameter:
     kind, *meta = get_args(parameter.annotation) or (parameter.annotation,)
-    words = [each for each in meta if isinstance(each, str)]
-    if not words:
+    texts = [part for part in meta if isinstance(part, str)]
+    if not texts:
         return parameter
     name = parameter.name.strip("_").replace("_", "-")
-    names, metavar = _written(words[0] if words[1:] else "")
-    least = [each.number for each in meta if isinstance(each, options.AtLeast)]
-    more: dict[str, Any] = {"help": words[-1], "min": least[0] if least else None}
+    names, metavar = _written(texts[0] if texts[1:] else "")
+    least = [part.number for part in meta if isinstance(part, options.AtLeast)]
+    more: dict[str, Any] = {"help": texts[-1], "min": least[0] if least else None}
     if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
         declared = typer.Option(*(names or [f"--{name}"]), metavar=metavar or None, **more)
     else:
@@ -191,5 +189,5 @@ def _declared(parameter: inspect.Parameter) -> inspect.Parameter:
 
 
 def _written(text: str) -> tuple[list[str], str]:
-    names = [word for word in text.split() if word.startswith("-")]
-    return [name.strip(",") for name in names], " ".join(word for word in text.split() if word not in names)
+    names = [part for part in text.split() if part.startswith("-")]
+    return [name.strip(",") for name in names], " ".join(part for part in text.split() if part not in names)

@@ -12,7 +12,7 @@ import typer
 from typer._completion_classes import completion_init
 
 from refold.cli.commands import COMMANDS
-from refold.cli.errors import expected, tell
+from refold.cli.errors import expected, report
 from refold.cli.groups import PlainGroup, Verb
 from refold.runtime.memory import COLLECT_AFTER
 from refold.runtime.text import ESCAPED
@@ -31,7 +31,7 @@ class Root(PlainGroup):
         try:
             return super().invoke(ctx)
         except expected() as error:
-            if (code := tell(error)) is None:
+            if (code := report(error)) is None:
                 raise
             raise typer.Exit(code) from None
 
@@ -49,8 +49,8 @@ atexit.register(gc.freeze)  # Python's last look for cycles is a fifth of a comm
 completion_init()  # this program answers scripts of `refold completion`
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         Verb("checkout:version").function()
         raise typer.Exit
 

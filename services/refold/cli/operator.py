@@ -40,18 +40,18 @@ class Operator(Shell):
         show = partial(output.progress(), doing)
         return many(self.runs, self.platform.publisher, operations, self.timeout, show)
 
-    def tell_answer(
+    def print_answer(
         self, answer: Performed, text: str, shape: type[CommandResult] = CommandResult, **facts: Any
     ) -> None:
-        said = answer.said
-        row = shape(**{**dict(said), "status": answer.run.state.status}, **facts)
-        self.tell(row, f"{text} is {output.styled(row.status)}")
+        result = answer.result
+        row = shape(**{**dict(result), "status": answer.run.state.status}, **facts)
+        self.print(row, f"{text} is {output.styled(row.status)}")
 
-    def tell_many(self, rows: Sequence[Any], words: str, *, ok: bool, **more: Any) -> None:
-        self.tell({"dry_run": False, "count": len(rows), **more, "runs": rows}, words, ok=ok)
+    def print_many(self, rows: Sequence[Any], text: str, *, ok: bool, **more: Any) -> None:
+        self.print({"dry_run": False, "count": len(rows), **more, "runs": rows}, text, ok=ok)
 
-    def tell_meant(self, rows: Sequence[Any], show: Callable[[], object]) -> None:
-        self.tell({"dry_run": True, "count": len(rows), "runs": rows}, show)
+    def print_selected(self, rows: Sequence[Any], show: Callable[[], object]) -> None:
+        self.print({"dry_run": True, "count": len(rows), "runs": rows}, show)
 
 
 def repeat_warning(again: list[Done]) -> str:

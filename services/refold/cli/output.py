@@ -69,9 +69,9 @@ def warn(text: str) -> None:
 
 
 def emit(value: Any) -> None:
-    seen = sys.stdout.isatty()
-    text = json.dumps(plain(value), ensure_ascii=seen)
-    sys.stdout.write((text.replace("\x7f", "\\u007f") if seen else text) + "\n")
+    terminal = sys.stdout.isatty()
+    text = json.dumps(plain(value), ensure_ascii=terminal)
+    sys.stdout.write((text.replace("\x7f", "\\u007f") if terminal else text) + "\n")
     sys.stdout.flush()
 
 
@@ -108,24 +108,24 @@ def escape(text: str, limit: int = 0) -> str:
     return markup(visible(with_ellipsis(text, limit)))
 
 
-def counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def progress(*, after_s: float = 2.0) -> Callable[[str, int, int], None]:
     """Printer of progress on stderr, a line per tenth, none within `after_s` of the first step."""
-    told: dict[str, int] = {}
+    tenths: dict[str, int] = {}
     begun: dict[str, float] = {}
 
-    def show(what: str, done: int, total: int) -> None:
+    def show(activity: str, done: int, total: int) -> None:
         tenth = done * 10 // max(1, total)
         now = time.monotonic()
         if not done:  # a second pass counts its own seconds
-            begun[what] = now
-            told.pop(what, None)
-        seconds = now - begun.setdefault(what, now)
-        if seconds >= after_s and told.get(what) != tenth:
-            told[what] = tenth
-            note(f"{what}: {done}/{total}" + (f" after {seconds:.0f} s" if done else ""))
+            begun[activity] = now
+            tenths.pop(activity, None)
+        seconds = now - begun.setdefault(activity, now)
+        if seconds >= after_s and tenths.get(activity) != tenth:
+            tenths[activity] = tenth
+            note(f"{activity}: {done}/{total}" + (f" after {seconds:.0f} s" if done else ""))
 
     return show

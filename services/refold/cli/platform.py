@@ -33,21 +33,21 @@ from refold.views.history import Run
 class Printer:
     json_: options.JsonOption = False
 
-    def tell(self, value: Any, words: str | Callable[[], object], *, ok: bool = True) -> None:
+    def print(self, value: Any, text: str | Callable[[], object], *, ok: bool = True) -> None:
         """Print a result, as JSON or as text, given as markup or a function. Exit with 1 unless `ok`."""
         if self.json_:
             output.emit(value)
-        elif isinstance(words, str):
-            output.say(words)
+        elif isinstance(text, str):
+            output.say(text)
         else:
-            words()
+            text()
         if not ok:
             fail()
 
-    def tell_rows(self, rows: Sequence[Any], columns: str, nothing: str, *, cells: Iterable[Any] | None = None) -> None:
+    def print_rows(self, rows: Sequence[Any], columns: str, empty: str, *, cells: Iterable[Any] | None = None) -> None:
         """Print rows, as JSON or as a table of `columns`, of `cells` if given."""
-        shown = [output.plain(each) for each in (rows if cells is None else cells)]
-        self.tell(rows, lambda: output.print_rows(shown, columns.split(), nothing))
+        shown = [output.plain(row) for row in (rows if cells is None else cells)]
+        self.print(rows, lambda: output.print_rows(shown, columns.split(), empty))
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class Shell(Printer):
         return self.platform.runs
 
     def all_runs(self) -> Iterator[Run]:
-        told = output.progress()
+        progress = output.progress()
         for number in range(self.runs.partitions):
-            told("read the run log", number, self.runs.partitions)
+            progress("read the run log", number, self.runs.partitions)
             yield from self.runs.all(number)
 
 
@@ -105,22 +105,22 @@ def pair(text: str, problem: str, *, hint: str) -> tuple[str, str]:
     return name, value
 
 
-def labels_of(given: list[str] | None) -> tuple[tuple[str, str], ...]:
-    return tuple(pair(each, "is not a label", hint="write --label team=payments") for each in given or [])
+def labels_of(texts: list[str] | None) -> tuple[tuple[str, str], ...]:
+    return tuple(pair(text, "is not a label", hint="write --label team=payments") for text in texts or [])
 
 
 def smaller_budget(text: str) -> Spendable | None:
     """Parse `usd=2.50,tokens=10000,calls=20` or a part of it. **Raises** UsageError."""
-    said: dict[str, int] = {}
+    limits: dict[str, int] = {}
     for part in filter(None, text.split(",")):
         name, _, number = part.partition("=")
         if name == "usd":
-            said["nano_usd"] = nano_usd(dollars(number, "--budget usd="))
+            limits["nano_usd"] = nano_usd(dollars(number, "--budget usd="))
         elif name in ("tokens", "calls") and number.isdecimal():
-            said[name] = int(number)
+            limits[name] = int(number)
         else:
             raise UsageError(f"--budget {part}", hint="write usd=2.50,tokens=10000,calls=20, or some of that")
-    return Spendable(**said) if said else None  # type: ignore[arg-type]
+    return Spendable(**limits) if limits else None  # type: ignore[arg-type]
 
 
 def source(text: str) -> str:
@@ -148,9 +148,9 @@ def writing(file: str) -> Iterator[Path]:
 
 def json_value(text: str, option: str) -> Any:
     """Parse JSON as read by `source`. **Raises** UsageError."""
-    given = source(text)
+    content = source(text)
     try:
-        return canonical.parse(given)
+        return canonical.parse(content)
     except MalformedError as error:
         raise UsageError(f"{option}: {error.message}", hint=_AS_JSON) from None
 

@@ -31,14 +31,14 @@ def recorded_run(
     Returns also a function that reads its descendants, and the archive read, if any.
     """
     if bundle:
-        there = in_bundle(bundle, run)
-        return there[run], lambda: [each for name, each in there.items() if is_below(name, run) and name != run], ""
+        bundled = in_bundle(bundle, run)
+        return bundled[run], lambda: [r for name, r in bundled.items() if is_below(name, run) and name != run], ""
     if archive:
         return from_archive(archive, run), list, archive
     runs, settings = shell.runs, shell.platform.settings
     try:
-        if (views := views_of(settings, from_log=from_log)) and (found := views.viewed(settings, run, runs)):
-            return found.run, lambda: found.family, ""
+        if (views := views_of(settings, from_log=from_log)) and (viewed := views.viewed(settings, run, runs)):
+            return viewed.run, lambda: viewed.family, ""
         return runs.get(run), lambda: runs.family(run), ""
     except NotFoundError as missing:
         copy, url = None, settings.archive.url
@@ -53,36 +53,36 @@ def recorded_run(
 
 def in_bundle(bundle: str, run: str) -> dict[str, Run]:
     """Runs of a bundle by id; warns of a fork. **Raises** as `bundled_runs`."""
-    there = bundled_runs(Path(bundle), run)
-    if first := there[run].forked:
+    runs = bundled_runs(Path(bundle), run)
+    if first := runs[run].forked:
         output.warn(f"this is a fork of {run}: its events from {first} on lie in no topic")
-    return there
+    return runs
 
 
 def known_family(run: str, shell: Shell, *, from_log: bool) -> dict[str, Run]:
     """Read a run's whole family, or only its descendants if the root is gone. **Raises** NotFoundError."""
     for name in dict.fromkeys((root_of(run), run)):
         with suppress(NotFoundError):
-            found, below, _ = recorded_run(name, "", shell, from_log=from_log)
-            known = {str(each.state.run_id): each for each in (found, *below())}
-            if run in known:
-                return known
+            top, below, _ = recorded_run(name, "", shell, from_log=from_log)
+            family = {str(relative.state.run_id): relative for relative in (top, *below())}
+            if run in family:
+                return family
     raise NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")
 
 
 def from_archive(archive: str, run: str) -> Run:
-    found: Run = _archives().archived(archive, run)
-    return found
+    archived: Run = _archives().archived(archive, run)
+    return archived
 
 
 def recorded_runs(archive: str, shell: Shell) -> Iterator[Run]:
     if not archive:
         yield from shell.all_runs()
         return
-    told, archives = output.progress(), _archives()
+    progress, archives = output.progress(), _archives()
     files = (place := archives.archive_store(archive)).files()
     for number, file in enumerate(files):
-        told("read the archive", number, len(files))
+        progress("read the archive", number, len(files))
         try:
             yield from map(archives.history, place.runs(file))
         except (MalformedError, NotFoundError) as error:

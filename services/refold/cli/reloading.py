@@ -25,8 +25,8 @@ def code_of(app: str) -> list[str]:
     load_app(app)
     place = app.rpartition(":")[0] if ":" in app else app
     own = Path(place if place.endswith(".py") else sys.modules[place].__file__ or "").resolve()
-    found = {own, *(Path(getattr(each, "__file__", None) or "/").resolve() for each in [*sys.modules.values()])}
-    return sorted(str(path) for path in found if path.is_relative_to(own.parent) and "site-packages" not in path.parts)
+    files = {own, *(Path(getattr(module, "__file__", None) or "/").resolve() for module in [*sys.modules.values()])}
+    return sorted(str(path) for path in files if path.is_relative_to(own.parent) and "site-packages" not in path.parts)
 
 
 def print_code(app: str) -> None:
@@ -54,7 +54,7 @@ class CodeWatch:
     def __init__(self, app: str, data: Path, restart: Callable[[], None]) -> None:
         self._app, self._data, self._restart = app, data, restart
         self._take(code_of(app))
-        self._seen = self._taken = self._times()
+        self._current = self._loaded = self._times()
 
     def _take(self, files: list[str]) -> None:
         self._files, self.version = files, version_of(files)
@@ -67,10 +67,10 @@ class CodeWatch:
 
     def look(self) -> None:
         """Apply a change after the files were stable for one call, if the code loads."""
-        before, self._seen = self._seen, self._times()
-        if self._seen != before or self._seen == self._taken:
+        before, self._current = self._current, self._times()
+        if self._current != before or self._current == self._loaded:
             return
-        self._taken, old = self._seen, self.version
+        self._loaded, old = self._current, self.version
         run = subprocess.run([sys.executable, "-c", _LOAD, self._app], capture_output=True, text=True, check=False)
         files, *pools = json.loads((run.stdout.splitlines() or [json.dumps([run.stderr[-500:]])])[-1])
         if not pools:

@@ -44,11 +44,11 @@ class SigningOptions(Shell):
         return before
 
 
-def warn_of_void(there: CatalogReader) -> None:
-    for void in there.void[-5:]:
+def warn_of_void(catalog: CatalogReader) -> None:
+    for void in catalog.void[-5:]:
         output.warn(f"a record of the catalog is void: {void}")
-    if len(there.void) > 5:
-        output.warn(f"and {len(there.void) - 5} before; nobody but the authority should write there")
-    if there.behind:
-        names = ", ".join(map(str, there.behind))
+    if len(catalog.void) > 5:
+        output.warn(f"and {len(catalog.void) - 5} before; nobody but the authority should write there")
+    if catalog.behind:
+        names = ", ".join(map(str, catalog.behind))
         output.warn(f"partitions {names} of the catalog have something else: publish again, it mends them")

@@ -57,14 +57,14 @@ class Addresses:
 
 
 def addresses(*, kafka: str = "", redis: str = "", data: str = "") -> Addresses:
-    running, given = running_dev(data), os.environ.get
-    named = kafka or given("REFOLD_KAFKA__BOOTSTRAP")
-    known: dict[str, dict[str, Any]] = {
+    running, variable = running_dev(data), os.environ.get
+    named = kafka or variable("REFOLD_KAFKA__BOOTSTRAP")
+    candidates: dict[str, dict[str, Any]] = {
         "kafka": {"bootstrap": named or running.get("kafka"), **({} if named else _partitions(running))},
-        "redis": {"url": redis or given("REFOLD_REDIS__URL") or running.get("redis")},
+        "redis": {"url": redis or variable("REFOLD_REDIS__URL") or running.get("redis")},
         **({} if named else _stores(running)),
     }
-    parts = {name: part for name, part in known.items() if any(part.values())}
+    parts = {name: part for name, part in candidates.items() if any(part.values())}
     settings = load(**parts)
     default = "kafka" not in parts and settings.kafka.bootstrap == KafkaSettings().bootstrap
     meant = bool(data or os.environ.get("REFOLD_DATA")) or DATA.is_dir()

@@ -36,7 +36,7 @@ class ArchivedRuns:
         if not (file := file or self._file_of(run)):
             return None
         try:
-            copy = next((each for each in self._archive_store.runs(file) if each.run_id == run), None)
+            copy = next((copy for copy in self._archive_store.runs(file) if copy.run_id == run), None)
             return (file, _view_of(copy, opened)) if copy else None
         except NotFoundError:  # it was deleted
             return None

@@ -102,10 +102,10 @@ class AsyncClient:
         Both share connections and close together. `roles` come from the actor's login and go into votes, as far as the
         vote key may claim them. Keys default to this client's; they have to be valid for the actor.
         """
-        found, keys = copy(self), {"_key": key or self._key, "_vote_key": vote_key or self._vote_key}
-        vars(found).pop("_request_key", None)
-        vars(found).update(keys, _actor=actor, _roles=tuple(roles))
-        return found
+        client, keys = copy(self), {"_key": key or self._key, "_vote_key": vote_key or self._vote_key}
+        vars(client).pop("_request_key", None)
+        vars(client).update(keys, _actor=actor, _roles=tuple(roles))
+        return client
 
     @property
     def broken(self) -> str:
@@ -159,8 +159,8 @@ class AsyncClient:
             budget=budget.limits if budget is not None else None,
         )
         # A run with an id that was made just now has no past.
-        asked = await self._do(self._start, request, TAKEN_S if id else math.inf)
-        return await _heard(asked, timeout, f"no planner has taken the request for {id or agent}")
+        answer = await self._do(self._start, request, TAKEN_S if id else math.inf)
+        return await _answer_in_time(answer, timeout, f"no planner has taken the request for {id or agent}")
 
     async def result(self, run: str, *, timeout: timedelta | None = None) -> Any:
         """Waits until a run is over; returns the agent's result as JSON data. The run may not be requested yet.
@@ -173,8 +173,8 @@ class AsyncClient:
 
     async def wait(self, run: str, *, timeout: timedelta | None = None) -> Ended:
         """Waits until a run is over, however it ends."""
-        over = await self._do(self._listen, run, lambda found: ending_of(found) if found.state.over else None)
-        return await self._do(self._whole, await _heard(over, timeout, f"run {run} is not over"))
+        over = await self._do(self._listen, run, lambda current: ending_of(current) if current.state.over else None)
+        return await self._do(self._whole, await _answer_in_time(over, timeout, f"run {run} is not over"))
 
     async def get(self, run: str) -> RunInfo:
         """Returns a run as it is now, from the view (REFOLD_VIEWS__URL) if that has it, else from the log.
@@ -186,8 +186,8 @@ class AsyncClient:
             runs, settings = self._platform.runs, self._platform.settings
             if settings.views.url and find_spec("sqlalchemy"):
                 views: Any = import_module("refold.client.views")  # it needs the extra
-                if (found := views.viewed(settings, run, runs)) is not None:
-                    return info_of(found.run)
+                if (viewed := views.viewed(settings, run, runs)) is not None:
+                    return info_of(viewed.run)
             return info_of(runs.get(run))
 
         return await self._do(read)
@@ -198,20 +198,20 @@ class AsyncClient:
         **Shape**: in order, without gaps. `timeout` is for each event. Close it (`contextlib.aclosing`) if you leave it
         early.
         """
-        told: asyncio.Queue[RunEvent | None] = asyncio.Queue()
-        tell, seen = partial(_tell, asyncio.get_running_loop(), told), after
+        queue: asyncio.Queue[RunEvent | None] = asyncio.Queue()
+        put, last_seq = partial(_put, asyncio.get_running_loop(), queue), after
 
-        def hear(found: Run) -> bool | None:
-            nonlocal seen
-            for event in events_of(found, seen):
-                tell(event)
-                seen = event.seq
-            return True if found.state.over else None
+        def hear(current: Run) -> bool | None:
+            nonlocal last_seq
+            for event in events_of(current, last_seq):
+                put(event)
+                last_seq = event.seq
+            return True if current.state.over else None
 
         over = await self._do(self._listen, run, hear)
-        over.add_done_callback(lambda _: tell(None))
+        over.add_done_callback(lambda _: put(None))
         try:
-            while (event := await _within(told.get(), timeout, f"nothing new of run {run}")) is not None:
+            while (event := await _within(queue.get(), timeout, f"nothing new of run {run}")) is not None:
                 yield event
             over.result()
         finally:
@@ -238,8 +238,9 @@ class AsyncClient:
 
         **Raises** NotFoundError; ConflictError when the run is over or has too many unread signals.
         """
-        said = operations.signal_message(run_id(run), name, data, signal_id=id, actor=self._actor)
-        return _told(await self._on(run, lambda found: operations.signal(found.state, said), timeout), said)
+        message = operations.signal_message(run_id(run), name, data, signal_id=id, actor=self._actor)
+        answer = await self._on(run, lambda current: operations.signal(current.state, message), timeout)
+        return _signal_result(answer, message)
 
     async def complete(
         self, token: str, data: object = None, *, key: str = "", timeout: timedelta | None = WAIT
@@ -260,15 +261,15 @@ class AsyncClient:
 
         **Raises** NotFoundError, ConflictError when it has ended otherwise.
         """
-        return await self._word(run, "cancel", reason, timeout)
+        return await self._control(run, "cancel", reason, timeout)
 
     async def pause(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> CommandResult:
         """Pauses a run and its children. **Raises** NotFoundError, ConflictError when it is over."""
-        return await self._word(run, PAUSE, reason, timeout)
+        return await self._control(run, PAUSE, reason, timeout)
 
     async def resume(self, run: str, *, timeout: timedelta | None = WAIT) -> CommandResult:
         """Lets a run go on. **Raises** NotFoundError, ConflictError when it is over or not paused."""
-        return await self._word(run, RESUME, "", timeout)
+        return await self._control(run, RESUME, "", timeout)
 
     async def retry(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> CommandResult:
         """Continues a failed run where it failed, or runs the code of a stalled one again, as an operator.
@@ -276,14 +277,14 @@ class AsyncClient:
         **Raises** NotFoundError, ConflictError when it is neither.
         """
 
-        def build(found: Run) -> OperationRow:
-            if found.status != "stalled":
-                return operations.redrive(found.state, self._actor, Changes(reason=reason))
+        def build(current: Run) -> OperationRow:
+            if current.status != "stalled":
+                return operations.redrive(current.state, self._actor, Changes(reason=reason))
             if reason:
                 raise UsageError(f"run {run} is stalled, not failed", hint="only its code is run again")
-            return operations.retry_code(found, self._actor)
+            return operations.retry_code(current, self._actor)
 
-        return (await self._on(run, build, timeout)).said
+        return (await self._on(run, build, timeout)).result
 
     async def agents(self) -> list[AgentServed]:
         """The versions of agents that planners report, each with its members.
@@ -299,8 +300,8 @@ class AsyncClient:
 
     async def approvals(self, state: State = "open") -> list[Question]:
         """Lists questions to people, oldest first; long-closed ones are only in the histories of their runs."""
-        known = await self._do(lambda: self._platform.approvals.read().all())
-        return [question_row(each) for each in known if state in ("all", each.state)]
+        rows = await self._do(lambda: self._platform.approvals.read().all())
+        return [question_row(approval) for approval in rows if state in ("all", approval.state)]
 
     async def approval(self, name: str) -> Question:
         """Returns a question by its id; the open one about a call by `RUN/SEQ`, or in a run and its family by `RUN`.
@@ -332,8 +333,8 @@ class AsyncClient:
         self, approval: str, verdict: Came, *, result: object = None, message: str = "", timeout: timedelta = WAIT
     ) -> Voted:
         """States the outcome of a call in doubt, by the question's whole id, signed. **Raises** as `decide`."""
-        words = {"result": result, "message": message, "about": DOUBT}
-        return await self.vote(approval, VERDICTS_ON_DOUBT[verdict], "", words, timeout=timeout)
+        fields = {"result": result, "message": message, "about": DOUBT}
+        return await self.vote(approval, VERDICTS_ON_DOUBT[verdict], "", fields, timeout=timeout)
 
     async def vote(
         self, approval: str, action: str, key: str, words: Mapping[str, Any], *, timeout: timedelta = WAIT
@@ -354,16 +355,16 @@ class AsyncClient:
 
         return await self._do(perform)
 
-    async def _word(self, run: str, kind: str, reason: str, timeout: timedelta | None) -> CommandResult:
-        def build(found: Run) -> OperationRow:
+    async def _control(self, run: str, kind: str, reason: str, timeout: timedelta | None) -> CommandResult:
+        def build(current: Run) -> OperationRow:
             sign = operations.signing(self._request_key, self._platform.settings.platform)
-            return operations.word(found.state, kind, By(self._actor, reason, sign=sign))
+            return operations.word(current.state, kind, By(self._actor, reason, sign=sign))
 
-        return (await self._on(run, build, timeout)).said
+        return (await self._on(run, build, timeout)).result
 
-    async def _answer(self, said: RunSignal, timeout: timedelta | None) -> SignalResult:
-        return _told(
-            await self._on(said.run_id, lambda run: operations.answer_callback(run.state, said), timeout), said
+    async def _answer(self, message: RunSignal, timeout: timedelta | None) -> SignalResult:
+        return _signal_result(
+            await self._on(message.run_id, lambda run: operations.answer_callback(run.state, message), timeout), message
         )
 
     @cached_property
@@ -399,9 +400,9 @@ class AsyncClient:
         operation, place = operations.start_run(whole), list[Cause]()
         run = operation.message.run_id
 
-        def judge(found: Run) -> Started | None:
-            what = operation.judge(Followed(found, place[0])) if place else None
-            return Started(run_id=run, known=what == "known") if what else None
+        def judge(current: Run) -> Started | None:
+            outcome = operation.judge(Followed(current, place[0])) if place else None
+            return Started(run_id=run, known=outcome == "known") if outcome else None
 
         watch = self._main._watcher.listen(run, judge, give_up_s=give_up_s)
         try:
@@ -423,21 +424,21 @@ class AsyncClient:
             raise UsageError(f"{approval} does not name the question that is decided", hint=hint)
         signs, approvals = vote_key(self._vote_key, self._data), self._platform.approvals
         self._open()
-        name = self._asked(approval, time.monotonic() + timeout.total_seconds())
+        name = self._question_id(approval, time.monotonic() + timeout.total_seconds())
         question = approvals.get(name).request.question
         more |= {"result": canonical.dumps(result)} if action == "answer" else {}
         vote_id = key and blake2b(f"{self._actor}\n{key}".encode(), digest_size=8).hexdigest()
         if vote_id and (before := approvals.earlier(name, vote_id)):
-            asked, words = {"action": action, "args": "", "result": "", **more}, ("action", "args", "result", "message")
-            if any(getattr(before[0], each) != asked[each] for each in words):
-                first = ", ".join(filter(None, (getattr(before[0], each) for each in words)))
+            new, fields = {"action": action, "args": "", "result": "", **more}, ("action", "args", "result", "message")
+            if any(getattr(before[0], field) != new[field] for field in fields):
+                first = ", ".join(filter(None, (getattr(before[0], field) for field in fields)))
                 raise ReusedIdError(f"the vote {key} was {first[:200]}", hint="choose another key for another vote")
             return approvals.answered(*before, timeout.total_seconds()).voted
         vote = approvals.vote(name, action, question=question, actor=self._actor, roles=self._roles, **more)
         vote = replace(vote, vote=vote_id or vote.vote)
         return approvals.cast(vote, signs, self._platform.publisher, timeout.total_seconds()).voted
 
-    def _asked(self, approval: str, until: float) -> str:
+    def _question_id(self, approval: str, until: float) -> str:
         """Return the id of a question, which may be in its run's history before it is in its topic."""
         while True:
             try:
@@ -450,28 +451,29 @@ class AsyncClient:
             time.sleep(0.1)
 
 
-def _told(answer: Performed, said: RunSignal) -> SignalResult:
-    return SignalResult(**dict(answer.said), step=operations.step_of(answer.run.state, said), said=said.signal_id)
+def _signal_result(answer: Performed, message: RunSignal) -> SignalResult:
+    step = operations.step_of(answer.run.state, message)
+    return SignalResult(**dict(answer.result), step=step, said=message.signal_id)
 
 
-async def _heard(answer: Future[_T], timeout: timedelta | None, what: str) -> _T:
+async def _answer_in_time(answer: Future[_T], timeout: timedelta | None, failure: str) -> _T:
     try:
-        return await _within(asyncio.wrap_future(answer), timeout, what)
+        return await _within(asyncio.wrap_future(answer), timeout, failure)
     finally:
         answer.cancel()
 
 
-async def _within(answer: Awaitable[_T], timeout: timedelta | None, what: str) -> _T:
+async def _within(answer: Awaitable[_T], timeout: timedelta | None, failure: str) -> _T:
     try:
         return await asyncio.wait_for(answer, _seconds(timeout))
     except TimeoutError:
         hint = "nothing is lost: what was sent stays in the log"
-        raise TimedOutError(f"{what} after {_seconds(timeout):g} s", hint=hint) from None
+        raise TimedOutError(f"{failure} after {_seconds(timeout):g} s", hint=hint) from None
 
 
-def _tell(loop: asyncio.AbstractEventLoop, told: asyncio.Queue[_T], event: _T) -> None:
+def _put(loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[_T], event: _T) -> None:
     with suppress(RuntimeError):  # the loop is closed
-        loop.call_soon_threadsafe(told.put_nowait, event)
+        loop.call_soon_threadsafe(queue.put_nowait, event)
 
 
 def _seconds(timeout: timedelta | None) -> float | None:

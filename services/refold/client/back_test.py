@@ -76,33 +76,33 @@ class BackTest:
 
     def differences(self, calls: Iterable[RecordedCall]) -> Iterator[OtherRuling]:
         """Iterate over calls with another outcome or requirement."""
-        for each in calls:
-            now = self.judge(each.state, each.call)
-            then = each.judgement
+        for call in calls:
+            now = self.judge(call.state, call.call)
+            then = call.judgement
             if (now.outcome, now.requirement) != (then.outcome, then.requirement):
-                yield OtherRuling(each, now)
+                yield OtherRuling(call, now)
 
 
 def recorded(run: Run, *, copies: bool = False) -> list[RecordedCall]:
     """Return the judged calls of a run in order of steps; without `copies`, not those copied by a live fork."""
     policy = run.state.request.policy if run.state.request else ""  # without one, calls count as allowed
-    found, own = dict[int, RecordedCall](), set[int]()
-    for at_ms, seq, event in _told(run):
-        known = found.get(getattr(event, "step", 0))
-        said = judgement_in(event, known.judgement.policy if known else policy)
+    calls, own = dict[int, RecordedCall](), set[int]()
+    for at_ms, seq, event in _events(run):
+        earlier = calls.get(getattr(event, "step", 0))
+        judgement = judgement_in(event, earlier.judgement.policy if earlier else policy)
         own |= {getattr(event, "step", 0)} if copies or not run.state.copied(seq) else set()
-        if isinstance(event, CallProposed) and said is not None:
-            found[event.step] = RecordedCall(run.state, call_id(run.state.run_id, seq), event, at_ms, said)
-        elif known is not None and isinstance(event, ApprovalDecided) and event.verdict in ("edit", "amend"):
-            call = dataclasses.replace(known.call, args=event.args, key=event.key)
-            found[event.step] = known._replace(edited=call)
-        elif known is not None and said is not None:  # with the arguments that it has by then
-            call = known.edited or known.call
-            found[known.call.step] = known._replace(judgement=said, at_ms=at_ms, call=call, edited=None)
-    return [found[step] for step in sorted(found.keys() & own)]
+        if isinstance(event, CallProposed) and judgement is not None:
+            calls[event.step] = RecordedCall(run.state, call_id(run.state.run_id, seq), event, at_ms, judgement)
+        elif earlier is not None and isinstance(event, ApprovalDecided) and event.verdict in ("edit", "amend"):
+            call = dataclasses.replace(earlier.call, args=event.args, key=event.key)
+            calls[event.step] = earlier._replace(edited=call)
+        elif earlier is not None and judgement is not None:  # with the arguments that it has by then
+            call = earlier.edited or earlier.call
+            calls[earlier.call.step] = earlier._replace(judgement=judgement, at_ms=at_ms, call=call, edited=None)
+    return [calls[step] for step in sorted(calls.keys() & own)]
 
 
-def _told(run: Run) -> Iterator[tuple[int, int, Event]]:
+def _events(run: Run) -> Iterator[tuple[int, int, Event]]:
     for judged in run.records:
         assert judged.entry is not None, "what counts was read"
         for seq, event in enumerate(judged.entry.events, judged.entry.seq):
@@ -125,21 +125,21 @@ def find(run: Run, call: str) -> RecordedCall:
     """Return a call by its id or an approval's. **Raises** NotFoundError."""
     name = asked_about(call)
     parse_call_id(name)
-    for each in recorded(run, copies=True):
-        if each.call_id == name:
-            return each
+    for candidate in recorded(run, copies=True):
+        if candidate.call_id == name:
+            return candidate
     raise NotFoundError(f"there is no call {call}", hint=f"`refold run show {run.state.run_id}` shows all")
 
 
-def difference_row(found: OtherRuling) -> Data:
-    call = found.call
+def difference_row(ruling: OtherRuling) -> Data:
+    call = ruling.call
     return {
         "call_id": call.call_id,
         "tool": call.call.tool,
         "args": json_text(call.call.args),
-        "kind": found.kind,
+        "kind": ruling.kind,
         "recorded": plain(call.judgement),
-        "now": plain(found.now),
+        "now": plain(ruling.now),
     }
 
 
@@ -181,7 +181,7 @@ def requirement_words(needed: Data) -> str:
         needed["message"]: needed["message"],
     }
     who = f"{needed['quorum']} of {', '.join(needed['approvers'])}"
-    return ", ".join([who, *(text for text, holds in more.items() if holds)])
+    return ", ".join([who, *(text for text, applies in more.items() if applies)])
 
 
 def _span_text(ms: int) -> str:

@@ -93,9 +93,9 @@ class Client:
 
     def of(self, actor: str, *, key: str = "", vote_key: str = "", roles: Sequence[str] = ()) -> Self:
         """Returns this client for another actor, as `AsyncClient.of`."""
-        found = copy(self)
-        vars(found).update(_client=self._client.of(actor, key=key, vote_key=vote_key, roles=roles))
-        return found
+        client = copy(self)
+        vars(client).update(_client=self._client.of(actor, key=key, vote_key=vote_key, roles=roles))
+        return client
 
     def close(self) -> None:
         """Ends pending waits with UsageError and closes the consumer. Does nothing on a client made by `of`."""

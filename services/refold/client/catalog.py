@@ -27,26 +27,27 @@ class CatalogReader:
     @property
     def whole(self) -> Catalog:
         """Newest entry of each name over all partitions, which every partition should have."""
-        found = Catalog(self.trust)
-        for entry in sorted((entry for each in self.partitions for entry in each.entries.values()), key=_counter):
-            found.follow(found.position, entry.name.encode(), codec.encode(entry))
-        return found
+        catalog = Catalog(self.trust)
+        entries = (entry for partition in self.partitions for entry in partition.entries.values())
+        for entry in sorted(entries, key=_counter):
+            catalog.follow(catalog.position, entry.name.encode(), codec.encode(entry))
+        return catalog
 
     @property
     def behind(self) -> list[int]:
         """Partitions that miss entries of `whole`, or have others."""
         newest = self.whole.entries
-        return [n for n, each in enumerate(self.partitions) if each.entries != newest or each.closed]
+        return [n for n, partition in enumerate(self.partitions) if partition.entries != newest or partition.closed]
 
     @property
     def lost(self) -> list[int]:
         """Partitions with a gap, at the beginning or later."""
-        return [n for n, each in enumerate(self.partitions) if each.lost]
+        return [n for n, partition in enumerate(self.partitions) if partition.lost]
 
     @property
     def closed(self) -> set[str]:
         """Names whose value in some partition is unreadable."""
-        return set().union(*(each.closed for each in self.partitions))
+        return set().union(*(partition.closed for partition in self.partitions))
 
 
 def read(reader: LogReader, trust: Trust) -> CatalogReader:
@@ -71,22 +72,22 @@ def publish(
     if catalog_reader.lost:
         hint = "no run starts and no vote counts until the topic is recreated: docs/guides/keys-and-acls.md"
         raise ConflictError(f"partition {catalog_reader.lost[0]} of the catalog has lost records", hint=hint)
-    whole, ours = catalog_reader.whole, platform_of(catalog_reader.trust)
-    if not whole.entries and (theirs := {each.elsewhere for each in catalog_reader.partitions} - {""}):
+    whole, platform = catalog_reader.whole, platform_of(catalog_reader.trust)
+    if not whole.entries and (others := {partition.elsewhere for partition in catalog_reader.partitions} - {""}):
         hint = "REFOLD_ENVIRONMENT and REFOLD_KAFKA__PREFIX have to be those of the services"
-        raise UsageError(f"this is the catalog of {min(theirs)}, and what is signed here is for {ours}", hint=hint)
+        raise UsageError(f"this is the catalog of {min(others)}, and what is signed here is for {platform}", hint=hint)
     missing = []
     for entry in sorted(whole.entries.values(), key=_counter):
         lacking = [
-            number for number, there in enumerate(catalog_reader.partitions) if there.entries.get(entry.name) != entry
+            number for number, row in enumerate(catalog_reader.partitions) if row.entries.get(entry.name) != entry
         ]
-        if lacking and ours and not entry.platform:  # one that names no platform would not count there any more
+        if lacking and platform and not entry.platform:  # one that names no platform would not count there any more
             missing.append(entry)
             continue
         for number in lacking:
             write(publisher, number, entry)
     for counter, entry in enumerate([*missing, *entries], whole.counter + 1):
-        signed = sealed(replace(entry, platform=ours), root, counter)
+        signed = sealed(replace(entry, platform=platform), root, counter)
         for number in range(len(catalog_reader.partitions)):
             write(publisher, number, signed)
 

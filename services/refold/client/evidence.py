@@ -31,9 +31,9 @@ from refold.views.why import Find, Why, entry_with
 
 def run_of_key(reader: LogReader, key: str, find: Find) -> tuple[str, int]:
     """Find the run and event of a call by its idempotency key, in the whole log. **Raises** NotFoundError."""
-    wanted = key.encode()
+    key_bytes = key.encode()
     for record in reader.scan(RUN_LOG):
-        if record.value and wanted in record.value and (entry := decoded(Entry, record.value)):
+        if record.value and key_bytes in record.value and (entry := decoded(Entry, record.value)):
             for seq, event in enumerate(entry.events, entry.seq):
                 if getattr(event, "key", "") == key and (run := find(entry.run_id)) is not None:
                     with suppress(NotFoundError):
@@ -47,50 +47,50 @@ def run_of_key(reader: LogReader, key: str, find: Find) -> tuple[str, int]:
 
 def claims_of(reader: LogReader, runs: Collection[Run], call: str = "") -> list[Record]:
     """Return the valid claims of the chained calls of runs, or of one `call`."""
-    wanted = defaultdict[str, dict[bytes, RunId]](dict)
+    by_topic = defaultdict[str, dict[bytes, RunId]](dict)
     for run in runs:
         for number, step in enumerate(run.state.steps, 1):
             if isinstance(step, CallProposed) and step.effect in CHAINED:
                 names = step.key, run.state.call(number).key, run.state.call_id(number)
                 if call in ("", names[-1]):
-                    wanted[tool_claimed(step.pool)] |= dict.fromkeys(
-                        (each.encode() for each in names), run.state.run_id
+                    by_topic[tool_claimed(step.pool)] |= dict.fromkeys(
+                        (name.encode() for name in names), run.state.run_id
                     )
-    found = list[Record]()
-    for topic, chains in sorted(wanted.items()):
+    claims = list[Record]()
+    for topic, chains in sorted(by_topic.items()):
         with suppress(NotFoundError):  # a pool that is in memory has no topic
             many = reader.partitions(topic)
             for partition in sorted({home(run, many) for run in chains.values()}):
-                found += _counting(reader.scan(topic, partition), chains)
-    return found
+                claims += _counting(reader.scan(topic, partition), chains)
+    return claims
 
 
 def _counting(records: Iterable[Record], chains: Mapping[bytes, RunId]) -> list[Record]:
     """Return the claims that are links of their chains."""
-    links, found = defaultdict[bytes, ClaimChain](ClaimChain), dict[tuple[bytes, str], Record]()
+    links, claims = defaultdict[bytes, ClaimChain](ClaimChain), dict[tuple[bytes, str], Record]()
     for record in records:
         name = (record.key or b"").rpartition(b"/")[0]
         if (run := chains.get(name)) is None or (claim := decoded(ToolClaim, record.value)) is None:
             continue
         if claim.call_id.startswith(f"{run}/") and record.key == f"{claim.chain}/{claim.claim_id}".encode():
             links[name].add(claim, 0, record.at_ms)
-            found.setdefault((name, claim.claim_id), record)
-    return [record for (name, claim_id), record in found.items() if claim_id in links[name].links]
+            claims.setdefault((name, claim.claim_id), record)
+    return [record for (name, claim_id), record in claims.items() if claim_id in links[name].links]
 
 
 def published_entries(reader: LogReader, trust: Trust) -> list[Record]:
     """Return the authority's entries in order of their numbers, each once."""
-    found: dict[tuple[bytes | None, CatalogEntry], Record] = {}
+    records: dict[tuple[bytes | None, CatalogEntry], Record] = {}
     with suppress(NotFoundError):
         for record in reader.scan(CATALOG):
             if entry := decoded(CatalogEntry, record.value):
-                found.setdefault((record.key, entry), record)
-    known, kept = Catalog(trust), list[Record]()
-    for _, entry in sorted(found, key=lambda each: each[1].counter):
-        record = found[_, entry]
-        if not trust or not known.follow(known.position, record.key, record.value):
-            kept.append(record)
-    return kept
+                records.setdefault((record.key, entry), record)
+    catalog, published = Catalog(trust), list[Record]()
+    for _, entry in sorted(records, key=lambda pair: pair[1].counter):
+        record = records[_, entry]
+        if not trust or not catalog.follow(catalog.position, record.key, record.value):
+            published.append(record)
+    return published
 
 
 def bundle_of(
@@ -110,10 +110,10 @@ def bundle_of(
         for judged in run.records:
             if judged.entry is None or (until and judged.entry.seq > until):
                 break
-            taken = bundle.in_log(judged.record)
-            records.append(redaction.without_values(taken, rules) if rules else taken)
-            if records[-1] is not taken:
-                hidden.add(taken.key or b"")
+            bundled = bundle.in_log(judged.record)
+            records.append(redaction.without_values(bundled, rules) if rules else bundled)
+            if records[-1] is not bundled:
+                hidden.add(bundled.key or b"")
         parts.append(BundledRun(name, records, claims.get(name, ())))
     return Bundle(
         about, parts, published_entries(reader, trust), sorted(trust), list(rules), redacted=frozenset(hidden)
@@ -126,7 +126,7 @@ def linked_runs(because: Why, find: Callable[[str], Run | None]) -> dict[RunId, 
     for link in because.links:
         for run, seq in ((link.run_id, link.seq), *([link.other] if link.other else [])):
             last[run] = max(seq, last.get(run, 0))
-    return {RunId(run): (found, last[run]) for run in sorted(last) if (found := find(run)) is not None}
+    return {RunId(run): (linked, last[run]) for run in sorted(last) if (linked := find(run)) is not None}
 
 
 @contextmanager
@@ -142,10 +142,10 @@ def reading(path: Path) -> Iterator[BinaryIO]:
 def bundled_runs(path: Path, run: str) -> dict[str, Run]:
     """Fold the runs of a bundle file. **Raises** as `runs_in`; UsageError; NotFoundError without `run`."""
     with reading(path) as file:
-        found = runs_in(file)
-    if run not in found:
-        raise NotFoundError(f"the bundle has no run {run}", hint=f"it has {', '.join(found)}"[:200])
-    return found
+        runs = runs_in(file)
+    if run not in runs:
+        raise NotFoundError(f"the bundle has no run {run}", hint=f"it has {', '.join(runs)}"[:200])
+    return runs
 
 
 _VERIFY = "`refold verify` names all holes"
@@ -153,7 +153,7 @@ _VERIFY = "`refold verify` names all holes"
 
 def runs_in(file: BinaryIO) -> dict[str, Run]:
     """Fold the runs of a bundle. **Raises** MalformedError for a hole."""
-    found, lines = dict[str, Run](), 0
+    runs, lines = dict[str, Run](), 0
     for line in read(file):
         if isinstance(line, Hole):
             raise MalformedError(f"line {line.record} of the bundle: {line.what}", hint=_VERIFY)
@@ -161,7 +161,7 @@ def runs_in(file: BinaryIO) -> dict[str, Run]:
             record = bundled_record(line)
             parts, entry = parse_log_key(record.key), codec.decode(Entry, record.value or b"")
             hidden = line.content.get("redacted") is True
-            run = found.setdefault(entry.run_id, Run.empty(entry.run_id))
+            run = runs.setdefault(entry.run_id, Run.empty(entry.run_id))
             whole = hidden or isinstance(chain.read(record.key, record.value), LogRecord)
             if parts is None or not whole or not chain.extends(run.state.head, entry):
                 raise MalformedError(f"line {line.n} of the bundle is not the next entry of its run", hint=_VERIFY)
@@ -173,4 +173,4 @@ def runs_in(file: BinaryIO) -> dict[str, Run]:
             lines = contents_of(line).first[-1]
         elif line.kind == END and line.n != lines:
             raise MalformedError(f"the bundle has {line.n} lines, and not {lines}", hint=_VERIFY)
-    return found
+    return runs

@@ -52,25 +52,25 @@ OF_STORES = ("AWS_ACCESS", "AWS_SECRET", "AWS_SESSION", "AZURE_", "GOOGLE_APPLIC
 """Prefixes of variables with credentials, hidden from processes without a network."""
 
 
-def verdict_of(approval: str, said: str) -> tuple[str, PeopleSaid]:
+def verdict_of(approval: str, text: str) -> tuple[str, PeopleSaid]:
     """Parse a verdict on an approval, `approve`, `reject`, `reject:WHY`, `edit:JSON` or `answer:JSON`, with its call.
     **Raises** UsageError, MalformedError."""
     call = approval.partition("~")[0]
     parse_call_id(call)
-    word, _, words = said.partition(":")
-    if word in ("approve", "reject"):
-        return call, PeopleSaid(word, words)  # type: ignore[arg-type]
-    if word in ("edit", "answer") and words:
-        return call, PeopleSaid(word, content=canonical.dumps(canonical.parse(words)))  # type: ignore[arg-type]
-    raise UsageError(f"{said[:80]!r} is no verdict", hint="write approve, reject, reject:WHY, edit:JSON or answer:JSON")
+    verdict, _, content = text.partition(":")
+    if verdict in ("approve", "reject"):
+        return call, PeopleSaid(verdict, content)  # type: ignore[arg-type]
+    if verdict in ("edit", "answer") and content:
+        return call, PeopleSaid(verdict, content=canonical.dumps(canonical.parse(content)))  # type: ignore[arg-type]
+    raise UsageError(f"{text[:80]!r} is no verdict", hint="write approve, reject, reject:WHY, edit:JSON or answer:JSON")
 
 
 def stubs_of(text: str, name: str) -> dict[str, str]:
     """Parse results by tool, in YAML or JSON. **Raises** MalformedError."""
-    found = load_text(text, name, aliases=False) if text.strip() else {}
-    if not isinstance(found, dict):
+    stubs = load_text(text, name, aliases=False) if text.strip() else {}
+    if not isinstance(stubs, dict):
         raise MalformedError(f"{name} has no results by tool", hint="write `tool: result`, a line for each")
-    return {str(tool): canonical.dumps(result) for tool, result in found.items()}
+    return {str(tool): canonical.dumps(result) for tool, result in stubs.items()}
 
 
 def family_rows(runs: Iterable[Run]) -> dict[RunId, list[LogRow]]:
@@ -148,10 +148,10 @@ class ForkProcess:
         try:
             pickle.dump(order, orders)
             orders.flush()
-            said = orjson.loads(answers.readline(MOST_ANSWERED))
-            error = said.get("error") if isinstance(said, dict) else ""
+            answer = orjson.loads(answers.readline(MOST_ANSWERED))
+            error = answer.get("error") if isinstance(answer, dict) else ""
             if error is None or (isinstance(error, dict) and error.keys() >= {"code", "message", "hint"}):
-                return {**said, "error": {name: str(text) for name, text in (error or {}).items()}}
+                return {**answer, "error": {name: str(text) for name, text in (error or {}).items()}}
         except (BrokenPipeError, ValueError):
             pass
         finally:
@@ -178,12 +178,12 @@ def forks(
 ) -> Iterator[ForkReport]:
     """Forks runs in up to `at_once` processes, which share `budget`. **Shape**: reports in the order of the jobs.
     **Raises** UsageError for an invalid change or app."""
-    return (_report(job, said) for job, said in _served(jobs, setup, at_once, budget))
+    return (_report(job, answer) for job, answer in _served(jobs, setup, at_once, budget))
 
 
 def checks(jobs: Iterable[CheckJob], target: str, *, at_once: int = 1) -> Iterator[ReplayCheck]:
     """Replays runs on the code of an app, in restricted processes. **Shape**, **Raises**: as `forks`."""
-    return (_checked(job, said) for job, said in _served(jobs, ForkSetup(target, "", []), at_once, None))
+    return (_checked(job, answer) for job, answer in _served(jobs, ForkSetup(target, "", []), at_once, None))
 
 
 def _served(
@@ -202,10 +202,10 @@ def _served(
             worker = ForkProcess(setup, shares.popleft() if budget else None)
             begun.append(worker)
             worker.load()
-        said = worker.ask(job)
+        answer = worker.ask(job)
         if worker.alive:
             idle.put(worker)
-        return job, said
+        return job, answer
 
     with ThreadPoolExecutor(at_once) as pool:
         ahead = deque[Future[tuple[_Job, dict[str, Any]]]]()
@@ -224,10 +224,10 @@ def _served(
                 idle.get().close()
 
 
-def _report(job: ForkJob, said: dict[str, Any]) -> ForkReport:
-    message = _why(said)
+def _report(job: ForkJob, answer: dict[str, Any]) -> ForkReport:
+    message = _why(answer)
     try:
-        report = ForkReport.model_validate(said.get("report"))
+        report = ForkReport.model_validate(answer.get("report"))
         if (report.run_id, report.at) == (job.run_id, job.at):
             return report
     except ValidationError:
@@ -235,22 +235,22 @@ def _report(job: ForkJob, said: dict[str, Any]) -> ForkReport:
     return ForkReport(run_id=job.run_id, at=job.at, verdict="raises", message=message)
 
 
-def _checked(job: CheckJob, said: dict[str, Any]) -> ReplayCheck:
+def _checked(job: CheckJob, answer: dict[str, Any]) -> ReplayCheck:
     run, agent, steps = job.state.run_id, job.state.request.agent if job.state.request else "", len(job.state.steps)
-    message = _why(said)
+    message = _why(answer)
     try:
-        found = ReplayCheck.model_validate(said.get("check"))
-        if (found.run_id, found.steps) == (run, steps):
-            return found
+        check = ReplayCheck.model_validate(answer.get("check"))
+        if (check.run_id, check.steps) == (run, steps):
+            return check
     except ValidationError:
         pass  # the app has taken the word of its process
     none = {"run_id": run, "agent": agent, "steps": steps, "version": job.state.version, "code": ""}
     return ReplayCheck(**none, verdict="raises", message=message)
 
 
-def _why(said: dict[str, Any]) -> str:
+def _why(answer: dict[str, Any]) -> str:
     """Return the reason for the lack of an answer. **Raises** UsageError for an invalid order."""
-    error = said.get("error")
+    error = answer.get("error")
     code, message, hint = (
         (error.get(name) for name in ("code", "message", "hint")) if isinstance(error, dict) else [""] * 3
     )
@@ -272,8 +272,8 @@ def fork_bundle(family: Sequence[Run], report: ForkReport) -> Bundle:
     runs = []
     for name in sorted({*report.kept, *report.rows}):
         source = next((run for run in family if run.state.run_id == name), None)
-        kept = source.records[: report.kept.get(name, 0)] if source else []
-        records = [in_log(judged.record) for judged in kept]
+        prefix = source.records[: report.kept.get(name, 0)] if source else []
+        records = [in_log(judged.record) for judged in prefix]
         for key, value in report.rows.get(name, ()):
             try:
                 # The report comes from a process that ran foreign code.

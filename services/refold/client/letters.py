@@ -38,8 +38,8 @@ def replayed(reader: LogReader, place: str) -> tuple[Record, int]:
     def records() -> Iterable[Record]:
         return reader.scan(content.topic, content.partition) if content.partition in range(partitions) else ()
 
-    found = original(content, records, letter=place)
-    return found, home_of(found, partitions)
+    record = original(content, records, letter=place)
+    return record, home_of(record, partitions)
 
 
 def original(content: DeadLetter, records: Callable[[], Iterable[Record]], *, letter: str) -> Record:
@@ -48,22 +48,22 @@ def original(content: DeadLetter, records: Callable[[], Iterable[Record]], *, le
     hint = f"`refold deadletter show {letter}`"
     if content.topic not in INPUTS:
         raise UsageError(f"a letter from {content.topic} is not sent again, only {' and '.join(INPUTS)} are", hint=hint)
-    found = next((record for record in records() if record.offset >= content.offset), None)
+    match = next((record for record in records() if record.offset >= content.offset), None)
     place = f"{content.topic}/{content.partition}/{content.offset}"
-    if found is None or found.offset != content.offset or found.value is None:
+    if match is None or match.offset != content.offset or match.value is None:
         raise NotFoundError(f"{place} is gone, so nothing vouches for letter {letter}", hint=hint)
-    if (found.key or b"", found.value) != (content.key, content.value):
+    if (match.key or b"", match.value) != (content.key, content.value):
         raise ConflictError(f"{place} is not what letter {letter} says that it is", hint=hint)
-    return found
+    return match
 
 
-def home_of(found: Record, partitions: int) -> int:
+def home_of(record: Record, partitions: int) -> int:
     """Return the home of an input's run, or the input's partition if its key names none."""
     try:
-        key = (found.key or b"").decode()
+        key = (record.key or b"").decode()
         return home(_run_of(key), partitions)
     except (MalformedError, UnicodeDecodeError):
-        return found.partition
+        return record.partition
 
 
 def _run_of(key: str) -> RunId:

@@ -73,21 +73,21 @@ class Platform:
     def idle_pools(self, pools: Collection[str]) -> set[str]:
         """Return pools without an executor, cached for `POOL_KNOWN_S`; empty if Kafka does not answer."""
 
-        def ask(asked: list[str]) -> set[str]:
-            found = self.groups(map(executors, asked))
-            return {pool for pool in asked if not found[executors(pool)].members}
+        def ask(stale: list[str]) -> set[str]:
+            groups = self.groups(map(executors, stale))
+            return {pool for pool in stale if not groups[executors(pool)].members}
 
         return self._pools("idle", pools, ask)
 
     def _pools(self, kind: str, pools: Collection[str], ask: Callable[[list[str]], set[str]]) -> set[str]:
-        now, known = time.monotonic(), self._known_pools
-        if stale := [pool for pool in pools if now - known.get((kind, pool), (-math.inf, False))[0] > POOL_KNOWN_S]:
+        now, cache = time.monotonic(), self._known_pools
+        if stale := [pool for pool in pools if now - cache.get((kind, pool), (-math.inf, False))[0] > POOL_KNOWN_S]:
             # Before Kafka answers: other requests do not ask meanwhile.
-            known.update({(kind, pool): (now, False) for pool in stale})
+            cache.update({(kind, pool): (now, False) for pool in stale})
             with suppress(RefoldError):
-                found = ask(stale)
-                known.update({(kind, pool): (now, pool in found) for pool in stale})
-        return {pool for pool in pools if known[kind, pool][1]}
+                matches = ask(stale)
+                cache.update({(kind, pool): (now, pool in matches) for pool in stale})
+        return {pool for pool in pools if cache[kind, pool][1]}
 
     @cached_property
     def _known_pools(self) -> dict[tuple[str, str], tuple[float, bool]]:
@@ -97,8 +97,8 @@ class Platform:
     @cached_property
     def trust(self) -> Trust:
         """Root keys that sign the catalog. **Raises** UsageError when none is known here."""
-        if found := self.where.trust:
-            return found
+        if pinned := self.where.trust:
+            return pinned
         hint = "set REFOLD_TRUST to what `refold keys init` has printed, or to @FILE with that"
         raise UsageError("no root key is trusted here, so nothing in the catalog holds", hint=hint)
 
@@ -127,9 +127,9 @@ class Platform:
     def without_topics(self, run: RunState) -> list[str]:
         """Return the pools of open calls without topics; empty if Kafka does not answer."""
 
-        def ask(asked: list[str]) -> set[str]:
-            seen = set(map(pool_of, self.topics((TOOL_REQUESTED, RUN_STREAM))))
-            return set(asked) - seen if seen else set()
+        def ask(stale: list[str]) -> set[str]:
+            present = set(map(pool_of, self.topics((TOOL_REQUESTED, RUN_STREAM))))
+            return set(stale) - present if present else set()
 
         pools = set[str]() if run.over else {run.call(step).pool for step in run.open_calls()}
         return sorted(self._pools("without topics", pools, ask))
@@ -143,16 +143,16 @@ class Platform:
                 hint="`refold dev` starts one here; --kafka or REFOLD_KAFKA__BOOTSTRAP names another",
             )
 
-    def wait(self, timeout_s: float, tell: Callable[[str], object]) -> None:
-        """Waits for a Kafka that is restarted, with one notice to `tell`. **Raises** as `knock` after `timeout_s`."""
+    def wait(self, timeout_s: float, notify: Callable[[str], object]) -> None:
+        """Waits for a Kafka that is restarted, with one notice to `notify`. **Raises** as `knock` after `timeout_s`."""
         self.where.check()
-        deadline, told = time.monotonic() + timeout_s, False
-        while not self._answers(again=told):
+        deadline, notified = time.monotonic() + timeout_s, False
+        while not self._answers(again=notified):
             if time.monotonic() + KNOCK_AGAIN_S > deadline:
                 return self.knock()
-            if not told:
-                tell(f"waiting for Kafka at {self.settings.kafka.bootstrap}")
-            told = True
+            if not notified:
+                notify(f"waiting for Kafka at {self.settings.kafka.bootstrap}")
+            notified = True
             time.sleep(KNOCK_AGAIN_S)
         return None
 

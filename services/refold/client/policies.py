@@ -37,14 +37,14 @@ class _Loader(yaml.SafeLoader):
     """YAML without duplicate keys: YAML silently keeps the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
+        keys = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key in seen:
+            if isinstance(key, Hashable) and key in keys:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} is there twice", key_node.start_mark
                 )
-            seen.add(key if isinstance(key, Hashable) else None)
+            keys.add(key if isinstance(key, Hashable) else None)
         return super().construct_mapping(node, deep)
 
 
@@ -59,13 +59,13 @@ class _PlainLoader(_Loader):
 
 def load_files(paths: Sequence[str]) -> dict[str, Any]:
     """Load policy files by name, also those in folders. **Raises** as `load_file`."""
-    found = {str(path): load_file(path) for given in paths for path in _files(Path(given))}
-    if not found:
+    files = {str(path): load_file(path) for name in paths for path in _files(Path(name))}
+    if not files:
         raise UsageError(
             f"there is no policy file in {', '.join(paths)}",
             hint="put a *.yaml file there, or name other files or folders",
         )
-    return found
+    return files
 
 
 def merged_policy(content: dict[str, Any]) -> Policy:
@@ -103,8 +103,8 @@ def nobody_has(policy: Policy | None, roles: Roles) -> list[str]:
     """Return required roles that no actor has in the catalog. A login may still claim them."""
     if policy is None:
         return []
-    asked = [policy.fallback, policy.doubt, *(rule.requirement for rule in policy.rules)]
-    named = {name for needed in asked if needed for name in (*needed.approvers, *needed.escalate_to)}
+    requirements = [policy.fallback, policy.doubt, *(rule.requirement for rule in policy.rules)]
+    named = {name for needed in requirements if needed for name in (*needed.approvers, *needed.escalate_to)}
     has = {f"role:{role}" for role, people in roles.by_role.items() if people - roles.revoked}
     return sorted(name for name in named - has if name.startswith("role:"))
 
@@ -112,46 +112,46 @@ def nobody_has(policy: Policy | None, roles: Roles) -> list[str]:
 def unknown_roles(policy: Policy, roles: Roles, keys: Iterable[PublicKey]) -> list[str]:
     """Return required roles that neither the catalog nor a vote key names."""
     claimed = {f"role:{role}" for key in keys if key.use == "vote" and not key.revoked for role in key.roles}
-    kept = {f"role:{role}" for role in roles.by_role}
-    return [name for name in nobody_has(policy, roles) if name not in kept | claimed]
+    in_catalog = {f"role:{role}" for role in roles.by_role}
+    return [name for name in nobody_has(policy, roles) if name not in in_catalog | claimed]
 
 
 def problems_of(files: Mapping[str, Any]) -> list[Problem]:
     """Return the problems of policy files that form one policy."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     rules: list[tuple[str, Rule]] = []
     names: dict[str, str] = {}
     for file, content in sorted(files.items()):
         try:
             check_shape(content)
         except UsageError as error:
-            found.append(Problem(file, "", _said(error)))
+            problems.append(Problem(file, "", _error_text(error)))
             continue
-        found += _problems_of_part(file, content, "fallback", UNRULED)
-        found += _problems_of_part(file, content, "doubt", DOUBT)
+        problems += _problems_of_part(file, content, "fallback", UNRULED)
+        problems += _problems_of_part(file, content, "doubt", DOUBT)
         for number, text in enumerate(content["rules"], 1):
             try:
                 rule = Rule.parse(text, number)
             except UsageError as error:
-                found.append(Problem(file, error.fields["rule"], _said(error)))
+                problems.append(Problem(file, error.fields["rule"], _error_text(error)))
                 continue
             if rule.name in names:
-                found.append(Problem(file, rule.name, f"another rule in {names[rule.name]} has the same name"))
+                problems.append(Problem(file, rule.name, f"another rule in {names[rule.name]} has the same name"))
             if rule.requirement:
-                found += _slips(file, rule.name, rule.requirement, text["require"])
-            traps = _traps(rule, [each for _, each in rules])
-            found += [Problem(file, rule.name, reason, fatal=False) for reason in traps]
+                problems += _slips(file, rule.name, rule.requirement, text["require"])
+            traps = _traps(rule, [earlier for _, earlier in rules])
+            problems += [Problem(file, rule.name, reason, fatal=False) for reason in traps]
             names.setdefault(rule.name, file)
             rules.append((file, rule))
     # Problems of all files together: two that contradict each other, or values that JSON lacks.
-    if not any(problem.fatal for problem in found):
+    if not any(problem.fatal for problem in problems):
         try:
             Policy.parse(merge(files))
         except UsageError as error:
-            found.append(Problem(error.fields.get("file", ""), error.fields.get("rule", ""), _said(error)))
+            problems.append(Problem(error.fields.get("file", ""), error.fields.get("rule", ""), _error_text(error)))
     places = {id(rule): file for file, rule in rules}
     dead = dead_rules([rule for _, rule in rules])
-    return found + [Problem(places[id(rule)], rule.name, reason, fatal=False) for rule, reason in dead]
+    return problems + [Problem(places[id(rule)], rule.name, reason, fatal=False) for rule, reason in dead]
 
 
 def _problems_of_part(file: str, content: Mapping[str, Any], part: str, rule: str) -> list[Problem]:
@@ -162,14 +162,14 @@ def _problems_of_part(file: str, content: Mapping[str, Any], part: str, rule: st
             return _doubtful(file, read_doubt(content[part]))
         return _slips(file, rule, read_fallback(content[part]), content[part])
     except UsageError as error:
-        return [Problem(file, rule, _said(error))]
+        return [Problem(file, rule, _error_text(error))]
 
 
 def sent_once(policy: Policy, tools: Iterable[ToolFacts]) -> list[Problem]:
     """Return the problem of a policy without `doubt`, if tools have the effect `once`."""
     names = sorted(tool.name for tool in tools if tool.effect == "once") if policy.doubt is None else []
-    told = f"it names nobody, so a call in doubt of {', '.join(names)} waits for an operator, and is not tried again"
-    return [Problem("", DOUBT, told, fatal=False)] if names else []
+    text = f"it names nobody, so a call in doubt of {', '.join(names)} waits for an operator, and is not tried again"
+    return [Problem("", DOUBT, text, fatal=False)] if names else []
 
 
 def dead_rules(rules: Iterable[Rule]) -> Iterator[tuple[Rule, str]]:
@@ -192,51 +192,51 @@ def dead_rules(rules: Iterable[Rule]) -> Iterator[tuple[Rule, str]]:
 def _traps(rule: Rule, before: Iterable[Rule]) -> Iterator[str]:
     """Describe how a condition differs from its apparent meaning."""
     yield from rule.when.pitfalls()
-    told = rule.when.needs & CHOSEN
+    chosen = rule.when.needs & CHOSEN
     if (
         rule.when.walks
-        and told
-        and not any(_SIZE.search(each.when.source) and each.when.needs & told for each in before)
+        and chosen
+        and not any(_SIZE.search(earlier.when.source) and earlier.when.needs & chosen for earlier in before)
     ):
         yield (
-            f"whoever chooses {' and '.join(sorted(told))} makes it fail by more than {WALKED} characters: put a rule"
+            f"whoever chooses {' and '.join(sorted(chosen))} makes it fail by more than {WALKED} characters: put a rule"
             " before it that judges what is long, with size(...) and no macro"
         )
 
 
 def _slips(file: str, rule: str, needed: Requirement, text: Mapping[str, Any]) -> list[Problem]:
-    found = _misnamed(needed)
+    reasons = _misnamed(needed)
     if "expires" in text and needed.expires_ms < 1_000:
         left = f"people have {needed.expires_ms} ms" if needed.expires_ms else "it never expires"
-        found.append(f"expires: {left} (write 90s, 15m, 2h or 7d)")
+        reasons.append(f"expires: {left} (write 90s, 15m, 2h or 7d)")
     elif not needed.expires_ms:
-        found.append(
+        reasons.append(
             "expires: without it nobody is told that the run waits, and it may for ever (write 90s, 15m, 2h or 7d)"
         )
     if needed.on_expiry == "escalate" and needed.escalate_ms:
-        found.append("on_expiry: more people are asked once, by escalate.after (leave out one of the two)")
-    return [Problem(file, rule, reason, fatal=False) for reason in found]
+        reasons.append("on_expiry: more people are asked once, by escalate.after (leave out one of the two)")
+    return [Problem(file, rule, reason, fatal=False) for reason in reasons]
 
 
 def _doubtful(file: str, needed: Requirement) -> list[Problem]:
-    found = _misnamed(needed)
+    reasons = _misnamed(needed)
     if "*" in (*needed.approvers, *needed.escalate_to):
-        found.append("'*' lets anybody who can sign a vote send a call again of which nobody knows what came of it")
-    return [Problem(file, DOUBT, reason, fatal=False) for reason in found]
+        reasons.append("'*' lets anybody who can sign a vote send a call again of which nobody knows what came of it")
+    return [Problem(file, DOUBT, reason, fatal=False) for reason in reasons]
 
 
 def _misnamed(needed: Requirement) -> list[str]:
     named = (*needed.approvers, *needed.escalate_to)
-    found = [
+    reasons = [
         f"{name!r} is taken for a person; a role is written role:{name[5:]}"
         for name in named
         if name[:5].lower() == "role:" != name[:5]
     ]
     people = (name for name in named if name != "*" and not name.lower().startswith(ROLE))
-    return found + [f"{no_person(name)}: nobody can vote so" for name in people if not is_person(name)]
+    return reasons + [f"{no_person(name)}: nobody can vote so" for name in people if not is_person(name)]
 
 
-def _said(error: UsageError) -> str:
+def _error_text(error: UsageError) -> str:
     message = error.message
     for place in (error.fields.get("file", ""), f"rule {error.fields.get('rule', '')!r}", "fallback", DOUBT):
         message = message.removeprefix(f"{place}: ")

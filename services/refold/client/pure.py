@@ -38,7 +38,7 @@ class PureCalls:
         """True if another call may be made."""
         most = self.budget
         spent = ((most.calls, self._calls), (most.tokens, self._tokens), (most.nano_usd, self._nano_usd))
-        return all(taken < limit for limit, taken in spent if limit)
+        return all(used < limit for limit, used in spent if limit)
 
     def __call__(self, request: ToolRequest) -> ToolResult:
         """Run an attempt. **Raises** UsageError for an unknown price under a budget in dollars."""

@@ -89,34 +89,34 @@ class Vouched:
         refolded = judged.linked or judged.mended
         if refolded:
             self._pools.clear()
-        for each in self.run.records if refolded else self.run.records[-1:]:
-            for seq, event in enumerate(each.entry.events, each.entry.seq) if each.entry else ():
+        for added in self.run.records if refolded else self.run.records[-1:]:
+            for seq, event in enumerate(added.entry.events, added.entry.seq) if added.entry else ():
                 if isinstance(event, CallProposed):
                     ordered[call_id(self.run.state.run_id, seq)] = event.pool
         self._pools.update(ordered)
         return [part for call, pool in ordered.items() for part in self._released(call, pool)]
 
     def _released(self, call: CallId, pool: str) -> list[StreamPart]:
-        found = [part for part in self._waiting[pool] if part.call_id == call]
+        released = [part for part in self._waiting[pool] if part.call_id == call]
         for parts in self._waiting.values():
-            kept = [part for part in parts if part.call_id != call]
+            remaining = [part for part in parts if part.call_id != call]
             parts.clear()
-            parts.extend(kept)
+            parts.extend(remaining)
         self._bytes = defaultdict(int, {name: sum(len(p.data) for p in parts) for name, parts in self._waiting.items()})
-        return found
+        return released
 
 
 def live_parts(runs: Runs, run: RunId, timeout: timedelta | None) -> Generator[LivePart | None]:
     """Yield a run's parts, None when idle, until a `timeout` without parts or the run's end."""
-    tries, vouched, heard = Tries(), Vouched(run), time.monotonic()
-    read = heard
+    tries, vouched, last_part = Tries(), Vouched(run), time.monotonic()
+    read = last_part
     for record in runs.reader.tail_kinds((RUN_LOG, RUN_STREAM), home(run, runs.partitions)):
         read = read if record is None else time.monotonic()
         for part in vouched.read(record) if record is not None else ():
-            if (told := tries.read(part)) is not None:
-                yield told
-                heard = time.monotonic()
-        if timeout is not None and time.monotonic() - heard > timeout.total_seconds():
+            if (live := tries.read(part)) is not None:
+                yield live
+                last_part = time.monotonic()
+        if timeout is not None and time.monotonic() - last_part > timeout.total_seconds():
             return
         if record is None and vouched.run.state.over and time.monotonic() - read > OVER_S:
             return
@@ -127,9 +127,9 @@ def live_parts(runs: Runs, run: RunId, timeout: timedelta | None) -> Generator[L
 def part_in(record: Record) -> StreamPart | None:
     """Return the part in a record; None if it is unreadable or of another run's call."""
     try:
-        found = codec.decode(StreamPart, record.value or b"")
-        canonical.parse(found.data)
-        whose = parse_call_id(found.call_id)[0]
+        part = codec.decode(StreamPart, record.value or b"")
+        canonical.parse(part.data)
+        owner = parse_call_id(part.call_id)[0]
     except (FoldError, MalformedError):  # of a newer version, too: other parts still count
         return None
-    return found if found.run_id == whose else None
+    return part if part.run_id == owner else None

@@ -22,16 +22,16 @@ MOST_LOADED = 64 << 20
 
 def values_of(state: RunState, blobs: Blobs | None) -> Values:
     """Load the large values of a run's history, or the reasons of their loss. **Raises** UnreachableError."""
-    found: dict[tuple[RunId, str], str | Failure] = {}
+    values: dict[tuple[RunId, str], str | Failure] = {}
     for run, pointer in pointers(state):
         if blobs is None:
-            found[run, pointer] = Failure("blob_missing", "no blob store is set: REFOLD_BLOBS__URL")
+            values[run, pointer] = Failure("blob_missing", "no blob store is set: REFOLD_BLOBS__URL")
             continue
         try:
-            found[run, pointer] = blobs.get(run, pointer)
+            values[run, pointer] = blobs.get(run, pointer)
         except BlobError as error:
-            found[run, pointer] = Failure(error.fields["code"], str(error))
-    return found
+            values[run, pointer] = Failure(error.fields["code"], str(error))
+    return values
 
 
 def in_full(data: Any, run: RunId, blobs: Blobs, step: int = 0) -> Any:
@@ -40,7 +40,7 @@ def in_full(data: Any, run: RunId, blobs: Blobs, step: int = 0) -> Any:
         step = data.get("step", step)
         return {name: in_full(value, run, blobs, step) for name, value in data.items()}
     if isinstance(data, list):
-        return [in_full(each, run, blobs, step) for each in data]
+        return [in_full(element, run, blobs, step) for element in data]
     if isinstance(data, Pointing):
         for owner in (run, child_id(run, step)) if step else (run,):  # values of a step may be its child's
             try:

@@ -64,30 +64,30 @@ class Verified:
     copied: dict[str, int] = field(default_factory=dict)
     violations: list[Violation] = field(default_factory=list)
 
-    def add(self, kind: str, run: str, what: str) -> None:
-        self.violations.append(Violation(kind, run, what))
+    def add(self, kind: str, run: str, message: str) -> None:
+        self.violations.append(Violation(kind, run, message))
 
-    def settle(self, fold: LogFold, kept: _Kept) -> None:
+    def settle(self, fold: LogFold, facts: _Facts) -> None:
         """Add the final state of all runs."""
         for run, reason in fold.settle().items():
             self.add("beginning" if reason == GAP else "forked", run, reason)
         self.frozen = {str(run): reason for run, reason in fold.frozen.items()}
         for state in fold.states.values():
-            self.note(state, kept)
+            self.note(state, facts)
             if not state.over:
                 _note_open(self, state)
         live = [state.status for state in fold.states.values() if not state.over]
-        self.runs = dict(Counter([*(end.status for end in kept.ends.values()), *live]))
+        self.runs = dict(Counter([*(end.status for end in facts.ends.values()), *live]))
 
-    def note(self, state: RunState, kept: _Kept) -> None:
+    def note(self, state: RunState, facts: _Facts) -> None:
         """Record the facts of a run that checks of other topics need."""
         self.digests[state.run_id] = state.digest()
-        kept.pools.update(state.called_pools())
-        kept.ends.pop(state.run_id, None)
+        facts.pools.update(state.called_pools())
+        facts.ends.pop(state.run_id, None)
         if (outcome := _expected(state)) is not None:
-            kept.ends[state.run_id] = _Ended.of(outcome)
+            facts.ends[state.run_id] = _Ended.of(outcome)
 
-    def read(self, reader: LogReader, fold: LogFold, kept: _Kept, erased: Markers) -> None:
+    def read(self, reader: LogReader, fold: LogFold, facts: _Facts, erased: Markers) -> None:
         void, marked = Counter[str](), LogFold()
         for record in reader.scan(RUN_LOG):
             if erased.hides(record.key):
@@ -104,35 +104,35 @@ class Verified:
                 void[judged.void] += judged.void != "anchor"
             # Records held aside until now were counted as orphans.
             void["orphan"] -= len(judged.linked)
-            for each in (judged, *judged.linked):
-                if each.state is None or each.entry is None:
+            for accepted in (judged, *judged.linked):
+                if accepted.state is None or accepted.entry is None:
                     continue
                 self.accepted += 1
-                self.events += len(each.entry.events)
-                for event in each.entry.events:
+                self.events += len(accepted.entry.events)
+                for event in accepted.entry.events:
                     if isinstance(event, ApprovalDecided) and event.token:
-                        _check_decision(self, judged.run_id, event.token, kept.keys())
-                kept.statuses.follow(each.state, each.entry, each.id, judged)
+                        _check_decision(self, judged.run_id, event.token, facts.keys())
+                facts.statuses.follow(accepted.state, accepted.entry, accepted.id, judged)
             if (ended := _let_go(fold, judged)) is not None:
-                self.note(ended, kept)
-                kept.statuses.said.pop(ended.run_id, None)
+                self.note(ended, facts)
+                facts.statuses.last.pop(ended.run_id, None)
         self.void = {reason: count for reason, count in void.items() if count}
         self._check_marked(marked, erased)
 
     def _check_marked(self, fold: LogFold, erased: Markers) -> None:
         """Check that no unfinished run is marked as erased."""
-        for state in [each for run, each in fold.states.items() if fold.has_all(run) and not each.over]:
+        for state in [state for run, state in fold.states.items() if fold.has_all(run) and not state.over]:
             # Planners write markers too; an archivist's names an end, which no copied beginning has.
-            if erased.runs[state.run_id].head in ("", *(each.id.hex() for each in state.heads)):
+            if erased.runs[state.run_id].head in ("", *(head.id.hex() for head in state.heads)):
                 self.add("erased", state.run_id, f"it is marked as erased, and is {state.status}")
 
     def only(self, run: str) -> Verified:
         """Return the result for one run; counts are of all. **Raises** NotFoundError for an unknown run."""
-        mine = [violation for violation in self.violations if violation.run_id == run]
-        if run not in self.digests and run not in self.frozen and not mine:
+        own = [violation for violation in self.violations if violation.run_id == run]
+        if run not in self.digests and run not in self.frozen and not own:
             raise NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")
         of_runs = ("digests", "open", "overdue", "in_doubt", "frozen", "copied")
-        return replace(self, violations=mine, **{name: _only(getattr(self, name), run) for name in of_runs})
+        return replace(self, violations=own, **{name: _only(getattr(self, name), run) for name in of_runs})
 
 
 def _only(runs: Any, run: str) -> Any:
@@ -145,9 +145,9 @@ def verify_log(reader: LogReader, trust: Trust, *, now_ms: int, settle_s: float 
     """Verify all topics; the others have `settle_s` seconds to agree with the log."""
     deadline = time.monotonic() + settle_s
     while True:
-        found = _once(reader, trust, now_ms)
-        if not any(violation.kind in _MAY_SETTLE for violation in found.violations) or time.monotonic() > deadline:
-            return found
+        result = _once(reader, trust, now_ms)
+        if not any(violation.kind in _MAY_SETTLE for violation in result.violations) or time.monotonic() > deadline:
+            return result
         time.sleep(PAUSE_S)
 
 
@@ -159,21 +159,21 @@ _OVERDUE_MS = 15_000
 
 
 def _once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
-    found, fold = Verified(now_ms, partitions=reader.partitions(RUN_LOG)), LogFold()
-    kept = _Kept(cache(partial(_keys, reader, trust)))
+    result, fold = Verified(now_ms, partitions=reader.partitions(RUN_LOG)), LogFold()
+    facts = _Facts(cache(partial(_keys, reader, trust)))
     erased = Markers((record.key, record.value) for record in reader.scan(RUN_SNAPSHOT))
-    found.read(reader, fold, kept, erased)
-    known = {run: fold.states.get(run) or fold.ended(run) for run in map(RunId, found.copied)}
-    copied = {run: [head.id for head in state.heads] for run, state in known.items() if state is not None}
-    found.settle(fold, kept)
-    _check_order(found, reader, copied)
-    for run, what in kept.statuses.wrong.items():
-        found.add("status", run, what)
+    result.read(reader, fold, facts, erased)
+    states = {run: fold.states.get(run) or fold.ended(run) for run in map(RunId, result.copied)}
+    copied = {run: [head.id for head in state.heads] for run, state in states.items() if state is not None}
+    result.settle(fold, facts)
+    _check_order(result, reader, copied)
+    for run, problem in facts.statuses.wrong.items():
+        result.add("status", run, problem)
     live = {run: state for run, state in fold.states.items() if not state.over}
-    _check_outcomes(found, reader, kept.ends, live, erased)
-    _check_open_calls(found, reader, live, kept.pools)
-    _check_approvals(found, reader, live)
-    return found
+    _check_outcomes(result, reader, facts.ends, live, erased)
+    _check_open_calls(result, reader, live, facts.pools)
+    _check_approvals(result, reader, live)
+    return result
 
 
 class _Ended(NamedTuple):
@@ -185,8 +185,8 @@ class _Ended(NamedTuple):
 
     @classmethod
     def of(cls, outcome: RunOutcome) -> _Ended:
-        told = codec.encode(replace(outcome, labels=dict(sorted(outcome.labels.items()))))
-        return cls(outcome.status, outcome.seq, blake2b(told, digest_size=16).digest())
+        content = codec.encode(replace(outcome, labels=dict(sorted(outcome.labels.items()))))
+        return cls(outcome.status, outcome.seq, blake2b(content, digest_size=16).digest())
 
 
 def _keys(reader: LogReader, trust: Trust) -> dict[str, PublicKey]:
@@ -195,11 +195,11 @@ def _keys(reader: LogReader, trust: Trust) -> dict[str, PublicKey]:
     return {kid: replace(key, revoked=False, retired_ms=0, not_before_ms=0) for kid, key in keys.items()}
 
 
-def _check_decision(found: Verified, run: str, token: str, keys: dict[str, PublicKey]) -> None:
+def _check_decision(result: Verified, run: str, token: str, keys: dict[str, PublicKey]) -> None:
     try:
         Decision.parse(signature.verified(token, keys, use="decision"))
     except (UnauthorisedError, MalformedError) as error:
-        found.add("decision", run, f"a decision that the run has accepted does not hold: {error.message}")
+        result.add("decision", run, f"a decision that the run has accepted does not hold: {error.message}")
 
 
 class _Statuses:
@@ -207,22 +207,22 @@ class _Statuses:
 
     def __init__(self) -> None:
         self.wrong: dict[RunId, str] = {}
-        self.said: dict[RunId, tuple[bytes, Status]] = {}
+        self.last: dict[RunId, tuple[bytes, Status]] = {}
         self._passed: set[RunId] = set()
 
     def follow(self, state: RunState, entry: Entry, name: EntryId, judged: JudgedRecord) -> None:
         run = entry.run_id
-        head, status = self.said.get(run, (b"", "pending"))
+        head, status = self.last.get(run, (b"", "pending"))
         if run in self._passed or entry.prev != head:
             self._passed.add(run)
             return
-        self.said[run] = name, status_after(status, entry.events)
-        if (status := self.said[run][1]) != state.status:
+        self.last[run] = name, status_after(status, entry.events)
+        if (status := self.last[run][1]) != state.status:
             self.wrong.setdefault(run, f"by {judged.place} it is {state.status}, and its events say {status}")
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Facts:
     """Facts about runs, collected from the log to check other topics."""
 
     keys: Callable[[], dict[str, PublicKey]]
@@ -239,65 +239,65 @@ def _let_go(fold: LogFold, judged: JudgedRecord) -> RunState | None:
     return fold.states.pop(state.run_id)
 
 
-def _check_record(found: Verified, judged: JudgedRecord) -> None:
+def _check_record(result: Verified, judged: JudgedRecord) -> None:
     run, void = judged.run_id, judged.void
     if void == "hash":
-        found.add("hash", run, f"{judged.place} has other bytes than its key names: they were changed")
+        result.add("hash", run, f"{judged.place} has other bytes than its key names: they were changed")
     elif void == "body":
-        found.add("body", run, f"{judged.place} is not an entry of the run that its key names")
+        result.add("body", run, f"{judged.place} is not an entry of the run that its key names")
     elif void == "time":
-        found.add("time", run, f"{judged.place} has a time that no log has: it counts for no reader")
-    elif not void and _home(run, found.partitions) != judged.record.partition:
-        found.add("home", run, f"{judged.place} counts, but the home of the run is {home(run, found.partitions)}")
+        result.add("time", run, f"{judged.place} has a time that no log has: it counts for no reader")
+    elif not void and _home(run, result.partitions) != judged.record.partition:
+        result.add("home", run, f"{judged.place} counts, but the home of the run is {home(run, result.partitions)}")
 
 
-def _check_order(found: Verified, reader: LogReader, copied: dict[RunId, list[EntryId]]) -> None:
+def _check_order(result: Verified, reader: LogReader, copied: dict[RunId, list[EntryId]]) -> None:
     last: dict[RunId, dict[bytes, int]] = {run: {} for run in copied}
     for record in reader.scan(RUN_LOG) if last else ():
         if (parts := parse_log_key(record.key)) is not None and parts[0] in last:
             last[parts[0]][parts[2]] = record.offset
     for run, offsets in last.items():
         order = [offsets[name] for name in copied[run] if name in offsets]
-        if order != sorted(order) and run not in found.frozen:  # cleaning keeps a record's last copy
-            text = f"{found.copied[run]} of its records are copied behind others, and cleaning keeps the copies"
-            found.add("copied", run, f"{text}: refold run repair {run}")
+        if order != sorted(order) and run not in result.frozen:  # cleaning keeps a record's last copy
+            text = f"{result.copied[run]} of its records are copied behind others, and cleaning keeps the copies"
+            result.add("copied", run, f"{text}: refold run repair {run}")
 
 
-def _note_open(found: Verified, state: RunState) -> None:
-    found.open.append(state.run_id)
+def _note_open(result: Verified, state: RunState) -> None:
+    result.open.append(state.run_id)
     if state.paused:  # nothing is due before it goes on
         return
     if any(opened.phase == "doubt" for opened in state.open.values()):
-        found.in_doubt.append(state.run_id)
+        result.in_doubt.append(state.run_id)
     due = [opened.due_ms for opened in state.open.values() if opened.due_ms]
     if state.status == "pending" and state.request:
         due.append(state.request.not_before_ms or state.requested_ms)
     waits = any(opened.phase in WAITING for opened in state.open.values())
-    if (due and min(due) < found.now_ms - _OVERDUE_MS) or not (due or waits):
-        found.overdue.append(state.run_id)
+    if (due and min(due) < result.now_ms - _OVERDUE_MS) or not (due or waits):
+        result.overdue.append(state.run_id)
 
 
 def _check_outcomes(
-    found: Verified, reader: LogReader, ends: dict[RunId, _Ended], live: dict[RunId, RunState], erased: Markers
+    result: Verified, reader: LogReader, ends: dict[RunId, _Ended], live: dict[RunId, RunState], erased: Markers
 ) -> None:
-    told: dict[RunId, _Ended] = {}
-    for key, outcome, _ in _table(found, reader, RUN_COMPLETED, RunOutcome):
+    outcomes: dict[RunId, _Ended] = {}
+    for key, outcome, _ in _table(result, reader, RUN_COMPLETED, RunOutcome):
         if outcome is None:
-            told.pop(RunId(key), None)
+            outcomes.pop(RunId(key), None)
             continue
-        before, now = told.get(outcome.run_id), _Ended.of(outcome)
+        before, now = outcomes.get(outcome.run_id), _Ended.of(outcome)
         again = before is not None and before.status == "failed" and before.seq < now.seq  # it was retried
         if before not in (None, now) and not again:
-            found.add("outcome", outcome.run_id, f"{RUN_COMPLETED} has two different outcomes of the run")
-        told[outcome.run_id] = now
-    for run in ends.keys() - told.keys():
-        found.add("outcome", run, f"the run is {ends[run].status}, and {RUN_COMPLETED} does not have it")
-    for run in told.keys() - erased.runs.keys():
-        goes_on = run in live and told[run].seq + 1 == live[run].retried.at
+            result.add("outcome", outcome.run_id, f"{RUN_COMPLETED} has two different outcomes of the run")
+        outcomes[outcome.run_id] = now
+    for run in ends.keys() - outcomes.keys():
+        result.add("outcome", run, f"the run is {ends[run].status}, and {RUN_COMPLETED} does not have it")
+    for run in outcomes.keys() - erased.runs.keys():
+        retried = run in live and outcomes[run].seq + 1 == live[run].retried.at
         if run not in ends and run not in live:
-            found.add("outcome", run, f"{RUN_COMPLETED} tells of a run that the log does not have")
-        elif told[run] != ends.get(run) and not goes_on:
-            found.add("outcome", run, f"{RUN_COMPLETED} says {told[run].status} otherwise than the fold")
+            result.add("outcome", run, f"{RUN_COMPLETED} tells of a run that the log does not have")
+        elif outcomes[run] != ends.get(run) and not retried:
+            result.add("outcome", run, f"{RUN_COMPLETED} says {outcomes[run].status} otherwise than the fold")
 
 
 def _expected(state: RunState) -> RunOutcome | None:
@@ -310,55 +310,55 @@ def _expected(state: RunState) -> RunOutcome | None:
     return None
 
 
-def _check_open_calls(found: Verified, reader: LogReader, live: dict[RunId, RunState], pools: set[str]) -> None:
+def _check_open_calls(result: Verified, reader: LogReader, live: dict[RunId, RunState], pools: set[str]) -> None:
     expected: dict[str, int] = {}
-    kept, waits = set[str](), set[str]()
+    paused, waits = set[str](), set[str]()
     for state in live.values():
         for step, opened in state.open.items():
             if opened.attempt:  # it was sent
                 expected[name := state.call_id(step)] = opened.attempt
-                (kept if state.paused else set[str]() if opened.phase == "dispatched" else waits).add(name)
-    asked = _open_requests(found, reader, pools, waits)
+                (paused if state.paused else set[str]() if opened.phase == "dispatched" else waits).add(name)
+    requested = _open_requests(result, reader, pools, waits)
     for call, sent in expected.items():
-        # In `kept`: its request may have to wait until the run goes on. In `waits`: its order may be taken back.
-        if call in kept or (at := asked.get(call, sent if call in waits else 0)) == sent:
+        # In `paused`: its request may have to wait until the run goes on. In `waits`: its order may be taken back.
+        if call in paused or (at := requested.get(call, sent if call in waits else 0)) == sent:
             continue
         how = f"at attempt {sent}, and executors are asked for {at}" if at else "open, and no executor is asked for it"
-        found.add("open-call", call.partition("/")[0], f"call {call} is {how}")
-    for call in asked.keys() - expected.keys():
-        found.add("open-call", call.partition("/")[0], f"call {call} is settled, and executors are asked for it")
+        result.add("open-call", call.partition("/")[0], f"call {call} is {how}")
+    for call in requested.keys() - expected.keys():
+        result.add("open-call", call.partition("/")[0], f"call {call} is settled, and executors are asked for it")
 
 
-def _open_requests(found: Verified, reader: LogReader, pools: set[str], waits: set[str]) -> dict[str, int]:
-    asked: dict[str, int] = {}
+def _open_requests(result: Verified, reader: LogReader, pools: set[str], waits: set[str]) -> dict[str, int]:
+    requested: dict[str, int] = {}
     for pool in sorted(pools):
         # A planner that lies can name any pool: of one without a topic no executor is asked for a call.
         with suppress(NotFoundError):
-            for call, request, record in _table(found, reader, tool_requested(pool), ToolRequest):
-                asked.pop(call, None)
+            for call, request, record in _table(result, reader, tool_requested(pool), ToolRequest):
+                requested.pop(call, None)
                 if request is not None or (call in waits and not taken_back(record.read_headers())):
-                    asked[call] = request.attempt if request else 0  # closed, as if it were settled
-    return asked
+                    requested[call] = request.attempt if request else 0  # closed, as if it were settled
+    return requested
 
 
-def _table(found: Verified, reader: LogReader, topic: str, kind: type[_T]) -> Iterator[tuple[str, _T | None, Record]]:
+def _table(result: Verified, reader: LogReader, topic: str, kind: type[_T]) -> Iterator[tuple[str, _T | None, Record]]:
     for record in reader.scan(topic):
         try:
             row = codec.decode(kind, record.value) if record.value is not None else None
         except (MalformedError, FoldError) as error:
             place = f"{topic}/{record.partition}/{record.offset}"
-            found.add("unreadable", "", f"{place} is not what the topic holds: {error.message}")
+            result.add("unreadable", "", f"{place} is not what the topic holds: {error.message}")
             continue
         yield (record.key or b"").decode(errors="replace"), row, record
 
 
-def _check_approvals(found: Verified, reader: LogReader, live: dict[RunId, RunState]) -> None:
+def _check_approvals(result: Verified, reader: LogReader, live: dict[RunId, RunState]) -> None:
     expected = {name: run for run, s in live.items() for step in s.open if (name := s.waits_for(step))}
-    asked: set[str] = set()
+    requested: set[str] = set()
     for record in reader.scan(APPROVAL_REQUESTED):
         name = (record.key or b"").decode(errors="replace")
-        (asked.discard if record.value is None else asked.add)(name)
-    for name in sorted(expected.keys() - asked):
-        found.add("open-call", expected[name], f"approval {name} is open, and nobody is asked")
-    for name in sorted(asked - expected.keys()):
-        found.add("open-call", name.partition("/")[0], f"approval {name} is closed, and people are asked")
+        (requested.discard if record.value is None else requested.add)(name)
+    for name in sorted(expected.keys() - requested):
+        result.add("open-call", expected[name], f"approval {name} is open, and nobody is asked")
+    for name in sorted(requested - expected.keys()):
+        result.add("open-call", name.partition("/")[0], f"approval {name} is closed, and people are asked")

@@ -55,20 +55,20 @@ class Listed(NamedTuple):
 
 def viewed(settings: Settings, run: str, runs: Runs) -> Viewed | None:
     """Return a run from the view, at the log's end; None if the log has to be read. **Raises** GoneError."""
-    wanted, source = run_id(run), KafkaLogSource(settings.kafka)
-    number = home(wanted, source.partitions)
+    name, source = run_id(run), KafkaLogSource(settings.kafka)
+    number = home(name, source.partitions)
     with _current(settings, source, (number,)) as view:
         if view is None:
             return None
-        known = ViewedRuns(view)
-        found = known.find(wanted)
-        below = known.family(found) if found else []
-        if found is None and (gone := known.gone(wanted)):
+        viewed_runs = ViewedRuns(view)
+        current = viewed_runs.find(name)
+        below = viewed_runs.family(current) if current else []
+        if current is None and (gone := viewed_runs.gone(name)):
             raise gone
-    if found is None:
+    if current is None:
         return None
-    _stall((found, *below), lambda: runs.holds(number))
-    return Viewed(found, below)
+    _stall((current, *below), lambda: runs.holds(number))
+    return Viewed(current, below)
 
 
 def listed(settings: Settings, which: Selector, status: str, limit: int, runs: Runs) -> Listed | None:
@@ -80,11 +80,11 @@ def listed(settings: Settings, which: Selector, status: str, limit: int, runs: R
         if view is None or view.count(Query(HEADS, (Where("reason", ">", ""),))):
             return None
         query = _listing(which, status, limit)
-        known = ViewedRuns(view)
-        found = [run for row in reversed(view.query(query)) if (run := known.find(str(row[0]))) is not None]
+        viewed_runs = ViewedRuns(view)
+        newest = [run for row in reversed(view.query(query)) if (run := viewed_runs.find(str(row[0]))) is not None]
         meant, total = view.count(query), view.count(Query(RUNS))
-    _stall(found, runs.holds)
-    return Listed(found, meant, total)
+    _stall(newest, runs.holds)
+    return Listed(newest, meant, total)
 
 
 def listed_at(
@@ -105,20 +105,20 @@ def runs_then(
     `meant` counts the accepted ones."""
     query = _listing(which, "", MOST_PAGE)
     query = replace(query, where=(*query.where, Where("requested_ms", "<=", at_ms)))
-    total, meant, known, found = view.count(query), 0, ViewedRuns(view), list[Run]()
+    total, meant, viewed_runs, newest = view.count(query), 0, ViewedRuns(view), list[Run]()
     for _ in range(MOST_LOOKED // MOST_PAGE):
         rows = view.query(query)
         for row in rows:
-            seq = known.seq_at(name := RunId(str(row[0])), at_ms)
-            if seq and (run := known.find(name, seq)) is not None and (only is None or only(run)):
+            seq = viewed_runs.seq_at(name := RunId(str(row[0])), at_ms)
+            if seq and (run := viewed_runs.find(name, seq)) is not None and (only is None or only(run)):
                 meant += 1
-                found += [run] if meant <= limit else []
+                newest += [run] if meant <= limit else []
             if only is None and meant == limit:
-                return Listed(found[::-1], total, total)
+                return Listed(newest[::-1], total, total)
         if len(rows) < MOST_PAGE:
             break
         query = replace(query, after=query.place(rows[-1]))
-    return Listed(found[::-1], meant, total)
+    return Listed(newest[::-1], meant, total)
 
 
 def needs_people(settings: Settings, since_ms: int) -> tuple[dict[str, int] | None, list[str]]:

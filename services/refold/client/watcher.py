@@ -30,7 +30,7 @@ from refold.views.history import Run, feed
 
 MOMENT_S = 0.2
 """Seconds of one poll, which delay a due pass over history."""
-KEPT_S = 60.0
+UNUSED_S = 60.0
 """Seconds that the consumer stays open without waits."""
 REMEMBERED = 10_000
 """Beginnings of runs, and refused inputs, that are cached: a few MiB."""
@@ -44,19 +44,19 @@ class Watch(Generic[_T]):
     def __init__(self, run: RunId, judge: Callable[[Run], _T | None], *, look_back_at: float, fresh: bool) -> None:
         self.run, self.answer, self.look_back_at = run, Future[_T](), look_back_at
         self._judge, self.whole = judge, fresh
-        self._heard: list[Record] = []
+        self._buffered: list[Record] = []
         self._begin()
 
     def hear(self, record: Record) -> None:
         """Take a record of the run; keep it while earlier ones may come."""
         if self.look_back_at:
-            self._heard.append(record)
+            self._buffered.append(record)
         if self.whole:
-            self.found.take(feed(self._fold, record), self._fold)
+            self.current.take(feed(self._fold, record), self._fold)
 
     def catch_up(self, history: list[Record], end: int) -> None:
         """Take the history before offset `end`, then later records."""
-        later, self._heard = [record for record in self._heard if record.offset >= end], []
+        later, self._buffered = [record for record in self._buffered if record.offset >= end], []
         self.look_back_at, self.whole = 0.0, True
         self._begin()
         for record in [*history, *later]:
@@ -66,20 +66,20 @@ class Watch(Generic[_T]):
         if not self.whole or self.answer.done():
             return
         try:
-            found = self._judge(self.found)
+            result = self._judge(self.current)
         except RefoldError as error:
             self.refuse(error)
             return
-        if found is not None:
+        if result is not None:
             with suppress(InvalidStateError):  # its waiter gives up just now
-                self.answer.set_result(found)
+                self.answer.set_result(result)
 
     def refuse(self, error: RefoldError) -> None:
         with suppress(InvalidStateError):
             self.answer.set_exception(error)
 
     def _begin(self) -> None:
-        self.found, self._fold = Run.empty(self.run), LogFold()
+        self.current, self._fold = Run.empty(self.run), LogFold()
 
 
 class Watcher:
@@ -154,7 +154,7 @@ class Watcher:
             self._used = time.monotonic()
             listening.set_result(None)
             with closing(news):
-                while self._goes_on():
+                while self._is_used():
                     records = news.take(MOMENT_S)
                     with self._lock:
                         self._hear(records)
@@ -169,11 +169,11 @@ class Watcher:
             if not listening.done():
                 listening.set_exception(why)
 
-    def _goes_on(self) -> bool:
+    def _is_used(self) -> bool:
         with self._lock:
             now = time.monotonic()
             self._used = now if self._watches else self._used
-            if self._closed or now - self._used > KEPT_S:
+            if self._closed or now - self._used > UNUSED_S:
                 self._thread = None
             return self._thread is not None
 
@@ -199,9 +199,9 @@ class Watcher:
                 watch.refuse(refused)
 
     def _note_beginning(self, watch: Watch[object]) -> None:
-        if watch.whole and watch.found.records and watch.run not in self._first:
+        if watch.whole and watch.current.records and watch.run not in self._first:
             # Void records before it do not change which later ones count.
-            self._first[watch.run] = min(judged.record.offset for judged in watch.found.records)
+            self._first[watch.run] = min(judged.record.offset for judged in watch.current.records)
             if len(self._first) > REMEMBERED:
                 self._first.popitem(last=False)
 

@@ -33,7 +33,7 @@ SETTLE_S = 1.0
 """Time in seconds that a counted vote may still be refused: the service alone knows the tools."""
 
 
-class Words(TypedDict, total=False):
+class VoteFields(TypedDict, total=False):
     """Arguments of an action, see `Vote`."""
 
     args: str
@@ -111,30 +111,30 @@ class Approvals:
         call = asked_about(name)
         beginning = name if name != call else f"{call}~"
         index = self.read(home(parse_call_id(call)[0], self._partitions))
-        known = index.named(beginning) or [each for each in index.unsound if each.startswith(beginning)]
-        if not known:
+        candidates = index.named(beginning) or [row for row in index.unsound if row.startswith(beginning)]
+        if not candidates:
             hint = "`refold approval list --state all` lists approvals; `refold run show` has those closed long ago"
             raise NotFoundError(f"there is no approval {name}", hint=hint)
-        open_now = list(filter(index.waiting, known))
+        open_now = list(filter(index.waiting, candidates))
         if len(open_now) > 1:
             hint = f"report it to an operator, no planner asks so: {', '.join(open_now)}"
             raise UsageError(f"the call {call} has {len(open_now)} open approvals", hint=hint)
-        return (open_now or known)[-1]
+        return (open_now or candidates)[-1]
 
     def _of_family(self, run: RunId) -> str:
         index = self.read(home(run, self._partitions))
-        asked = [a.request.approval_id for a in index.all() if is_below(a.request.run_id, run)]
-        asked = list(filter(index.waiting, asked))
-        if not asked:
+        ids = [a.request.approval_id for a in index.all() if is_below(a.request.run_id, run)]
+        ids = list(filter(index.waiting, ids))
+        if not ids:
             hint = f"`refold run show {run}` shows what it waits for"
             raise NotFoundError(f"run {run} and its children have no open approval", hint=hint)
-        if len(asked) > 1:
-            hint = f"name one: {', '.join(asked)}"
-            raise UsageError(f"run {run} and its children have {len(asked)} open approvals", hint=hint)
-        return asked[0]
+        if len(ids) > 1:
+            hint = f"name one: {', '.join(ids)}"
+            raise UsageError(f"run {run} and its children have {len(ids)} open approvals", hint=hint)
+        return ids[0]
 
     def vote(
-        self, approval_id: str, action: str, *, question: str, actor: str, about: str = "", **words: Unpack[Words]
+        self, approval_id: str, action: str, *, question: str, actor: str, about: str = "", **fields: Unpack[VoteFields]
     ) -> Vote:
         """Build a vote on the `question` that was shown (whole digest); `about`: see `ApprovalRequest`. **Raises** as
         `get`; ConflictError if it is closed or another question, UsageError for a void or ineffective vote,
@@ -142,8 +142,8 @@ class Approvals:
         if not _is_name(actor):
             raise UsageError(f"{actor!r} is not a name", hint="set your name with --actor")
         approval = None if action == "revoke-grant" else self._open(approval_id, action)
-        asked = approval.request if approval else self.granted(approval_id)
-        if asked.question != question:
+        subject = approval.request if approval else self.granted(approval_id)
+        if subject.question != question:
             raise ConflictError(
                 f"the question of {approval_id} is not the one that was shown",
                 hint=f"`refold approval show {approval_id}`",
@@ -152,7 +152,7 @@ class Approvals:
             raise _another_matter(approval.request, action)
         issued = approval.now if approval else clock_ms()
         name = approval_id, secrets.token_hex(8), question
-        vote = Vote(*name, asked.environment, actor, action, issued, **words)
+        vote = Vote(*name, subject.environment, actor, action, issued, **fields)
         ballot.check_vote(vote)
         quorum = quorum_of(approval.request, approval.roles.askers) if approval else 1
         if large := ballot.oversized(vote, ballot.most_said(self._payload_bytes, quorum)):
@@ -175,9 +175,9 @@ class Approvals:
         # A dry run of each action: placeholders stand for arguments that people enter later.
         blank: dict[str, dict[str, Any]] = {"edit": {"args": request.args}, "delegate": {"to": ("somebody",)}}
         blank |= {"reassign": {"to": approval.count.approvers}}
-        wanted = ("reject", "withdraw", "comment", "remind") if approval.held else ballot.ACTIONS[:-1]
-        found = (each for each in wanted if not _objection(approval, replace(vote, action=each, **blank.get(each, {}))))
-        return frozenset(found if approval.state == "open" and not approval.over else ())
+        actions = ("reject", "withdraw", "comment", "remind") if approval.held else ballot.ACTIONS[:-1]
+        possible = (a for a in actions if not _objection(approval, replace(vote, action=a, **blank.get(a, {}))))
+        return frozenset(possible if approval.state == "open" and not approval.over else ())
 
     def cast(self, vote: Vote, key: SigningKey, sender: Sender, timeout_s: float) -> Answered:
         return self.answered(vote, self.send(vote, key, sender), timeout_s)
@@ -196,14 +196,14 @@ class Approvals:
 
     def granted(self, approval_id: str) -> Decision:
         """Decision that gave a grant. **Raises** NotFoundError."""
-        made = self.read(self.home_of(approval_id)).decided(approval_id)
-        if made is None or made.grant is None:
+        decision = self.read(self.home_of(approval_id)).decided(approval_id)
+        if decision is None or decision.grant is None:
             raise NotFoundError(f"the approval {approval_id} gave no grant", hint="`refold approval grants`")
-        return made
+        return decision
 
-    def _no_revoker(self, given: Decision, vote: Vote) -> str:
+    def _no_revoker(self, grant: Decision, vote: Vote) -> str:
         """Reason why the actor may not revoke a grant; empty if allowed."""
-        place, behind = self.home_of(vote.approval), decision.behind(given)
+        place, behind = self.home_of(vote.approval), decision.behind(grant)
         may = self.read(place).catalogs[place].roles.entitled(behind, vote.actor, vote.roles)
         return "" if may else f"the vote would be void: {vote.actor} is none of {', '.join(behind)}"
 
@@ -320,8 +320,8 @@ def _entitled(approval: Approval, actor: str) -> str:
 
 def _no_edit(approval: Approval, vote: Vote) -> str:
     wrong = context_edited(approval.request, vote.args)
-    if not wrong and (found := approval.judged(vote.args)):
-        wrong = found.denial
+    if not wrong and (judgement := approval.judged(vote.args)):
+        wrong = judgement.denial
     return f"the vote would be void: {wrong}" if wrong else ""
 
 
@@ -330,8 +330,8 @@ def _no_comment(approval: Approval, vote: Vote) -> str:
 
 
 def _nothing_said(approval: Approval, vote: Vote) -> str:
-    mine = (each for each in approval.said if each.actor == vote.actor and each.action != "withdraw")
-    if any(each.action in ballot.STANCES and approval.fate(each) != "withdrawn" for each in mine):
+    own = (cast for cast in approval.said if cast.actor == vote.actor and cast.action != "withdraw")
+    if any(cast.action in ballot.STANCES and approval.fate(cast) != "withdrawn" for cast in own):
         return ""
     return f"{vote.actor} has said nothing that could be taken back"
 
@@ -375,11 +375,11 @@ def _answer(index: ApprovalIndex, vote: Vote, position: Cause) -> Answered | Non
     if vote.action not in ballot.DECIDING:
         return Answered("recorded", vote, position, decided) if _is_recorded(approval, decided, vote) else None
     if decided is not None:
-        ours = any(by.vote == vote.vote for by in decided.votes)
-        return Answered("decided" if ours else "decided_otherwise", vote, position, decided)
+        counted = any(by.vote == vote.vote for by in decided.votes)
+        return Answered("decided" if counted else "decided_otherwise", vote, position, decided)
     if approval is None or approval.count.settled is not None:
         return None
-    counts = any(each.vote == vote.vote for each, _ in approval.count.cast)
+    counts = any(cast.vote == vote.vote for cast, _ in approval.count.cast)
     needed = quorum_of(approval.request, approval.roles.askers)
     return Answered("counted", vote, position, leading=approval.count.leading, quorum=needed) if counts else None
 
@@ -389,7 +389,7 @@ def _is_recorded(approval: Approval | None, decided: Decision | None, vote: Vote
     if approval is None:
         return True
     decides = vote.action in ballot.HANDING and approval.count.settled is not None
-    return any(each.vote == vote.vote for each in approval.said) and (decided is not None or not decides)
+    return any(other.vote == vote.vote for other in approval.said) and (decided is not None or not decides)
 
 
 def _another_matter(request: ApprovalRequest, action: str) -> UsageError:
@@ -402,16 +402,16 @@ def _another_matter(request: ApprovalRequest, action: str) -> UsageError:
     return UsageError(f"cannot {action}: this approval asks for the outcome of {request.call_id}", hint=hint)
 
 
-def _decided(approval_id: str, made: Decision, **fields: str) -> ConflictError:
+def _decided(approval_id: str, decision: Decision, **fields: str) -> ConflictError:
     hint = f"`refold approval show {approval_id}`"
-    return ConflictError(f"{approval_id} is decided already: {said(made)}", hint=hint, **fields)
+    return ConflictError(f"{approval_id} is decided already: {said(decision)}", hint=hint, **fields)
 
 
 def _unanswered(index: ApprovalIndex, vote: Vote, *, counts: bool, waited: str) -> RefoldError:
     approval = index.find(vote.approval)
     voids = approval.count.void if approval else {}
     # A vote read between two lives of the service gets no dead letter: judge it here.
-    void = next((void for each, void in voids.items() if each.vote == vote.vote), None)
+    void = next((void for cast, void in voids.items() if cast.vote == vote.vote), None)
     if void is not None:
         hint = "no approval service answered; start `refold serve approval`"
         return _void(index, vote, void, hint=hint)
@@ -444,5 +444,5 @@ def _void(index: ApprovalIndex, vote: Vote, void: Objection, *, hint: str) -> Us
         "unentitled": f"it will count if {vote.actor} may decide later; {back}",
         "late": f"it will count if there is more time; {back}",
     }
-    known = later.get(void.code, "") if void.code == "unauthorised" or vote.action in ballot.STANCES else ""
-    return UsageError(message, hint="; ".join(filter(None, (known, hint))), void=void.code)
+    remedy = later.get(void.code, "") if void.code == "unauthorised" or vote.action in ballot.STANCES else ""
+    return UsageError(message, hint="; ".join(filter(None, (remedy, hint))), void=void.code)

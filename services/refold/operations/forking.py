@@ -25,85 +25,85 @@ class KeptPrefix(NamedTuple):
     state: RunState
 
 
-def kept_prefix(run: Run, at: int) -> KeptPrefix:
+def prefix_to(run: Run, at: int) -> KeptPrefix:
     """Entries of a run up to event `at`. **Raises** UsageError, ConflictError."""
-    counted = [(each.id, each.entry) for each in run.records if each.entry is not None and not each.void]
-    kept = [(name, entry) for name, entry in counted if entry.last_seq <= at]
-    if not kept:
+    counted = [(record.id, record.entry) for record in run.records if record.entry is not None and not record.void]
+    entries = [(name, entry) for name, entry in counted if entry.last_seq <= at]
+    if not entries:
         raise UsageError(
             f"no entry of run {run.state.run_id} ends at event {at} or before",
             hint="refold run start begins a run anew",
         )
-    state = fold(kept, run.state.run_id)
+    state = fold(entries, run.state.run_id)
     if state.over or state.retried.at:
         raise ConflictError(
             f"run {run.state.run_id} had ended by event {at}", hint="fork it before its end: a smaller --at"
         )
-    return KeptPrefix([entry for _, entry in kept], state)
+    return KeptPrefix([entry for _, entry in entries], state)
 
 
-def fork_id(source: RunId, partitions: int, wanted: str = "") -> RunId:
+def fork_id(source: RunId, partitions: int, requested: str = "") -> RunId:
     """Id for a fork, in the partition of its source. **Raises** UsageError, MalformedError."""
-    place, name = home(source, partitions), run_id(wanted or f"{source.replace('.', '-')[:100]}-fork")
-    if wanted and "." in wanted:
-        raise UsageError(f"{wanted} is the id of a child", hint="a fork is a run of its own: leave the dot out")
-    if wanted and home(name, partitions) == place:
+    place, name = home(source, partitions), run_id(requested or f"{source.replace('.', '-')[:100]}-fork")
+    if requested and "." in requested:
+        raise UsageError(f"{requested} is the id of a child", hint="a fork is a run of its own: leave the dot out")
+    if requested and home(name, partitions) == place:
         return name
     # The id is hashed to a partition: try suffixes until it is the one of the source.
     near = (RunId(f"{name}-{secrets.token_hex(3)}") for _ in iter(int, 1))
-    found = next(each for each in near if home(each, partitions) == place)
-    if wanted:
+    unused = next(candidate for candidate in near if home(candidate, partitions) == place)
+    if requested:
         raise UsageError(
-            f"a fork of {source} has to lie in partition {place}, and {wanted} does not", hint=f"--as {found}"
+            f"a fork of {source} has to lie in partition {place}, and {requested} does not", hint=f"--as {unused}"
         )
-    return found
+    return unused
 
 
-def repeats(kept: RunState, whole: RunState) -> list[Done]:
+def repeats(prefix: RunState, whole: RunState) -> list[Done]:
     """Effects that a fork may repeat: calls and children of its source that are open at the cut, or follow it."""
-    first = len(kept.steps) + 1
-    under_way = [Done(step, kept.call(step).tool, kept.call(step).effect) for step in kept.open_calls()]
-    children = ((step, kept.steps[step - 1]) for step in sorted(kept.open))
-    begun = [Done(step, asked.agent, "child") for step, asked in children if isinstance(asked, ChildStarted)]
+    first = len(prefix.steps) + 1
+    under_way = [Done(step, prefix.call(step).tool, prefix.call(step).effect) for step in prefix.open_calls()]
+    children = ((step, prefix.steps[step - 1]) for step in sorted(prefix.open))
+    begun = [Done(step, event.agent, "child") for step, event in children if isinstance(event, ChildStarted)]
     calls = [done for done in under_way if done.effect != "pure"]
-    later = [(step, asked) for step, asked in enumerate(whole.steps[first - 1 :], first)]
-    runs = [Done(step, asked.agent, "child") for step, asked in later if isinstance(asked, ChildStarted)]
+    later = [(step, event) for step, event in enumerate(whole.steps[first - 1 :], first)]
+    runs = [Done(step, event.agent, "child") for step, event in later if isinstance(event, ChildStarted)]
     return [*calls, *begun, *left_behind(whole, first), *runs]
 
 
-def copy_values(kept: KeptPrefix, fork: RunId, store: Callable[[], Blobs | None]) -> None:
+def copy_values(prefix: KeptPrefix, fork: RunId, store: Callable[[], Blobs | None]) -> None:
     """Copy the large values of a kept history. **Raises** BlobError, UnreachableError."""
-    source = kept.state.run_id
-    for (owner, pointer), step in _places(source, (event for entry in kept.entries for event in entry.events)):
+    source = prefix.state.run_id
+    for (owner, pointer), step in _places(source, (event for entry in prefix.entries for event in entry.events)):
         if (blobs := store()) is None:
             raise UnreachableError(f"run {source} has large values, and no blob store is set", hint="REFOLD_BLOBS__URL")
         # Values belong to a run: erasing the source would erase them for the fork.
         blobs.put(child_id(fork, step) if step else fork, blobs.get(owner, pointer))
 
 
-def _places(run: RunId, told: Iterable[Event]) -> Iterator[tuple[Pointed, int]]:
-    for event in told:
+def _places(run: RunId, events: Iterable[Event]) -> Iterator[tuple[Pointed, int]]:
+    for event in events:
         step = event.step if isinstance(event, ChildStarted | ChildCompleted) else 0
         for pointer in pointers_in(event):
             yield (child_id(run, step) if step else run, pointer), step
 
 
 def fork_live(
-    kept: KeptPrefix, name: RunId, actor: str, *, edit: tuple[str, str] | None = None, reason: str = ""
+    prefix: KeptPrefix, name: RunId, actor: str, *, edit: tuple[str, str] | None = None, reason: str = ""
 ) -> OperationRow:
     """Start a fork; `known` if it exists already."""
-    source, head = kept.state.run_id, kept.state.head
-    said: dict[str, Any] = {"source": source, "at": head.seq, "head": head.id.hex(), "reason": reason}
+    source, head = prefix.state.run_id, prefix.state.head
+    content: dict[str, Any] = {"source": source, "at": head.seq, "head": head.id.hex(), "reason": reason}
     if edit:
-        said |= {"tool": edit[0], "edit": canonical.parse(edit[1])}
+        content |= {"tool": edit[0], "edit": canonical.parse(edit[1])}
 
-    operation = operated(name, FORK, said, actor)
+    operation = operated(name, FORK, content, actor)
     digest = fork_digest(fork_asked(operation))
 
     def judge(look: Followed) -> str | None:
-        if (asked := look.run.state.request) is None:
+        if (request := look.run.state.request) is None:
             return None
-        if asked.forked is None or asked.request_digest != digest:
+        if request.forked is None or request.request_digest != digest:
             raise ReusedIdError(f"run {name} exists, and is another", hint=f"`refold run show {name}` shows it")
         if look.run.state.copying:
             return None
@@ -112,9 +112,9 @@ def fork_live(
     return OperationRow(operation, judge)
 
 
-def edit_of(kept: KeptPrefix, whole: RunState, edits: dict[int, str]) -> tuple[str, str] | None:
+def edit_of(prefix: KeptPrefix, whole: RunState, edits: dict[int, str]) -> tuple[str, str] | None:
     """Tool and new arguments of the first step after the cut, if any. **Raises** UsageError for other steps."""
-    first = len(kept.state.steps) + 1
+    first = len(prefix.state.steps) + 1
     if not edits:
         return None
     if (step := min(edits)) < first:
@@ -123,6 +123,6 @@ def edit_of(kept: KeptPrefix, whole: RunState, edits: dict[int, str]) -> tuple[s
     call = whole.steps[first - 1] if first <= len(whole.steps) else None
     if isinstance(call, CallProposed) and edits.keys() == {first}:
         return call.tool, edits[first]
-    what = f"a call of {call.tool}" if isinstance(call, CallProposed) else "no call"
-    refused = f"--live takes other arguments for the next step alone: the next step, {first}, is {what}"
+    kind = f"a call of {call.tool}" if isinstance(call, CallProposed) else "no call"
+    refused = f"--live takes other arguments for the next step alone: the next step, {first}, is {kind}"
     raise UsageError(refused, hint="fork it elsewhere")

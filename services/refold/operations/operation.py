@@ -50,7 +50,7 @@ class Followed(NamedTuple):
     @property
     def fresh(self) -> list[Event]:
         """Events of the entry that answers the input; empty so far."""
-        entries = (each.entry for each in self.run.records if each.entry is not None)
+        entries = (record.entry for record in self.run.records if record.entry is not None)
         return next((entry.events for entry in entries if entry.cause == self.position), [])
 
     @property
@@ -77,7 +77,7 @@ class Performed:
     position: Cause
 
     @property
-    def said(self) -> CommandResult:
+    def result(self) -> CommandResult:
         return CommandResult(run_id=self.run.state.run_id, outcome=self.what, status=self.run.status)
 
 
@@ -104,9 +104,9 @@ def follow_up(runs: Runs, operation: OperationRow, position: Cause, timeout_s: f
     run = operation.message.run_id
     letters = refusals(runs.reader.tail(DEAD_LETTER, home(run, runs.partitions)))
     until = f"done with {position.topic}/{position.partition}/{position.offset}"
-    for found, judged in runs.follow(run, timeout_s, until=until):
-        if (what := operation.judge(Followed(found, position, judged))) is not None:
-            return Performed(what, found, position)
+    for current, judged in runs.follow(run, timeout_s, until=until):
+        if (outcome := operation.judge(Followed(current, position, judged))) is not None:
+            return Performed(outcome, current, position)
         if judged is None and (refused := dict(_until_idle(letters)).get(position)):
             raise refused
     raise AssertionError("a tail goes on for ever")
@@ -131,7 +131,7 @@ def _many(
     runs: Runs, sender: Sender, batch: Sequence[OperationRow], timeout_s: float, show: Callable[[int], None]
 ) -> dict[RunId, Outcome]:
     letters = refusals(runs.reader.tail(DEAD_LETTER))
-    sent = {each.message.run_id: (each, publish_input(sender, each.message)) for each in batch}
+    sent = {operation.message.run_id: (operation, publish_input(sender, operation.message)) for operation in batch}
     done, states, refused = dict[RunId, Outcome](), dict[RunId, RunState](), dict[Cause, RefoldError]()
     deadline = time.monotonic() + timeout_s
     while True:
@@ -149,8 +149,8 @@ def _many(
 
 def _outcome(run: Run, operation: OperationRow, position: Cause, refused: dict[Cause, RefoldError]) -> Outcome | None:
     try:
-        if what := operation.judge(Followed(run, position)):
-            return Outcome(what, run.state)
+        if outcome := operation.judge(Followed(run, position)):
+            return Outcome(outcome, run.state)
     except ConflictError as error:
         return Outcome("refused", run.state, error.message)
     return Outcome("refused", run.state, refused[position].message) if position in refused else None

@@ -77,7 +77,7 @@ def operated(run: str, kind: str, data: object, actor: str) -> RunOperation:
     return RunOperation(run_id(run), f"{kind}-{secrets.token_hex(6)}", kind, canonical.dumps(data), actor)
 
 
-def _taken(look: Followed) -> str | None:
+def _accepted(look: Followed) -> str | None:
     return "accepted" if look.fresh else None
 
 
@@ -93,7 +93,7 @@ def _once(
     def judge(look: Followed) -> str | None:
         # Judged at the end of the log: a state before a retry is no outcome.
         if look.fresh or not look.whole:
-            return _taken(look)
+            return _accepted(look)
         if had(look.run.state):
             return "known"
         refuse(look.run.state)
@@ -128,15 +128,15 @@ def start_run(request: RunRequest) -> OperationRow:
     """Start a run; `known` if it exists with the same agent and input."""
 
     def judge(look: Followed) -> str | None:
-        asked = look.run.state.request
-        if asked is None:
+        existing = look.run.state.request
+        if existing is None:
             return None
         if look.run.state.position == look.position:
             return "accepted"
-        if family.is_of(request, family.request_digest(request), asked.request_digest):
+        if family.is_of(request, family.request_digest(request), existing.request_digest):
             return "known"
         hint = f"choose another id; `refold run show {request.run_id}` shows the run that has it"
-        reason = f"{family.conflict(request, asked)}: it is {asked.agent} with {_shown(asked.input)}"
+        reason = f"{family.conflict(request, existing)}: it is {existing.agent} with {_shown(existing.input)}"
         raise ReusedIdError(reason, hint=hint)
 
     return OperationRow(request, judge)
@@ -166,7 +166,7 @@ def cancel(state: RunState, kind: str, by: By) -> OperationRow:
             )
         return "accepted" if look.fresh else "known"
 
-    return OperationRow(_said(state, kind, by), judge)
+    return OperationRow(_command(state, kind, by), judge)
 
 
 def annotate(state: RunState, note: str, by: By, note_id: str = "") -> OperationRow:
@@ -182,7 +182,7 @@ def annotate(state: RunState, note: str, by: By, note_id: str = "") -> Operation
 
     if not had(state):
         _refuse_an_end(state)
-    return _once(_said(state, ANNOTATE, by, {"note": note, "id": name}), had, _refuse_an_end)
+    return _once(_command(state, ANNOTATE, by, {"note": note, "id": name}), had, _refuse_an_end)
 
 
 def hold(state: RunState, kind: str, by: By) -> OperationRow:
@@ -194,24 +194,24 @@ def hold(state: RunState, kind: str, by: By) -> OperationRow:
         above, _ = parent_of(state.run_id)
         hint = f"resume that one: refold run resume {above}"
         raise ConflictError(f"run {state.run_id} is paused with {above}, which has started it", hint=hint)
-    said = _said(state, kind, by)
+    message = _command(state, kind, by)
 
     def had(state: RunState) -> bool:
         pause = own(state)
         if kind == PAUSE and pause is not None:
-            return isinstance(said, RunSignal) or pause.role == OPERATOR
+            return isinstance(message, RunSignal) or pause.role == OPERATOR
         return not state.over and (pause is None) == (kind == RESUME)
 
-    return _once(said, had, _refuse_an_end)
+    return _once(message, had, _refuse_an_end)
 
 
-def _said(state: RunState, kind: str, by: By, note: dict[str, str] | None = None) -> RunSignal | RunOperation:
+def _command(state: RunState, kind: str, by: By, note: dict[str, str] | None = None) -> RunSignal | RunOperation:
     """Signal of the run's requester, else an operation: only an operator resumes an operator's pause."""
     pause = own(state) if kind == RESUME else None
-    mine = state.request is not None and is_same(state.request.requester, by.actor)
+    is_requester = state.request is not None and is_same(state.request.requester, by.actor)
     name = note["id"] if note else f"{kind}-{secrets.token_hex(6)}"
     data = canonical.dumps(note or {"reason": by.reason})
-    if by.as_operator or not mine or (pause and pause.role == OPERATOR):
+    if by.as_operator or not is_requester or (pause and pause.role == OPERATOR):
         return RunOperation(state.run_id, name, kind, data, by.actor)
     return by.sign(RunSignal(state.run_id, name, kind, data, by.actor))
 
@@ -280,7 +280,7 @@ def redrive(state: RunState, actor: str, changes: Changes) -> OperationRow:
         if not changes.from_step:
             raise MalformedError("an edit is for a call", hint="name its step: --from STEP")
         data["edit"] = canonical.parse(edit)
-    return OperationRow(operated(state.run_id, "retry", data, actor), _taken)
+    return OperationRow(operated(state.run_id, "retry", data, actor), _accepted)
 
 
 class Done(NamedTuple):
@@ -293,14 +293,14 @@ class Done(NamedTuple):
 
 def left_behind(state: RunState, from_step: int) -> list[Done]:
     """Calls from a step on that may have had an effect."""
-    found = []
+    calls = []
     for step, call in enumerate(state.steps[from_step - 1 :], from_step):
         if not isinstance(call, CallProposed) or call.effect == "pure" or not state.retried.counts(step):
             continue
         outcome = state.outcomes.get(step, (0, None))[1]
         if not isinstance(outcome, CallFailed) or outcome.failure.code == "given_up":
-            found.append(Done(step, call.tool, call.effect))
-    return found
+            calls.append(Done(step, call.tool, call.effect))
+    return calls
 
 
 def stays(state: RunState) -> int:
@@ -311,22 +311,23 @@ def stays(state: RunState) -> int:
 
 
 def signal_message(run: str, name: str, data: object, *, signal_id: str = "", actor: str) -> RunSignal:
-    said = signal_id or f"signal-{secrets.token_hex(6)}"
-    return RunSignal(RunId(run), said, "signal", canonical.dumps(data), actor, name=check_name(name))
+    own_id = signal_id or f"signal-{secrets.token_hex(6)}"
+    return RunSignal(RunId(run), own_id, "signal", canonical.dumps(data), actor, name=check_name(name))
 
 
-def signal(state: RunState, said: RunSignal) -> OperationRow:
+def signal(state: RunState, message: RunSignal) -> OperationRow:
     """Send a signal; refused if the run has no room or is over, or another signal has the id."""
 
     def refuse(state: RunState) -> None:
-        if (other := _with_id(said.signal_id, state)) is not None:
-            reason = f"signal {said.signal_id} of run {state.run_id} is {other.name} with {_shown(other.data)} already"
+        if (other := _with_id(message.signal_id, state)) is not None:
+            sent = f"signal {message.signal_id} of run {state.run_id} is {other.name}"
+            reason = f"{sent} with {_shown(other.data)} already"
             raise ReusedIdError(reason, hint="choose another id for another signal")
         _refuse_the_end(state)
 
-    if not _was_told(said, state):
+    if not _was_told(message, state):
         _refuse_the_end(state)
-    once = _once(said, partial(_was_told, said), refuse)
+    once = _once(message, partial(_was_told, message), refuse)
 
     def judge(look: Followed) -> str | None:
         if any(isinstance(event, SignalDropped) for event in look.fresh):
@@ -335,44 +336,44 @@ def signal(state: RunState, said: RunSignal) -> OperationRow:
             raise ConflictError(reason, hint="send it again once the run has consumed some signals")
         return once.judge(look)
 
-    return OperationRow(said, judge)
+    return OperationRow(message, judge)
 
 
 def answered(token: str, data: object = None, *, failure: str = "", key: str = "", actor: str) -> RunSignal:
     """Result of a callback, or its `failure`. **Raises** MalformedError for an invalid token."""
-    run, said = parse_callback_token(token), f"callback-{secrets.token_hex(6)}"
+    run, signal_id = parse_callback_token(token), f"callback-{secrets.token_hex(6)}"
     text = canonical.dumps(data)
-    return RunSignal(run, said, "callback", text, actor, callback=token, failure=failure, key=key)
+    return RunSignal(run, signal_id, "callback", text, actor, callback=token, failure=failure, key=key)
 
 
-def answer_callback(state: RunState, said: RunSignal) -> OperationRow:
+def answer_callback(state: RunState, message: RunSignal) -> OperationRow:
     """Resolve or fail a callback. **Raises** NotFoundError for an unknown token."""
-    if not (step := step_of(state, said)):
+    if not (step := step_of(state, message)):
         raise NotFoundError(
-            f"run {said.run_id} has no callback with this token",
+            f"run {message.run_id} has no callback with this token",
             hint="pass the whole token, as `ctx.callback()` returned it",
         )
-    if not _was_answered(step, said, state):
+    if not _was_answered(step, message, state):
         _refuse_the_end(state)
-    return _once(said, partial(_was_answered, step, said), _refuse_the_end)
+    return _once(message, partial(_was_answered, step, message), _refuse_the_end)
 
 
-def refuse_another_answer(state: RunState, said: RunSignal) -> None:
+def refuse_another_answer(state: RunState, message: RunSignal) -> None:
     """**Raises** ReusedIdError if the callback has another answer with the same key."""
-    outcome = state.outcomes.get(step_of(state, said), (0, None))[1]
-    if not isinstance(outcome, CallbackCompleted | CallbackFailed) or not said.key or said.key != outcome.key:
+    outcome = state.outcomes.get(step_of(state, message), (0, None))[1]
+    if not isinstance(outcome, CallbackCompleted | CallbackFailed) or not message.key or message.key != outcome.key:
         return
-    if not _is_same_answer(outcome, said):
+    if not _is_same_answer(outcome, message):
         was = outcome.result if isinstance(outcome, CallbackCompleted) else outcome.failure.message
         hint = "choose another key for another answer"
-        raise ReusedIdError(f"the answer {said.key} was {_shown(was)}", hint=hint)
+        raise ReusedIdError(f"the answer {message.key} was {_shown(was)}", hint=hint)
 
 
-def step_of(state: RunState, said: RunSignal) -> int:
+def step_of(state: RunState, message: RunSignal) -> int:
     """Step that received a signal or an answer; 0 if none so far."""
-    if said.callback:
-        return state.callbacks.get(callback_digest(said.callback), 0)
-    return state.mail.taken.get(said.signal_id, 0)
+    if message.callback:
+        return state.callbacks.get(callback_digest(message.callback), 0)
+    return state.mail.taken.get(message.signal_id, 0)
 
 
 def _refuse_the_end(state: RunState) -> None:
@@ -382,9 +383,9 @@ def _refuse_the_end(state: RunState) -> None:
         )
 
 
-def _was_told(said: RunSignal, state: RunState) -> bool:
-    had = _with_id(said.signal_id, state)
-    return had is not None and (had.name, had.data) == (said.name, said.data)
+def _was_told(message: RunSignal, state: RunState) -> bool:
+    had = _with_id(message.signal_id, state)
+    return had is not None and (had.name, had.data) == (message.name, message.data)
 
 
 def _with_id(signal_id: str, state: RunState) -> SignalReceived | None:
@@ -393,17 +394,17 @@ def _with_id(signal_id: str, state: RunState) -> SignalReceived | None:
     return had if isinstance(had, SignalReceived) else None
 
 
-def _was_answered(step: int, said: RunSignal, state: RunState) -> bool:
+def _was_answered(step: int, message: RunSignal, state: RunState) -> bool:
     outcome = state.outcomes[step][1] if step in state.outcomes else None
     if not isinstance(outcome, CallbackCompleted | CallbackFailed):
         return False
-    return _is_same_answer(outcome, said) or bool(said.key and said.key == outcome.key)
+    return _is_same_answer(outcome, message) or bool(message.key and message.key == outcome.key)
 
 
-def _is_same_answer(outcome: CallbackCompleted | CallbackFailed, said: RunSignal) -> bool:
+def _is_same_answer(outcome: CallbackCompleted | CallbackFailed, message: RunSignal) -> bool:
     if isinstance(outcome, CallbackCompleted):
-        return (outcome.result, "") == (said.data, said.failure)
-    return outcome.failure.message == said.failure
+        return (outcome.result, "") == (message.data, message.failure)
+    return outcome.failure.message == message.failure
 
 
 # Calls in doubt
@@ -449,11 +450,11 @@ class Settlement(NamedTuple):
 
 
 def settle_call(
-    runs: KnownRuns, call: str, found: Settlement, actor: str, *, though_asked: bool = False
+    runs: KnownRuns, call: str, settlement: Settlement, actor: str, *, though_asked: bool = False
 ) -> OperationRow:
     """Settle a call in doubt or on hold, as an operator; `asked` if the policy now requires people. **Raises**
     MalformedError for an invalid call id, NotFoundError."""
-    (name, seq), verdict = parse_call_id(call), found.verdict
+    (name, seq), verdict = parse_call_id(call), settlement.verdict
     state = runs.get(name).state
     step = _step(state, seq)
     if (approval := state.waits_for(step)) and not though_asked:
@@ -470,9 +471,9 @@ def settle_call(
         )
     else:
         attempt = opened.attempt
-    content = {"step": step, "attempt": attempt, **found._asdict()}
-    said = operated(name, "resolve", content, actor)
-    return OperationRow(said, lambda look: _resolved(look, step, attempt, verdict))
+    content = {"step": step, "attempt": attempt, **settlement._asdict()}
+    operation = operated(name, "resolve", content, actor)
+    return OperationRow(operation, lambda look: _resolved(look, step, attempt, verdict))
 
 
 def _resolved(look: Followed, step: int, attempt: int, verdict: str) -> str | None:
@@ -498,15 +499,15 @@ def _resolved(look: Followed, step: int, attempt: int, verdict: str) -> str | No
 
 def repair(run: Run, head: str, actor: str) -> OperationRow:
     """Rewrite the records of a run in order; with a `head`, only the history that ends there is valid."""
-    known, read = len(run.records) + len(run.void), 0
-    wanted = EntryId(bytes.fromhex(head)) if head else run.state.head.id
+    before, read = len(run.records) + len(run.void), 0
+    head_id = EntryId(bytes.fromhex(head)) if head else run.state.head.id
 
     def judge(look: Followed) -> str | None:
         nonlocal read
         read += look.judged is not None
         record = look.judged
         # A later copy of the head: the repair is complete.
-        again = record is not None and read > known and record.id == wanted and record.record.value is not None
+        again = record is not None and read > before and record.id == head_id and record.record.value is not None
         return "accepted" if again else None
 
     return OperationRow(operated(run.state.run_id, "repair", {"head": head}, actor), judge)

@@ -45,18 +45,18 @@ class Runs:
 
     def get(self, run: str) -> Run:
         """Read a run with its history. **Raises** NotFoundError; GoneError if a marker shows that it was erased."""
-        found = self.find(run)
-        if found is None:
+        current = self.find(run)
+        if current is None:
             if erased := self.gone(run_id(run)):
                 raise erased
             hint = "`refold run list` shows all; a request is known once a planner took it, and gone once it is erased"
             raise NotFoundError(f"there is no run {run}", hint=hint)
-        return found
+        return current
 
     def find(self, run: str) -> Run | None:
-        wanted = run_id(run)
-        found = self._read(home(wanted, self.partitions), lambda name: name == wanted.encode(), wanted)
-        return next(iter(found), None)
+        run_name = run_id(run)
+        runs = self._read(home(run_name, self.partitions), lambda name: name == run_name.encode(), run_name)
+        return next(iter(runs), None)
 
     def gone(self, run: RunId) -> GoneError | None:
         """Error of an erased run, while a marker of it exists; else None."""
@@ -67,14 +67,14 @@ class Runs:
     def family(self, run: str) -> list[Run]:
         """Descendants of a run, each after its parent."""
         below = f"{run_id(run)}.".encode()
-        found = self._read(home(run, self.partitions), lambda name: name.startswith(below))
-        return sorted(found, key=lambda each: _path(each.state.run_id))
+        runs = self._read(home(run, self.partitions), lambda name: name.startswith(below))
+        return sorted(runs, key=lambda descendant: _path(descendant.state.run_id))
 
     def holds(self, partition: int | None = None) -> dict[RunId, Hold]:
-        found: dict[RunId, Hold] = {}
+        by_run: dict[RunId, Hold] = {}
         for record in self.reader.scan(RUN_SNAPSHOT, partition) if self._knows_holds else ():
-            _take_hold(found, record)
-        return found
+            _take_hold(by_run, record)
+        return by_run
 
     @cached_property
     def _knows_holds(self) -> bool:
@@ -85,44 +85,44 @@ class Runs:
             return False
 
     def all(self, partition: int | None = None) -> list[Run]:
-        return sorted(self._read(partition, lambda _: True), key=_asked_at)
+        return sorted(self._read(partition, lambda _: True), key=_requested_at)
 
-    def newest(self, limit: int, takes: Callable[[Run], bool], only: Callable[[Run], bool] | None = None) -> Newest:
-        """The `limit` newest selected runs, oldest first, with the numbers of selected and of all runs. `takes` reads
+    def newest(self, limit: int, fits: Callable[[Run], bool], only: Callable[[Run], bool] | None = None) -> Newest:
+        """The `limit` newest selected runs, oldest first, with the numbers of selected and of all runs. `fits` reads
         only the request: without `only`, just first entries are read, and the returned runs."""
         # The first pass keeps an id and a time per run, the second reads the chosen histories.
-        asked, meant = self._requested(takes) if only is None else self._folded(takes, only)
-        names = sorted(meant, key=lambda run: (asked[run], run))[-limit:]
-        wanted = {name.encode() for name in names}
-        found = self._read(None, wanted.__contains__) if names else []
-        return Newest(sorted(found, key=_asked_at), len(meant), len(asked))
+        times, meant = self._requested(fits) if only is None else self._folded(fits, only)
+        names = sorted(meant, key=lambda run: (times[run], run))[-limit:]
+        chosen = {name.encode() for name in names}
+        runs = self._read(None, chosen.__contains__) if names else []
+        return Newest(sorted(runs, key=_requested_at), len(meant), len(times))
 
-    def _requested(self, takes: Callable[[Run], bool]) -> tuple[dict[RunId, int], set[RunId]]:
-        asked, meant, forks, buried = dict[RunId, int](), set[RunId](), set[bytes](), False
+    def _requested(self, fits: Callable[[Run], bool]) -> tuple[dict[RunId, int], set[RunId]]:
+        times, meant, forks, buried = dict[RunId, int](), set[RunId](), set[bytes](), False
         for record in self.reader.scan(RUN_LOG):
             buried |= record.value is None
             if _FIRST not in (record.key or b"") or (judged := feed(LogFold(), record)).state is None:
                 continue
-            if judged.run_id not in asked:
-                asked[judged.run_id] = judged.state.asked_ms
+            if judged.run_id not in times:
+                times[judged.run_id] = judged.state.asked_ms
                 forks |= {judged.run_id.encode()} if judged.state.copying else set()
-                if takes(Run(judged.state, Timeline(judged.run_id))):
+                if fits(Run(judged.state, Timeline(judged.run_id))):
                     meant.add(judged.run_id)
         # The first entry of a live fork has the time of its source.
-        asked |= {run.state.run_id: run.state.asked_ms for run in self._read(None, forks.__contains__) if forks}
-        return self._without_erased(asked, meant, buried=buried)
+        times |= {run.state.run_id: run.state.asked_ms for run in self._read(None, forks.__contains__) if forks}
+        return self._without_erased(times, meant, buried=buried)
 
-    def _folded(self, takes: Callable[[Run], bool], only: Callable[[Run], bool]) -> tuple[dict[RunId, int], set[RunId]]:
+    def _folded(self, fits: Callable[[Run], bool], only: Callable[[Run], bool]) -> tuple[dict[RunId, int], set[RunId]]:
         """As `_requested`, for a selection by state: runs are folded until they end, then judged and dropped."""
-        asked, meant, runs, again, buried = dict[RunId, int](), set[RunId](), dict[RunId, Run](), set[bytes](), False
+        times, meant, runs, again, buried = dict[RunId, int](), set[RunId](), dict[RunId, Run](), set[bytes](), False
 
         def look(run: Run) -> None:
-            asked[run.state.run_id] = run.state.asked_ms
-            (meant.add if takes(run) and only(run) else meant.discard)(run.state.run_id)
+            times[run.state.run_id] = run.state.asked_ms
+            (meant.add if fits(run) and only(run) else meant.discard)(run.state.run_id)
 
         for fold, judged in judge(self.reader):
             buried |= judged.record.value is None
-            if judged.run_id in asked:  # it was over, and may have gone on
+            if judged.run_id in times:  # it was over, and may have gone on
                 again |= {judged.run_id.encode()} if not judged.void or judged.linked or judged.mended else set()
             elif judged.run_id:
                 run = runs.setdefault(judged.run_id, Run.empty(judged.run_id))
@@ -137,34 +137,34 @@ class Runs:
         for run in (*runs.values(), *(self._read(None, again.__contains__) if again else ())):
             if run.records:
                 look(run)
-        return self._without_erased(asked, meant, buried=buried)
+        return self._without_erased(times, meant, buried=buried)
 
     def _without_erased(
-        self, asked: dict[RunId, int], meant: set[RunId], *, buried: bool
+        self, times: dict[RunId, int], meant: set[RunId], *, buried: bool
     ) -> tuple[dict[RunId, int], set[RunId]]:
         erased = self._erased() if buried else ()
-        return {run: at_ms for run, at_ms in asked.items() if run not in erased}, meant.difference(erased)
+        return {run: at_ms for run, at_ms in times.items() if run not in erased}, meant.difference(erased)
 
     def _erased(self) -> Collection[RunId]:
         return Markers((record.key, record.value) for record in self.reader.scan(RUN_SNAPSHOT)).runs
 
     def _read(self, partition: int | None, only: Callable[[bytes], bool], one: RunId | None = None) -> list[Run]:
         """Runs whose names match `only`, up to the end of the log; `one`: all records belong to it."""
-        found: dict[RunId, Run] = {}
+        runs: dict[RunId, Run] = {}
         for fold, judged in judge(self.reader, partition=partition, only=only):
             if name := one or judged.run_id:
-                found.setdefault(name, Run.empty(name)).take(judged, fold)
-        for name, hold in self.holds(partition).items() if found else ():
-            if name in found:
-                found[name].stall(hold)
-        return self._there(found.values())
+                runs.setdefault(name, Run.empty(name)).take(judged, fold)
+        for name, hold in self.holds(partition).items() if runs else ():
+            if name in runs:
+                runs[name].stall(hold)
+        return self._not_erased(runs.values())
 
-    def _there(self, runs: Iterable[Run]) -> list[Run]:
-        there = [run for run in runs if run.records]
+    def _not_erased(self, runs: Iterable[Run]) -> list[Run]:
+        present = [run for run in runs if run.records]
         # Runs are erased by tombstones: without any, the markers need not be read.
-        buried = any(judged.record.value is None for run in there for judged in run.void)
+        buried = any(judged.record.value is None for run in present for judged in run.void)
         erased = self._erased() if buried else ()
-        return [run for run in there if run.state.run_id not in erased]
+        return [run for run in present if run.state.run_id not in erased]
 
     def follow(
         self, run: str, timeout_s: float | None = None, *, until: str = "over"
@@ -172,29 +172,29 @@ class Runs:
         """Yield the run after each of its records, endlessly, and None at the end of the log. **Raises** TimedOutError,
         which reports that the run is not `until` in time."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        wanted = run_id(run)
-        number, fold = home(wanted, self.partitions), LogFold()
-        found, holds = Run.empty(wanted), dict[RunId, Hold]()
-        held = self.reader.tail(RUN_SNAPSHOT, number) if self._knows_holds else iter(())
+        name = run_id(run)
+        number, fold = home(name, self.partitions), LogFold()
+        current, holds = Run.empty(name), dict[RunId, Hold]()
+        changes = self.reader.tail(RUN_SNAPSHOT, number) if self._knows_holds else iter(())
         for record in self.reader.tail(RUN_LOG, number):
-            if record is not None and run_named(record) != wanted.encode():
+            if record is not None and run_named(record) != name.encode():
                 if deadline is not None and time.monotonic() > deadline:
                     break
                 continue
             judged = feed(fold, record) if record else None
             if judged is not None:
-                found.take(judged, fold)
+                current.take(judged, fold)
             else:
-                while change := next(held, None):
+                while change := next(changes, None):
                     _take_hold(holds, change)
-                found.stall(holds.get(wanted))
-            yield found, judged
+                current.stall(holds.get(name))
+            yield current, judged
             if deadline is not None and time.monotonic() > deadline:
                 break
-        now = f"it is {found.status}" if found.records else "the log does not know it yet"
+        now = f"it is {current.status}" if current.records else "the log does not know it yet"
         hint = (
             f"`refold run show {run}` shows what it waits for"
-            if found.records
+            if current.records
             else "`refold agents list` lists the planners"
         )
         raise TimedOutError(f"run {run} is not {until} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")
@@ -202,20 +202,20 @@ class Runs:
     def stall(self, run: str, timeout_s: float) -> Hold | None:
         """Hold of a newly requested run's code; None once the code acted, or after `timeout_s`."""
         with suppress(TimedOutError):
-            for found, _ in self.follow(run, timeout_s):
-                state = found.state
-                if found.hold or state.over or state.steps or (found.records and state.status == "pending"):
-                    return found.hold
+            for current, _ in self.follow(run, timeout_s):
+                state = current.state
+                if current.hold or state.over or state.steps or (current.records and state.status == "pending"):
+                    return current.hold
         return None
 
     def ended(self, run: str, timeout_s: float | None = None) -> Run:
         """Wait until a run is over. **Raises** TimedOutError; NotFoundError if no planner has its agent."""
-        for found, judged in self.follow(run, timeout_s):
-            if is_over(found, judged):
-                return found
-            if judged is None and found.hold and found.hold.reason == "unknown_agent":
+        for current, judged in self.follow(run, timeout_s):
+            if is_over(current, judged):
+                return current
+            if judged is None and current.hold and current.hold.reason == "unknown_agent":
                 hint = f"`refold run cancel {run}` gives it up; a planner that has the agent goes on with it"
-                raise NotFoundError(found.hold.message, hint=hint)
+                raise NotFoundError(current.hold.message, hint=hint)
         raise AssertionError("a tail goes on for ever")
 
 
@@ -225,7 +225,7 @@ def is_over(run: Run, judged: JudgedRecord | None) -> bool:
     return run.state.over and (judged is None or run.state.status != "failed")
 
 
-def _asked_at(run: Run) -> tuple[int, RunId]:
+def _requested_at(run: Run) -> tuple[int, RunId]:
     return run.state.asked_ms, run.state.run_id
 
 
@@ -268,13 +268,13 @@ class Selector:
     def __bool__(self) -> bool:
         return self != Selector()
 
-    def takes(self, run: Run) -> bool:
-        asked = run.state.request
-        if asked is None:
+    def matches(self, run: Run) -> bool:
+        request = run.state.request
+        if request is None:
             return not self
-        in_session = not self.session or self.session in (*asked.sessions, asked.session)
-        labelled = all(asked.labels.get(name) == value for name, value in self.labels)
-        return in_session and labelled and self.agent in ("", asked.agent) and self._failed(run.state)
+        in_session = not self.session or self.session in (*request.sessions, request.session)
+        labelled = all(request.labels.get(name) == value for name, value in self.labels)
+        return in_session and labelled and self.agent in ("", request.agent) and self._failed(run.state)
 
     def _failed(self, state: RunState) -> bool:
         code = state.end.failure.code if isinstance(state.end, RunFailed) else ""
@@ -292,7 +292,7 @@ _ABLE: dict[str, Callable[[RunState], bool]] = {
 
 def selected(runs: Iterable[Run], which: Selector, kind: str) -> list[Run]:
     """Selected runs that allow an operation, without descendants that a cancel or pause reaches anyway."""
-    meant = [run for run in runs if which.takes(run) and not (kind in ("cancel", PAUSE) and run.state.over)]
+    meant = [run for run in runs if which.matches(run) and not (kind in ("cancel", PAUSE) and run.state.over)]
     if kind in ("cancel", PAUSE):
         names = {run.state.run_id for run in meant}
         meant = [run for run in meant if names.isdisjoint(parents_of(run.state.run_id))]

@@ -43,9 +43,7 @@ def served(reader: LogReader, ask: Callable[[Iterable[str]], Mapping[str, GroupS
     """Read the reports of members; `ask` reads groups. **Raises** UnreachableError."""
     records, alive = [*reader.scan(MEMBER)], None
     # Any executor may write reports, of any number of pools.
-    groups = {
-        executors(each.pool) if each.pool else PLANNERS for each in islice(workers_reported(records), MOST_MEMBERS)
-    }
+    groups = {executors(row.pool) if row.pool else PLANNERS for row in islice(workers_reported(records), MOST_MEMBERS)}
     with suppress(RefoldError):  # without the right to see groups, reports alone
         alive = {member.name for state in ask(groups).values() for member in state.members} if groups else set()
     return Served(agents_served(records, alive), tools_served(records, alive))
@@ -61,37 +59,35 @@ def workers(settings: KafkaSettings) -> Workers:
     states, now_ms, numbers = group_states(settings, groups), clock_ms(), range(source.partitions)
     records = [*reader.scan(MEMBER)]
     used = {record.key: slots_used(record.read_headers()) for record in records}
-    reports = {(each.role, each.pool, each.member): each for each in workers_reported(records, used)}
+    reports = {(row.role, row.pool, row.member): row for row in workers_reported(records, used)}
     places = {(topic, number) for *_, topic in groups.values() for number in numbers}
     ends = source.ends(places.union(*(state.committed for state in states.values())))
-    rows, found = list[Worker](), list[WorkerGroup]()
+    rows, worker_groups = list[Worker](), list[WorkerGroup]()
     for group, (role, pool, topic) in groups.items():
         state = states[group]
-        living = [
-            _alive(reports.pop((role, pool, each.name), None), role, pool, each, now_ms) for each in state.members
-        ]
-        gone = [each for each in reports.values() if (each.role, each.pool) == (role, pool)]
+        living = [_alive(reports.pop((role, pool, by.name), None), role, pool, by, now_ms) for by in state.members]
+        gone = [row for row in reports.values() if (row.role, row.pool) == (role, pool)]
         rows += living + gone
         waiting = _waiting(reader, topic, state, {number: ends.get((topic, number), 0) for number in numbers})
-        found.append(
+        worker_groups.append(
             WorkerGroup(
                 role=role,
                 pool=pool,
                 members=len(living),
-                unserved=sorted({*numbers}.difference(*(each.partitions for each in living))),
+                unserved=sorted({*numbers}.difference(*(row.partitions for row in living))),
                 needed=role == "planner" or bool(waiting or gone),
                 waiting=len(waiting),
                 oldest_s=max(0, now_ms - min(waiting, default=now_ms)) / 1000,
                 lag=_lag(state.committed, ends),
             )
         )
-    return Workers(groups=found, workers=rows)
+    return Workers(groups=worker_groups, workers=rows)
 
 
 def _alive(report: Worker | None, role: str, pool: str, member: GroupMember, now_ms: int) -> Worker:
     now = {"alive": True, "host": member.host, "partitions": list(member.partitions), "seen_ms": now_ms}
-    known = report or Worker(role=role, pool=pool, member=member.name, alive=True)
-    return known.model_copy(update=now)
+    worker = report or Worker(role=role, pool=pool, member=member.name, alive=True)
+    return worker.model_copy(update=now)
 
 
 def _lag(committed: Mapping[Place, int], ends: Mapping[Place, int]) -> dict[str, int]:

@@ -147,7 +147,7 @@ class AgentRun(RunRead):
             if pick:
                 self.settle(pick([step for step in self.open if self.state.open[step].phase not in FOR_PEOPLE]))
             else:
-                run, step = min(able, key=lambda each: each[0]._due_ms(each[1]))
+                run, step = min(able, key=lambda pair: pair[0]._due_ms(pair[1]))
                 run._go_on(step)
         return self
 
@@ -158,19 +158,19 @@ class AgentRun(RunRead):
         if self.state.open[step].phase == "child":
             self._family.runs[child_id(self.state.run_id, step)].finish()
             return
-        while step in self.state.open and self.state.open[step].phase not in FOR_PEOPLE and not self._rests(step):
+        while step in self.state.open and self.state.open[step].phase not in FOR_PEOPLE and not self._waits(step):
             self._go_on(step)
 
     def signal(self, name: str, data: Any = None, *, actor: str = "somebody", signal_id: str = "") -> AgentRun:
         """Send the run a signal, as `refold run signal` does: a wait takes it, now or later."""
-        said = signal_id or f"signal-{next(self._numbers)}"
+        own_id = signal_id or f"signal-{next(self._numbers)}"
         check_name(name)
-        return self._tell(RunSignal(self.state.run_id, said, "signal", canonical.dumps(data), actor, name=name))
+        return self._send(RunSignal(self.state.run_id, own_id, "signal", canonical.dumps(data), actor, name=name))
 
     def answer(self, token: str, data: Any = None, *, failure: str = "", actor: str = "somebody") -> AgentRun:
         """Resolve a callback, or with a `failure` fail it, as `refold callback` does."""
-        said = canonical.dumps(data)
-        return self._tell(RunSignal(self.state.run_id, "", "callback", said, actor, callback=token, failure=failure))
+        text = canonical.dumps(data)
+        return self._send(RunSignal(self.state.run_id, "", "callback", text, actor, callback=token, failure=failure))
 
     def resolve(self, step: int, finding: Finding, result: Any = None) -> AgentRun:
         """State the outcome of a call in doubt, as the settlers of its policy, or an operator.
@@ -182,21 +182,21 @@ class AgentRun(RunRead):
         order, text = self._orders.get(step), canonical.dumps(to_jsonable_python(result))
         if self.state.waits_for(step):
             assert isinstance(order, ApprovalRequest), "who waits for people has asked them"
-            says = Says(FINDINGS[finding], result=text if finding == "happened" else "")
-            return self._tell(self._panel.decide(order, says, self.now_ms))
+            vote = Says(FINDINGS[finding], result=text if finding == "happened" else "")
+            return self._send(self._panel.decide(order, vote, self.now_ms))
         attempt = self.state.open[step].attempt
-        said = {"step": step, "attempt": attempt, "verdict": finding, "result": canonical.parse(text)}
+        content = {"step": step, "attempt": attempt, "verdict": finding, "result": canonical.parse(text)}
         name = f"resolve-{next(self._numbers)}"
-        return self._tell(RunOperation(self.state.run_id, name, "resolve", canonical.dumps(said), "operator"))
+        return self._send(RunOperation(self.state.run_id, name, "resolve", canonical.dumps(content), "operator"))
 
     def pause(self, reason: str = "", *, actor: str = "operator") -> AgentRun:
         """Pause the run and its children, as `refold run pause` does: executors finish their running calls."""
-        said = canonical.dumps({"reason": reason})
-        return self._tell(RunOperation(self.state.run_id, f"pause-{next(self._numbers)}", "pause", said, actor))
+        content = canonical.dumps({"reason": reason})
+        return self._send(RunOperation(self.state.run_id, f"pause-{next(self._numbers)}", "pause", content, actor))
 
     def resume(self, *, actor: str = "operator") -> AgentRun:
         """Resume the run, as `refold run resume` does; `finish` takes it further."""
-        return self._tell(RunOperation(self.state.run_id, f"resume-{next(self._numbers)}", "resume", "{}", actor))
+        return self._send(RunOperation(self.state.run_id, f"resume-{next(self._numbers)}", "resume", "{}", actor))
 
     def take_over(self) -> None:
         """Forget the running code, as a crash does: at the next event fresh code replays the history."""
@@ -216,50 +216,50 @@ class AgentRun(RunRead):
         """Write the history to a file, for `replay` along later code."""
         keep_records(self.records, path)
 
-    def hear(self, told: Input) -> None:
-        if isinstance(self._decide(told), list):
-            self._take(told)
+    def hear(self, message: Input) -> None:
+        if isinstance(self._decide(message), list):
+            self._take(message)
 
-    def bear(self, told: Start) -> None:
+    def bear(self, start: Start) -> None:
         child = copy.copy(self)
-        child.state, child.agent, child._end = RunState(told.request.run_id), told.request.agent, None
+        child.state, child.agent, child._end = RunState(start.request.run_id), start.request.agent, None
         child.events, child.records, child._orders = [], [], {}
         vars(child).update(sent=[])
         self._family.runs[child.state.run_id] = child
-        child._take(replace(told, seed=SEED))
+        child._take(replace(start, seed=SEED))
 
     def _ends(self, step: int) -> bool:
         """True if a step ends without input from the test."""
         opened = self.state.open[step]
-        if self._rests(step) or opened.phase in (*FOR_PEOPLE, "child"):
+        if self._waits(step) or opened.phase in (*FOR_PEOPLE, "child"):
             return False
         return opened.phase not in ("wait", "callback") or opened.due_ms > 0
 
-    def _rests(self, step: int) -> bool:
+    def _waits(self, step: int) -> bool:
         """True if the pause of its run holds a step; running attempts and people's decisions go on."""
         phase, order = self.state.open[step].phase, self._orders.get(step)
         decided = phase == "approval" and order and self._decisions.get(order.tool) != "expire"
         return bool(self.state.paused) and phase != "dispatched" and not decided
 
-    def _tell(self, said: RunSignal | RunOperation | Decided) -> AgentRun:
-        verdict = self._decide(said)
+    def _send(self, message: RunSignal | RunOperation | Decided) -> AgentRun:
+        verdict = self._decide(message)
         if isinstance(verdict, Refuse):
             raise UsageError(f"it is refused: {verdict.reason}", hint=f"in production a dead letter, {verdict.code}")
         if isinstance(verdict, list):
-            self._take(said)
+            self._take(message)
         return self
 
-    def _decide(self, given: Input) -> Ruling:
-        return decide(None if isinstance(given, Start) else self.state, given, self.now_ms, self._rules)
+    def _decide(self, message: Input) -> Ruling:
+        return decide(None if isinstance(message, Start) else self.state, message, self.now_ms, self._rules)
 
-    def _take(self, given: Input) -> None:
+    def _take(self, cause: Input) -> None:
         """Process an input as a planner does: it causes one entry of the history."""
-        before, verdict = self.state, self._decide(given)
+        before, verdict = self.state, self._decide(cause)
         assert isinstance(verdict, list), f"only what is due is given: {verdict}"
         by = "test", len(self.events).to_bytes(16, "big")
-        found = written(before, verdict, self.now_ms, lambda after, held: self._reaction(after, verdict, held), by=by)
-        assert found is not None, "what is due is told"
-        entry, record, self.state = found
+        result = written(before, verdict, self.now_ms, lambda after, held: self._reaction(after, verdict, held), by=by)
+        assert result is not None, "what is due is told"
+        entry, record, self.state = result
         self.records.append(record)
         self.events += entry.events
         unseen = before.unseen + wakes(verdict) if entry.held else 0
@@ -294,8 +294,8 @@ class AgentRun(RunRead):
     def _look(self, unseen: int) -> None:
         if self._boundary == Boundary("planner", sum(run.entries for run in self._family.runs.values())):
             self._agents.forget_all()
-        looks = self._boundary is None or self.state.over
-        if looks and not unseen:  # a matrix has looked at each of the others once
+        checks = self._boundary is None or self.state.over
+        if checks and not unseen:  # a matrix has looked at each of the others once
             self._end = same_end(self.app, self.agent, self.state)
 
     def _due_ms(self, step: int) -> int:
@@ -320,8 +320,8 @@ class AgentRun(RunRead):
             assert isinstance(order, ApprovalRequest), "who waits for people has asked them"
             verdict = self._decisions.get(order.tool, "approve")
             if verdict != "expire":
-                says = verdict if isinstance(verdict, Says) else Says(verdict)
-                self._take(self._panel.decide(order, says, self.now_ms))
+                vote = verdict if isinstance(verdict, Says) else Says(verdict)
+                self._take(self._panel.decide(order, vote, self.now_ms))
                 return
             if not opened.due_ms:
                 raise UsageError(f"the question about {order.tool} never expires", hint="give its rule expires:")

@@ -26,14 +26,14 @@ def assert_called(
     """
     __tracebackhide__ = True
     name = run.app.find(tool).name
-    made = [call for call in run.calls if call.tool == name]
-    meant = [call for call in made if (args or {}).items() <= call.args.items()]
+    calls = [call for call in run.calls if call.tool == name]
+    meant = [call for call in calls if (args or {}).items() <= call.args.items()]
     if (len(meant) != times) if times is not None else not meant:
-        wanted = f"{name} with {canonical.dumps(dict(args))}" if args else name
+        expected = f"{name} with {canonical.dumps(dict(args))}" if args else name
         often = "" if times is None else f" {times} times"
-        there = ", ".join(canonical.dumps(call.args) for call in made) or "none at all"
+        actual = ", ".join(canonical.dumps(call.args) for call in calls) or "none at all"
         raise AssertionError(
-            f"{wanted} was called {len(meant)} times, not{often or ' once or more'}; there is: {there}"
+            f"{expected} was called {len(meant)} times, not{often or ' once or more'}; there is: {actual}"
         )
     return meant
 
@@ -46,29 +46,29 @@ def assert_history(run: AgentRun, *expected: Expected) -> None:
     """
     __tracebackhide__ = True
     place = 0
-    for number, each in enumerate(expected, start=1):
-        kind, wanted = (each, {}) if isinstance(each, str) else each
+    for number, expectation in enumerate(expected, start=1):
+        kind, fields = (expectation, {}) if isinstance(expectation, str) else expectation
         if kind not in _KINDS:
             raise UsageError(f"there is no event {kind}", hint="`run.history` has the kinds of those that happened")
         places = range(place, len(run.events))
-        at = next((at for at in places if _is(run.events[at], kind, wanted)), None)
+        at = next((at for at in places if _is(run.events[at], kind, fields)), None)
         if at is None:
-            said = "".join(f" {name}={value!r}" for name, value in wanted.items())
+            text = "".join(f" {name}={value!r}" for name, value in fields.items())
             after = f" after event {place}" if place else ""
-            raise AssertionError(f"expected as number {number}: {kind}{said}, and there is none{after}\n{run.story}")
+            raise AssertionError(f"expected as number {number}: {kind}{text}, and there is none{after}\n{run.story}")
         place = at + 1
 
 
-def _is(event: Event, kind: str, wanted: Mapping[str, Any]) -> bool:
+def _is(event: Event, kind: str, fields: Mapping[str, Any]) -> bool:
     return type(event).__name__ == kind and all(
-        _equal(getattr(event, name, None), value) for name, value in wanted.items()
+        _equal(getattr(event, name, None), value) for name, value in fields.items()
     )
 
 
-def _equal(said: Any, value: Any) -> bool:
-    if isinstance(said, str) and not isinstance(value, str):
+def _equal(actual: Any, value: Any) -> bool:
+    if isinstance(actual, str) and not isinstance(value, str):
         try:
-            return bool(canonical.parse(said) == value)
+            return bool(canonical.parse(actual) == value)
         except MalformedError:
             return False
-    return bool(said == value)
+    return bool(actual == value)

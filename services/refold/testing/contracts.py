@@ -70,10 +70,10 @@ class ToolContract:
         toolbox = Toolbox(self.app, ended.put, threads=max(1, len(keys)), max_result=PAYLOAD_BYTES)
         try:
             toolbox.start([StartTool(number, replace(order, key=key), probe) for number, key in enumerate(keys)])
-            told = [ended.get(timeout=tool.timeout_ms / 1000) for _ in keys]
+            results = [ended.get(timeout=tool.timeout_ms / 1000) for _ in keys]
         finally:
             toolbox.close()
-        return sorted(told, key=lambda each: each.number)
+        return sorted(results, key=lambda result: result.number)
 
 
 class KeyedContract(ToolContract):
@@ -119,8 +119,8 @@ class ProbedContract(ToolContract):
         key, before = fresh_key(), self.effects()
         result = self.result(key)
         assert self.effects() > before, f"{self.tool} did nothing that `effects` counts"
-        found = self._probe_says(key, "happened")
-        assert found == result, f"the probe of {self.tool} gives {found} for a call that gave {result}"
+        probed = self._probe_says(key, "happened")
+        assert probed == result, f"the probe of {self.tool} gives {probed} for a call that gave {result}"
 
     def _probe_says(self, key: str, status: str) -> str:
         before = self.effects()

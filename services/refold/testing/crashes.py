@@ -41,7 +41,7 @@ class Repeated:
 
     def __str__(self) -> str:
         more = f" (and at {self.places - 1} other boundaries)" if self.places > 1 else ""
-        acted = f"{self.tool} ({self.effect}) acted {_times(self.times)} {_words(self.boundary)}{more}"
+        acted = f"{self.tool} ({self.effect}) acted {_times(self.times)} {_place_text(self.boundary)}{more}"
         return f"{acted}: step {self.step}, {self.call}, key {self.key[:12]}: {self.reason}"
 
 
@@ -76,8 +76,8 @@ class CrashReport:
             f"crash matrix of {self.agent}: {self.cases} runs; killed were the planner after each of {self.entries} "
             f"entries, an executor before and after each of {self.tools_run} runs of tools"
         )
-        yield from (f"  {found}" for found in self.repeated)
-        yield from (f"  {what} {_words(boundary)}" for boundary, what in self.astray)
+        yield from (f"  {repeated}" for repeated in self.repeated)
+        yield from (f"  {problem} {_place_text(boundary)}" for boundary, problem in self.astray)
         if self.effects:
             yield "  undisturbed: " + ", ".join(f"{tool} {times}" for tool, times in sorted(self.effects.items()))
         if self.doubts:
@@ -120,19 +120,19 @@ def crash_matrix(
 
     def case(boundary: Boundary | None) -> tuple[AgentRun, _Counted]:
         report.cases += 1
-        given = scripts()
+        fresh = scripts()
         run = AgentRun(
             app,
             agent,
             inputs,
-            tools=given,
+            tools=fresh,
             decisions=decisions,
             policy=policy,
             agents=agents,
             name=f"{matrix}-{report.cases}",
             boundary=boundary,
         )
-        counted = _Counted(app, given, effects)
+        counted = _Counted(app, fresh, effects)
         run.executors.watch = counted.watch
         try:
             drive(run)
@@ -147,17 +147,17 @@ def crash_matrix(
     report.entries, report.tools_run = sum(run.entries for run in calm.family), len(calm.executors.ran)
     report.effects = expected.by_tool()
     report.repeated += expected.acting_while_pure()
-    found: dict[tuple[str, int, str], Repeated] = {}
+    worst: dict[tuple[str, int, str], Repeated] = {}
     for boundary in _boundaries(calm):
         run, counted = case(boundary)
-        report.doubts.update(each.state.call(step).tool for each in run.family for step in each.doubts)
-        report.astray += ((boundary, what) for what in _astray(run, calm))
+        report.doubts.update(relative.state.call(step).tool for relative in run.family for step in relative.doubts)
+        report.astray += ((boundary, problem) for problem in _astray(run, calm))
         for again in counted.beyond(expected, boundary):
             place = (again.tool, again.step, again.call)
-            first = found.get(place, again)
+            first = worst.get(place, again)
             places = first.places + (first is not again)
-            found[place] = replace(max(first, again, key=lambda one: one.times), places=places)
-    report.repeated += found.values()
+            worst[place] = replace(max(first, again, key=lambda one: one.times), places=places)
+    report.repeated += worst.values()
     if not report.ok:
         raise CrashError(report)
     return report
@@ -183,15 +183,15 @@ class _Counted:
         return over
 
     def by_tool(self) -> Counter[str]:
-        found: Counter[str] = Counter()
+        totals: Counter[str] = Counter()
         for key, times in self.times.items():
-            found[self.calls[key].tool] += times
-        return found
+            totals[self.calls[key].tool] += times
+        return totals
 
     def acting_while_pure(self) -> list[Repeated]:
         reason = 'effect="pure" says that it may run any number of times: declare it keyed, probed or once'
         return [
-            self._told(key, Boundary("planner", 0), reason)
+            self._repeated(key, Boundary("planner", 0), reason)
             for key, call in self.calls.items()
             if call.effect == "pure" and self.times[key]
         ]
@@ -200,7 +200,7 @@ class _Counted:
         """Calls whose effect happened more often than undisturbed."""
         usual = {(_below(call.run_id), call.step): calm.times[key] for key, call in calm.calls.items()}
         return [
-            self._told(key, boundary, self._reason(call))
+            self._repeated(key, boundary, self._reason(call))
             for key, call in self.calls.items()
             if call.effect != "pure" and self.times[key] > max(1, usual.get((_below(call.run_id), call.step), 1))
         ]
@@ -230,10 +230,10 @@ class _Counted:
             return "its probe said that it did not happen, and it had"
         return "it may not run again after it has acted"
 
-    def _told(self, key: str, boundary: Boundary, reason: str) -> Repeated:
+    def _repeated(self, key: str, boundary: Boundary, reason: str) -> Repeated:
         call = self.calls[key]
-        words = call_words(call.tool, call.args).removeprefix("call ")
-        return Repeated(call.tool, call.effect, call.step, words, key, self.times[key], boundary, reason)
+        text = call_words(call.tool, call.args).removeprefix("call ")
+        return Repeated(call.tool, call.effect, call.step, text, key, self.times[key], boundary, reason)
 
 
 def uses_key(function: FunctionType) -> bool:
@@ -262,12 +262,12 @@ def _times(number: int) -> str:
 
 def _astray(run: AgentRun, calm: AgentRun) -> Iterator[str]:
     usual = _doubts(calm)
-    for each in run.family:
-        for event in each.events:
-            if not isinstance(event, CallDoubted) or event.step not in each.doubts:
+    for relative in run.family:
+        for event in relative.events:
+            if not isinstance(event, CallDoubted) or event.step not in relative.doubts:
                 continue
-            call = each.state.call(event.step)
-            if call.effect != "once" and (_below(each.state.run_id), event.step) not in usual:
+            call = relative.state.call(event.step)
+            if call.effect != "once" and (_below(relative.state.run_id), event.step) not in usual:
                 yield f"{call.tool} ({call.effect}), made again, came to be in doubt ({event.failure.message})"
     if run.status != calm.status and not _doubts(run):
         why = run.failure.message if run.failure else "it waits"
@@ -275,7 +275,7 @@ def _astray(run: AgentRun, calm: AgentRun) -> Iterator[str]:
 
 
 def _doubts(run: AgentRun) -> set[tuple[str, int]]:
-    return {(_below(each.state.run_id), step) for each in run.family for step in each.doubts}
+    return {(_below(relative.state.run_id), step) for relative in run.family for step in relative.doubts}
 
 
 def _below(run: str) -> str:
@@ -291,7 +291,7 @@ def _boundaries(calm: AgentRun) -> Iterator[Boundary]:
         yield Boundary("after", number)
 
 
-def _words(boundary: Boundary) -> str:
+def _place_text(boundary: Boundary) -> str:
     if boundary.number == 0:
         return "with nothing killed"
     if boundary.dies == "planner":

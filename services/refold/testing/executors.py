@@ -31,7 +31,7 @@ _POOL = "default"
 _STEP_MS = 100
 
 
-class Heard:
+class PartsSent:
     def __init__(self) -> None:
         self.parts: list[StreamPart] = []
 
@@ -61,7 +61,7 @@ class Executors:
         self._committed = 0
         self._results: dict[tuple[str, int], ToolResult] = {}
         self._ended: SimpleQueue[effects.ToolEnded] = SimpleQueue()
-        self.live = Heard()
+        self.live = PartsSent()
         self._tools = Toolbox(app, self._ended.put, threads=8, max_result=PAYLOAD_BYTES, live=self.live)
         self.close = weakref.finalize(self, self._tools.close)
         self._begin()
@@ -74,10 +74,10 @@ class Executors:
         self._orders.append(Record(self._base.topic, 0, at, name, value, lambda: None, self.now_ms))
         self._turn()  # which may ask where the catalog ends: nothing that people decided goes out before that is known
         self._turn(self._orders[-1])
-        while (told := self._results.get((order.call_id, order.attempt))) is None:
+        while (result := self._results.get((order.call_id, order.attempt))) is None:
             self.now_ms += _STEP_MS
             self._turn()
-        return told
+        return result
 
     def _begin(self) -> None:
         """Start a process, as after the death of its predecessor."""
@@ -114,8 +114,8 @@ class Executors:
         if isinstance(order, effects.Append | effects.Publish):
             return [item for record in order.records for item in self._write(record)]
         if isinstance(order, effects.Look):
-            found = self._orders[order.offset] if order.offset < len(self._orders) else None
-            return [effects.Looked(*order, found)]
+            written = self._orders[order.offset] if order.offset < len(self._orders) else None
+            return [effects.Looked(*order, written)]
         if isinstance(order, effects.AskEnd):
             return [End(order.topic, order.partition, len(self._catalog))]
         if isinstance(order, effects.Read) and order.topic == CATALOG:
@@ -134,8 +134,8 @@ class Executors:
             at = len(self._claims) - 1
             return [Delivery(record.token, at, self.now_ms), self._claimed(at)]
         if record.topic == tool_completed(_POOL) and record.value:
-            told = codec.decode(ToolResult, record.value)
-            self._results[told.call_id, told.attempt] = told
+            result = codec.decode(ToolResult, record.value)
+            self._results[result.call_id, result.attempt] = result
         return [Delivery(record.token, 0, self.now_ms)]
 
     def _claimed(self, at: int) -> Record:
@@ -151,9 +151,9 @@ class Executors:
             self._begin()
             return []
         # The tool runs in real time: the clock of the test does not move.
-        seen = self.watch(order.request)
+        finish = self.watch(order.request)
         ended = self._outcome(order)
-        seen()
+        finish()
         if kill == "after":
             self._begin()
             return []

@@ -28,9 +28,9 @@ class Relative(Protocol):
 
     state: RunState
 
-    def hear(self, told: OfFamily, /) -> None: ...
+    def hear(self, message: OfFamily, /) -> None: ...
 
-    def bear(self, told: Start, /) -> None: ...
+    def bear(self, start: Start, /) -> None: ...
 
 
 class Relatives(Generic[Kin]):
@@ -39,7 +39,7 @@ class Relatives(Generic[Kin]):
 
     def __init__(self, app: App, scripts: Mapping[str, Any]) -> None:
         self.runs: dict[RunId, Kin] = {}
-        self._scripts, self._told, self._delivering = dict(scripts), deque[FamilyMessage](), False
+        self._scripts, self._undelivered, self._delivering = dict(scripts), deque[FamilyMessage](), False
         for name in self._scripts:
             if name not in app.agents:
                 raise UsageError(
@@ -47,47 +47,47 @@ class Relatives(Generic[Kin]):
                 )
 
     def state(self, run: RunId) -> RunState | None:
-        known = self.runs.get(run)
-        return known.state if known else None
+        relative = self.runs.get(run)
+        return relative.state if relative else None
 
     def below(self, run: RunId) -> list[Kin]:
-        return [each for name, each in self.runs.items() if name == run or name.startswith(f"{run}.")]
+        return [relative for name, relative in self.runs.items() if name == run or name.startswith(f"{run}.")]
 
     def hear(self, run: Kin, entry: Entry) -> None:
         """Deliver an entry's messages to other runs, one after the other."""
-        self._told.extend(family_messages(run.state, entry))
+        self._undelivered.extend(family_messages(run.state, entry))
         if self._delivering:
             return
         self._delivering = True
         try:
-            while self._told:
-                self._told.extend(self._tell(self._told.popleft()))
+            while self._undelivered:
+                self._undelivered.extend(self._deliver(self._undelivered.popleft()))
         finally:
             self._delivering = False
 
-    def _tell(self, told: FamilyMessage) -> Iterator[FamilyMessage]:
-        if not isinstance(told, Start):
-            if (run := self.runs.get(told.run_id)) is not None:
-                run.hear(self._as_it_stands(told, run) if isinstance(told, PauseAbove) else told)
+    def _deliver(self, message: FamilyMessage) -> Iterator[FamilyMessage]:
+        if not isinstance(message, Start):
+            if (run := self.runs.get(message.run_id)) is not None:
+                run.hear(self._as_it_stands(message, run) if isinstance(message, PauseAbove) else message)
             return
-        assert told.origin is not None, "a run that another starts has an origin"
-        parent = self.runs[told.origin.parent]
-        if not waits_for(parent.state, told.origin):
+        assert message.origin is not None, "a run that another starts has an origin"
+        parent = self.runs[message.origin.parent]
+        if not waits_for(parent.state, message.origin):
             return
-        if told.request.agent not in self._scripts:
-            parent.bear(replace(told, pause=pause_above(parent.state, told.origin)))
-        elif told.origin.step:
-            yield self._scripted(told.origin.parent, told.origin.step, told)
+        if message.request.agent not in self._scripts:
+            parent.bear(replace(message, pause=pause_above(parent.state, message.origin)))
+        elif message.origin.step:
+            yield self._scripted(message.origin.parent, message.origin.step, message)
 
-    def _as_it_stands(self, told: PauseAbove, run: Kin) -> PauseAbove:
-        above, origin = self.runs[told.parent], origin_of(run.state)
-        return replace(told, pause=pause_above(above.state, origin) if origin else None)
+    def _as_it_stands(self, pause: PauseAbove, run: Kin) -> PauseAbove:
+        above, origin = self.runs[pause.parent], origin_of(run.state)
+        return replace(pause, pause=pause_above(above.state, origin) if origin else None)
 
-    def _scripted(self, parent: RunId, step: int, told: Start) -> ChildEnded:
-        script = self._scripts[told.request.agent]
+    def _scripted(self, parent: RunId, step: int, start: Start) -> ChildEnded:
+        script = self._scripts[start.request.agent]
         try:
             if isinstance(script, FunctionType):
-                script = script(**(canonical.parse(told.request.input) or {}))
+                script = script(**(canonical.parse(start.request.input) or {}))
             if isinstance(script, BaseException):
                 raise script
         except Exception as error:  # noqa: BLE001 - the script of a failing run

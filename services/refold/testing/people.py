@@ -76,11 +76,11 @@ class Panel:
 
     def __init__(self, app: App, content: Mapping[str, Any] | None) -> None:
         policy, self.trust = Policy.parse(dict(_ANYBODY if content is None else content)), {_ROOT.kid: _ROOT.public()}
-        needed = [each for each in (*_requirements(policy),) if each is not None]
+        needed = [rule for rule in (*_requirements(policy),) if rule is not None]
         self._testers = [
-            f"tester-{number}" for number in range(1, 2 + max((each.quorum for each in needed), default=1))
+            f"tester-{number}" for number in range(1, 2 + max((rule.quorum for rule in needed), default=1))
         ]
-        roles = {name for each in needed for name in (*each.approvers, *each.escalate_to) if name.startswith(ROLE)}
+        roles = {name for rule in needed for name in (*rule.approvers, *rule.escalate_to) if name.startswith(ROLE)}
         self.catalog: list[tuple[bytes, bytes]] = []
         for key in (_KEY.public(), _GATEWAY.public(strength="test")):
             self._publish(f"key/{key.kid}", key.content())
@@ -95,12 +95,12 @@ class Panel:
     def gate(self, pool: str) -> Gate:
         return Gate(FactsTable(self._tools, pool), ENVIRONMENT, 1, pool)
 
-    def decide(self, request: ApprovalRequest, says: Says, now_ms: int) -> Decided:
+    def decide(self, request: ApprovalRequest, answer: Says, now_ms: int) -> Decided:
         """Decision of people with a full quorum. **Raises** UsageError if the policy does not allow it."""
         voted, catalog = {}, self.authority.catalog
-        if says.args == request.args:  # a second question about their own edit
-            says = Says("approve")
-        for number, actor in enumerate(self._voters(request, says.action), start=1):
+        if answer.args == request.args:  # a second question about their own edit
+            answer = Says("approve")
+        for number, actor in enumerate(self._voters(request, answer.action), start=1):
             vote = Vote(
                 approval=request.approval_id,
                 vote=f"vote-{number}",
@@ -108,15 +108,15 @@ class Panel:
                 environment=request.environment,
                 actor=actor,
                 issued=now_ms,
-                **says._asdict(),
+                **answer._asdict(),
             )
             token = signature.sign(vote.payload(), _GATEWAY)
             voted[ballot.open_vote(token, catalog.keys)] = token
         count = ballot.count(request, voted, catalog.roles, now_ms)
         void = [*count.void.values(), *filter(None, (unfit(request, vote, catalog, self._tools) for vote in voted))]
         if void or count.settled is None:
-            why = "; ".join(sorted({each.reason for each in void})) or "too few may decide"
-            raise UsageError(f"nobody can {says.action} the call of {request.tool}: {why}", hint="look at its policy")
+            why = "; ".join(sorted({objection.reason for objection in void})) or "too few may decide"
+            raise UsageError(f"nobody can {answer.action} the call of {request.tool}: {why}", hint="look at its policy")
         content = as_judged(request, count.settled, catalog, self.authority.tools)._asdict()
         tokens = tuple(voted[vote] for vote in content.pop("said"))
         decided = decision.build(request, **content, tokens=tokens, issued_ms=now_ms, nonce=request.approval_id)
@@ -126,9 +126,9 @@ class Panel:
 
     def _voters(self, request: ApprovalRequest, action: str) -> list[str]:
         needed = request.requirement
-        asked = [*needed.approvers, *(needed.escalate_to if request.level else ())]
-        named = [name for name in asked if name != "*" and not name.startswith(ROLE)]
-        people = [*named, *(self._testers if len(named) < len(asked) else ())]
+        approvers = [*needed.approvers, *(needed.escalate_to if request.level else ())]
+        named = [name for name in approvers if name != "*" and not name.startswith(ROLE)]
+        people = [*named, *(self._testers if len(named) < len(approvers) else ())]
         able = [name for name in people if not (needed.not_requester and has_asked(request, name))] or people
         return able[: 1 if action == "reject" else quorum_of(request, {})]
 

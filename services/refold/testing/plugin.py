@@ -28,10 +28,10 @@ TARGET = "refold_app"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("refold")
-    words = "the app that the fixture `refold` is about: package.module:app, or path/file.py:app"
-    group.addoption("--refold-app", metavar="MODULE:APP", default="", help=words)
+    text = "the app that the fixture `refold` is about: package.module:app, or path/file.py:app"
+    group.addoption("--refold-app", metavar="MODULE:APP", default="", help=text)
     group.addoption("--refold-update", action="store_true", help="write golden histories that are missing or differ")
-    parser.addini(TARGET, words, default="")
+    parser.addini(TARGET, text, default="")
 
 
 @pytest.fixture(scope="session")
@@ -51,9 +51,9 @@ def kit(request: pytest.FixtureRequest, refold_app: refold.App) -> Iterator[test
     """Give the kit over the app: agents run in this process, on a clock of their own, and are closed after the test."""
     name = re.sub(r"[^\w.-]+", "-", request.node.name).strip("-")
     update = request.config.getoption("--refold-update")
-    made = testing.Kit(refold_app, request.path.parent / "histories", f"{request.path.stem}.{name}", update=update)
-    yield made
-    made.close()
+    harness = testing.Kit(refold_app, request.path.parent / "histories", f"{request.path.stem}.{name}", update=update)
+    yield harness
+    harness.close()
 
 
 def _as_imported(root: Path, target: str) -> str:

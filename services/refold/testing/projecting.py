@@ -26,10 +26,10 @@ def project(app: App, *histories: AgentRun) -> Rows:
     if not app.projections:
         raise UsageError(f"app {app.name} has no projection", hint="put @app.projection on a subclass of Projection")
     records = _records(histories)
-    found: Rows = {}
+    rows: Rows = {}
     for projection in app.projections.values():
-        found |= _rows(projection(), records)
-    return found
+        rows |= _rows(projection(), records)
+    return rows
 
 
 def _records(histories: Collection[AgentRun]) -> list[Record]:

@@ -134,12 +134,12 @@ def _lines(records: Sequence[tuple[bytes, bytes]]) -> Iterator[str]:
         assert isinstance(record, chain.LogRecord), "what was written can be read"
         began = record.entry.at_ms if began is None else began
         for event in record.entry.events:
-            said = ", ".join(f"{name}={value!r}" for name, value in _said(event).items())
-            cut = with_ellipsis(said, MOST_CHARS)
+            fields = ", ".join(f"{name}={value!r}" for name, value in _fields(event).items())
+            cut = with_ellipsis(fields, MOST_CHARS)
             yield f"{(record.entry.at_ms - began) / 1000:12,.1f} s {next(number):4}  {type(event).__name__}  {cut}"
 
 
-def _said(event: Event) -> dict[str, Any]:
+def _fields(event: Event) -> dict[str, Any]:
     return {
         spec.name: value
         for spec in fields(event)

@@ -44,10 +44,10 @@ def rerun(app: App, agent: str, state: RunState) -> tuple[Returned | Raised | No
     context = app.context(state.run_id, seed=request.seed, moment=moment, history=state)
     with watch.watching():
         try:
-            found = app.agents[agent]
-            if found.draws:
-                found.completed(request.input)
-            code = found.open(request.input, context)
+            definition = app.agents[agent]
+            if definition.draws:
+                definition.completed(request.input)
+            code = definition.open(request.input, context)
             execution = Execution(code, moment, request.seed, left=state.retried.left, context=context)
         except UsageError as error:
             return Raised(error), []
@@ -65,7 +65,7 @@ def same_end(app: App, agent: str, state: RunState) -> Returned | Raised | None:
     if beyond and not (isinstance(state.end, RunFailed) and state.end.failure.code in _LIMITS):
         step, intent = beyond[0]
         _differs(step, "nothing", intent.words)
-    before, again = _words(state.end), _words(_event_of(app, agent, end))
+    before, again = _end_text(state.end), _end_text(_event_of(app, agent, end))
     # A policy or the end of an approval may have ended it too, and then the code is not over.
     if again != before and not (end is None and isinstance(state.end, RunFailed)):
         _differs(len(state.steps) + 1, before, again)
@@ -82,7 +82,7 @@ def replay(app: App, history: str | Path | RunRead) -> RunState:
     """Replay the present agents, without effects, along a history: one from `AgentRun.save`, or of a run of another app
     or code. **Raises** NonDeterminismError, which names the first step that differs; UsageError if the app has no such
     agent, or this is no history."""
-    state, source = (history.state, "this run") if isinstance(history, RunRead) else (_kept(history), history)
+    state, source = (history.state, "this run") if isinstance(history, RunRead) else (_history_state(history), history)
     name = state.request.agent if state.request else ""
     agent = app.agent_of(name, state.version) or app.agents.get(name)
     if agent is None:
@@ -91,7 +91,7 @@ def replay(app: App, history: str | Path | RunRead) -> RunState:
     return state
 
 
-def _kept(history: str | Path) -> RunState:
+def _history_state(history: str | Path) -> RunState:
     rows = canonical.parse(Path(history).read_text())
     if not rows:
         raise UsageError(f"there is no history in {history}", hint="AgentRun.save writes one")
@@ -118,7 +118,7 @@ def _event_of(app: App, agent: str, end: Returned | Raised | None) -> Terminal |
     return RunFailed(failure_of(end.error)) if end else None
 
 
-def _words(end: Terminal | None) -> str:
+def _end_text(end: Terminal | None) -> str:
     if isinstance(end, RunCompleted):
         return f"the end with {end.result}"
     # Texts of errors may contain addresses of objects.
@@ -152,15 +152,15 @@ def check_other_seed(app: App, runs: Iterable[tuple[str, Records]]) -> None:
     place = next((place for name, module in [*sys.modules.items()] if (place := _place(name, module, app))), None)
     for agent, records in runs if place else ():
         order = (place, agent, [*records])
-        if (said := _ask(_SEEDS[0], order)) and any(_ask(seed, order) != said for seed in _SEEDS[1:]):
+        if (first := _ask(_SEEDS[0], order)) and any(_ask(seed, order) != first for seed in _SEEDS[1:]):
             hint = "sort what comes from a set, and use no hash() of a text"
-            raise NonDeterminismError(f"in a process with another hash seed {said}", hint=hint)
+            raise NonDeterminismError(f"in a process with another hash seed {first}", hint=hint)
 
 
 def _place(name: str, module: Any, app: App) -> tuple[str, str] | None:
     if name in ("__main__", "builtins") or not isinstance(names := getattr(module, "__dict__", None), dict):
         return None
-    return next(((name, known) for known, value in [*names.items()] if value is app), None)
+    return next(((name, variable) for variable, value in [*names.items()] if value is app), None)
 
 
 def _ask(seed: str, order: Any) -> str:
@@ -177,9 +177,9 @@ def _ask(seed: str, order: Any) -> str:
 def _process(seed: str) -> subprocess.Popen[bytes]:
     own = {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), _INSIDE: "yes"}
     command, pipe, env = [sys.executable, "-m", "refold.testing.reruns"], subprocess.PIPE, {**os.environ, **own}
-    made = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=env)
-    atexit.register(made.communicate)  # it ends when its input does
-    return made
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=env)
+    atexit.register(process.communicate)  # it ends when its input does
+    return process
 
 
 def _answer(order: Any) -> str:

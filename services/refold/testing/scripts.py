@@ -50,9 +50,9 @@ def as_by(app: App, agent: str, code: Callable[..., Any] | None) -> App:
     """App in which an agent has other code: of one of its versions, or unregistered code."""
     if code is None:
         return app
-    known = [each for each in app.versions(agent).values() if each.function is code]
+    versions = [version for version in app.versions(agent).values() if version.function is code]
     stage = copy.copy(app)
-    stage.agents = {**app.agents, agent: known[0] if known else AgentDef(cast(FunctionType, code), name=agent)}
+    stage.agents = {**app.agents, agent: versions[0] if versions else AgentDef(cast(FunctionType, code), name=agent)}
     return stage
 
 

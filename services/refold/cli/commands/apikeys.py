@@ -40,18 +40,18 @@ def make_api_key(
     if not set(roles) & set(ACCESS):
         raise UsageError("nobody could use it for anything", hint=f"--role is one of {', '.join(ACCESS)}")
     text, key = new_api_key(actor, roles, until_ms(expires, "--expires"))
-    where.keys.change(lambda there: there.update({key.prefix: key}))
+    where.keys.change(lambda keys: keys.update({key.prefix: key}))
     lines = [
         f"[bold]{output.escape(text)}[/]",
         f"It speaks for {output.escape(actor)}, and is shown this once. Send it as  Authorization: Bearer KEY",
     ]
-    where.tell({"key": text, **_shown(key)}, "\n".join(lines))
+    where.print({"key": text, **_shown(key)}, "\n".join(lines))
 
 
 def list_api_keys(*, where: KeyFile) -> None:
     """List the API keys in a file. None of them can be shown again."""
     rows = [_shown(key) for key in where.keys.load().values()]
-    where.tell_rows(rows, "prefix actor roles state expires_ms", "no keys; `refold keys api new` makes one")
+    where.print_rows(rows, "prefix actor roles state expires_ms", "no keys; `refold keys api new` makes one")
 
 
 def revoke_api_key(
@@ -59,12 +59,12 @@ def revoke_api_key(
 ) -> None:
     """Revoke an API key at once. Its sessions and streams end within seconds."""
 
-    def remove(there: dict[str, ApiKey]) -> None:
-        if there.pop(prefix, None) is None:
+    def remove(keys: dict[str, ApiKey]) -> None:
+        if keys.pop(prefix, None) is None:
             raise NotFoundError(f"there is no key {prefix}", hint="`refold keys api list`")
 
     where.keys.change(remove)
-    where.tell({"prefix": prefix}, f"key [bold]{output.escape(prefix)}[/] is refused from now on")
+    where.print({"prefix": prefix}, f"key [bold]{output.escape(prefix)}[/] is refused from now on")
 
 
 def _shown(key: ApiKey) -> dict[str, object]:

@@ -54,7 +54,7 @@ class Voter(Shell):
     def vote(self, name: str, action: str, *, settings: Mapping[str, str] | None = None, **more: Any) -> None:
         """Cast a vote and print its outcome; `settings` are edited arguments."""
         answer = self.cast(name, action, settings=settings, **more)
-        self.tell(answer.voted, told(answer, action))
+        self.print(answer.voted, answer_text(answer, action))
 
     def cast(
         self, name: str, action: str, *, settings: Mapping[str, str] | None = None, about: str = "", **more: Any
@@ -63,7 +63,7 @@ class Voter(Shell):
         self.platform.wait(self.timeout, output.warn)
         approvals = self.platform.approvals
         approval = approvals.named(name)
-        question = self._seen(approvals, name, approval, action, about=about)
+        question = self._shown_question(approvals, name, approval, action, about=about)
         if settings:
             more["args"] = changed(approvals.get(approval).request.args, settings)
         vote = approvals.vote(approval, action, question=question, actor=self.who, about=about, **more)
@@ -73,22 +73,22 @@ class Voter(Shell):
             output.warn(f"the policy asks {people} about these arguments: by your edit it will be their question")
         return approvals.cast(vote, key, self.platform.publisher, self.timeout)
 
-    def _seen(self, approvals: Approvals, name: str, approval: str, action: str, *, about: str = "") -> str:
+    def _shown_question(self, approvals: Approvals, name: str, approval: str, action: str, *, about: str = "") -> str:
         """Digest of the question, printed first if `name` lacks it. **Raises** UsageError if a prompt is impossible."""
         if action == "revoke-grant":
             return approvals.granted(approval).question
-        found = approvals.get(approval)
-        refused = action in DECIDING and found.request.about != about
-        if action in ASIDES or names_the_question(name) or found.state != "open" or refused:
-            return found.request.question
+        current = approvals.get(approval)
+        refused = action in DECIDING and current.request.about != about
+        if action in ASIDES or names_the_question(name) or current.state != "open" or refused:
+            return current.request.question
         say = word_for(action, about)
         if self.json_ or not sys.stdin.isatty():
             hint = f"see `refold approval show {approval}`, then repeat the command with that id"
             raise UsageError(f"{name} does not name the question you have seen", hint=hint)
-        run = self.runs.find(found.request.run_id)
-        approval_views.print_approval(found, otherwise=against(run.state if run else None, found))
+        run = self.runs.find(current.request.run_id)
+        approval_views.print_approval(current, otherwise=against(run.state if run else None, current))
         typer.confirm(f"\n{say} this?" if not about else f"\n{say}: is that so?", abort=True, err=True)
-        return found.request.question
+        return current.request.question
 
 
 @dataclass(frozen=True)
@@ -99,18 +99,18 @@ class Messenger(Voter):
         super().vote(name, action, message=self.message, **more)
 
 
-def told(answer: Answered, action: str) -> str:
-    name, made = f"[bold]{output.escape(answer.vote.approval)}[/]", answer.decision
-    words = output.escape(said(made)) if made else ""
-    if answer.what == "decided" and made and made.verdict == "amend":
+def answer_text(answer: Answered, action: str) -> str:
+    name, decision = f"[bold]{output.escape(answer.vote.approval)}[/]", answer.decision
+    verdict = output.escape(said(decision)) if decision else ""
+    if answer.what == "decided" and decision and decision.verdict == "amend":
         return f"{name} is edited, and its policy asks others about that: `refold approval list` has their question"
     if answer.what == "decided":
-        return f"{name} is decided: {words}"
+        return f"{name} is decided: {verdict}"
     if answer.what == "decided_otherwise":
-        return f"{name} was decided without this vote: {words}"
+        return f"{name} was decided without this vote: {verdict}"
     if answer.what == "counted":
         return f"the vote counts; {name} is open, {answer.leading} of {answer.quorum} want the same"
-    by = f", which is decided: {words}" if words and action != "revoke-grant" else ""
+    by = f", which is decided: {verdict}" if verdict and action != "revoke-grant" else ""
     return f"it is recorded with {name}{by}"
 
 
@@ -129,13 +129,13 @@ class Filter:
 
     def __call__(self, approval: Approval) -> bool:
         request = approval.request
-        wanted = (
+        pairs = (
             (self.agent, request.agent),
             (self.tool and output.tool_name(self.tool), output.tool_name(request.tool)),
         )
         return (
             self.state in ("all", approval.state)
-            and all(not value or value == there for value, there in wanted)
+            and all(not value or value == actual for value, actual in pairs)
             and (not self.run or is_below(request.run_id, self.run))
             and (not self.approver or self.approver in approval.count.approvers or approval.may_decide(self.approver))
         )
@@ -143,37 +143,37 @@ class Filter:
 
 def list_approvals(
     *,
-    wanted: Filter,
+    matches: Filter,
     mine: Annotated[bool, "Only calls that your login may decide."] = False,
     watch: Annotated[bool, "Keep running and print every change."] = False,
     shell: Shell,
 ) -> None:
     """List approvals, the oldest first. `refold run show` has approvals closed long ago."""
-    if wanted.state not in APPROVAL_STATES:
-        raise UsageError(f"{wanted.state!r} is not a state", hint=f"use one of {', '.join(APPROVAL_STATES)}")
-    wanted = replace(wanted, approver=wanted.approver or (login() if mine else ""))
+    if matches.state not in APPROVAL_STATES:
+        raise UsageError(f"{matches.state!r} is not a state", hint=f"use one of {', '.join(APPROVAL_STATES)}")
+    matches = replace(matches, approver=matches.approver or (login() if mine else ""))
     approvals = shell.platform.approvals
     if watch:
-        for row in approval_changes(approvals, wanted):
+        for row in approval_changes(approvals, matches):
             output.emit(row) if shell.json_ else approval_views.print_change(row)
         return
     index = approvals.read()
-    known = index.all()
-    approval_views.warn_of(index.unsound, known)
-    rows = [question_row(approval) for approval in known if wanted(approval)]
-    others = len(known) if wanted != Filter() else 0
-    shell.tell(rows, lambda: approval_views.print_approvals(rows, others=others))
+    unfiltered = index.all()
+    approval_views.warn_of(index.unsound, unfiltered)
+    rows = [question_row(approval) for approval in unfiltered if matches(approval)]
+    others = len(unfiltered) if matches != Filter() else 0
+    shell.print(rows, lambda: approval_views.print_approvals(rows, others=others))
 
 
-def approval_changes(approvals: Approvals, wanted: Callable[[Approval], bool]) -> Iterator[Question]:
+def approval_changes(approvals: Approvals, matches: Callable[[Approval], bool]) -> Iterator[Question]:
     """Yield each approval that matches, and all its later changes."""
-    told: dict[str, Question] = {}
+    latest: dict[str, Question] = {}
     for index in approvals.watch():
         for approval in index.all():
             row = question_row(approval)
-            known = told.get(row.id)
-            if known != row and (known or wanted(approval)):
-                told[row.id] = row
+            earlier = latest.get(row.id)
+            if earlier != row and (earlier or matches(approval)):
+                latest[row.id] = row
                 yield row
 
 
@@ -186,13 +186,13 @@ def show_approval(
     """Show an approval: the call, its people, their votes."""
     approvals = shell.platform.approvals
     shown = approvals.get(approvals.named(approval))
-    given = shown.decision and shown.decision.grant
-    grant = next((each for each in approvals.read().grants() if each.grant == given.id), None) if given else None
+    created = shown.decision and shown.decision.grant
+    grant = next((row for row in approvals.read().grants() if row.grant == created.id), None) if created else None
     run = shell.runs.find(shown.request.run_id)
     ended = "" if shown.state == "open" else approval_views.ended(run, shown)
     otherwise = against(run.state if run else None, shown)
     row = shown_of(shown, grant=grant, ended=ended, log=otherwise)
-    shell.tell(
+    shell.print(
         row, lambda: approval_views.print_approval(shown, grant=grant, ended=ended, otherwise=otherwise, full=full)
     )
 
@@ -200,7 +200,7 @@ def show_approval(
 def list_grants(*, shell: Shell) -> None:
     """List grants: calls that pass without asking again."""
     rows = shell.platform.approvals.read().grants()
-    shell.tell(rows, lambda: approval_views.print_grants(rows))
+    shell.print(rows, lambda: approval_views.print_grants(rows))
 
 
 def approve(
@@ -298,10 +298,10 @@ def _remember(scope: str, for_: str | None, uses: int | None) -> Remember | None
         raise UsageError(
             f"a grant cannot cover {scope!r}", hint="write --remember run; a policy allows calls of all runs"
         )
-    kept_ms = duration_ms("--for", int(for_) if re.fullmatch("[0-9]{1,15}", for_) else for_)
-    if not kept_ms:
+    lifetime_ms = duration_ms("--for", int(for_) if re.fullmatch("[0-9]{1,15}", for_) else for_)
+    if not lifetime_ms:
         raise UsageError("--for 0 grants nothing", hint="write --for 1h")
-    return Remember(kept_ms, uses or 1)
+    return Remember(lifetime_ms, uses or 1)
 
 
 @dataclass(frozen=True)
@@ -320,7 +320,7 @@ class Settler(Voter):
     as_operator: Annotated[bool, "Re-ask under the current policy instead of voting."] = False
 
     @property
-    def found(self) -> Settlement:
+    def settlement(self) -> Settlement:
         if (self.happened is not None) + self.did_not_happen + self.give_up != 1:
             raise UsageError(
                 "one outcome of the call is needed", hint="give --happened JSON, --did-not-happen or --give-up"
@@ -329,17 +329,17 @@ class Settler(Voter):
             return Settlement("happened", json_value(self.happened, "--happened"), self.comment)
         return Settlement("did_not_happen" if self.did_not_happen else "give_up", None, self.comment)
 
-    def operate(self, call: str, found: Settlement) -> bool:
+    def operate(self, call: str, outcome: Settlement) -> bool:
         """Settle a call as an operator and print it. False: people are asked instead."""
-        operation = settle_call(self.runs, call, found, self.who, though_asked=self.as_operator)
+        operation = settle_call(self.runs, call, outcome, self.who, though_asked=self.as_operator)
         answer = one(self.runs, self.platform.publisher, operation, self.timeout)
         if answer.what == "asked":
             return False
         state = answer.run.state
         about = {"run_id": state.run_id, "outcome": answer.what, "status": state.status}
-        known = "was resolved before as" if answer.what == "known" else "is resolved as"
-        text = f"call [bold]{output.escape(call)}[/] {known} {found.verdict}; the run is {output.styled(state.status)}"
-        self.tell(Resolved(**about, call_id=call, verdict=found.verdict), text)
+        verb = "was resolved before as" if answer.what == "known" else "is resolved as"
+        text = f"call [bold]{output.escape(call)}[/] {verb} {outcome.verdict}; the run is {output.styled(state.status)}"
+        self.print(Resolved(**about, call_id=call, verdict=outcome.verdict), text)
         return True
 
     def check(self, call: str, result: str) -> None:
@@ -360,27 +360,27 @@ def resolve_call(
     If the policy names people for doubts, this is a signed vote; otherwise it is an operator's command. An operator
     also settles a call that has used up its attempts: --retry, --answer or --fail.
     """
-    found, name = voter.found, asked_about(call)
-    result = canonical.dumps(found.result) if found.verdict == "happened" else ""
+    settlement, name = voter.settlement, asked_about(call)
+    result = canonical.dumps(settlement.result) if settlement.verdict == "happened" else ""
     voter.check(call, result)
     approval = doubted(voter.runs, call).approval
     if voter.as_operator or (call == name and not approval):
-        if voter.operate(name, found):
+        if voter.operate(name, settlement):
             return
         approval = doubted(voter.runs, call).approval
         if voter.as_operator:
-            voter.tell({"call_id": name, "asked": approval}, _asked(approval))
+            voter.print({"call_id": name, "asked": approval}, _asked_text(approval))
             return
         output.note(f"the policy names people for that by now, so they are asked what came of {call}")
     if approval:
         voter.platform.approvals.asked(approval, voter.timeout)
-    action = VERDICTS_ON_DOUBT[found.verdict]
+    action = VERDICTS_ON_DOUBT[settlement.verdict]
     answer = voter.cast(call, action, about=DOUBT, result=result, message=voter.comment)
-    row = {**answer.voted.dump(), "call_id": name, "verdict": found.verdict}
-    voter.tell(row, told(answer, action))
+    row = {**answer.voted.dump(), "call_id": name, "verdict": settlement.verdict}
+    voter.print(row, answer_text(answer, action))
 
 
-def _asked(approval: str) -> str:
+def _asked_text(approval: str) -> str:
     if approval:
         return f"the people of the policy in force are asked instead: {output.escape(approval)}"
     return "the policy in force names nobody, so nobody is asked any more: say it once more"

@@ -48,7 +48,7 @@ def list_archived(
     newest = sorted(lines, key=lambda line: line.ended_ms)[-limit:]
     cells = [output.plain(line) | {"ended": output.moment(line.ended_ms)} for line in newest]
     columns = "run_id agent status ended records bytes file"
-    where.tell_rows(newest, columns, "the archive has no such run", cells=cells)
+    where.print_rows(newest, columns, "the archive has no such run", cells=cells)
 
 
 def archive_status(
@@ -75,7 +75,7 @@ def archive_status(
     swept = passing.sweep(dry_run=True)
     rows = [{"run_id": run, "status": "left", "reason": reason} for run, reason in swept.left.items()]
     rows += [{"run_id": run, "status": "due", "reason": ""} for run in swept.due if run not in swept.left]
-    shell.tell_rows(rows, "run_id status reason", "no run is due")
+    shell.print_rows(rows, "run_id status reason", "no run is due")
 
 
 def verify_archive(run: Annotated[str, "Only this run."] = "", *, where: Archive) -> None:
@@ -83,11 +83,11 @@ def verify_archive(run: Annotated[str, "Only this run."] = "", *, where: Archive
     archive = archive_store(where.archive)
     count, problems = 0, list[dict[str, str]]()
     for file in [archive.find(run).file] if run else archive.files():
-        found, told = _verify_file(archive, file, run)
-        count += found
-        problems += told
+        file_runs, file_problems = _verify_file(archive, file, run)
+        count += file_runs
+        problems += file_problems
     row = {"ok": not problems, "runs": count, "problems": problems}
-    where.tell(row, "\n".join(_verdict(count, problems)), ok=not problems)
+    where.print(row, "\n".join(_verdict(count, problems)), ok=not problems)
 
 
 def restore_run(
@@ -110,11 +110,11 @@ def restore_run(
         "events.jsonl": _lines(map(output.plain, events_of(shown))),
         "records.jsonl": _lines(raw),
     }
-    if there := [name for name in files if (to / name).exists()]:
-        raise ConflictError(f"{to} has a {there[0]} already", hint="name a folder that is empty or new")
+    if existing := [name for name in files if (to / name).exists()]:
+        raise ConflictError(f"{to} has a {existing[0]} already", hint="name a folder that is empty or new")
     for name, text in files.items():
         (to / name).write_text(text)
-    where.tell(
+    where.print(
         {"run_id": run, "folder": str(to), "files": sorted(files)}, f"{len(files)} files in {output.escape(str(to))}"
     )
 
@@ -139,8 +139,8 @@ def _lines(rows: Iterable[object]) -> str:
 
 
 def _verdict(count: int, problems: list[dict[str, str]]) -> list[str]:
-    places = [f"[red]{output.escape(each['run_id'])}[/]: " if each["run_id"] else "" for each in problems]
-    lines = [place + output.escape(each["problem"]) for place, each in zip(places, problems, strict=True)]
+    places = [f"[red]{output.escape(problem['run_id'])}[/]: " if problem["run_id"] else "" for problem in problems]
+    lines = [place + output.escape(problem["problem"]) for place, problem in zip(places, problems, strict=True)]
     verdict = f"[red]{output.counted(len(problems), 'problem')}[/]" if problems else "[green]everything agrees[/]"
     return [*lines, f"{output.counted(count, 'run')} read: {verdict}"]
 
@@ -169,13 +169,13 @@ def erase_run(
     archivist = Archivist(reader, writer, copy, patient, archived_values=values, progress=output.progress())
     swept = archivist.erase(run, dry_run=True)
     if not dry_run:
-        kept = f"a copy goes to {copy.url}" if copy else "no copy is kept"
-        agree(f"Erase {run} from every topic? It cannot be undone; {kept}.", "nothing was erased", yes=yes)
+        copy_text = f"a copy goes to {copy.url}" if copy else "no copy is kept"
+        agree(f"Erase {run} from every topic? It cannot be undone; {copy_text}.", "nothing was erased", yes=yes)
         swept = archivist.erase(run)
-    shell.tell(swept, output.escape(_words(run, swept, dry_run=dry_run)))
+    shell.print(swept, output.escape(_outcome_text(run, swept, dry_run=dry_run)))
 
 
-def _words(run: str, swept: Swept, *, dry_run: bool) -> str:
+def _outcome_text(run: str, swept: Swept, *, dry_run: bool) -> str:
     if dry_run:
         return f"{run} could be erased" if swept.due else f"{run} is being erased already"
     if run in swept.gone:

@@ -20,14 +20,14 @@ def list_letters(*, code: Annotated[str, "Only dead letters with this code."] = 
     """List dead letters, the oldest first."""
     letters = letters_in(chain.from_iterable(map(shell.platform.runs.reader.scan, DEAD_LETTERS)))
     rows = sorted((letter_of(*laid) for laid in letters if code in ("", laid[1].code)), key=lambda row: row.at_ms)
-    shell.tell_rows(rows[-shell.limit :], "letter from code reason", "[green]no dead letters[/]")
+    shell.print_rows(rows[-shell.limit :], "letter from code reason", "[green]no dead letters[/]")
 
 
 def show_letter(letter: LetterArgument, *, shell: Shell) -> None:
     """Show a dead letter in full."""
     row = whole_letter(letter, find_letter(shell.platform.runs.reader, letter)).dump()
     names = ("letter", "from", "code", "reason", "service", "key", "value")
-    shell.tell(row, "\n".join(f"{name:<8} {output.escape(str(row[name]), 4_000)}" for name in names))
+    shell.print(row, "\n".join(f"{name:<8} {output.escape(str(row[name]), 4_000)}" for name in names))
 
 
 def replay_letter(
@@ -39,14 +39,14 @@ def replay_letter(
 ) -> None:
     """Publish the input of a dead letter again, from its topic, to the partition it belongs to."""
     platform = shell.platform
-    found, partition = replayed(platform.runs.reader, letter)
-    topic, key, value = found.topic, found.key or b"", found.value or b""
-    what = f"{len(value)} bytes with key {key.decode(errors='backslashreplace')!r} to {topic}/{partition}"
+    record, partition = replayed(platform.runs.reader, letter)
+    topic, key, value = record.topic, record.key or b"", record.value or b""
+    summary = f"{len(value)} bytes with key {key.decode(errors='backslashreplace')!r} to {topic}/{partition}"
     if dry_run:
         row = {"sent": False, "topic": topic, "partition": partition}
-        shell.tell(row, output.escape(f"would send {what}"))
+        shell.print(row, output.escape(f"would send {summary}"))
         return
-    agree(f"Send {what}?", "nothing was sent", yes=yes)
-    at = platform.publisher.send_raw(topic, partition, key=key, value=value, headers=found.read_headers() or ())
+    agree(f"Send {summary}?", "nothing was sent", yes=yes)
+    at = platform.publisher.send_raw(topic, partition, key=key, value=value, headers=record.read_headers() or ())
     row = {"sent": True, "topic": topic, "partition": at[0], "offset": at[1]}
-    shell.tell(row, output.escape(f"sent {what}, offset {at[1]}"))
+    shell.print(row, output.escape(f"sent {summary}, offset {at[1]}"))

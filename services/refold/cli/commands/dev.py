@@ -90,18 +90,18 @@ def dev(
         fresh=fresh,
         services=dev_services(app, needs, shared=own.postgres or named.startswith("postgres")),
         prepare=needs.prepare,
-        listeners=Listeners(output.progress(after_s=0), _tell_exit, _tell_trouble),
+        listeners=Listeners(output.progress(after_s=0), _print_exit, _print_trouble),
     )
 
     with stack:
         users = ["planner", "approval", "executor", *["projections", "gateway"] * bool(load_app(app).projections)]
-        watch, told = CodeWatch(app, stack.data_dir, lambda: stack.supervisor.restart(users)), False
+        watch, announced = CodeWatch(app, stack.data_dir, lambda: stack.supervisor.restart(users)), False
 
         def turn() -> None:
-            nonlocal told
-            if not told and (answers(stack) or time.monotonic() - began > MOST_READY_S):
-                told = True
-                _tell_ready(stack, app, needs, watch.version)
+            nonlocal announced
+            if not announced and (answers(stack) or time.monotonic() - began > MOST_READY_S):
+                announced = True
+                _print_ready(stack, app, needs, watch.version)
                 output.say(f"[dim]ready after {time.monotonic() - began:.1f} s; Ctrl-C stops all of it[/]")
             if not no_reload:
                 watch.look()
@@ -158,7 +158,7 @@ def has(module: str) -> bool:
     return find_spec(module) is not None
 
 
-def _tell_exit(gone: Exit) -> None:
+def _print_exit(gone: Exit) -> None:
     how = f"was ended by {signal.Signals(-gone.code).name}" if gone.code < 0 else f"ended with {gone.code}"
     pause = gone.pause.total_seconds()
     again = f"again in {pause:g} s" if pause else "again"
@@ -166,12 +166,12 @@ def _tell_exit(gone: Exit) -> None:
         output.say(f"[yellow]{gone.name} {gone.pid} {how}; starting it {again}[/]")
 
 
-def _tell_trouble(text: str) -> None:
+def _print_trouble(text: str) -> None:
     with suppress(OSError):
         output.warn(text)
 
 
-def _tell_ready(stack: DevStack, app: str, needs: Provision, code: str) -> None:
+def _print_ready(stack: DevStack, app: str, needs: Provision, code: str) -> None:
     pids = stack.supervisor.pids()
     if "gateway" in pids:
         output.say(f"pages     [bold]{stack.gateway}/[/]")
@@ -188,8 +188,8 @@ def _tell_ready(stack: DevStack, app: str, needs: Provision, code: str) -> None:
     for name, numbers in pids.items():
         output.say(f"{name:<9} {', '.join(map(str, numbers))}")
     output.say(f"[dim]{output.escape(str(stack.dev_json))} is kept up to date with all of this[/]\n")
-    agent, given = ("hello", """ --input '{"name": "Ada"}'""") if app == HELLO else ("AGENT", " --input '{...}'")
-    output.say(f"start a run     refold run start {agent}{given} --wait")
+    agent, option = ("hello", """ --input '{"name": "Ada"}'""") if app == HELLO else ("AGENT", " --input '{...}'")
+    output.say(f"start a run     refold run start {agent}{option} --wait")
     if pids.get("executor"):
         output.say("kill a service  refold dev kill executor")
 
@@ -227,12 +227,12 @@ def status(*, beside: Beside) -> None:
     ]
 
     def in_words() -> None:
-        for each in addresses:
-            answers = "[green]listens[/]" if each["answers"] else "[red]nobody listens[/]"
-            output.say(f"{each['name']:<9} {output.escape(each['address'])}  {answers}")
+        for server in addresses:
+            answers = "[green]listens[/]" if server["answers"] else "[red]nobody listens[/]"
+            output.say(f"{server['name']:<9} {output.escape(server['address'])}  {answers}")
         output.print_rows(processes, ("role", "number", "pid", "state", "restarts"), "no processes")
 
-    beside.tell({"addresses": addresses, "processes": processes}, in_words)
+    beside.print({"addresses": addresses, "processes": processes}, in_words)
 
 
 def kill_processes(
@@ -246,16 +246,16 @@ def kill_processes(
     """Kill processes of a running `refold dev` by SIGKILL, and print how long the role was down."""
     if role not in (*ROLES_KILLED, "") or not (role or all_):
         raise UsageError(f"{role!r} is no role", hint=f"name one of {', '.join(ROLES_KILLED)}, or --all")
-    there = beside.running()["processes"]
-    found = [(name, pid) for name in ([role] if role else ROLES_KILLED) for pid in there.get(name, [])]
-    victims = found if all_ else found[number - 1 : number] * (number > 0)
+    running = beside.running()["processes"]
+    processes = [(name, pid) for name in ([role] if role else ROLES_KILLED) for pid in running.get(name, [])]
+    victims = processes if all_ else processes[number - 1 : number] * (number > 0)
     if not victims:
         hint = "`refold dev status` shows them; one that has just died has no process for a moment"
         raise NotFoundError(f"there is no {role or 'process'} {'' if all_ else number}".rstrip(), hint=hint)
     code = running_code(data_dir(beside.data))
     rows = _kill(victims, data_dir(beside.data) / "logs", wait=not no_wait)
     rows = [row | {"code": code if row["role"] in SERVES else ""} for row in rows]
-    beside.tell(rows, "\n".join(map(_killed, rows)))
+    beside.print(rows, "\n".join(map(_killed, rows)))
 
 
 def _kill(victims: list[tuple[str, int]], logs: Path, *, wait: bool) -> list[dict[str, Any]]:
@@ -280,12 +280,12 @@ def _killed(row: Mapping[str, Any]) -> str:
 
 def _gap_ms(role: str, log: Path, read: int, died: datetime) -> int | None:
     """Time from a death to the successor's log line `SERVES`, in ms; None after MOST_GAP_S."""
-    until, event, said = time.monotonic() + MOST_GAP_S, f'"event": "{SERVES[role]}"'.encode(), b""
+    until, event, content = time.monotonic() + MOST_GAP_S, f'"event": "{SERVES[role]}"'.encode(), b""
     with log.open("rb") as file:
         file.seek(read)
         while time.monotonic() < until:
-            said += file.read()
-            if served := next((line for line in said.split(b"\n")[:-1] if event in line), None):
+            content += file.read()
+            if served := next((line for line in content.split(b"\n")[:-1] if event in line), None):
                 gap_s = (datetime.fromisoformat(json.loads(served)["timestamp"]) - died).total_seconds()
                 return max(0, round(gap_s * 1000))
             time.sleep(0.02)

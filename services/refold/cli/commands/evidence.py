@@ -46,24 +46,22 @@ def _write(bundle: Bundle, file: str) -> str:
     return f"{output.counted(len(bundle.runs), 'run')} in {file}"
 
 
-def why_event(
-    name: Annotated[str, "ID", "RUN/SEQ, an approval, or an idempotency key."], *, asking: WhyOptions
-) -> None:
+def why_event(name: Annotated[str, "ID", "RUN/SEQ, an approval, or an idempotency key."], *, shell: WhyOptions) -> None:
     """Show why something happened: from an effect back to the request, each link with its place in Kafka."""
-    rules = rules_of(asking.redact)
-    known = dict[str, Run]()
-    find = partial(_find, known, asking)
+    rules = rules_of(shell.redact)
+    runs = dict[str, Run]()
+    find = partial(_find, runs, shell)
     by_key = _KEY.match(name)
-    run_name, seq = run_of_key(asking.runs.reader, name, find) if by_key else parse_call_id(asked_about(name))
-    known |= known_family(run_name, asking, from_log=asking.from_log)
-    run = known[run_name]
-    found = why(run, seq, find)
-    if call := found.chained:
-        found = why(run, seq, find, claims=claims_of(asking.runs.reader, [run], call))
-    if asking.bundle:
-        bundle = bundle_of(name, linked_runs(found, known.get), asking.platform, rules)
-        output.note(_write(bundle, asking.bundle))
-    asking.tell(found, lambda: _print(found.links))
+    run_name, seq = run_of_key(shell.runs.reader, name, find) if by_key else parse_call_id(asked_about(name))
+    runs |= known_family(run_name, shell, from_log=shell.from_log)
+    run = runs[run_name]
+    chain = why(run, seq, find)
+    if call := chain.chained:
+        chain = why(run, seq, find, claims=claims_of(shell.runs.reader, [run], call))
+    if shell.bundle:
+        bundle = bundle_of(name, linked_runs(chain, runs.get), shell.platform, rules)
+        output.note(_write(bundle, shell.bundle))
+    shell.print(chain, lambda: _print(chain.links))
 
 
 def bundle_run(
@@ -75,10 +73,10 @@ def bundle_run(
     shell: Shell,
 ) -> None:
     """Write a run and the runs that it has started into a file, for `refold verify` and `--bundle`."""
-    known, file = known_family(run, shell, from_log=from_log), to or f"{run}.jsonl"
-    family = {RunId(name): (each, 0) for name, each in known.items() if is_below(name, run)}
-    words = _write(bundle_of(run, family, shell.platform, rules_of(redact)), file)
-    shell.tell({"file": file, "runs": list(family)}, output.escape(words))
+    runs, file = known_family(run, shell, from_log=from_log), to or f"{run}.jsonl"
+    family = {RunId(name): (relative, 0) for name, relative in runs.items() if is_below(name, run)}
+    text = _write(bundle_of(run, family, shell.platform, rules_of(redact)), file)
+    shell.print({"file": file, "runs": list(family)}, output.escape(text))
 
 
 def verify_file(
@@ -97,20 +95,22 @@ def verify_file(
     """
     trust = trusted(source(root).partition("\n")[0]) if root else addresses(data=data).trust
     with reading(Path(bundle)) as file:
-        found = verify_bundle(file, trust, heads=head.lower().replace(",", " ").split(), catalog=catalog)
-    verdict = {"holds": found.verdict == "holds", "verdict": found.verdict}
-    printer.tell(
-        verdict | output.plain(found), lambda: _print_verified(found), ok=found.verdict in ("holds", "redacted")
+        verified = verify_bundle(file, trust, heads=head.lower().replace(",", " ").split(), catalog=catalog)
+    verdict = {"holds": verified.verdict == "holds", "verdict": verified.verdict}
+    printer.print(
+        verdict | output.plain(verified),
+        lambda: _print_verified(verified),
+        ok=verified.verdict in ("holds", "redacted"),
     )
-    if found.verdict == "redacted":
+    if verified.verdict == "redacted":
         fail(REDACTED)
 
 
-def _find(known: dict[str, Run], asking: WhyOptions, run: str) -> Run | None:
-    """Read a run, and add its family to `known`."""
+def _find(runs: dict[str, Run], shell: WhyOptions, run: str) -> Run | None:
+    """Read a run, and add its family to `runs`."""
     with suppress(NotFoundError):
-        known |= {} if run in known else known_family(run, asking, from_log=asking.from_log)
-    return known.get(run)
+        runs |= {} if run in runs else known_family(run, shell, from_log=shell.from_log)
+    return runs.get(run)
 
 
 def _print(links: list[WhyLink]) -> None:
@@ -125,9 +125,9 @@ def _print(links: list[WhyLink]) -> None:
 
 def _print_link(link: WhyLink) -> None:
     by, cause = f" by {link.by}" if link.by else "", link.cause
-    what = output.escape(f"{link.run_id}/{link.seq} {', '.join(link.events)}{by}")
+    headline = output.escape(f"{link.run_id}/{link.seq} {', '.join(link.events)}{by}")
     caused = f" ← {cause.topic}/{cause.partition}/{cause.offset}" if cause else ""
-    output.say(f"[bold]{link.kind:11}[/] {what}  [dim]{output.escape(link.place + caused)}[/]")
+    output.say(f"[bold]{link.kind:11}[/] {headline}  [dim]{output.escape(link.place + caused)}[/]")
     about = [
         (name, value if isinstance(value, str) else json.dumps(output.plain(value)))
         for name, value in link.said.items()
@@ -136,24 +136,24 @@ def _print_link(link: WhyLink) -> None:
         output.say(f"            {', '.join(f'{name} {output.escape(text, 80)}' for name, text in about)}")
 
 
-def _print_verified(found: VerifiedBundle) -> None:
+def _print_verified(verified: VerifiedBundle) -> None:
     def say(name: str, text: str) -> None:
         output.say(f"{name:9}{output.escape(text)}")
 
-    say("about", found.about)
-    for run in found.runs:
-        asked = f"{run.agent} for {run.requester or 'nobody'}, {run.status}"
-        say("run", f"{run.run_id}  {asked}: {run.entries} entries to event {run.seq}, head {run.head}")
-    for each in found.decisions:
-        words = f"{each.call_id} {each.tool}: {each.verdict} by {', '.join(each.actors)}"
-        say("decision", f"{words} ({'checked' if each.checked else 'not checked'})")
-    if found.root:
-        by = f"of {found.platform or 'a platform that it does not name'}, by root {', '.join(found.root)}"
-        say("catalog", f"{by}; it ends with number {found.catalog[0]}, signed {in_utc(found.catalog[1])}")
-    for note in found.notes:
+    say("about", verified.about)
+    for run in verified.runs:
+        details = f"{run.agent} for {run.requester or 'nobody'}, {run.status}"
+        say("run", f"{run.run_id}  {details}: {run.entries} entries to event {run.seq}, head {run.head}")
+    for decision in verified.decisions:
+        line = f"{decision.call_id} {decision.tool}: {decision.verdict} by {', '.join(decision.actors)}"
+        say("decision", f"{line} ({'checked' if decision.checked else 'not checked'})")
+    if verified.root:
+        by = f"of {verified.platform or 'a platform that it does not name'}, by root {', '.join(verified.root)}"
+        say("catalog", f"{by}; it ends with number {verified.catalog[0]}, signed {in_utc(verified.catalog[1])}")
+    for note in verified.notes:
         say("note", note)
-    for hole in found.holes:
+    for hole in verified.holes:
         place = f"{hole.run_id}/{hole.seq}, " if hole.seq else ""
         say("hole", f"{place}record {hole.record} ({hole.kind}): {hole.what}")
     verdicts = {"holds": "everything agrees, as far as the notes say", "broken": "it does not hold"}
-    say("verdict", verdicts.get(found.verdict, f"not proven ({found.verdict}), see the notes"))
+    say("verdict", verdicts.get(verified.verdict, f"not proven ({verified.verdict}), see the notes"))

@@ -31,7 +31,7 @@ from refold.core.wire import canonical
 from refold.forks.engine import ForkChanges, PeopleSaid
 from refold.forks.report import ForkReport
 from refold.forks.worker import ForkJob, ForkSetup
-from refold.operations.forking import copy_values, edit_of, fork_id, fork_live, kept_prefix, repeats
+from refold.operations.forking import copy_values, edit_of, fork_id, fork_live, prefix_to, repeats
 from refold.runtime.settings import load
 from refold.views.history import Run
 from refold.views.words import with_ellipsis
@@ -73,8 +73,8 @@ class Forking(Shell):
         settings = load() if self.archive else self.platform.settings
         # An archive has no policies.
         policies = () if self.archive else self.platform.catalog.whole.policies.values()
-        known = [policy.content for policy in policies]
-        return ForkSetup(app, settings.environment, known, self.model, bounds_of(settings))
+        contents = [policy.content for policy in policies]
+        return ForkSetup(app, settings.environment, contents, self.model, bounds_of(settings))
 
     def families(self) -> Iterator[list[Run]]:
         runs = list(recorded_runs(self.archive, self))
@@ -87,10 +87,10 @@ class Forking(Shell):
     def family(self, run: str) -> list[Run]:
         if not self.archive:
             return [self.runs.get(run), *self.runs.family(run)]
-        found = next((each for each in self.families() if each[0].state.run_id == run), None)
-        if found is None:
+        matching = next((candidate for candidate in self.families() if candidate[0].state.run_id == run), None)
+        if matching is None:
             raise NotFoundError(f"there is no run {run} in {self.archive}")
-        return found
+        return matching
 
     def job(self, family: Sequence[Run], changes: ForkChanges) -> ForkJob:
         name, values = family[0].state.run_id, family_values(family, store_of(self.archive, self))
@@ -118,24 +118,24 @@ class OneFork(Forking, Operator):
             *("input_", "result", "decide", "policy", "model"),
             *("stub", "allow_pure", "archive", "to", "page"),
         )
-        if given := [name for name in for_one_process if getattr(self, name)]:
-            option = f"--{given[0].strip('_').replace('_', '-')}"
+        if misplaced := [name for name in for_one_process if getattr(self, name)]:
+            option = f"--{misplaced[0].strip('_').replace('_', '-')}"
             raise UsageError(f"{option} is for a fork that nothing comes of", hint="leave it or --live out")
         if not self.at:
             raise UsageError(
                 "a run that is begun has to begin somewhere", hint=f"refold run fork {run} --at SEQ --live"
             )
-        found = self.runs.get(run)
-        kept = kept_prefix(found, self.at)
-        edit = edit_of(kept, found.state, _by_step(self.edit_call, "--edit-call"))
-        name = fork_id(found.state.run_id, self.runs.partitions, self.as_)
-        if again := repeats(kept.state, found.state):
-            keeps = f"The fork keeps {run} up to event {kept.state.head.seq}. "
+        source = self.runs.get(run)
+        prefix = prefix_to(source, self.at)
+        edit = edit_of(prefix, source.state, _by_step(self.edit_call, "--edit-call"))
+        name = fork_id(source.state.run_id, self.runs.partitions, self.as_)
+        if again := repeats(prefix.state, source.state):
+            keeps = f"The fork keeps {run} up to event {prefix.state.head.seq}. "
             agree(keeps + repeat_warning(again), "nothing was forked", yes=self.yes)
-        copy_values(kept, name, lambda: store_of(self.archive, self))
-        answer = self.perform(fork_live(kept, name, self.who, edit=edit, reason=self.reason))
-        words = f"run [bold]{name}[/] goes on from event {kept.state.head.seq} of {output.escape(run)}, it"
-        self.tell_answer(answer, words)
+        copy_values(prefix, name, lambda: store_of(self.archive, self))
+        answer = self.perform(fork_live(prefix, name, self.who, edit=edit, reason=self.reason))
+        text = f"run [bold]{name}[/] goes on from event {prefix.state.head.seq} of {output.escape(run)}, it"
+        self.print_answer(answer, text)
 
 
 def fork_run(run: options.RunArgument, *, app: AppOption = "", one: OneFork) -> None:
@@ -166,7 +166,7 @@ def fork_run(run: options.RunArgument, *, app: AppOption = "", one: OneFork) -> 
             file.write_bytes(b"".join(fork_bundle(family, report).lines()))
     if one.page:
         _write_page(one.page, [report], family)
-    one.tell(report, "\n".join(map(output.escape, _story(report))))
+    one.print(report, "\n".join(map(output.escape, _story(report))))
     if code := _CODES.get(report.verdict, FAILED):
         fail(code)
 
@@ -183,9 +183,9 @@ class Chosen(Forking):
     to: Annotated[str, "FILE", "Append each report to this file; runs in the file are not forked again."] = ""
     page: Annotated[str, "FILE", "Also write the report as a page for browsers."] = ""
 
-    def takes(self, state: RunState) -> bool:
-        asked, after_ms = state.request, since_ms(self.since)
-        if asked is None or not fnmatchcase(state.run_id, self.runs_) or self.agent not in ("", asked.agent):
+    def matches(self, state: RunState) -> bool:
+        request, after_ms = state.request, since_ms(self.since)
+        if request is None or not fnmatchcase(state.run_id, self.runs_) or self.agent not in ("", request.agent):
             return False
         return state.asked_ms >= after_ms and (not self.failed or isinstance(state.end, RunFailed))
 
@@ -201,7 +201,7 @@ def fork_runs(*, app: AppOption, chosen: Chosen) -> None:
     tokens = [sum(row.tokens[side] for row in rows) for side in (0, 1)]
     if chosen.page:
         _write_page(chosen.page, rows)
-    chosen.tell({"runs": len(rows), "counts": counts, "tokens": tokens, "forks": rows}, lambda: _print_cohort(rows))
+    chosen.print({"runs": len(rows), "counts": counts, "tokens": tokens, "forks": rows}, lambda: _print_cohort(rows))
     if len(rows) > counts.get("same", 0):
         fail(FAILED if {"disagrees", "raises"} & counts.keys() else ANOTHER)
 
@@ -209,18 +209,18 @@ def fork_runs(*, app: AppOption, chosen: Chosen) -> None:
 def _reports(app: str, chosen: Chosen) -> Iterator[ForkReport]:
     """Fork the selected runs; earlier reports of --to come first. **Raises** NotFoundError."""
     budget, setup, changes = chosen.spendable, chosen.setup(app), chosen.changes
-    families = [family for family in chosen.families() if chosen.takes(family[0].state)]
+    families = [family for family in chosen.families() if chosen.matches(family[0].state)]
     names = {family[0].state.run_id for family in families}  # a run forked with its parent is not forked again
     families = [family for family in families if names.isdisjoint(parents_of(family[0].state.run_id))]
     if not families:
         raise NotFoundError("there is no such run, so nothing was forked", hint="leave --runs, --agent, --since out")
     keys = {family[0].state.run_id: _key(family[0], chosen, setup, changes) for family in families}
-    known = _known(chosen.to, keys)
-    yield from known.values()
-    ahead = [family for family in families if family[0].state.run_id not in known]
-    told, jobs = output.progress(), (chosen.job(family, changes) for family in ahead)
+    earlier = _earlier_reports(chosen.to, keys)
+    yield from earlier.values()
+    ahead = [family for family in families if family[0].state.run_id not in earlier]
+    progress, jobs = output.progress(), (chosen.job(family, changes) for family in ahead)
     for number, report in enumerate(forks(jobs, setup, at_once=chosen.jobs, budget=budget)):
-        told("fork runs", number, len(ahead))
+        progress("fork runs", number, len(ahead))
         if chosen.to:
             with writing(chosen.to) as file, file.open("a") as more:
                 more.write(json.dumps({"key": keys[RunId(report.run_id)], **report.model_dump(mode="json")}) + "\n")
@@ -234,24 +234,24 @@ def _print_cohort(rows: Sequence[ForkReport]) -> None:
     output.say(f"forked {_summed(rows)}")
 
 
-def _by_step(given: list[str] | None, option: str) -> dict[int, str]:
-    found = {}
-    for each in given or ():
-        step, text = pair(each, "is no step with a value", hint=f"write {option} 3='{{\"amount\": 20}}'")
+def _by_step(arguments: list[str] | None, option: str) -> dict[int, str]:
+    values = {}
+    for argument in arguments or ():
+        step, text = pair(argument, "is no step with a value", hint=f"write {option} 3='{{\"amount\": 20}}'")
         if not step.isdecimal():
             raise UsageError(f"{option} {step}: that is no step", hint="`refold run show` numbers them")
-        found[int(step)] = canonical.dumps(json_value(text, option))
-    return found
+        values[int(step)] = canonical.dumps(json_value(text, option))
+    return values
 
 
-def _decided(given: str) -> tuple[str, PeopleSaid]:
-    return verdict_of(*pair(given, "is no approval with a verdict", hint="write --decide r-7/3=approve"))
+def _decided(text: str) -> tuple[str, PeopleSaid]:
+    return verdict_of(*pair(text, "is no approval with a verdict", hint="write --decide r-7/3=approve"))
 
 
 def _key(run: Run, chosen: Chosen, setup: ForkSetup, changes: ForkChanges) -> str:
     place = Path(setup.target.partition(":")[0])
     code = place.read_bytes().hex() if place.is_file() else ""
-    said = [
+    parts = [
         run.state.head.id.hex(),
         chosen.at,
         setup.target,
@@ -261,23 +261,23 @@ def _key(run: Run, chosen: Chosen, setup: ForkSetup, changes: ForkChanges) -> st
         changes.stubs,
         chosen.budget,
     ]
-    return blake2b(canonical.dumps(said).encode(), digest_size=12).hexdigest()
+    return blake2b(canonical.dumps(parts).encode(), digest_size=12).hexdigest()
 
 
-def _known(to: str, keys: dict[RunId, str]) -> dict[str, ForkReport]:
-    found = {}
+def _earlier_reports(to: str, keys: dict[RunId, str]) -> dict[str, ForkReport]:
+    reports = {}
     lines = Path(to).read_bytes().splitlines(keepends=True) if to and Path(to).is_file() else []
     for line in lines:
         try:
-            said = orjson.loads(line)
-            if said.pop("key") == keys.get(said["run_id"]):
-                found[said["run_id"]] = ForkReport.model_validate(said)
+            row = orjson.loads(line)
+            if row.pop("key") == keys.get(row["run_id"]):
+                reports[row["run_id"]] = ForkReport.model_validate(row)
         except (ValueError, KeyError, AttributeError, TypeError):
             continue  # it was stopped while it wrote this
     if lines and not lines[-1].endswith(b"\n"):
         with writing(to) as file, file.open("a") as more:
             more.write("\n")
-    return found
+    return reports
 
 
 def _write_page(file: str, rows: Sequence[ForkReport], family: Sequence[Run] = ()) -> None:
@@ -294,7 +294,7 @@ def _summed(rows: Sequence[ForkReport]) -> str:
 
 
 def _story(report: ForkReport) -> Iterator[str]:
-    yield f"fork of {report.run_id} at {report.at}: {_WORDS.get(report.verdict, report.verdict)}"
+    yield f"fork of {report.run_id} at {report.at}: {_VERDICTS.get(report.verdict, report.verdict)}"
     if report.verdict != "raises" and not report.isolated:
         yield "  not isolated: Python alone held the app, whose C code could reach sockets, files and processes"
     if report.message:
@@ -309,8 +309,8 @@ def _story(report: ForkReport) -> Iterator[str]:
         were = f" (was {_brief(call.were)})" if call.change == "changed" else ""
         yield f"  {call.change}: step {call.after or call.before} {call.tool} {shown}{were}"
     for judged in report.judgements:
-        what = f"step {judged.step} {judged.tool}: {judged.before} -> {judged.after}"
-        yield f"  judged otherwise: {what}{_by(judged.rule)}"
+        judgement = f"step {judged.step} {judged.tool}: {judged.before} -> {judged.after}"
+        yield f"  judged otherwise: {judgement}{_by(judged.rule)}"
     for want in report.stopped:
         does = {"dispatched": "would have fired", "approval": "would have asked people about"}
         yield f"  {does.get(want.phase, f'waits ({want.phase}) for')} {want.call_id} {want.tool} ({want.effect})"
@@ -323,7 +323,7 @@ def _by(rule: str) -> str:
     return f", rule {rule}" if rule else ""
 
 
-_WORDS = {"same": "the same", "other": "another run", "disagrees": "the code does not agree with the history"}
+_VERDICTS = {"same": "the same", "other": "another run", "disagrees": "the code does not agree with the history"}
 
 
 def _brief(value: Any, chars: int = 160) -> str:

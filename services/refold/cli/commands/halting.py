@@ -21,7 +21,7 @@ Names = list[str] | None
 
 
 @dataclass(frozen=True)
-class What(SigningOptions):
+class HaltTarget(SigningOptions):
     """Options that select the calls."""
 
     everything: Annotated[bool, "--all", "All calls."] = False
@@ -50,7 +50,7 @@ def halt(
     *,
     reason: Annotated[str, "Reason, shown beside each halted call."] = "",
     listed: Annotated[bool, "--list", "List the halts; halt nothing."] = False,
-    what: What,
+    target: HaltTarget,
 ) -> None:
     """Halt a tool, agent, pool, requester, or all. It takes effect within a second.
 
@@ -58,30 +58,30 @@ def halt(
     `refold unhalt`.
     """
     if listed:
-        _show(what)
+        _show(target)
         return
     if not reason.strip():
         raise UsageError("something is halted for a reason", hint="add --reason TEXT")
-    names = what.say(reason)
-    lines = [f"[red]halted[/] {output.escape(_said(name))}: {output.escape(reason)}" for name in names]
-    what.tell({"halted": names, "reason": reason}, "\n".join(lines))
+    names = target.say(reason)
+    lines = [f"[red]halted[/] {output.escape(_target_name(name))}: {output.escape(reason)}" for name in names]
+    target.print({"halted": names, "reason": reason}, "\n".join(lines))
 
 
-def unhalt(*, what: What) -> None:
+def unhalt(*, target: HaltTarget) -> None:
     """Lift a halt. Calls that another halt covers still wait."""
-    names = what.say(None)
-    left = halt_rows(what.platform.catalog.whole.halts)
-    lines = [f"{output.escape(_said(name))} goes on" for name in names]
+    names = target.say(None)
+    left = halt_rows(target.platform.catalog.whole.halts)
+    lines = [f"{output.escape(_target_name(name))} goes on" for name in names]
     lines += [f"[red]still halted[/] {output.escape(row.what)}" for row in left]
-    what.tell({"unhalted": names, "halts": left}, "\n".join(lines))
+    target.print({"unhalted": names, "halts": left}, "\n".join(lines))
 
 
 def _show(shell: Shell) -> None:
-    there = shell.platform.catalog
-    warn_of_void(there)
-    rows = halt_rows(there.whole.halts)
-    shell.tell_rows(rows, "what reason", "[green]nothing is halted[/]")
+    catalog = shell.platform.catalog
+    warn_of_void(catalog)
+    rows = halt_rows(catalog.whole.halts)
+    shell.print_rows(rows, "what reason", "[green]nothing is halted[/]")
 
 
-def _said(name: str) -> str:
+def _target_name(name: str) -> str:
     return " ".join(name.split("/", 2)[1:])

@@ -25,14 +25,14 @@ def init(name: Annotated[str, "Name of the project and of its new folder."], *, 
     if not re.fullmatch(r"[a-z][a-z0-9_-]{0,62}", folder.name):
         hint = "begin with a letter; small letters, digits, - and _ may follow"
         raise UsageError(f"{folder.name!r} is not the name of a project", hint=hint)
-    made = sorted(_made(folder))
-    row = {"name": folder.name, "folder": str(folder.resolve()), "files": made}
-    there = output.escape(str(folder))
-    text = f"[bold]{there}[/] has {', '.join(made)}\n\n  cd {there}\n  pytest\n  refold dev app.py"
-    printer.tell(row, text)
+    files = sorted(_create(folder))
+    row = {"name": folder.name, "folder": str(folder.resolve()), "files": files}
+    path = output.escape(str(folder))
+    text = f"[bold]{path}[/] has {', '.join(files)}\n\n  cd {path}\n  pytest\n  refold dev app.py"
+    printer.print(row, text)
 
 
-def _made(folder: Path) -> list[str]:
+def _create(folder: Path) -> list[str]:
     """Create the folder, whole or not at all. **Raises** ConflictError, UsageError."""
     if folder.exists() or folder.is_symlink():
         raise ConflictError(f"{folder} is there already", hint="choose another name, or remove it")
@@ -53,11 +53,11 @@ def _made(folder: Path) -> list[str]:
 
 
 def _copy(source: Traversable, target: Path, name: str) -> None:
-    for each in source.iterdir():
-        if each.is_dir():
-            (target / each.name).mkdir()
-            _copy(each, target / each.name, name)
-        elif each.name.endswith(_SUFFIX):
-            plain = each.name.removesuffix(_SUFFIX)
+    for child in source.iterdir():
+        if child.is_dir():
+            (target / child.name).mkdir()
+            _copy(child, target / child.name, name)
+        elif child.name.endswith(_SUFFIX):
+            plain = child.name.removesuffix(_SUFFIX)
             file = target / (f".{plain}" if plain in _DOTTED else plain)
-            file.write_text(each.read_text().replace(_NAME, name))
+            file.write_text(child.read_text().replace(_NAME, name))

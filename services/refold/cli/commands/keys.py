@@ -50,7 +50,7 @@ def init_root(
         f"every service needs  REFOLD_TRUST={output.escape(public)}",
         f"or with a file       REFOLD_TRUST=@{output.escape(str(beside))}",
     ]
-    printer.tell(row, "\n".join(lines))
+    printer.print(row, "\n".join(lines))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,20 +89,20 @@ def new_key(name: Annotated[str, "Name of the key's owner, which begins its id."
     path = _save(key, holder.out, holder.data)
     if holder.publish_:
         holder.publish([key_entry(public, login())])
-    _tell_new(holder, public, path, published=holder.publish_)
+    _print_new(holder, public, path, published=holder.publish_)
 
 
 def list_keys(*, shell: Shell) -> None:
     """List the keys in the catalog."""
     now_ms = clock_ms()
-    there = shell.platform.catalog
-    closed = there.closed
+    catalog = shell.platform.catalog
+    closed = catalog.closed
     rows = [
         {**key.content(), "state": "unreadable" if f"key/{key.kid}" in closed else _state(key, now_ms)}
-        for key in there.whole.keys.values()
+        for key in catalog.whole.keys.values()
     ]
-    warn_of_void(there)
-    shell.tell_rows(rows, "kid use state actors roles strength reason", "no keys; `refold keys new` makes one")
+    warn_of_void(catalog)
+    shell.print_rows(rows, "kid use state actors roles strength reason", "no keys; `refold keys new` makes one")
 
 
 def rotate_key(
@@ -129,7 +129,7 @@ def rotate_key(
     public = key.public(actors=old.actors, roles=old.roles, strength=old.strength)
     retired = replace(old, retired_ms=retired_ms, reason=f"rotated to {key.kid}")
     signing.publish([key_entry(public, login()), key_entry(retired, login())])
-    _tell_new(signing, public, path, rotated=kid, retired_ms=retired_ms)
+    _print_new(signing, public, path, rotated=kid, retired_ms=retired_ms)
 
 
 def revoke_key(
@@ -141,7 +141,7 @@ def revoke_key(
     public = replace(_find(signing.platform, kid), revoked=True, reason=reason)
     signing.publish([key_entry(public, login())])
     text = f"key [bold]{output.escape(kid)}[/] is revoked: what it signed is refused from now on"
-    signing.tell(public.content(), text)
+    signing.print(public.content(), text)
 
 
 def _find(platform: Platform, kid: str) -> PublicKey:
@@ -157,7 +157,7 @@ def _save(key: SigningKey, out: str, data: str) -> Path:
     return path
 
 
-def _tell_new(shell: Shell, public: PublicKey, path: Path, *, published: bool = True, **more: Any) -> None:
+def _print_new(shell: Shell, public: PublicKey, path: Path, *, published: bool = True, **more: Any) -> None:
     lines = [
         f"key [bold]{output.escape(public.kid)}[/] signs {public.use}s",
         f"private: {output.escape(str(path))}",
@@ -166,7 +166,7 @@ def _tell_new(shell: Shell, public: PublicKey, path: Path, *, published: bool = 
     if "rotated" in more:
         until = output.in_utc(more["retired_ms"])
         lines.append(f"key [bold]{output.escape(more['rotated'])}[/] signs until {until}")
-    shell.tell({**public.content(), "file": str(path), "published": published, **more}, "\n".join(lines))
+    shell.print({**public.content(), "file": str(path), "published": published, **more}, "\n".join(lines))
 
 
 def _state(public: PublicKey, now_ms: int) -> str:

@@ -12,4 +12,4 @@ from refold.gateway.app import routed
 def print_openapi(*, printer: Printer) -> None:
     """Print the OpenAPI document of the gateway: `schemas/openapi.json`."""
     document = routed().openapi()
-    printer.tell(document, lambda: sys.stdout.write(json.dumps(document, indent=1) + "\n"))
+    printer.print(document, lambda: sys.stdout.write(json.dumps(document, indent=1) + "\n"))

@@ -48,11 +48,11 @@ def check_policy(files: FilesArgument, *, app_: AppOption = "", printer: Printer
     wrong += policies.sent_once(policy, (tool.facts for tool in tools)) if policy else []
     digest, rules = (policy.digest, len(policy.rules)) if policy else ("", 0)
     row = {"ok": not wrong, "digest": digest, "rules": rules, "files": sorted(content), "problems": wrong}
-    lines = [f"[{'red' if each.fatal else 'yellow'}]{output.escape(_problem_text(each))}[/]" for each in wrong]
+    lines = [f"[{'red' if flaw.fatal else 'yellow'}]{output.escape(_problem_text(flaw))}[/]" for flaw in wrong]
     if policy:
         many = output.counted(rules, "rule"), output.counted(len(content), "file")
         lines.append(f"policy [bold]{digest}[/]: {many[0]} in {many[1]}")
-    printer.tell(row, "\n".join(lines), ok=not wrong)
+    printer.print(row, "\n".join(lines), ok=not wrong)
 
 
 def publish_policy(
@@ -79,8 +79,8 @@ def publish_policy(
     if policy:
         _check_roles(policy, people, signing.platform.catalog.whole)
     signing.publish(entries)
-    there = signing.platform.catalog
-    warnings += filter(None, [nobody_text(there.whole)])
+    catalog = signing.platform.catalog
+    warnings += filter(None, [nobody_text(catalog.whole)])
     for warning in warnings:
         output.warn(warning)
     lines = ["the roles are in force"] * bool(roles)
@@ -88,13 +88,13 @@ def publish_policy(
         rules = output.counted(len(policy.rules), "rule")
         lines.append(f"policy [bold]{policy.digest}[/] is in force for new runs: {rules}")
     row = {"digest": policy.digest if policy else "", "entries": [entry.name for entry in entries]}
-    signing.tell({**row, "partitions": len(there.partitions), "warnings": warnings}, "\n".join(lines))
+    signing.print({**row, "partitions": len(catalog.partitions), "warnings": warnings}, "\n".join(lines))
 
 
 def _check_roles(policy: Policy, people: list[CatalogEntry], before: Catalog) -> None:
     """Check that each role of a policy has people or a key. **Raises** UsageError."""
-    known = Roles.parse(canonical.parse(people[0].content)) if people else before.roles
-    if unknown := policies.unknown_roles(policy, known, before.keys.values()):
+    roles = Roles.parse(canonical.parse(people[0].content)) if people else before.roles
+    if unknown := policies.unknown_roles(policy, roles, before.keys.values()):
         hint = "name them in --roles FILE, or let a key tell them: `refold keys new NAME --use vote --role ROLE`"
         raise UsageError(f"nobody can be {', '.join(unknown)}: no role and no key of the catalog", hint=hint)
 
@@ -111,29 +111,29 @@ def drop_policy(
     are published again. If there are such runs or approvals, --force is required.
     """
     platform = signing.platform
-    known = platform.catalog.partitions
-    if any(each.current == digest for each in known):
+    partitions = platform.catalog.partitions
+    if any(partition.current == digest for partition in partitions):
         raise ConflictError(f"policy {digest[:12]} is in force", hint="publish another one first")
-    if not any(digest in each.policies for each in known):
+    if not any(digest in partition.policies for partition in partitions):
         raise NotFoundError(f"the catalog has no policy {digest[:64]}", hint="it is named by its whole digest")
     runs, waiting = back_test.under(platform.runs.all(), digest)
-    held = f"{output.counted(len(runs), 'live run')} and {output.counted(len(waiting), 'open approval')} under it"
+    usage = f"{output.counted(len(runs), 'live run')} and {output.counted(len(waiting), 'open approval')} under it"
     if (runs or waiting) and not force:
         names = ", ".join([*waiting, *runs][:5])
         hint = f"wait until they end ({names}), or add --force: then these approvals can only be rejected"
-        raise ConflictError(f"policy {digest[:12]} is in use: {held}", hint=hint)
+        raise ConflictError(f"policy {digest[:12]} is in use: {usage}", hint=hint)
     signing.publish([CatalogEntry(f"policy/{digest}", "policy", "null", login(), clock_ms())])
-    row = {"digest": digest, "partitions": len(known), "runs": runs, "approvals": waiting}
-    signing.tell(row, f"policy [bold]{digest}[/] is out of the catalog; {held}")
+    row = {"digest": digest, "partitions": len(partitions), "runs": runs, "approvals": waiting}
+    signing.print(row, f"policy [bold]{digest}[/] is out of the catalog; {usage}")
 
 
 def show_policy(*, shell: Shell) -> None:
     """Show the policy of new runs, the roles and the keys in force."""
-    there = shell.platform.catalog
-    found = policy_views.in_force(there.whole)
-    warn_of_void(there)
-    row = {**found, "number": there.whole.counter, "differing_partitions": there.behind, "void": there.void}
-    shell.tell(row, lambda: policy_views.print_in_force(found))
+    catalog = shell.platform.catalog
+    in_force = policy_views.in_force(catalog.whole)
+    warn_of_void(catalog)
+    row = {**in_force, "number": catalog.whole.counter, "differing_partitions": catalog.behind, "void": catalog.void}
+    shell.print(row, lambda: policy_views.print_in_force(in_force))
 
 
 def try_policy(
@@ -147,24 +147,24 @@ def try_policy(
 ) -> None:
     """Compare the decisions of a draft with those in the log. Exit code 1 if any differs."""
     after_ms, named = since_ms(since), runs and "all" not in runs
-    there = shell.platform
-    asked = _back_test(policies.merged_policy(policies.load_files(files)), app_, there)
-    chosen = [there.runs.get(name) for name in dict.fromkeys(runs or ())] if named else there.runs.all()
-    chosen = list(filter(Selector(agent=agent).takes, chosen)) if agent else chosen
+    platform = shell.platform
+    trial = _back_test(policies.merged_policy(policies.load_files(files)), app_, platform)
+    chosen = [platform.runs.get(name) for name in dict.fromkeys(runs or ())] if named else platform.runs.all()
+    chosen = list(filter(Selector(agent=agent).matches, chosen)) if agent else chosen
     calls = [call for run in chosen for call in back_test.recorded(run) if call.at_ms >= after_ms]
-    rows = [back_test.difference_row(each) for each in asked.differences(calls)]
+    rows = [back_test.difference_row(difference) for difference in trial.differences(calls)]
     kinds = dict(sorted(Counter(row["kind"] for row in rows).items()))
 
     def in_words() -> None:
         policy_views.print_differences(rows)
         many = output.counted(len(calls), "call"), output.counted(len(chosen), "run")
         output.say(f"{many[0]} of {many[1]}, {len(rows)} judged otherwise")
-        _tell_unknown(asked)
+        _print_unknown(trial)
         if kinds.get("require -> allow") and not app_:
             output.say('[yellow]which tools say approval="required" is in no log either: --app tells it[/]')
 
-    summary = {"policy": asked.policy.digest, "runs": len(chosen), "calls": len(calls), "unknown": asked.unknown}
-    shell.tell({**summary, "counts": kinds, "differences": rows}, in_words, ok=not rows)
+    summary = {"policy": trial.policy.digest, "runs": len(chosen), "calls": len(calls), "unknown": trial.unknown}
+    shell.print({**summary, "counts": kinds, "differences": rows}, in_words, ok=not rows)
 
 
 def explain_judgement(
@@ -182,8 +182,8 @@ def explain_judgement(
     if recorded.call_id != call:
         output.note(f"approval {call}: call {recorded.call_id}")
     policy = policies.merged_policy(content) if content is not None else _policy_of(platform, recorded)
-    asked = _back_test(policy, app_, platform)
-    now, rules = asked.judge(recorded.state, recorded.call), asked.explain(recorded.state, recorded.call)
+    trial = _back_test(policy, app_, platform)
+    now, rules = trial.judge(recorded.state, recorded.call), trial.explain(recorded.state, recorded.call)
     args, edited = recorded.call.args, recorded.edited
     row = {"call_id": recorded.call_id, "tool": recorded.call.tool, "recorded": recorded.judgement, "now": now}
     row |= {"rules": rules, "args": output.json_text(args)}
@@ -191,9 +191,9 @@ def explain_judgement(
 
     def in_words() -> None:
         policy_views.print_explanation(recorded, now, rules, asks_itself=asks_itself)
-        _tell_unknown(asked)
+        _print_unknown(trial)
 
-    shell.tell(row | {"edited_args": output.json_text(edited.args) if edited else None}, in_words)
+    shell.print(row | {"edited_args": output.json_text(edited.args) if edited else None}, in_words)
 
 
 def _problem_text(problem: Problem) -> str:
@@ -204,9 +204,9 @@ def _problem_text(problem: Problem) -> str:
 def _asks_itself(policy: Policy, recorded: RecordedCall, rules: Sequence[Explanation]) -> bool:
     """True if people were asked although the rule allows the call, so the tool requires it."""
     allows = {rule.name for rule in policy.rules if rule.outcome == "allow"}
-    fired = next((each for each in rules if each.fired), None)
-    asked = recorded.judgement.outcome == "require" and recorded.judgement.rule in allows
-    return asked and fired is not None and fired.rule == recorded.judgement.rule and fired.value is True
+    fired = next((explanation for explanation in rules if explanation.fired), None)
+    required = recorded.judgement.outcome == "require" and recorded.judgement.rule in allows
+    return required and fired is not None and fired.rule == recorded.judgement.rule and fired.value is True
 
 
 def _back_test(policy: Policy, app_: str, platform: Platform) -> BackTest:
@@ -214,9 +214,9 @@ def _back_test(policy: Policy, app_: str, platform: Platform) -> BackTest:
     return BackTest(policy, platform.settings.environment, tools)
 
 
-def _tell_unknown(asked: BackTest) -> None:
-    if asked.unknown:
-        names = " and ".join(sorted(asked.unknown))
+def _print_unknown(trial: BackTest) -> None:
+    if trial.unknown:
+        names = " and ".join(sorted(trial.unknown))
         output.say(f"[yellow]{names} stand in no log: rules about them fail here; --app tells them[/]")
 
 

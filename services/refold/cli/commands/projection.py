@@ -32,7 +32,7 @@ def list_projections(*, shell: Shell) -> None:
     """List projections, their generations and progress."""
     database, source, url = _views(shell)
     rows = [status_of(name, database, url, source).row for name in database.projections()]
-    shell.tell_rows(
+    shell.print_rows(
         rows, "projection generation state version lag reason", "no projections: `refold serve projections`"
     )
 
@@ -41,66 +41,67 @@ def show_status(projection: ProjectionArgument = "refold", *, shell: Shell) -> N
     """Show the progress of a projection, or why it stopped: positions, rate and lag of its generations."""
     database, source, url = _views(shell)
     info = status_of(projection, database, url, source)
-    shell.tell(info, lambda: _print_status(info))
+    shell.print(info, lambda: _print_status(info))
 
 
 def verify_projection(projection: ProjectionArgument = "refold", *, app: AppOption = "", shell: Shell) -> None:
     """Compare every row with a fold of the log. The projection keeps running."""
     database, source, _ = _views(shell)
     code = _code(projection, app)
-    told = output.progress()
+    show = output.progress()
 
     def progress(at: BuildProgress) -> None:
-        told(f"fold the log for {projection}", at.of - at.lag, at.of)
+        show(f"fold the log for {projection}", at.of - at.lag, at.of)
 
     with TemporaryDirectory(prefix="refold-verify-") as folder:
         scratch = open_views(f"sqlite:///{Path(folder) / 'views.db'}")
         try:
-            found = as_verified(projection, verify(code, database, scratch, source, progress), code.tables)
+            verified = as_verified(projection, verify(code, database, scratch, source, progress), code.tables)
         finally:
             scratch.close()
-    words = "[green]equal[/]" if found.equal else f"[red]{len(found.differences)} rows differ[/]"
-    lines = [f"{projection}, generation {found.generation}: {words}"]
-    lines += [f"  {each.table:<20} {'equal' if each.equal else '[red]differs[/]'}" for each in found.tables]
+    verdict = "[green]equal[/]" if verified.equal else f"[red]{len(verified.differences)} rows differ[/]"
+    lines = [f"{projection}, generation {verified.generation}: {verdict}"]
+    lines += [f"  {row.table:<20} {'equal' if row.equal else '[red]differs[/]'}" for row in verified.tables]
     lines += [
-        output.escape(f"  {each.table} {each.key}: the view has {each.view}, the log has {each.log}")
-        for each in found.differences[:20]
+        output.escape(f"  {row.table} {row.key}: the view has {row.view}, the log has {row.log}")
+        for row in verified.differences[:20]
     ]
-    shell.tell(found, "\n".join(lines), ok=found.equal)
+    shell.print(verified, "\n".join(lines), ok=verified.equal)
 
 
 def rebuild_projection(projection: ProjectionArgument = "refold", *, app: AppOption = "", shell: Shell) -> None:
     """Build a projection from the start of the log, then switch to it once it has caught up."""
     database, source, _ = _views(shell)
-    kept = KeptProjection(_code(projection, app), database, source)
-    there = database.generations(projection)
-    building = [database.store(projection, each) for each, state in there.items() if state == "building"]
+    runner = KeptProjection(_code(projection, app), database, source)
+    generations = database.generations(projection)
+    building = [database.store(projection, name) for name, state in generations.items() if state == "building"]
     read = [(store.notes(), store.positions()) for store in building]
     bounds, log = source.bounds(), source.identity()  # after the positions, which go on
     if not all(stands_still(notes, positions, log, bounds) for notes, positions in read):
         raise ConflictError(
             f"projection {projection} is being built already", hint="`refold projection status` shows it"
         )
-    number = max(there, default=0) + 1
-    database.create(projection, number, kept.tables, kept.begun())
-    told, begun = output.progress(after_s=0), time.monotonic()
+    number = max(generations, default=0) + 1
+    database.create(projection, number, runner.tables, runner.begun())
+    show, begun = output.progress(after_s=0), time.monotonic()
     own, records = False, 0
     while database.generations(projection).get(number) != "serving":
         own = own or database.lock(projection)  # otherwise `refold serve projections` does it
         if own:
-            kept.turn(0.1)
-            if kept.stopped:
-                raise ConflictError(kept.stopped, hint=f"generation {number} is left; mend the code and rebuild again")
+            runner.turn(0.1)
+            if runner.stopped:
+                hint = f"generation {number} is left; mend the code and rebuild again"
+                raise ConflictError(runner.stopped, hint=hint)
         else:
             time.sleep(POLL_S)
         bounds = source.bounds()
         records = sum(end for _, end in bounds.values())
-        told(f"build {projection}, generation {number}", records - _lag(database, projection, number, bounds), records)
-    kept.close()
+        show(f"build {projection}, generation {number}", records - _lag(database, projection, number, bounds), records)
+    runner.close()
     built = ProjectionBuilt(
         projection=projection, generation=number, records=records, seconds=round(time.monotonic() - begun, 1)
     )
-    shell.tell(built, f"generation {number} of {projection} is in use: {records} records in {built.seconds} s")
+    shell.print(built, f"generation {number} of {projection} is in use: {records} records in {built.seconds} s")
 
 
 def drop_projection(
@@ -119,7 +120,7 @@ def drop_projection(
     for number in numbers:
         database.drop(projection, number)
     row = ProjectionDropped(projection=projection, generations=numbers)
-    shell.tell(row, f"removed {projection}; the log still has all that it was made of")
+    shell.print(row, f"removed {projection}; the log still has all that it was made of")
 
 
 def _views(shell: Shell) -> tuple[ViewDatabase, KafkaLogSource, str]:
@@ -130,12 +131,12 @@ def _views(shell: Shell) -> tuple[ViewDatabase, KafkaLogSource, str]:
 
 
 def _code(projection: str, app: str) -> Projection:
-    ours, own = app_projections(app)
-    known = {each.name: each for each in (*ours, *own)}
-    if projection not in known:
-        hint = "name its app: --app path/file.py" if not app else f"there is {', '.join(sorted(known))}"
+    shipped, own = app_projections(app)
+    projections = {code.name: code for code in (*shipped, *own)}
+    if projection not in projections:
+        hint = "name its app: --app path/file.py" if not app else f"there is {', '.join(sorted(projections))}"
         raise NotFoundError(f"there is no code of projection {projection}", hint=hint)
-    return known[projection]
+    return projections[projection]
 
 
 def _lag(database: ViewDatabase, projection: str, number: int, bounds: Mapping[Place, tuple[int, int]]) -> int:
@@ -152,12 +153,10 @@ def _lag(database: ViewDatabase, projection: str, number: int, bounds: Mapping[P
 
 def _print_status(info: ProjectionInfo) -> None:
     output.say(f"{output.escape(info.projection)} in {output.escape(info.database)}, {info.bytes / (1 << 20):.1f} MiB")
-    for each in info.generations:
-        behind = (
-            f"{each.lag} records behind, {each.rate:g} records/s, {each.left_s:g} s left" if each.lag else "caught up"
-        )
-        output.say(f"generation {each.generation}, version {each.version}: {each.state}, {behind}")
-        if each.reason:
-            output.say(f"  [red]{output.escape(each.reason, 4_000)}[/]")
-        rows = [position.dump() for position in each.positions]
+    for row in info.generations:
+        behind = f"{row.lag} records behind, {row.rate:g} records/s, {row.left_s:g} s left" if row.lag else "caught up"
+        output.say(f"generation {row.generation}, version {row.version}: {row.state}, {behind}")
+        if row.reason:
+            output.say(f"  [red]{output.escape(row.reason, 4_000)}[/]")
+        rows = [position.dump() for position in row.positions]
         output.print_rows(rows, ("topic", "partition", "position", "end"), "no partitions")

@@ -82,16 +82,16 @@ class Provision:
         root, trust = self._root_key(where)
         settings, kafka = where.settings, where.settings.kafka
         if self.few and not os.environ.get(PARTITIONS):
-            made = {each.topic: each.partitions for each in Topics(kafka).present()}
-            kafka = kafka.model_copy(update={"partitions": made.get(kafka.prefix + RUN_LOG, 1)})
+            partitions = {topic.topic: topic.partitions for topic in Topics(kafka).present()}
+            kafka = kafka.model_copy(update={"partitions": partitions.get(kafka.prefix + RUN_LOG, 1)})
         Topics(kafka, self.pools, payload_bytes=settings.max_payload_bytes).apply()
         reader = KafkaLogReader(kafka)
-        known = catalog.read(reader, trust)
+        current = catalog.read(reader, trust)
         publisher = KafkaPublisher(kafka, partitions=kafka.partitions, source="refold-dev")
         # A key that is there stays as it is: it may have been retired or revoked.
-        entries = self._entries(where, known.whole.policy)
-        new = [entry for entry in entries if _differs(known.whole.entries.get(entry.name), entry)]
-        catalog.publish(publisher, known, new, root)
+        entries = self._entries(where, current.whole.policy)
+        new = [entry for entry in entries if _differs(current.whole.entries.get(entry.name), entry)]
+        catalog.publish(publisher, current, new, root)
         self._warn(catalog.read(reader, trust).whole)
         return kafka.partitions
 
@@ -111,13 +111,13 @@ class Provision:
         trust = trust or KeyRing({key.kid: key.public()}, where.settings.platform)
         return root_key(self.root, trust), trust
 
-    def _warn(self, there: Catalog) -> None:
+    def _warn(self, current: Catalog) -> None:
         for path, use in ((self.decision_key, "decision"), (self.vote_key, "vote")):
-            public = there.keys[keys.load(path).kid] if path.exists() else None
+            public = current.keys[keys.load(path).kid] if path.exists() else None
             if public and not public.signs_at(clock_ms()):
                 mend = f"`refold keys new NAME --use {use}` makes another, to be named by --key"
                 output.warn(f"the key {public.kid} in {path} signs nothing any more ({public.reason}); {mend}")
-        if missing := nobody_text(there):
+        if missing := nobody_text(current):
             output.warn(missing)
 
     def _entries(self, where: Addresses, in_force: Policy | None) -> list[CatalogEntry]:
@@ -163,9 +163,9 @@ def key_entry(public: PublicKey, actor: str) -> CatalogEntry:
     return CatalogEntry(f"key/{public.kid}", "key", canonical.dumps(public.content()), actor, clock_ms())
 
 
-def nobody_text(there: Catalog) -> str:
+def nobody_text(current: Catalog) -> str:
     """Warning about roles that the policy in force names and no person has, or empty."""
-    nobody = policies.nobody_has(there.policy, there.roles)
+    nobody = policies.nobody_has(current.policy, current.roles)
     return f"nobody has {', '.join(nobody)} by the catalog: only logins may say so" if nobody else ""
 
 
@@ -192,10 +192,10 @@ def setup(
     platform = connect(kafka=kafka, data=data)
     platform.knock()
     folder = Path(policies) if policies else folder_of(app)
-    own, there, closed = _named(platform.settings, root), platform.settings.kafka.bootstrap, platform.where.closed
+    own, bootstrap, closed = _named(platform.settings, root), platform.settings.kafka.bootstrap, platform.where.closed
     needs = Provision(load_app(app).pools, data_dir(data).resolve() / "keys", folder, own)
-    needs.prepare(there)
-    output.say(f"topics and public keys{' and a policy' * bool(folder or closed)} are on {output.escape(there)}")
+    needs.prepare(bootstrap)
+    output.say(f"topics and public keys{' and a policy' * bool(folder or closed)} are on {output.escape(bootstrap)}")
     output.say(f"serve with            REFOLD_TRUST=@{output.escape(str(needs.public_root))}")
     output.say(f"serve approvals with  --key {output.escape(str(needs.decision_key))}")
     output.say(f"serve executors with  REFOLD_EXECUTOR__LEDGER_KEY={output.escape(str(needs.ledger_key))}")
@@ -233,8 +233,8 @@ def people_of(policies_folder: Path | None, folder: Path) -> dict[str, str]:
     return dict(zip(names, map(str, files), strict=True))
 
 
-def _differs(there: CatalogEntry | None, entry: CatalogEntry) -> bool:
-    return there is None or (entry.kind != "key" and there.content != entry.content)
+def _differs(current: CatalogEntry | None, entry: CatalogEntry) -> bool:
+    return current is None or (entry.kind != "key" and current.content != entry.content)
 
 
 def _key(path: Path, use: str, actors: tuple[str, ...] = ()) -> CatalogEntry:

@@ -33,10 +33,10 @@ class Checking(Shell):
     archive: ArchiveUrl = ""
     jobs: Annotated[options.Positive, "Processes at once."] = 1
 
-    def takes(self, state: RunState) -> bool:
-        asked = state.request
-        wanted = asked is not None and self.agent in ("", asked.agent) and fnmatchcase(state.run_id, self.runs_)
-        return wanted and not (self.live and state.over)
+    def matches(self, state: RunState) -> bool:
+        request = state.request
+        selected = request is not None and self.agent in ("", request.agent) and fnmatchcase(state.run_id, self.runs_)
+        return selected and not (self.live and state.over)
 
 
 def check_app(app: AppArgument, *, checking: Checking) -> None:
@@ -46,7 +46,7 @@ def check_app(app: AppArgument, *, checking: Checking) -> None:
     of runs that began on another version of Python or of a framework.
     """
     shell, blobs = checking, store_of(checking.archive, checking)
-    states = (run.state for run in recorded_runs(checking.archive, shell) if checking.takes(run.state))
+    states = (run.state for run in recorded_runs(checking.archive, shell) if checking.matches(run.state))
     jobs = (CheckJob(state, values_of(state, blobs)) for state in states)
     rows = list(checks(jobs, app, at_once=checking.jobs))
     if not rows:
@@ -59,7 +59,7 @@ def check_app(app: AppArgument, *, checking: Checking) -> None:
             "planners that lack it hold those that live (other_foundation)"
         )
     counts = {"checked": len(rows), "differ": len(bad), "other_foundation": elsewhere.total()}
-    shell.tell(
+    shell.print(
         {"ok": not bad, **counts, "runs": rows}, "\n".join([*map(_line, bad), _sum(len(rows), len(bad))]), ok=not bad
     )
 
@@ -73,11 +73,11 @@ def replay_run(
     shell: Shell,
 ) -> None:
     """Replay a run's decisions from its history. Prints where it stands; calls and writes nothing."""
-    found = in_bundle(bundle, run)[run] if bundle else from_archive(archive, run) if archive else shell.runs.get(run)
-    (row,) = checks([CheckJob(found.state, values_of(found.state, store_of(archive, shell)))], app)
+    recorded = in_bundle(bundle, run)[run] if bundle else from_archive(archive, run) if archive else shell.runs.get(run)
+    (row,) = checks([CheckJob(recorded.state, values_of(recorded.state, store_of(archive, shell)))], app)
     if row.needs:
         output.warn(f"the run began on {row.needs}: there its code may do otherwise than here")
-    shell.tell(row, "\n".join(_story(found, row)), ok=row.verdict == "agrees")
+    shell.print(row, "\n".join(_story(recorded, row)), ok=row.verdict == "agrees")
 
 
 def _line(row: ReplayCheck) -> str:

@@ -63,7 +63,7 @@ AtOption = Annotated[str, "SEQ|TIME", "Show it as of event SEQ or TIME: 2030-01-
 
 
 @dataclass(frozen=True)
-class Asking(Shell):
+class StartOptions(Shell):
     """Options of a new run."""
 
     input_: Annotated[str, "JSON|@FILE|-", "The agent's input."] = "null"
@@ -80,7 +80,7 @@ class Asking(Shell):
 
     def request(self, agent: str) -> RunRequest:
         """Build the signed request. **Raises** UsageError, MalformedError."""
-        asked = RunRequest(
+        request = RunRequest(
             RunId(self.id_),
             agent,
             canonical.dumps(json_value(self.input_, "--input")),
@@ -92,27 +92,27 @@ class Asking(Shell):
             budget=smaller_budget(self.budget),
         )
         settings = self.platform.settings
-        return prepared(asked, settings, partial(blob_store, settings), own_key(REQUEST, self.key, self.data))
+        return prepared(request, settings, partial(blob_store, settings), own_key(REQUEST, self.key, self.data))
 
 
-def begin_run(agent: Annotated[str, "The agent to run."], *, asking: Asking) -> None:
+def begin_run(agent: Annotated[str, "The agent to run."], *, shell: StartOptions) -> None:
     """Start a run. The same id with the same input again is harmless, with other input a conflict."""
-    request, runs, timeout = asking.request(agent), asking.runs, asking.timeout
-    run, waits = request.run_id, asking.wait or timeout is not None
-    known = bool(asking.id_) and not waits and _is_known(runs, request)
-    position = publish_input(asking.platform.publisher, request)
+    request, runs, timeout = shell.request(agent), shell.runs, shell.timeout
+    run, waits = request.run_id, shell.wait or timeout is not None
+    exists = bool(shell.id_) and not waits and _is_known(runs, request)
+    position = publish_input(shell.platform.publisher, request)
     if waits:
         follow_up(runs, start_run(request), position, timeout)
         ended = runs.ended(run, timeout)
         view, ok = run_views.run_view(info_of(ended)), ended.state.status == "completed"
-        asking.tell(ending_of(ended), lambda: output.console().print(view), ok=ok)
+        shell.print(ending_of(ended), lambda: output.console().print(view), ok=ok)
         return
-    words = "is known already, and asked for again:" if known else "requested"
+    text = "is known already, and asked for again:" if exists else "requested"
     place = f"run-requested/{position.partition}/{position.offset}"
     if stall := runs.stall(run, _BEGUN_S):
         output.warn(f"{run} is stalled: {stall.message}")
     watch = f"[dim]follow it: refold run watch {run}[/]"
-    asking.tell({"run_id": run, "request": position}, f"{words} [bold]{run}[/] ({place})\n{watch}")
+    shell.print({"run_id": run, "request": position}, f"{text} [bold]{run}[/] ({place})\n{watch}")
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,8 @@ def show_run(run: options.RunArgument, *, showing: Showing) -> None:
     shown = point(shown, showing.at)
     texts = texts_of(shown.state.run_id, lambda: store_of(archive, showing))
     if showing.messages:
-        seen = messages_of(shown.state, showing.messages, texts)
-        showing.tell(seen, lambda: run_views.print_messages(seen), ok=seen.verified)
+        messages = messages_of(shown.state, showing.messages, texts)
+        showing.print(messages, lambda: run_views.print_messages(messages), ok=messages.verified)
         return
     below = family() if shown.state.children and not showing.at else []
     live = not (archive or showing.at or bundle)
@@ -147,14 +147,14 @@ def show_run(run: options.RunArgument, *, showing: Showing) -> None:
     for pool in showing.platform.without_topics(shown.state) if trusted else ():
         output.warn(f"pool {pool} has no topics, so its calls wait: `refold topics apply --app APP` creates them")
     info = info_of(shown, turns_of(shown.state, texts) if showing.at else ())
-    view = RunShown(**dict(info), halted=halted, family=[row_of(each) for each in below])
+    view = RunShown(**dict(info), halted=halted, family=[row_of(relative) for relative in below])
 
     def show() -> None:
         output.console().print(run_views.run_view(view))
         run_views.print_family(view)
 
     whole = showing.full and showing.json_
-    showing.tell(_in_full(view.dump(), run, archive, showing) if whole else view, show)
+    showing.print(_in_full(view.dump(), run, archive, showing) if whole else view, show)
 
 
 @dataclass(frozen=True)
@@ -179,10 +179,10 @@ def list_runs(
         at_ms = since_ms(shell.at, "--at")
         then, meant, total = _listed_at(which, status, at_ms, shell, from_log=from_log)
         hidden = meant - len(then)
-        shell.tell(then, lambda: run_views.print_runs_then(then, hidden=hidden, of=total, at_ms=at_ms))
+        shell.print(then, lambda: run_views.print_runs_then(then, hidden=hidden, of=total, at_ms=at_ms))
         return
     newest, meant, total = _listed(which, status, shell, from_log=from_log)
-    shell.tell(newest, lambda: run_views.print_runs(newest, hidden=meant - len(newest), of=total))
+    shell.print(newest, lambda: run_views.print_runs(newest, hidden=meant - len(newest), of=total))
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class Events(Shell):
             return row
         return row.model_copy(update={"event": _in_full(row.event, run, archive, self)})
 
-    def print(self, row: RunEvent | RawRecord | HoldChange) -> None:
+    def print_row(self, row: RunEvent | RawRecord | HoldChange) -> None:
         if self.json_:
             output.emit(row)
         elif isinstance(row, RawRecord):
@@ -226,11 +226,11 @@ class Events(Shell):
             raise UsageError("--follow prints every event as it comes", hint=hint)
         after_ms = since_ms(self.since)
 
-        def tell(row: RunEvent | HoldChange) -> None:
+        def show(row: RunEvent | HoldChange) -> None:
             if isinstance(row, HoldChange) or row.at_ms >= after_ms:
-                self.print(row)
+                self.print_row(row)
 
-        watching.follow_events(self.runs, run, None, tell)
+        watching.follow_events(self.runs, run, None, show)
 
 
 def print_events(run: options.RunArgument, *, events: Events) -> None:
@@ -240,7 +240,7 @@ def print_events(run: options.RunArgument, *, events: Events) -> None:
         return
     rows = events.rows(run)
     for row in rows:
-        events.print(row)
+        events.print_row(row)
     cut = any(watching.is_cut(row) for row in rows if isinstance(row, RunEvent))
     if cut and not (events.full or events.json_):
         output.note(f"values that end in … have more than {watching.CUT} characters: --full shows all of them")
@@ -282,7 +282,7 @@ def verify_runs(
     if run:
         verified = verified.only(run)
     row = {"ok": not verified.violations, **output.plain(verified)}
-    shell.tell(row, lambda: run_views.print_verified(verified), ok=not verified.violations)
+    shell.print(row, lambda: run_views.print_verified(verified), ok=not verified.violations)
 
 
 def diff_run(
@@ -297,15 +297,15 @@ def diff_run(
     """Compare two points of a run, or two runs, or a run with its fork: status, steps, outcomes, budget, signals."""
     if not (left or bundle):
         raise UsageError("there is nothing to compare with", hint="name two points, another run, or --bundle FILE")
-    known, *_ = recorded_run(run, "", shell, from_log=from_log)
+    recorded, *_ = recorded_run(run, "", shell, from_log=from_log)
     if bundle:
-        found = run_diff(point(known, left, "LEFT"), point(in_bundle(bundle, run)[run], right, "RIGHT"))
+        difference = run_diff(point(recorded, left, "LEFT"), point(in_bundle(bundle, run)[run], right, "RIGHT"))
     elif right:
-        found = run_diff(point(known, left, "LEFT"), point(known, right, "RIGHT"))
+        difference = run_diff(point(recorded, left, "LEFT"), point(recorded, right, "RIGHT"))
     else:
         other, *_ = recorded_run(left, "", shell, from_log=from_log)
-        found = run_diff(known, other)
-    shell.tell(found, lambda: run_views.print_diff(found))
+        difference = run_diff(recorded, other)
+    shell.print(difference, lambda: run_views.print_diff(difference))
 
 
 def audit_run(run: options.RunArgument, *, archive: ArchiveUrl = "", from_log: FromLog = False, shell: Shell) -> None:
@@ -325,11 +325,11 @@ def point(run: Run, at: str, option: str = "--at") -> Run:
 def _listed(which: Selector, status: str, shell: Listing, *, from_log: bool) -> tuple[list[RunRow], int, int]:
     settings = shell.platform.settings
     if (views := views_of(settings, from_log=from_log)) and (
-        found := views.listed(settings, which, status, shell.limit, shell.runs)
+        page := views.listed(settings, which, status, shell.limit, shell.runs)
     ):
-        return [row_of(run) for run in found.runs], found.meant, found.total
+        return [row_of(run) for run in page.runs], page.meant, page.total
     only: Callable[[Run], bool] = lambda run: _is(row_of(run), status)  # noqa: E731
-    newest = shell.runs.newest(shell.limit, which.takes, only if status else None)
+    newest = shell.runs.newest(shell.limit, which.matches, only if status else None)
     return [row_of(run) for run in newest.runs], newest.meant, newest.total
 
 
@@ -341,12 +341,12 @@ def _listed_at(
     settings = shell.platform.settings
     only: Callable[[Run], bool] = lambda run: _is(row_of(run), status)  # noqa: E731
     if (views := views_of(settings, from_log=from_log)) and (
-        found := views.listed_at(settings, which, shell.limit, at_ms, only if status else None)
+        page := views.listed_at(settings, which, shell.limit, at_ms, only if status else None)
     ):
-        return [run_then(run) for run in found.runs], found.meant, found.total
-    there = [run for run in shell.runs.all() if which.takes(run) and run.state.asked_ms <= at_ms]
-    then = list(filter(only, (at_time(run, at_ms) for run in there)))
-    return [run_then(run) for run in then[-shell.limit :]], len(then), len(there)
+        return [run_then(run) for run in page.runs], page.meant, page.total
+    runs = [run for run in shell.runs.all() if which.matches(run) and run.state.asked_ms <= at_ms]
+    then = list(filter(only, (at_time(run, at_ms) for run in runs)))
+    return [run_then(run) for run in then[-shell.limit :]], len(then), len(runs)
 
 
 def _is(row: RunRow, status: str) -> bool:
@@ -360,14 +360,14 @@ def _in_full(data: Any, run: str, archive: str, shell: Shell) -> Any:
 
 def _is_known(runs: Runs, request: RunRequest) -> bool:
     """True if the log has this run. **Raises** ConflictError if it has another input."""
-    taken = runs.find(RunId(request.run_id))
-    first = next((each.entry for each in taken.records if each.entry), None) if taken else None
-    asked = next((each for each in first.events if isinstance(each, RunRequested)), None) if first else None
+    existing = runs.find(RunId(request.run_id))
+    first = next((record.entry for record in existing.records if record.entry), None) if existing else None
+    requested = next((event for event in first.events if isinstance(event, RunRequested)), None) if first else None
     # Without --wait the planner's refusal would go unnoticed.
-    if asked and (asked.agent, asked.input) != (request.agent, request.input):
+    if requested and (requested.agent, requested.input) != (request.agent, request.input):
         hint = f"choose another --id; `refold run show {request.run_id}` shows the run that has it"
         raise ConflictError(f"run {request.run_id} exists with other input", hint=hint)
-    return taken is not None
+    return existing is not None
 
 
 def limits(
@@ -377,23 +377,23 @@ def limits(
     shell: Shell,
 ) -> None:
     """List the spending under limits per day and month, the newest first, and a gateway's limits a minute."""
-    found = [
-        each
-        for each in limits_in_use(shell.runs.reader.scan(BUDGET_SPENT))
-        if agent in ("", each.agent) and (not value or each.value in (value, value_digest(value)))
+    rows = [
+        limit
+        for limit in limits_in_use(shell.runs.reader.scan(BUDGET_SPENT))
+        if agent in ("", limit.agent) and (not value or limit.value in (value, value_digest(value)))
     ]
-    shell.tell_rows(found, "window runs usd tokens calls reached", "nothing was spent", cells=map(_limit_row, found))
+    shell.print_rows(rows, "window runs usd tokens calls reached", "nothing was spent", cells=map(_limit_row, rows))
     if not shell.json_:
         gateway = shell.platform.settings.gateway
         for kind, rates in (("WRITES", gateway.writes), ("READS", gateway.reads)):
-            each = ", ".join(f"{name} {most:,}" for name, most in rates.items())
+            text = ", ".join(f"{name} {most:,}" for name, most in rates.items())
             output.say(
-                f"[dim]{kind.lower()} a minute at a gateway with these settings: {each} (REFOLD_GATEWAY__{kind})[/]"
+                f"[dim]{kind.lower()} a minute at a gateway with these settings: {text} (REFOLD_GATEWAY__{kind})[/]"
             )
 
 
 def _limit_row(limit: LimitInUse) -> dict[str, str]:
-    whose = [f"agent {limit.agent}"] if limit.agent else []
-    whose += [f"{limit.label} {limit.value}"] if limit.label else []
+    scope = [f"agent {limit.agent}"] if limit.agent else []
+    scope += [f"{limit.label} {limit.value}"] if limit.label else []
     cells = run_views.taken_of(limit.spent, limit.limits)
-    return {"window": limit.window, "runs": ", ".join(whose) or "all", **cells, "reached": limit.reached}
+    return {"window": limit.window, "runs": ", ".join(scope) or "all", **cells, "reached": limit.reached}

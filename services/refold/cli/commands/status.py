@@ -34,12 +34,12 @@ def status(*, shell: Shell) -> None:
 
     Killed processes leave their group after REFOLD_KAFKA__SESSION_TIMEOUT_MS, 10 s by default.
     """
-    found, views = shell.platform.workers(), views_of(shell.platform.settings, from_log=False)
+    workers, views = shell.platform.workers(), views_of(shell.platform.settings, from_log=False)
     counts, stopped = views.needs_people(shell.platform.settings, clock_ms() - DAY_MS) if views else (None, [])
     counts = counts or _in_log(shell)
-    needs = [*_late(found), *stopped, *(f"{count} {_SEES[name]}" for name, count in counts.items() if count)]
-    row = {"ok": not needs, "needs": needs, **counts, **found.dump()}
-    shell.tell(row, lambda: _print(found, counts, needs), ok=not needs)
+    needs = [*_late(workers), *stopped, *(f"{count} {_SEES[name]}" for name, count in counts.items() if count)]
+    row = {"ok": not needs, "needs": needs, **counts, **workers.dump()}
+    shell.print(row, lambda: _print(workers, counts, needs), ok=not needs)
 
 
 def list_workers(
@@ -52,19 +52,19 @@ def list_workers(
 
     A killed one is in no group of Kafka any more; its last report stays for eight days.
     """
-    rows = [each for each in shell.platform.workers().workers if role in ("", each.role) and pool in ("", each.pool)]
+    rows = [row for row in shell.platform.workers().workers if role in ("", row.role) and pool in ("", row.pool)]
     columns = "role pool member state host partitions slots versions last_seen"
-    shell.tell_rows(rows, columns, "no worker lives: `refold serve planner --app APP`", cells=map(_cells, rows))
+    shell.print_rows(rows, columns, "no worker lives: `refold serve planner --app APP`", cells=map(_cells, rows))
 
 
 def _cells(row: Worker) -> dict[str, object]:
     state = "alive" if row.alive else "gone"
-    seen = "now" if row.alive else output.in_utc(row.seen_ms)
-    return {**row.dump(), "state": state, "slots": row.load, "last_seen": seen}
+    last_seen = "now" if row.alive else output.in_utc(row.seen_ms)
+    return {**row.dump(), "state": state, "slots": row.load, "last_seen": last_seen}
 
 
-def _late(found: Workers) -> Iterator[str]:
-    for group in found.groups:
+def _late(workers: Workers) -> Iterator[str]:
+    for group in workers.groups:
         if group.missing:
             where = f"partitions {', '.join(map(str, group.unserved))}" if group.members else "none is there"
             yield f"no {group.name}: {where}; {group.command}"
@@ -84,9 +84,9 @@ def _in_log(shell: Shell) -> dict[str, int]:
     return dict(counts)
 
 
-def _print(found: Workers, counts: dict[str, int], needs: Iterable[str]) -> None:
+def _print(workers: Workers, counts: dict[str, int], needs: Iterable[str]) -> None:
     cells = []
-    for group in found.groups:
+    for group in workers.groups:
         alive = str(group.members) if group.members else "[red]none[/]" if group.needed else "none"
         oldest = f", oldest {output.duration(int(group.oldest_s * 1000))}" if group.waiting else ""
         lag = ", ".join(f"{topic} {records}" for topic, records in sorted(group.lag.items()) if records)

@@ -78,23 +78,23 @@ class Speaker(Operator):
         answer = self.perform(word(self.runs.get(run).state, kind, self.by(reason)))
         name = f"run [bold]{output.escape(run)}[/]"
         if kind == "cancel":
-            self.tell_answer(answer, name)
+            self.print_answer(answer, name)
             return
         state = answer.run.state
         row = PauseResult(run_id=run, outcome=answer.what, status=state.status, paused=list(state.paused))
-        self.tell(row, f"{name} is {output.styled(_status(state))}")
+        self.print(row, f"{name} is {output.styled(_status(state))}")
 
     def _say_many(self, kind: str, which: Selector, reason: str) -> None:
-        found = selected(self.runs.all(), which, kind)
-        rows, done = [row_of(run) for run in found], _PAST[kind]
+        runs = selected(self.runs.all(), which, kind)
+        rows, done = [row_of(run) for run in runs], _PAST[kind]
         if not self.yes:
-            self.tell_meant(rows, lambda: run_views.print_meant(rows, f"would be {done}"))
+            self.print_selected(rows, lambda: run_views.print_meant(rows, f"would be {done}"))
             return
-        outcomes = self.perform_all([word(run.state, kind, self.by(reason)) for run in found], f"{kind} runs")
+        outcomes = self.perform_all([word(run.state, kind, self.by(reason)) for run in runs], f"{kind} runs")
         states = [outcomes[RunId(row.run_id)].state for row in rows]
         rows = [row.model_copy(update={"status": _status(state)}) for row, state in zip(rows, states, strict=True)]
         so = sum(_is_what(state, kind) for state in states)
-        self.tell_many(rows, f"{output.counted(so, 'run')} of {len(rows)} {done}", ok=so == len(rows))
+        self.print_many(rows, f"{output.counted(so, 'run')} of {len(rows)} {done}", ok=so == len(rows))
 
 
 _PAST = {"cancel": "cancelled", PAUSE: "paused", RESUME: "resumed"}
@@ -139,7 +139,8 @@ def annotate_run(
     """Add a note to the history of a run that goes on. `refold run audit` prints it."""
     by = By(operator.who, "", as_operator, operator.signing(key))
     answer = operator.perform(annotate(operator.runs.get(run).state, note, by, id_))
-    operator.tell_answer(answer, f"{'known' if answer.what == 'known' else 'noted'}: run [bold]{output.escape(run)}[/]")
+    prefix = "known" if answer.what == "known" else "noted"
+    operator.print_answer(answer, f"{prefix}: run [bold]{output.escape(run)}[/]")
 
 
 def _status(state: RunState) -> str:
@@ -172,24 +173,24 @@ class Caller(Operator):
         data = json_value(self.payload, "--payload")
         return signal_message(run and ids.run_id(run), name, data, signal_id=self.id_, actor=self.who)
 
-    def tell_all(self, name: str) -> None:
+    def signal_all(self, name: str) -> None:
         """Send a signal to all runs that match; without --yes list those."""
-        said, found = self.message("", name), selected(self.runs.all(), self._which, "signal")
-        rows = [row_of(run) for run in found]
+        message, runs = self.message("", name), selected(self.runs.all(), self._which, "signal")
+        rows = [row_of(run) for run in runs]
         if not self.yes:
-            self.tell_meant(rows, lambda: run_views.print_meant(rows, f"would be told {said.name}"))
+            self.print_selected(rows, lambda: run_views.print_meant(rows, f"would be told {message.name}"))
             return
-        mine = {run.state.run_id: replace(said, run_id=run.state.run_id) for run in found}
-        outcomes = self.perform_all([signal(run.state, mine[run.state.run_id]) for run in found], "tell runs")
+        messages = {run.state.run_id: replace(message, run_id=run.state.run_id) for run in runs}
+        outcomes = self.perform_all([signal(run.state, messages[run.state.run_id]) for run in runs], "tell runs")
         bad = {run: outcome for run, outcome in outcomes.items() if not _has_it(outcome)}
         for run, outcome in bad.items():
             output.warn(f"{run}: {outcome.error or 'no answer so far'}")
-        told = [row.dump() | _became(outcomes[RunId(row.run_id)], mine[RunId(row.run_id)]) for row in rows]
+        results = [row.dump() | _became(outcomes[RunId(row.run_id)], messages[RunId(row.run_id)]) for row in rows]
         text = f"{output.counted(len(rows) - len(bad), 'run')} of {len(rows)} told"
         if bad:
-            output.note(f"once more, and none is told twice: --id {said.signal_id}")
-        text += f": signal {output.escape(said.signal_id)}"
-        self.tell_many(told, text, said=said.signal_id, ok=not bad)
+            output.note(f"once more, and none is told twice: --id {message.signal_id}")
+        text += f": signal {output.escape(message.signal_id)}"
+        self.print_many(results, text, said=message.signal_id, ok=not bad)
 
     @property
     def _which(self) -> Selector:
@@ -212,23 +213,23 @@ def signal_run(
     if bool(name) == bool(caller.session or caller.label):
         raise UsageError("it takes a run, or what many have in common", hint="RUN NAME, or NAME --session S")
     if not name:
-        caller.tell_all(run)
+        caller.signal_all(run)
         return
-    said = caller.message(run, name)
-    answer = caller.perform(signal(caller.runs.get(run).state, said))
-    step = step_of(answer.run.state, said)
-    words = f"taken by step {step}" if step else "kept until the run waits for it"
+    message = caller.message(run, name)
+    answer = caller.perform(signal(caller.runs.get(run).state, message))
+    step = step_of(answer.run.state, message)
+    text = f"taken by step {step}" if step else "kept until the run waits for it"
     again = " before" if answer.what == "known" else ""
-    words = f"signal [bold]{output.escape(said.signal_id)}[/] was{again} {words};"
-    _tell(caller, answer, step, said.signal_id, words)
+    text = f"signal [bold]{output.escape(message.signal_id)}[/] was{again} {text};"
+    _print_result(caller, answer, step, message.signal_id, text)
 
 
 def _has_it(outcome: Outcome) -> bool:
     return outcome.what in ("accepted", "known")
 
 
-def _became(outcome: Outcome, said: RunSignal) -> output.Data:
-    step = step_of(outcome.state, said) if _has_it(outcome) else 0
+def _became(outcome: Outcome, message: RunSignal) -> output.Data:
+    step = step_of(outcome.state, message) if _has_it(outcome) else 0
     return {"outcome": outcome.what, "step": step, "error": outcome.error}
 
 
@@ -236,8 +237,8 @@ def resolve_callback(
     token: TokenArgument, *, payload: PayloadOption = "null", key: KeyOption = "", operator: Operator
 ) -> None:
     """Complete a callback with its result. The first result counts; sending it again is harmless."""
-    said = answered(token, json_value(payload, "--payload"), key=key, actor=operator.who)
-    _answer(operator, said, "has the result")
+    message = answered(token, json_value(payload, "--payload"), key=key, actor=operator.who)
+    _answer(operator, message, "has the result")
 
 
 def fail_callback(
@@ -253,16 +254,16 @@ def fail_callback(
     _answer(operator, answered(token, failure=message, key=key, actor=operator.who), "has failed")
 
 
-def _answer(operator: Operator, said: RunSignal, words: str) -> None:
-    answer = operator.perform(operations.answer_callback(operator.runs.get(said.run_id).state, said))
-    step = step_of(answer.run.state, said)
-    made, again = answer.run.timeline.steps[step - 1], " already" if answer.what == "known" else ""
-    _tell(operator, answer, step, said.key, f"callback [bold]{output.escape(made.name)}[/] {words}{again};")
+def _answer(operator: Operator, message: RunSignal, text: str) -> None:
+    answer = operator.perform(operations.answer_callback(operator.runs.get(message.run_id).state, message))
+    step = step_of(answer.run.state, message)
+    name, again = answer.run.timeline.steps[step - 1].name, " already" if answer.what == "known" else ""
+    _print_result(operator, answer, step, message.key, f"callback [bold]{output.escape(name)}[/] {text}{again};")
 
 
-def _tell(operator: Operator, answer: Performed, step: int, said: str, words: str) -> None:
+def _print_result(operator: Operator, answer: Performed, step: int, signal_id: str, text: str) -> None:
     run = output.escape(answer.run.state.run_id)
-    operator.tell_answer(answer, f"the {words} run [bold]{run}[/]", SignalResult, step=step, said=said)
+    operator.print_answer(answer, f"the {text} run [bold]{run}[/]", SignalResult, step=step, said=signal_id)
 
 
 @dataclass(frozen=True)
@@ -297,34 +298,34 @@ class Retry(Operator):
 
     def one(self, run: str, changes: Changes) -> None:
         """Retry a run, after a question if effects may be repeated."""
-        found, words = self.runs.get(run), f"run [bold]{output.escape(run)}[/] goes on, it"
-        if found.status == "stalled":
+        current, text = self.runs.get(run), f"run [bold]{output.escape(run)}[/] goes on, it"
+        if current.status == "stalled":
             if changes != Changes():
                 hint = f"refold run retry {run}, without limits, budgets and --from"
                 raise UsageError(f"run {run} is stalled, not failed", hint=hint)
-            self.tell_answer(self.perform(retry_code(found, self.who)), words)
+            self.print_answer(self.perform(retry_code(current, self.who)), text)
             return
-        operation, kept = redrive(found.state, self.who, changes), stays(found.state)
+        operation, steps = redrive(current.state, self.who, changes), stays(current.state)
         if changes.from_step:
-            kept = changes.from_step - 1
-            again = left_behind(found.state, changes.from_step)
+            steps = changes.from_step - 1
+            again = left_behind(current.state, changes.from_step)
             agree(repeat_warning(again), "nothing was retried", yes=self.yes or not again)
-        self.tell_answer(self.perform(operation), words, Redriven, kept=kept)
+        self.print_answer(self.perform(operation), text, Redriven, kept=steps)
 
     def many(self, changes: Changes) -> None:
         """Retry all failed runs that match; without --yes list those."""
         which = Selector(agent=self.agent, code=self.code, since_ms=since_ms(self.since))
-        found = selected(self.runs.all(), which, "retry")
+        runs = selected(self.runs.all(), which, "retry")
         if not self.yes:
-            rows = [_row(run, "would be retried") for run in found]
-            self.tell_meant(rows, lambda: _show(rows))
+            rows = [_row(run, "would be retried") for run in runs]
+            self.print_selected(rows, lambda: _show(rows))
             return
-        outcomes = self.perform_all([redrive(run.state, self.who, changes) for run in found], "retry failed runs")
-        rows = [_row(run, outcomes[run.state.run_id].what) for run in found]
+        outcomes = self.perform_all([redrive(run.state, self.who, changes) for run in runs], "retry failed runs")
+        rows = [_row(run, outcomes[run.state.run_id].what) for run in runs]
         late = sum(row["outcome"] != "accepted" for row in rows)
         text = f"{output.counted(len(rows) - late, 'run')} of {len(rows)} go on"
         hint = "; the others did not answer: see `refold deadletter list`" if late else ""
-        self.tell_many(rows, text + hint, ok=not late)
+        self.print_many(rows, text + hint, ok=not late)
 
 
 def retry_run(run: Annotated[str, "The run's id. Omit it to select runs with filters."] = "", *, retry: Retry) -> None:
@@ -383,7 +384,7 @@ def list_versions(*, agent: Annotated[str, "Only versions of this agent."] = "",
     """List the versions that live runs need, stalled runs, and the planners that have each version."""
     rows = [row for row in versions_in_use(shell.all_runs()) if agent in ("", row.agent)]
     serving = served(shell.runs.reader, shell.platform.groups).agents if rows else []
-    have = {(each.agent, each.version): [by.shown for by in each.members] for each in serving}
+    have = {(code.agent, code.version): [by.shown for by in code.members] for code in serving}
     cells = [
         {
             **dict(row),
@@ -393,7 +394,7 @@ def list_versions(*, agent: Annotated[str, "Only versions of this agent."] = "",
         }
         for row in rows
     ]
-    shell.tell_rows(rows, "agent version live stalled because planners", "no run lives", cells=cells)
+    shell.print_rows(rows, "agent version live stalled because planners", "no run lives", cells=cells)
 
 
 def migrate_runs(
@@ -415,29 +416,29 @@ def migrate_runs(
         raise NotFoundError(
             f"no live run of {agent} has version {since}", hint="`refold versions list` lists the versions in use"
         )
-    rows, told = list[dict[str, str]](), output.progress()
-    for number, each in enumerate(chosen):
-        told("migrate", number, len(chosen))
-        outcome = "would" if dry_run else _migrate(each, to, operator)
-        rows.append({"run_id": each.state.run_id, "from": each.state.version, "to": to, "outcome": outcome})
+    rows, progress = list[dict[str, str]](), output.progress()
+    for number, candidate in enumerate(chosen):
+        progress("migrate", number, len(chosen))
+        outcome = "would" if dry_run else _migrate(candidate, to, operator)
+        rows.append({"run_id": candidate.state.run_id, "from": candidate.state.version, "to": to, "outcome": outcome})
     refused = [row for row in rows if row["outcome"] not in ("accepted", "known", "would")]
     lines = [f"[bold]{output.escape(row['run_id'])}[/]: {output.escape(row['outcome'])}" for row in refused]
     verb = "would be" if dry_run else "are"
     done = f"{output.counted(len(rows) - len(refused), 'run')} {verb} of version {output.escape(to)}"
-    operator.tell(rows, "\n".join([*lines, done]), ok=not refused)
+    operator.print(rows, "\n".join([*lines, done]), ok=not refused)
 
 
 def _chosen(operator: Operator, run: str, agent: str, since: str) -> list[Run]:
     if run:
-        found = operator.runs.get(run)
-        if since and since not in _names(found):
+        named = operator.runs.get(run)
+        if since and since not in _names(named):
             raise ConflictError(
-                f"run {run} has version {found.state.version}, not {since}",
+                f"run {run} has version {named.state.version}, not {since}",
                 hint=f"refold versions migrate {run} --to VERSION, without --from",
             )
-        return [found]
-    live = [each for each in operator.all_runs() if each.state.started_ms and not each.state.over]
-    return [each for each in live if Selector(agent=agent).takes(each) and since in _names(each)]
+        return [named]
+    live = [candidate for candidate in operator.all_runs() if candidate.state.started_ms and not candidate.state.over]
+    return [candidate for candidate in live if Selector(agent=agent).matches(candidate) and since in _names(candidate)]
 
 
 def _names(run: Run) -> tuple[str, str]:
@@ -454,7 +455,7 @@ def _migrate(run: Run, to: str, operator: Operator) -> str:
 def fail_run(run: options.RunArgument, *, reason: options.ReasonOption = "", operator: Operator) -> None:
     """Fail a stalled run whose code will never match its history."""
     fail = operations.fail_stalled(operator.runs.get(run), By(operator.who, reason))
-    operator.tell_answer(operator.perform(fail), f"run [bold]{output.escape(run)}[/]")
+    operator.print_answer(operator.perform(fail), f"run [bold]{output.escape(run)}[/]")
 
 
 def repair_run(
@@ -470,4 +471,4 @@ def repair_run(
     if head and not re.fullmatch(r"[0-9a-f]{32}", head):
         raise UsageError(f"{head!r} is not the id of an entry", hint="`refold run events RUN --raw` shows ids")
     repair = operations.repair(operator.runs.get(run), head, operator.who)
-    operator.tell_answer(operator.perform(repair), f"run [bold]{output.escape(run)}[/] stands in order again; it")
+    operator.print_answer(operator.perform(repair), f"run [bold]{output.escape(run)}[/] stands in order again; it")

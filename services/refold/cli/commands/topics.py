@@ -24,25 +24,25 @@ PoolsOption = Annotated[str, "APP", "App whose pools get topics: MODULE:APP or p
 def apply_topics(*, app_: PoolsOption = "", shell: Shell) -> None:
     """Create missing topics and correct their settings. Never changes a partition count."""
     changes = topics_of(shell.platform, app_).apply()
-    shell.tell(changes, lambda: _print(changes, "is now"))
+    shell.print(changes, lambda: _print(changes, "is now"))
 
 
 def diff_topics(*, app_: PoolsOption = "", shell: Shell) -> None:
     """Show the changes that `apply` would make. Exit code 1 if there are any."""
     differences = topics_of(shell.platform, app_).diff()
-    shell.tell(differences, lambda: _print(differences, "should be"), ok=not differences)
+    shell.print(differences, lambda: _print(differences, "should be"), ok=not differences)
 
 
 def list_topics(*, shell: Shell) -> None:
     """List the topics on the broker."""
-    shell.tell_rows(topics_of(shell.platform, "").present(), "topic partitions replication", "no topics")
+    shell.print_rows(topics_of(shell.platform, "").present(), "topic partitions replication", "no topics")
 
 
-def _print(differences: list[TopicDifference], word: str) -> None:
+def _print(differences: list[TopicDifference], verb: str) -> None:
     if not differences:
         output.say("[green]all topics are as they should be[/]")
-    for each in differences:
-        output.say(f"{each.topic}: {each.setting} was {each.found or 'unset'}, {word} {each.expected}")
+    for row in differences:
+        output.say(f"{row.topic}: {row.setting} was {row.found or 'unset'}, {verb} {row.expected}")
 
 
 _STATES = {
@@ -82,18 +82,18 @@ def compare_acls(
     if commands:
         kafka = platform.settings.kafka
         lines = [*command_lines(expected_acls(kafka.prefix, who), kafka.bootstrap), *quota_lines(who, kafka.bootstrap)]
-        shell.tell(lines, lambda: typer.echo("\n".join(lines)))
+        shell.print(lines, lambda: typer.echo("\n".join(lines)))
         return
     platform.knock()
     # Those that are there keep their rights, whichever app is named.
     rules = Acls(platform.settings.kafka, principals((), Topics(platform.settings.kafka).pools()) | who)
     if apply:
         changes = rules.apply(prune=prune)
-        shell.tell(changes, lambda: _tell_changes(changes))
+        shell.print(changes, lambda: _print_changes(changes))
     else:
         compared = rules.rules()
         fine = not any(rule.state in ("missing", "surplus") for rule in compared)
-        shell.tell(compared, lambda: _tell(compared), ok=fine)
+        shell.print(compared, lambda: _print_rules(compared), ok=fine)
 
 
 def topics_of(platform: Platform, app: str) -> Topics:
@@ -105,7 +105,7 @@ def topics_of(platform: Platform, app: str) -> Topics:
 def command_lines(acls: Iterable[Acl], bootstrap: str) -> Iterator[str]:
     """Commands of `kafka-acls.sh`, one per principal and resource."""
     for (principal, kind, name, pattern), group in groupby(acls, key=_place):
-        operations = [word for acl in group for word in ("--operation", acl.operation.title().replace("_", ""))]
+        operations = [part for acl in group for part in ("--operation", acl.operation.title().replace("_", ""))]
         where = [f"--{kind}", name, *(["--resource-pattern-type", "prefixed"] if pattern == "prefixed" else [])]
         server = ["--bootstrap-server", bootstrap, "--command-config", "admin.properties"]
         yield shlex.join(["kafka-acls.sh", *server, "--add", "--allow-principal", principal, *operations, *where])
@@ -124,7 +124,7 @@ def _place(acl: Acl) -> tuple[str, str, str, str]:
     return acl.principal, acl.kind, acl.name, acl.pattern
 
 
-def _tell(rules: list[AclRule]) -> None:
+def _print_rules(rules: list[AclRule]) -> None:
     _lines(rules, _STATES)
     count = Counter(rule.state for rule in rules)
     if count["missing"]:
@@ -137,30 +137,30 @@ def _tell(rules: list[AclRule]) -> None:
         output.say("[green]the broker has all of this, and nothing else about our topics and groups[/]")
 
 
-def _tell_changes(changes: list[AclRule]) -> None:
+def _print_changes(changes: list[AclRule]) -> None:
     _lines(changes, {"missing": "[green]is there now[/]", "surplus": "[green]is gone[/]"})
     if not changes:
         output.say("[green]all rules are as they should be[/]")
     output.say("quotas are set by Kafka's own tool: `refold topics acls --commands | grep kafka-configs`")
 
 
-def _lines(rules: list[AclRule], words: dict[str, str]) -> None:
+def _lines(rules: list[AclRule], by_state: dict[str, str]) -> None:
     """Print the rights of each principal, a line per resource and state."""
     # No table: a narrow terminal would cut the names.
-    wide = max((len(_thing(rule.acl)) for rule in rules), default=0)
+    wide = max((len(_resource(rule.acl)) for rule in rules), default=0)
     for principal, own in groupby(sorted(rules, key=_order), key=lambda rule: rule.acl.principal):
         output.say(f"[bold]{output.escape(principal)}[/]")
         for (*_, state), group in groupby(own, key=_order):
             same = list(group)
             operations = ", ".join(_operation(rule.acl) for rule in same)
-            output.say(f"  {output.escape(_thing(same[0].acl)):<{wide}}  {operations:<34}  {words[str(state)]}")
+            output.say(f"  {output.escape(_resource(same[0].acl)):<{wide}}  {operations:<34}  {by_state[str(state)]}")
 
 
 def _order(rule: AclRule) -> tuple[str, ...]:
     return (*_place(rule.acl), rule.state)
 
 
-def _thing(acl: Acl) -> str:
+def _resource(acl: Acl) -> str:
     return f"{acl.kind} {acl.name}{'*' if acl.pattern == 'prefixed' else ''}"
 
 

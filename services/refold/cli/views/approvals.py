@@ -39,14 +39,14 @@ def print_approvals(rows: Sequence[Question], *, others: int = 0) -> None:
     columns = ("call", "state", "tool", "arguments", "asked for by", "age", "votes", "who decides", "until")
     print_table(columns, map(_cells, rows))
     say("[dim]until is by Kafka's clock, which decides; age by the clock of this machine[/]")
-    if any(each.about == DOUBT for each in rows):
+    if any(row.about == DOUBT for row in rows):
         say("[dim]of what is in doubt nobody knows what came of it: find out, then `refold run resolve`[/]")
-    if any(len(canonical.dumps(_own(each.args))) > _ARGUMENTS for each in rows):
+    if any(len(canonical.dumps(_own(row.args))) > _ARGUMENTS for row in rows):
         say("[dim]arguments that end in … are cut: `refold approval show CALL` has all of them[/]")
 
 
-def print_change(each: Question) -> None:
-    say("  ".join(_cells(each)))
+def print_change(question: Question) -> None:
+    say("  ".join(_cells(question)))
 
 
 def print_grants(rows: Sequence[StandingGrant]) -> None:
@@ -58,45 +58,46 @@ def print_grants(rows: Sequence[StandingGrant]) -> None:
     say("[dim]until is by Kafka's clock, which decides; the state by the clock of this machine[/]")
 
 
-def _grant_cells(each: StandingGrant) -> list[str]:
-    used = f"{len(each.used)}, at most {each.uses} in each run"
-    told = (each.grant, each.state, each.tool, f"run {each.run_id}", ", ".join(each.given_by), _until(each.until_ms))
-    return [escape(text) for text in (*told, used)]
+def _grant_cells(grant: StandingGrant) -> list[str]:
+    used = f"{len(grant.used)}, at most {grant.uses} in each run"
+    by, until = ", ".join(grant.given_by), _until(grant.until_ms)
+    return [*map(escape, (grant.grant, grant.state, grant.tool, f"run {grant.run_id}", by, until, used))]
 
 
 def warn_of(unsound: Mapping[str, str], approvals: Iterable[Approval]) -> None:
     """Warn of questions that no correct planner writes: malformed, or several about one call."""
     for name, problem in unsound.items():
         warn(f"tell an operator: {name} is no question that a service takes: {problem}")
-    for found in approvals:
-        if found.others:
-            warn(f"tell an operator: {found.request.approval_id} is one of several questions about its call")
+    for approval in approvals:
+        if approval.others:
+            warn(f"tell an operator: {approval.request.approval_id} is one of several questions about its call")
 
 
 def print_approval(
-    found: Approval, *, grant: StandingGrant | None = None, ended: str = "", otherwise: str = "", full: bool = False
+    approval: Approval, *, grant: StandingGrant | None = None, ended: str = "", otherwise: str = "", full: bool = False
 ) -> None:
     """Print the facts for a decision; `ended` is the outcome in the run, `otherwise` a conflict with the log."""
-    request, doubt = found.request, found.request.about == DOUBT
-    by = f" ({escape(said(found.decision))})" if found.decision else ""
-    say(f"[bold]{escape(request.call_id)}[/] is {'held' if found.held else found.state}{by}")
+    request, doubt = approval.request, approval.request.about == DOUBT
+    by = f" ({escape(said(approval.decision))})" if approval.decision else ""
+    say(f"[bold]{escape(request.call_id)}[/] is {'held' if approval.held else approval.state}{by}")
     if doubt:
         say(f"[bold magenta]nobody knows what came of attempt {request.attempt - 1}: find out what has happened[/]")
     granted = " ".join(_grant_cells(grant)[1:]) if grant else ""
-    for name, value in _facts(found, ended=ended, grant=granted).items():
+    for name, value in _facts(approval, ended=ended, grant=granted).items():
         if value:
             say(f"  {name:<13} {escape(value)}")
     _print_past(request)
-    problems = [*filter(None, [otherwise]), *(f"people are asked {other} about it as well" for other in found.others)]
+    problems = [otherwise] * bool(otherwise)
+    problems += [f"people are asked {other} about it as well" for other in approval.others]
     for problem in problems:
         say(f"[bold red]DO NOT VOTE, tell an operator: {escape(problem)}[/]")
     say("\n[bold]arguments[/]")
-    _print_args(request, full=full or found.state == "open")
+    _print_args(request, full=full or approval.state == "open")
     if request.proposed_args:
         say("\n[bold]edited before[/], from what the agent proposed:")
         _print_diff(diff(request.proposed_args, request.args))
-    _print_said(found)
-    if found.state == "open" and not problems:
+    _print_said(approval)
+    if approval.state == "open" and not problems:
         # After the arguments, so that a reader can check that all were shown.
         say(f"\n[dim]arguments: {canonical.utf8_bytes(request.args)} bytes, SHA-256 {args_digest(request.args)}[/]")
         name = request.approval_id
@@ -104,51 +105,51 @@ def print_approval(
         say("\n".join(map(escape, resolve_commands(name) if doubt else ways)))
 
 
-def _facts(found: Approval, *, ended: str, grant: str) -> dict[str, str]:
-    request, doubt = found.request, found.request.about == DOUBT
+def _facts(approval: Approval, *, ended: str, grant: str) -> dict[str, str]:
+    request, doubt = approval.request, approval.request.about == DOUBT
     return {
-        "held": found.held,
+        "held": approval.held,
         "in the run": ended,
         "run": request.run_id,
         "approval": request.approval_id,
         "agent": request.agent,
         "session": request.session,
-        "asked for by": _requester(found),
+        "asked for by": _requester(approval),
         "tool": f"{_tool(request)}  version {request.version or '?'}, effect {request.effect}",
         "environment": request.environment,
         "attempt": "" if doubt else _attempt(request),
         "rule": f"{request.rule or '-'} of policy {request.policy[:12] or '-'}"
         + ("" if doubt else f"; `refold policy explain {request.call_id}` tells more"),
         "why": request.requirement.message or "-",
-        "who decides": _deciders(found),
-        "these are": _people(found),
+        "who decides": _deciders(approval),
+        "these are": _people(approval),
         "until": _until(request.expires_ms) + (f", then {_expiry(request)}" if request.expires_ms else ""),
-        "escalation": _escalation(request) if request.level or found.state == "open" else "",
+        "escalation": _escalation(request) if request.level or approval.state == "open" else "",
         "may remember": _memory(request.requirement),
         "grant": grant,
         "question": f"{request.question}, recomputed from the whole call",
     }
 
 
-def _deciders(found: Approval) -> str:
-    needed, quorum = found.request.requirement, quorum_of(found.request, found.roles.askers)
-    votes = f"{', '.join(found.count.approvers)}; {found.count.leading} of {quorum} votes"
-    left_out = "requester, nor who wrote arguments" if found.request.writers else "requester"
+def _deciders(approval: Approval) -> str:
+    needed, quorum = approval.request.requirement, quorum_of(approval.request, approval.roles.askers)
+    votes = f"{', '.join(approval.count.approvers)}; {approval.count.leading} of {quorum} votes"
+    left_out = "requester, nor who wrote arguments" if approval.request.writers else "requester"
     requester = f", not the {left_out}" if needed.not_requester else ""
     return votes + requester + (", one more as nobody can tell who asked" if quorum > needed.quorum else "")
 
 
-def _people(found: Approval) -> str:
-    if "*" in found.count.approvers:
+def _people(approval: Approval) -> str:
+    if "*" in approval.count.approvers:
         return "anybody with a vote key"
-    return "; ".join(filter(None, (", ".join(found.people()), found.lacks_people()))) or "-"
+    return "; ".join(filter(None, (", ".join(approval.people()), approval.lacks_people()))) or "-"
 
 
-def _requester(found: Approval) -> str:
-    name, writers = found.request.requester, ", ".join(found.request.writers)
+def _requester(approval: Approval) -> str:
+    name, writers = approval.request.requester, ", ".join(approval.request.writers)
     if writers:
         return f"{name or 'unknown'}; {writers} wrote the arguments"
-    if is_verified(found.request, found.roles.askers):
+    if is_verified(approval.request, approval.roles.askers):
         return f"{name} (verified)"
     return f"{name} (not verified)" if name else "unknown"
 
@@ -159,11 +160,11 @@ def _attempt(request: ApprovalRequest) -> str:
 
 
 def _print_past(request: ApprovalRequest) -> None:
-    for each in request.history:
-        told = _PAST.get(each.what, each.what)
-        by = f" by the word of {each.by}" if each.by else ""
-        words = f": {each.words}" if each.words else ""
-        say(f"  [yellow]{escape(f'attempt {each.attempt} {told}{by}, {in_utc(each.at_ms)}{words}')}[/]")
+    for past in request.history:
+        verb = _PAST.get(past.what, past.what)
+        by = f" by the word of {past.by}" if past.by else ""
+        text = f": {past.words}" if past.words else ""
+        say(f"  [yellow]{escape(f'attempt {past.attempt} {verb}{by}, {in_utc(past.at_ms)}{text}')}[/]")
 
 
 _PAST = {
@@ -176,15 +177,15 @@ _PAST = {
 }
 
 
-def ended(run: Run | None, found: Approval) -> str:
+def ended(run: Run | None, approval: Approval) -> str:
     """Outcome in the run, if it differs from the decision."""
-    asks = [ask for line in run.timeline.steps for ask in line.approvals] if run else []
-    ask = next((ask for ask in asks if ask.approval_id == found.request.approval_id), None)
+    questions = [ask for line in run.timeline.steps for ask in line.approvals] if run else []
+    ask = next((ask for ask in questions if ask.approval_id == approval.request.approval_id), None)
     if run is None or ask is None:
         return ""
     if ask.verdict == "expire":
         return f"it ended without a decision: {ask.said or 'nobody decided in time'}"
-    if not ask.verdict and found.over:
+    if not ask.verdict and approval.over:
         return f"the run is {run.state.status}, and does not wait for it any more"
     return ""
 
@@ -216,7 +217,7 @@ def _print_diff(lines: Iterable[str]) -> None:
 
 
 def _own(args: Any) -> Any:
-    return {name: each for name, each in args.items() if name[:1] != "$"} if isinstance(args, dict) else args
+    return {name: argument for name, argument in args.items() if name[:1] != "$"} if isinstance(args, dict) else args
 
 
 def _tool(request: ApprovalRequest) -> str:
@@ -228,7 +229,7 @@ def _print_args(request: ApprovalRequest, *, full: bool) -> None:
     value = json_text(request.args)
     own = _own(value)
     _print_own(request, own)
-    added = {name: each for name, each in value.items() if name not in own} if isinstance(value, dict) else {}
+    added = {name: argument for name, argument in value.items() if name not in own} if isinstance(value, dict) else {}
     if not added:
         return
     if full:
@@ -243,11 +244,11 @@ def _print_own(request: ApprovalRequest, value: Any) -> None:
     if not (texts and shown_as_edit(request)):
         _print_lines(readable(canonical.dumps(value)))
         return
-    _print_lines(readable(canonical.dumps({name: each for name, each in value.items() if name not in _EDIT})))
+    _print_lines(readable(canonical.dumps({name: argument for name, argument in value.items() if name not in _EDIT})))
     before, after = (value[name].split("\n") for name in _EDIT)
-    found = list(difflib.unified_diff(before, after, *_EDIT, lineterm="", n=_WHOLE if len(before) <= _WHOLE else 3))
-    _print_diff(found)
-    hidden = len(before) - sum(line[:1] in ("-", " ") and line[:3] != "---" for line in found)
+    lines = list(difflib.unified_diff(before, after, *_EDIT, lineterm="", n=_WHOLE if len(before) <= _WHOLE else 3))
+    _print_diff(lines)
+    hidden = len(before) - sum(line[:1] in ("-", " ") and line[:3] != "---" for line in lines)
     if hidden > 0:
         say(f"  [yellow]{hidden} lines stay as they are and are not shown; --json has all[/]")
 
@@ -269,46 +270,46 @@ def _gathered(lines: Iterable[str]) -> Iterator[str]:
         yield from [f"{line[:1].strip()}<{count} empty lines>"] if empty else [line] * count
 
 
-def _print_said(found: Approval) -> None:
-    if found.said or found.refused:
+def _print_said(approval: Approval) -> None:
+    if approval.said or approval.refused:
         say("\n[bold]said so far[/]")
-    for vote in found.said:
-        fate = found.fate(vote)
+    for vote in approval.said:
+        fate = approval.fate(vote)
         void = f"  [red]{fate}[/]" if fate in ("withdrawn", "superseded") else ""
         if fate == "void":
-            void = f"  [red]void, it does not count now: {escape(found.count.void[vote].reason)}[/]"
-        action = word_for(vote.action, found.request.about)
-        words = " ".join(filter(None, (action, ", ".join(vote.to), vote.message)))
-        say(f"  {in_utc(vote.issued)}  {escape(vote.actor)}  {escape(words)}{void}")
+            void = f"  [red]void, it does not count now: {escape(approval.count.void[vote].reason)}[/]"
+        action = word_for(vote.action, approval.request.about)
+        text = " ".join(filter(None, (action, ", ".join(vote.to), vote.message)))
+        say(f"  {in_utc(vote.issued)}  {escape(vote.actor)}  {escape(text)}{void}")
         if vote.action == "edit":
-            _print_diff(diff(found.request.args, vote.args))
+            _print_diff(diff(approval.request.args, vote.args))
         if vote.action == "answer":
             _print_lines(readable(vote.result))
-    for name, reason in found.refused:
+    for name, reason in approval.refused:
         say(f"  [red]vote {escape(name)} cannot be trusted: {escape(reason)}[/]")
 
 
-def _cells(each: Question) -> list[str]:
-    state = f"{each.state}: {word_for(each.verdict, each.about)}" if each.verdict else each.state
-    if each.about == DOUBT and each.state == "open":
+def _cells(question: Question) -> list[str]:
+    state = f"{question.state}: {word_for(question.verdict, question.about)}" if question.verdict else question.state
+    if question.about == DOUBT and question.state == "open":
         state = "in doubt"
     return [
-        escape(each.call_id),
-        escape(f"held: {each.held}" if each.held else state),
-        escape(tool_name(each.tool)),
-        escape(canonical.dumps(_own(each.args)), _ARGUMENTS),
-        escape(_asked_by(each)),
-        duration(max(0, clock_ms() - each.asked_ms)),
-        escape(f"grant {each.grant}" if each.grant else f"{each.leading} of {each.quorum}"),
-        escape(", ".join(each.approvers)),
-        _until(each.expires_ms),
+        escape(question.call_id),
+        escape(f"held: {question.held}" if question.held else state),
+        escape(tool_name(question.tool)),
+        escape(canonical.dumps(_own(question.args)), _ARGUMENTS),
+        escape(_requester_cell(question)),
+        duration(max(0, clock_ms() - question.asked_ms)),
+        escape(f"grant {question.grant}" if question.grant else f"{question.leading} of {question.quorum}"),
+        escape(", ".join(question.approvers)),
+        _until(question.expires_ms),
     ]
 
 
-def _asked_by(each: Question) -> str:
-    if not each.requester:
+def _requester_cell(question: Question) -> str:
+    if not question.requester:
         return "-"
-    return f"{each.requester}{'' if each.requester_verified else ' (not verified)'}"
+    return f"{question.requester}{'' if question.requester_verified else ' (not verified)'}"
 
 
 def _until(at_ms: int) -> str:

@@ -28,31 +28,31 @@ def in_force(catalog: Catalog) -> Data:
     }
 
 
-def print_in_force(found: Data) -> None:
-    if not found["current"]:
+def print_in_force(state: Data) -> None:
+    if not state["current"]:
         say("no policy is in force: calls are allowed, and of tools that ask denied; `refold policy publish FILES`")
-    elif found["policy"] is None:
-        say(f"[red]policy {escape(found['current'])} should be in force, and the catalog does not have it[/]")
+    elif state["policy"] is None:
+        say(f"[red]policy {escape(state['current'])} should be in force, and the catalog does not have it[/]")
     else:
-        recheck = ", judges calls of other policies again" if found["policy"].get("recheck") else ""
-        say(f"policy [bold]{escape(found['current'])}[/] is in force for new runs{recheck}")
-        policy = Policy.parse(found["policy"])
+        recheck = ", judges calls of other policies again" if state["policy"].get("recheck") else ""
+        say(f"policy [bold]{escape(state['current'])}[/] is in force for new runs{recheck}")
+        policy = Policy.parse(state["policy"])
         rows = []
         for rule in policy.rules:
             detail = plain(rule.requirement) if rule.requirement else rule.message
             rows.append((escape(rule.name), escape(rule.when.source), _outcome(rule.outcome, detail)))
-        asked = _outcome("require", plain(policy.fallback)) if policy.fallback else _outcome("deny", "nobody decides")
-        rows.append(("[dim]no rule holds, or one that allows fails[/]", "", asked))
+        unruled = _outcome("require", plain(policy.fallback)) if policy.fallback else _outcome("deny", "nobody decides")
+        rows.append(("[dim]no rule holds, or one that allows fails[/]", "", unruled))
         rows.append(("[dim]nobody knows what came of a call[/]", "", _settled_by(policy)))
         print_table(("rule", "when", "then"), rows)
-    for old in found["policies"]:
-        if old != found["current"]:
+    for old in state["policies"]:
+        if old != state["current"]:
             say(f"older: {escape(old)} [dim]judges the runs that were begun under it; refold policy drop[/]")
-    for role, people in found["roles"].items():
+    for role, people in state["roles"].items():
         say(f"role {escape(role)}: {escape(', '.join(people))}")
-    if found["revoked"]:
-        say(f"revoked: {escape(', '.join(found['revoked']))}")
-    for key in found["keys"]:
+    if state["revoked"]:
+        say(f"revoked: {escape(', '.join(state['revoked']))}")
+    for key in state["keys"]:
         say(f"key {escape(key['kid'])} ({escape(key['use'])}){' [red]revoked[/]' if key.get('revoked') else ''}")
 
 
@@ -66,8 +66,8 @@ def print_differences(rows: Sequence[Data]) -> None:
             escape(row["call_id"]),
             escape(row["tool"]),
             escape(json.dumps(row["args"], ensure_ascii=False), ARGS_SHOWN),
-            _said(row["recorded"]),
-            _said(row["now"]),
+            _judgement_text(row["recorded"]),
+            _judgement_text(row["now"]),
         )
         for row in rows
     ]
@@ -78,25 +78,25 @@ def print_differences(rows: Sequence[Data]) -> None:
         say(f"{count:>6}  {kind}{f': {escape(changes)}' if changes else ''}")
 
 
-def print_explanation(found: RecordedCall, now: Judgement, rules: Sequence[Explanation], *, asks_itself: bool) -> None:
+def print_explanation(call: RecordedCall, now: Judgement, rules: Sequence[Explanation], *, asks_itself: bool) -> None:
     """Print the rules behind a judgement. `asks_itself`: the tool requires an approval that the rule does not."""
-    then = found.judgement
-    say(f"[bold]{escape(found.call_id)}[/]  {escape(found.call.tool)} [dim]{escape(found.call.args)}[/]")
-    say(f"  was judged: {_said(plain(then))}")
+    then = call.judgement
+    say(f"[bold]{escape(call.call_id)}[/]  {escape(call.call.tool)} [dim]{escape(call.call.args)}[/]")
+    say(f"  was judged: {_judgement_text(plain(then))}")
     if asks_itself:
         say('  [yellow]the rule allows it; the tool says itself that it needs people: approval="required"[/]')
     elif (now.outcome, now.rule, now.policy) != (then.outcome, then.rule, then.policy):
-        say(f"  would be:   {_said(plain(now))}")
-    if found.edited:
-        say(f"  [dim]edited since by people whom the policy asks about that too: {escape(found.edited.args)}[/]")
+        say(f"  would be:   {_judgement_text(plain(now))}")
+    if call.edited:
+        say(f"  [dim]edited since by people whom the policy asks about that too: {escape(call.edited.args)}[/]")
     say(f"  [dim]policy {escape(now.policy)}[/]")
-    for each in rules:
-        mark = "[bold]→[/]" if each.fired else " "
-        value = "[green]true[/]" if each.value is True else "[dim]false[/]"
-        if isinstance(each.value, str):
-            value = f"[red]it failed: {escape(each.value)}[/]"
-        say(f"  {mark} {escape(each.rule)}: {escape(each.when)}  {value}")
-        for name, shown in each.values.items():
+    for explanation in rules:
+        mark = "[bold]→[/]" if explanation.fired else " "
+        value = "[green]true[/]" if explanation.value is True else "[dim]false[/]"
+        if isinstance(explanation.value, str):
+            value = f"[red]it failed: {escape(explanation.value)}[/]"
+        say(f"  {mark} {escape(explanation.rule)}: {escape(explanation.when)}  {value}")
+        for name, shown in explanation.values.items():
             say(f"      [dim]{escape(name)} = {escape(json.dumps(shown, ensure_ascii=False))}[/]")
 
 
@@ -111,8 +111,8 @@ def _settled_by(policy: Policy) -> str:
     return _outcome("require", plain(policy.doubt))
 
 
-def _said(judgement: Data) -> str:
+def _judgement_text(judgement: Data) -> str:
     outcome, rule, needed = judgement["outcome"], judgement["rule"], judgement["requirement"]
     by = f" by {escape(rule)}" if rule else ""
-    words = f"[{_COLOURS[outcome]}]{outcome}[/]{by}{f': {escape(requirement_words(needed))}' if needed else ''}"
-    return words + (f" [dim]({escape(judgement['message'])})[/]" if judgement["message"] else "")
+    text = f"[{_COLOURS[outcome]}]{outcome}[/]{by}{f': {escape(requirement_words(needed))}' if needed else ''}"
+    return text + (f" [dim]({escape(judgement['message'])})[/]" if judgement["message"] else "")

@@ -50,21 +50,21 @@ _VALUE = 60
 def halted(run: Run, below: Sequence[Run], catalog: CatalogReader) -> list[str]:
     """Halts that hold back open calls of a run or its descendants."""
     halts = catalog.whole.halts
-    found = [(each, why) for each in (run, *below) for why in _halted(each, halts)]
-    return [why if each is run else f"{each.state.run_id}: {why}" for each, why in found]
+    reasons = [(member, why) for member in (run, *below) for why in _halted(member, halts)]
+    return [why if member is run else f"{member.state.run_id}: {why}" for member, why in reasons]
 
 
 def _halted(run: Run, halts: Halts) -> list[str]:
     state = run.state
-    asked = state.request
-    if state.over or asked is None:
+    request = state.request
+    if state.over or request is None:
         return []
     open_calls = map(state.call, state.open_calls())
-    found = (
-        halts.why(tool=call.tool, pool=call.pool, agent=asked.agent, requester=asked.requester, above=asked.above)
+    reasons = (
+        halts.why(tool=call.tool, pool=call.pool, agent=request.agent, requester=request.requester, above=request.above)
         for call in open_calls
     )
-    return list(dict.fromkeys(filter(None, found)))
+    return list(dict.fromkeys(filter(None, reasons)))
 
 
 def print_runs(rows: Sequence[RunRow], *, hidden: int, of: int = 0, now_ms: int = 0) -> None:
@@ -80,10 +80,10 @@ def print_runs(rows: Sequence[RunRow], *, hidden: int, of: int = 0, now_ms: int 
         waiting = ", ".join(dict.fromkeys([*(f"{pause.actor} (paused)" for pause in row.pauses), *row.waiting]))
         when = clock(row.requested_ms, now_ms)
         until_ms = row.at_ms if row.over else now_ms
-        took = duration(max(0, until_ms - row.requested_ms)) if row.requested_ms else "-"
+        elapsed = duration(max(0, until_ms - row.requested_ms)) if row.requested_ms else "-"
         steps = f"{row.steps - row.open}/{row.steps}"
-        run, agent, says = map(escape, (row.run_id, row.agent, row.says))
-        lines.append((run, agent, styled(row.status), steps, when, took, escape(waiting, 40), doubt, says))
+        run, agent, summary = map(escape, (row.run_id, row.agent, row.says))
+        lines.append((run, agent, styled(row.status), steps, when, elapsed, escape(waiting, 40), doubt, summary))
     columns = ("run", "agent", "status", "steps", "began", "took", "waits for", "to settle", "says")
     # An empty column keeps its width, which others need on a terminal of 80 columns.
     used = [number for number in range(len(columns)) if any(line[number] for line in lines)]
@@ -103,8 +103,8 @@ def print_runs_then(rows: Sequence[RunThen], *, hidden: int, of: int, at_ms: int
     print_runs(rows, hidden=hidden, of=of, now_ms=at_ms)
     for row in rows:
         for step in row.open_steps:
-            name, given = escape(step.label or step.name), escape(step.given)
-            say(f"{escape(row.run_id)}  step {step.step} {name} {styled(step.status)}  {given}")
+            name, args = escape(step.label or step.name), escape(step.given)
+            say(f"{escape(row.run_id)}  step {step.step} {name} {styled(step.status)}  {args}")
 
 
 def print_meant(rows: Sequence[RunRow], would: str) -> None:
@@ -129,9 +129,9 @@ def run_lines(run: RunInfo, *, where: bool = True) -> list[str]:
         void = f", {run.void_records} void" if run.void_records else ""
         lines[0] += f"  [dim]seq {head.seq}, {place}{void}[/]"
     if began_ms:
-        took = f", took {duration(run.at_ms - began_ms)}" if run.over else ""
+        elapsed = f", took {duration(run.at_ms - began_ms)}" if run.over else ""
         waited = f", waited {duration(run.waited_ms)} for a planner" if run.waited_ms >= SHOWN_WAIT_MS else ""
-        lines.append(f"  [dim]requested {in_utc(began_ms)}{waited}{took}; times below count from then[/]")
+        lines.append(f"  [dim]requested {in_utc(began_ms)}{waited}{elapsed}; times below count from then[/]")
     lines += _now_lines(run)
     successors = {successor.step: successor for successor in run.successors}
     for step in run.timeline:
@@ -140,12 +140,12 @@ def run_lines(run: RunInfo, *, where: bool = True) -> list[str]:
     for left in successors.values():
         lines += _successor_lines(left, began_ms)
     for task in run.unheard:
-        words = f"{escape(task.failure.code)}: {escape(task.failure.message, 200)}"
-        lines.append(f"  [yellow]nobody awaited {escape(task.task, 60)}, which failed:[/] {words}")
+        failure = f"{escape(task.failure.code)}: {escape(task.failure.message, 200)}"
+        lines.append(f"  [yellow]nobody awaited {escape(task.task, 60)}, which failed:[/] {failure}")
     for turn in run.models:
         sure = "" if turn.verified else " [yellow](not verified)[/]"
-        told = counted(turn.messages, "message")
-        lines.append(f"  step {turn.step} asks [bold]{escape(turn.model)}[/]{sure}: {told}")
+        messages = counted(turn.messages, "message")
+        lines.append(f"  step {turn.step} asks [bold]{escape(turn.model)}[/]{sure}: {messages}")
         lines.append(f"    [dim]the last: {escape(turn.last, _VALUE)}[/]")
     lines += signal_lines(run)
     return lines + _hold_lines(run) + _end_lines(run)
@@ -201,14 +201,14 @@ _HOW = {"stored": " [yellow](from the ledger)[/]", "probed": " [yellow](probed)[
 
 def _step_line(step: RunStep, began_ms: int) -> str:
     mark = styled(step.status).replace(step.status, _MARKS.get(step.status, "…"))
-    took = f" took {duration(step.ended_ms - step.started_ms)}" if step.ended_ms and step.status != "noted" else ""
+    elapsed = f" took {duration(step.ended_ms - step.started_ms)}" if step.ended_ms and step.status != "noted" else ""
     effect = f" [dim]({escape(step.effect)})  {escape(step.call_id)}[/]" if step.call_id else ""
     to = f" to {escape(step.runs[0])}" if step.kind == "signal" else ""
-    given = f"  {escape(given, _VALUE)}" if (given := _given(step)) else ""
+    args = f"  {escape(args, _VALUE)}" if (args := _arguments(step)) else ""
     result = f" -> {escape(step.result, _VALUE)}" if step.result else ""
-    what = f"  {mark} {step.step:>2} {escape(tool_name(step.name))}{to}{effect}"
+    headline = f"  {mark} {step.step:>2} {escape(tool_name(step.name))}{to}{effect}"
     status = f"{styled(step.status)}{_HOW.get(step.how, '')}"
-    return f"{what}  {status} [dim]{_since(began_ms, step.started_ms)}{took}[/]{given}{result}"
+    return f"{headline}  {status} [dim]{_since(began_ms, step.started_ms)}{elapsed}[/]{args}{result}"
 
 
 def _step_lines(step: RunStep, began_ms: int, *, over: bool) -> list[str]:
@@ -227,7 +227,7 @@ def _step_lines(step: RunStep, began_ms: int, *, over: bool) -> list[str]:
 
 
 def _tried_lines(step: RunStep, began_ms: int) -> Iterator[str]:
-    usual = all(each.dispatches == 1 and each.status in ("running", "completed") for each in step.attempts)
+    usual = all(row.dispatches == 1 and row.status in ("running", "completed") for row in step.attempts)
     shown = step.attempts if len(step.attempts) > 1 or not usual else []
     failures = [None, *(attempt.failure for attempt in shown)]
     for attempt, before in zip(shown, failures, strict=False):
@@ -264,7 +264,7 @@ _STUCK = {
 def _ask_lines(step: RunStep, ask: Ask, *, over: bool) -> list[str]:
     who = escape(", ".join(ask.approvers))
     if ask.verdict:
-        return _said_lines(ask, who)
+        return _verdict_lines(ask, who)
     if over:
         return [f"[magenta]{who} had not decided when the run ended[/]"]
     many = f"{ask.quorum} of " if ask.quorum > 1 else ""
@@ -274,7 +274,7 @@ def _ask_lines(step: RunStep, ask: Ask, *, over: bool) -> list[str]:
     return [*lines, why] if ask.rule and ask.about != DOUBT else lines
 
 
-def _said_lines(ask: Ask, who: str) -> list[str]:
+def _verdict_lines(ask: Ask, who: str) -> list[str]:
     if ask.verdict == "expire" and ask.said:
         return [f"[magenta]closed without a decision: {escape(ask.said, 200)}[/]"]
     by = f"by {escape(', '.join(ask.actors))}" if ask.actors else f"nobody of {who} in time"
@@ -304,13 +304,13 @@ _VERDICTS = {
 }
 
 
-def _given(step: RunStep) -> str:
+def _arguments(step: RunStep) -> str:
     if step.kind not in ("call", "run"):
         return ""
     value = json_text(step.args)
     if not isinstance(value, dict):
         return step.args
-    own = {name: each for name, each in value.items() if not name.startswith("$")}
+    own = {name: argument for name, argument in value.items() if not name.startswith("$")}
     return canonical.dumps(own) if own else ""
 
 
@@ -364,14 +364,14 @@ def wait_lines(step: RunStep, *, over: bool) -> list[str]:
     if step.kind not in ("wait", "callback"):
         return []
     if step.status in ("completed", "failed"):
-        said = f", {escape(step.key)}" if step.key else ""
-        return [f"[dim]by {escape(step.actor) or 'somebody'}{said}[/]"]
+        key = f", {escape(step.key)}" if step.key else ""
+        return [f"[dim]by {escape(step.actor) or 'somebody'}{key}[/]"]
     if step.status != "waiting" or over:
         return []
     until = f" until {moment(step.until_ms)}" if step.until_ms else ""
-    what = "whoever has its token" if step.kind == "callback" else f"a signal {escape(step.name)}"
+    awaited = "whoever has its token" if step.kind == "callback" else f"a signal {escape(step.name)}"
     where = f" where {escape(step.args, 200)}" if step.kind == "wait" and step.args else ""
-    lines = [f"[bold yellow]waits for {what}{where}{until}[/]"]
+    lines = [f"[bold yellow]waits for {awaited}{where}{until}[/]"]
     if step.failure:
         lines.append(f"[yellow]its match had no value for a signal: {escape(step.failure.message, 200)}[/]")
     return lines
@@ -381,22 +381,23 @@ def pause_lines(run: RunInfo) -> list[str]:
     lines: list[str] = []
     for pause in run.pauses:
         name = run.run_id if pause.role != PARENT else parent_of(run.run_id)[0]
-        what = "paused" if pause.role != PARENT else f"paused with {name}"
+        state = "paused" if pause.role != PARENT else f"paused with {name}"
         why = f": {escape(pause.reason, 200)}" if pause.reason else ""
         who = f" by {escape(pause.actor)}" if pause.role != PARENT else ""
-        lines.append(f"  [bold yellow]{what}[/]{who} [dim]({pause.role}, {moment(pause.since_ms)})[/]{why}")
+        lines.append(f"  [bold yellow]{state}[/]{who} [dim]({pause.role}, {moment(pause.since_ms)})[/]{why}")
         lines.append(f"    refold run resume {name}")
     return lines
 
 
 def signal_lines(run: RunInfo) -> list[str]:
-    kept, dropped = run.signals, run.signals_dropped
-    lines = [f"  [dim]kept signal[/] {escape(each.name)} [dim]{escape(each.signal_id)}[/]" for each in kept[:MOST_KEPT]]
-    if len(kept) > MOST_KEPT:
-        lines.append(f"  [dim]and {len(kept) - MOST_KEPT} more[/]")
+    waiting, dropped = run.signals, run.signals_dropped
+    shown = waiting[:MOST_KEPT]
+    lines = [f"  [dim]kept signal[/] {escape(row.name)} [dim]{escape(row.signal_id)}[/]" for row in shown]
+    if len(waiting) > MOST_KEPT:
+        lines.append(f"  [dim]and {len(waiting) - MOST_KEPT} more[/]")
     for lost in dropped[-MOST_KEPT:]:
-        what = f"signal {escape(lost.name)} of {lost.bytes:,} bytes"
-        lines.append(f"  [yellow]dropped for want of room: {what}[/] {escape(lost.signal_id)}")
+        text = f"signal {escape(lost.name)} of {lost.bytes:,} bytes"
+        lines.append(f"  [yellow]dropped for want of room: {text}[/] {escape(lost.signal_id)}")
     return lines
 
 
@@ -404,7 +405,7 @@ def budget_lines(run: RunInfo) -> list[str]:
     if (budget := run.budget) is None:
         return []
     limited = taken_of(budget.used, budget.limits).items()
-    parts = [words + ("" if kind == "usd" else f" {kind}") for kind, words in limited if words != _NONE[kind]]
+    parts = [text + ("" if kind == "usd" else f" {kind}") for kind, text in limited if text != _NONE[kind]]
     paid = budget.maybe_paid
     if paid.nano_usd or paid.tokens:
         lost = in_usd(paid.nano_usd) if paid.nano_usd else f"{paid.tokens:,} tokens"
@@ -414,43 +415,43 @@ def budget_lines(run: RunInfo) -> list[str]:
     return ["  took " + ", ".join([*parts, *reached])] if parts else []
 
 
-def taken_of(taken: Spending, limits: Spending) -> dict[str, str]:
+def taken_of(used: Spending, limits: Spending) -> dict[str, str]:
     return {
-        "usd": in_usd(taken.nano_usd) + (f" of {in_usd(limits.nano_usd)}" if limits.nano_usd else ""),
-        "tokens": f"{taken.tokens:,}" + (f" of {limits.tokens:,}" if limits.tokens else ""),
-        "calls": f"{taken.calls:,}" + (f" of {limits.calls:,}" if limits.calls else ""),
+        "usd": in_usd(used.nano_usd) + (f" of {in_usd(limits.nano_usd)}" if limits.nano_usd else ""),
+        "tokens": f"{used.tokens:,}" + (f" of {limits.tokens:,}" if limits.tokens else ""),
+        "calls": f"{used.calls:,}" + (f" of {limits.calls:,}" if limits.calls else ""),
     }
 
 
 _NONE = {"usd": in_usd(0), "tokens": "0", "calls": "0"}
 
 
-def print_messages(seen: ModelMessages) -> None:
+def print_messages(request: ModelMessages) -> None:
     """Print the messages of a model request, and the check of their digest."""
-    say(f"[bold]{escape(seen.call_id)}[/]  {escape(seen.model or seen.tool)}")
-    for number, message in enumerate(seen.messages, start=1):
+    say(f"[bold]{escape(request.call_id)}[/]  {escape(request.model or request.tool)}")
+    for number, message in enumerate(request.messages, start=1):
         role = message.get("kind") or message.get("role") or ""
         parts = message.get("parts")
         for part in parts if isinstance(parts, list) and parts else [message]:
             kind = part.get("part_kind", role) if isinstance(part, dict) else role
-            said = part.get("content", part.get("args", part)) if isinstance(part, dict) else part
-            text = said if isinstance(said, str) else canonical.dumps(said)
+            content = part.get("content", part.get("args", part)) if isinstance(part, dict) else part
+            text = content if isinstance(content, str) else canonical.dumps(content)
             say(f"  {number:>3} [dim]{escape(str(kind))}[/]  {escape(text)}")
-    sure = f"[green]verified[/]: digest {seen.digest}" if seen.verified else f"[red]not verified[/]: {escape(seen.why)}"
-    say(f"  {sure}")
+    sound = f"[green]verified[/]: digest {request.digest}"
+    say(f"  {sound if request.verified else f'[red]not verified[/]: {escape(request.why)}'}")
 
 
 def print_family(run: RunShown) -> None:
     below = run.family
     if not below:
         return
-    counts = Counter(each.status for each in below)
-    told = ", ".join(f"{count} {styled(status)}" for status, count in counts.most_common())
-    say(f"  {counted(len(below), 'run')} below it: {told}")
-    live = [each for each in below if not each.over]
+    counts = Counter(row.status for row in below)
+    totals = ", ".join(f"{count} {styled(status)}" for status, count in counts.most_common())
+    say(f"  {counted(len(below), 'run')} below it: {totals}")
+    live = [row for row in below if not row.over]
     drawn = below if len(below) <= MOST_DRAWN else live[:MOST_DRAWN]
-    for each in drawn:
-        say(_relative(each, depth_of(each.run_id) - depth_of(run.run_id)))
+    for row in drawn:
+        say(_relative(row, depth_of(row.run_id) - depth_of(run.run_id)))
     if len(drawn) < len(below):
         say(f"  [dim]{len(below) - len(drawn)} more: refold run list --json[/]")
 
@@ -461,38 +462,38 @@ def _relative(run: RunRow, depth: int) -> str:
     return f"  {'  ' * depth}[bold]{escape(run.run_id)}[/]  {escape(run.agent or '?')}  {styled(run.status)}{why}"
 
 
-def print_verified(found: Verified) -> None:
-    void = ", ".join(f"{count} {reason}" for reason, count in sorted(found.void.items())) or "none"
-    statuses = ", ".join(f"{count} {styled(status)}" for status, count in sorted(found.runs.items())) or "none"
-    say(f"records   {found.records} read, {found.accepted} accepted with {found.events} events, void: {void}")
+def print_verified(verified: Verified) -> None:
+    void = ", ".join(f"{count} {reason}" for reason, count in sorted(verified.void.items())) or "none"
+    statuses = ", ".join(f"{count} {styled(status)}" for status, count in sorted(verified.runs.items())) or "none"
+    say(f"records   {verified.records} read, {verified.accepted} accepted with {verified.events} events, void: {void}")
     say(f"runs      {statuses}")
     for name, runs in (
-        ("in doubt", found.in_doubt),
-        ("overdue", found.overdue),
-        ("frozen", list(found.frozen)),
-        ("copied", list(found.copied)),
+        ("in doubt", verified.in_doubt),
+        ("overdue", verified.overdue),
+        ("frozen", list(verified.frozen)),
+        ("copied", list(verified.copied)),
     ):
         if runs:
             say(f"{name:<9} {escape(', '.join(runs[:10]))}" + (" ..." if len(runs) > 10 else ""))
-    if len(found.digests) <= 10:
-        for run, digest in found.digests.items():
+    if len(verified.digests) <= 10:
+        for run, digest in verified.digests.items():
             say(f"fold      {escape(run)} [dim]{digest}[/]")
-    for violation in found.violations:
+    for violation in verified.violations:
         say(f"[red]{violation.kind}[/] {escape(violation.run_id)}: {escape(violation.what)}")
-    verdict = f"[red]{len(found.violations)} violations[/]" if found.violations else "[green]everything agrees[/]"
+    verdict = f"[red]{len(verified.violations)} violations[/]" if verified.violations else "[green]everything agrees[/]"
     say(f"verdict   {verdict}")
 
 
-def print_diff(found: RunDiff) -> None:
-    for side, mark in ((found.left, "-"), (found.right, "+")):
+def print_diff(diff: RunDiff) -> None:
+    for side, mark in ((diff.left, "-"), (diff.right, "+")):
         fork = f", a fork from event {side.forked} on" if side.forked else ""
         say(f"{mark} {escape(side.run_id)} seq {side.seq}{fork}, {moment(side.at_ms)}, {styled(side.status)}")
-    for change in found.fields:
+    for change in diff.fields:
         say(f"  {change.name}: {escape(str(change.left), _VALUE)} -> {escape(str(change.right), _VALUE)}")
-    for step in found.steps:
+    for step in diff.steps:
         number = f"{step.left or '-'}:{step.right or '-'}"
         mark = {"added": "[green]+[/]", "removed": "[red]-[/]", "changed": "[yellow]~[/]"}[step.change]
         say(f"{mark} step {number} {escape(tool_name(step.name))}")
         for change in step.fields:
             say(f"    {change.name}: {escape(str(change.left), _VALUE)} -> {escape(str(change.right), _VALUE)}")
-    say(f"[dim]{found.same} steps are equal[/]")
+    say(f"[dim]{diff.same} steps are equal[/]")

@@ -57,46 +57,46 @@ def watch(runs: Runs, run: str, timeout_s: float | None) -> Run:
         return _watch_lines(runs, run, timeout_s)
     hold = None
     with Live(console=output.console(), refresh_per_second=10, transient=False) as screen:
-        for found, judged in runs.follow(run, timeout_s):
-            if judged is not None or found.hold != hold:
-                hold = found.hold
-                screen.update(run_views.run_view(info_of(found)))
-            if is_over(found, judged):
+        for current, judged in runs.follow(run, timeout_s):
+            if judged is not None or current.hold != hold:
+                hold = current.hold
+                screen.update(run_views.run_view(info_of(current)))
+            if is_over(current, judged):
                 break
-    return found
+    return current
 
 
 def _watch_lines(runs: Runs, run: str, timeout_s: float | None) -> Run:
     drawn, hold = list[str](), None
-    for found, judged in runs.follow(run, timeout_s):
-        if judged is not None or found.hold != hold:
-            hold = found.hold
-            before, drawn = drawn, run_views.run_lines(info_of(found), where=False)
+    for current, judged in runs.follow(run, timeout_s):
+        if judged is not None or current.hold != hold:
+            hold = current.hold
+            before, drawn = drawn, run_views.run_lines(info_of(current), where=False)
             for line in drawn:
                 if line not in before:
                     output.say(line)
-        if is_over(found, judged):
+        if is_over(current, judged):
             break
-    return found
+    return current
 
 
-def follow_events(runs: Runs, run: str, timeout_s: float | None, tell: Callable[[RunEvent | HoldChange], None]) -> Run:
-    """Pass each new event and hold to `tell` until the run is over."""
-    told, hold = 0, None
-    for found, judged in runs.follow(run, timeout_s):
-        if found.hold != hold:
-            hold = found.hold
-            tell(HoldChange(run_id=run, status=found.status, hold=hold))
-        if judged is None and is_over(found, judged):
+def follow_events(runs: Runs, run: str, timeout_s: float | None, emit: Callable[[RunEvent | HoldChange], None]) -> Run:
+    """Pass each new event and hold to `emit` until the run is over."""
+    last_seq, hold = 0, None
+    for current, judged in runs.follow(run, timeout_s):
+        if current.hold != hold:
+            hold = current.hold
+            emit(HoldChange(run_id=run, status=current.status, hold=hold))
+        if judged is None and is_over(current, judged):
             break
         if judged is None or judged.void:
             continue
-        for row in events_of(found, told):
-            told = row.seq
-            tell(row)
-        if is_over(found, judged):
+        for row in events_of(current, last_seq):
+            last_seq = row.seq
+            emit(row)
+        if is_over(current, judged):
             break
-    return found
+    return current
 
 
 def print_stream(runs: Runs, run: str, timeout_s: float | None, *, as_json: bool) -> None:

@@ -86,8 +86,8 @@ class RemoteTool:
         CallFailed as `ctx.call` does; with the code `manifest_changed` or `tool_gone` when the server now describes the
         tool otherwise: nothing was sent then.
         """
-        given: dict[str, Any] = {"arguments": {**(arguments or {}), **named}, "manifest": self.manifest["digest"]}
-        result = await self._asked(given)
+        fields: dict[str, Any] = {"arguments": {**(arguments or {}), **named}, "manifest": self.manifest["digest"]}
+        result = await self._step(fields)
         for round_ in range(MOST_ROUNDS):
             if "asks" not in result:
                 kind = ToolFailure if result["failed"] else ToolOutput
@@ -95,18 +95,18 @@ class RemoteTool:
             if refused := _refused(result):
                 return _failure(f"{self.server.name} asks for {refused}, which nobody gives it")
             if result["asks"]:
-                given["answers"] = await self._answers(result["asks"])
+                fields["answers"] = await self._answers(result["asks"])
             else:
-                given.pop("answers", None)
+                fields.pop("answers", None)
                 await asyncio.sleep(FIRST_WAIT_S * 2**round_)
-            result = await self._asked({**given, "state": result["state"]})
+            result = await self._step({**fields, "state": result["state"]})
         return _failure(f"{self.server.name} has asked {MOST_ROUNDS} times, and gives no result")
 
-    async def _asked(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    async def _step(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         declared = self.declared
-        made = Call(
+        call = Call(
             tool=declared.name,
-            args=declared.canonical_args(**given),
+            args=declared.canonical_args(**fields),
             pool=declared.pool,
             effect=self.effect,
             timeout_ms=declared.timeout_ms,
@@ -114,24 +114,24 @@ class RemoteTool:
             key_window_ms=declared.key_window_ms,
             read=declared.read_plain,
         )
-        result: dict[str, Any] = await loop.step(made)
+        result: dict[str, Any] = await loop.step(call)
         return result
 
-    async def _answers(self, asks: Mapping[str, Any]) -> dict[str, Any]:
-        answers = await asyncio.gather(*(self._answer(asks[key]["params"]) for key in sorted(asks)))
-        return dict(zip(sorted(asks), answers, strict=True))
+    async def _answers(self, questions: Mapping[str, Any]) -> dict[str, Any]:
+        answers = await asyncio.gather(*(self._answer(questions[key]["params"]) for key in sorted(questions)))
+        return dict(zip(sorted(questions), answers, strict=True))
 
     async def _answer(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        words, form = params.get("message", ""), params.get("requestedSchema") or {}
+        text, form = params.get("message", ""), params.get("requestedSchema") or {}
         try:
-            said = await self.ctx.call(self.server.questions, tool=self.name, message=words, form=form)
+            content = await self.ctx.call(self.server.questions, tool=self.name, message=text, form=form)
         except CallFailed as failed:
             if failed.fields["code"] == "rejected":
                 return {"action": "decline"}
             if failed.fields["code"] == "approval_expired":
                 return {"action": "cancel"}
             raise
-        return {"action": "accept", "content": said}
+        return {"action": "accept", "content": content}
 
 
 class RemoteTools(Mapping[str, RemoteTool]):
@@ -141,11 +141,11 @@ class RemoteTools(Mapping[str, RemoteTool]):
         self.instructions = listing["instructions"]
         self.left_out = listing["left_out"]
         self._tools: dict[str, RemoteTool] = {}
-        for each in listing["tools"]:
-            name = each["name"]
+        for manifest in listing["tools"]:
+            name = manifest["name"]
             if (declared := server.tool(f"{server.name}.{name}")) is not None:
-                effect = stricter(effects.get(name, "once"), each["annotations"])
-                self._tools[name] = RemoteTool(server, ctx, declared, each, name, effect)
+                effect = stricter(effects.get(name, "once"), manifest["annotations"])
+                self._tools[name] = RemoteTool(server, ctx, declared, manifest, name, effect)
 
     def __getitem__(self, name: str) -> RemoteTool:
         return self._tools[name]
@@ -158,16 +158,16 @@ class RemoteTools(Mapping[str, RemoteTool]):
 
 
 def _refused(result: Mapping[str, Any]) -> str:
-    asks: Mapping[str, Any] = result["asks"]
-    for each in asks.values():
-        if each.get("method") != "elicitation/create":
-            return str(each.get("method"))
-        if (mode := each.get("params", {}).get("mode", "form")) != "form":
+    questions: Mapping[str, Any] = result["asks"]
+    for question in questions.values():
+        if question.get("method") != "elicitation/create":
+            return str(question.get("method"))
+        if (mode := question.get("params", {}).get("mode", "form")) != "form":
             return f"an elicitation by {mode}"
-    if len(asks) > MOST_QUESTIONS or len(canonical.dumps([asks, result["state"]])) > MOST_ASKED_CHARS:
+    if len(questions) > MOST_QUESTIONS or len(canonical.dumps([questions, result["state"]])) > MOST_ASKED_CHARS:
         return f"more than {MOST_QUESTIONS} questions, or {MOST_ASKED_CHARS:,} characters of them"
     return ""
 
 
-def _failure(words: str) -> ToolFailure:
-    return ToolFailure([{"type": "text", "text": words}])
+def _failure(text: str) -> ToolFailure:
+    return ToolFailure([{"type": "text", "text": text}])

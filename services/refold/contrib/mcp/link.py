@@ -45,18 +45,18 @@ _log = structlog.get_logger()
 
 
 class Way(Protocol):
-    """Transport to a server. `words` are its last output beside the protocol."""
+    """Transport to a server. `last_output` is its text beside the protocol."""
 
     def open(self) -> Opened: ...
 
-    def words(self) -> str: ...
+    def last_output(self) -> str: ...
 
 
-def way_to(command: Sequence[str], url: str, *, given: Mapping[str, str], cwd: str, most_bytes: int) -> Way:
-    """Transport to the server of a command, with `given` in its environment, or at `url`, with `given` as headers."""
+def way_to(command: Sequence[str], url: str, *, settings: Mapping[str, str], cwd: str, most_bytes: int) -> Way:
+    """Transport to the server of a command, with `settings` in its environment, or at `url`, with them as headers."""
     if command:
-        return Pipes(command, env=given, cwd=cwd, most_bytes=most_bytes)
-    return Web(url, headers=given, most_bytes=most_bytes)
+        return Pipes(command, env=settings, cwd=cwd, most_bytes=most_bytes)
+    return Web(url, headers=settings, most_bytes=most_bytes)
 
 
 class UnansweredError(RefoldError):
@@ -84,11 +84,11 @@ class ServerLink:
         """Request the list of tools. **Raises** NotDone without an answer, TerminalError if it is too large."""
         return (await self._list())[1]
 
-    async def call(self, asked: OutgoingCall) -> dict[str, Any]:
+    async def call(self, outgoing: OutgoingCall) -> dict[str, Any]:
         """Send a call and return the answer. **Raises** NotDone and TerminalError if nothing was sent."""
-        client, found = await self._list()
-        self._check(asked, next((each for each in found["tools"] if each["name"] == asked.tool), None))
-        request, guard = _request(asked), self._guard
+        client, listing = await self._list()
+        self._check(outgoing, next((tool for tool in listing["tools"] if tool["name"] == outgoing.tool), None))
+        request, guard = _request(outgoing), self._guard
         if guard.over.is_set():
             raise NotDone(f"{self._name} was lost before the call was sent")
         self._under_way += 1
@@ -96,11 +96,11 @@ class ServerLink:
             return cast(dict[str, Any], self._hide(_recorded(await client.session.send_request(request, _RESULT))))
         except MCPError as error:
             if error.code in self._made_up:
-                raise UnansweredError(f"{self._name} did not answer: {self._told(error)}") from None
-            told = {"content": [{"type": "text", "text": error.message}], "failed": True, "code": error.code}
-            return cast(dict[str, Any], self._hide(told))
+                raise UnansweredError(f"{self._name} did not answer: {self._error_text(error)}") from None
+            failure = {"content": [{"type": "text", "text": error.message}], "failed": True, "code": error.code}
+            return cast(dict[str, Any], self._hide(failure))
         except ValidationError as error:
-            raise UnansweredError(f"{self._name} answered what nobody can read: {self._told(error)}") from None
+            raise UnansweredError(f"{self._name} answered what nobody can read: {self._error_text(error)}") from None
         finally:
             self._under_way -= 1
             if self._retired and not self._under_way:
@@ -121,12 +121,12 @@ class ServerLink:
         if self._holders:
             await asyncio.wait(self._holders)
 
-    def _check(self, asked: OutgoingCall, live: Manifest | None) -> None:
+    def _check(self, outgoing: OutgoingCall, live: Manifest | None) -> None:
         if live is None:
-            message = f"{self._name} has no tool {asked.tool} any more"
+            message = f"{self._name} has no tool {outgoing.tool} any more"
             raise TerminalError(message, code="tool_gone", hint="ask for its tools again")
-        if live["digest"] != asked.digest:
-            message = f"{self._name} says something else of {asked.tool} than when the call was made"
+        if live["digest"] != outgoing.digest:
+            message = f"{self._name} says something else of {outgoing.tool} than when the call was made"
             raise TerminalError(message, code="manifest_changed", hint="ask for its tools again, and call it anew")
 
     async def _list(self) -> tuple[Client, ToolList]:
@@ -143,7 +143,7 @@ class ServerLink:
                 if forgotten or not self._under_way:
                     self._drop()
                 if last or not (lost or forgotten):
-                    raise NotDone(f"{self._name} does not say what tools it has: {self._told(error)}") from None
+                    raise NotDone(f"{self._name} does not say what tools it has: {self._error_text(error)}") from None
         raise AssertionError("the last try returns or raises")
 
     def _drop(self) -> None:
@@ -153,17 +153,17 @@ class ServerLink:
         if self._ready is None or self._guard.over.is_set():
             guard = self._guard = Guard()
             ready = self._ready = asyncio.get_running_loop().create_future()
-            ready.add_done_callback(lambda made: made.cancelled() or made.exception())  # its waiter may have left
-            holder = asyncio.create_task(self._hold(guard, ready), name=f"mcp {self._name}")
+            ready.add_done_callback(lambda future: future.cancelled() or future.exception())  # its waiter may have left
+            holder = asyncio.create_task(self._serve(guard, ready), name=f"mcp {self._name}")
             self._holders.add(holder)
             holder.add_done_callback(self._holders.discard)
         try:
             return await asyncio.shield(self._ready)
         except Exception as error:  # noqa: BLE001 - whatever a transport raises; nothing was sent but a greeting
-            words = self._hide(self._way.words())
-            raise NotDone(f"cannot connect to {self._name}: {self._told(error)}", hint=words) from None
+            hint = self._hide(self._way.last_output())
+            raise NotDone(f"cannot connect to {self._name}: {self._error_text(error)}", hint=hint) from None
 
-    async def _hold(self, guard: Guard, ready: asyncio.Future[Client]) -> None:
+    async def _serve(self, guard: Guard, ready: asyncio.Future[Client]) -> None:
         try:
             # The task that opened the connection must close it, and calls come and go.
             async with asyncio.timeout(AGREE_S) as limit:
@@ -179,26 +179,26 @@ class ServerLink:
             guard.over.set()
             if not ready.done():
                 ready.cancel()
-            _log.info("mcp.closed", server=self._name, words=self._hide(self._way.words()))
+            _log.info("mcp.closed", server=self._name, words=self._hide(self._way.last_output()))
 
     async def _listed(self, client: Client) -> ToolList:
-        told: list[dict[str, Any]] = []
+        tools: list[dict[str, Any]] = []
         size, cursor = 0, None
         for _ in range(MOST_PAGES):
             page = await client.session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
             for tool in page.tools:
                 text = tool.model_dump_json(by_alias=True, exclude_none=True)
                 size += len(text)
-                told.append(json.loads(text))
-            if len(told) > MOST_TOOLS or size > MOST_OF_LIST:
+                tools.append(json.loads(text))
+            if len(tools) > MOST_TOOLS or size > MOST_OF_LIST:
                 break
             if (cursor := page.next_cursor) is None:
-                protocol, said = client.protocol_version, self._hide((client.instructions or "")[:MOST_WORDS])
-                return tool_list(self._hide(told), server=self._name, protocol=protocol, instructions=said)
+                protocol, instructions = client.protocol_version, self._hide((client.instructions or "")[:MOST_WORDS])
+                return tool_list(self._hide(tools), server=self._name, protocol=protocol, instructions=instructions)
         most = f"{MOST_TOOLS:,} tools, {MOST_OF_LIST:,} characters or {MOST_PAGES} pages"
         raise TerminalError(f"the list of {self._name} has more than {most}", code="too_large")
 
-    def _told(self, error: BaseException) -> str:
+    def _error_text(self, error: BaseException) -> str:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         return cast(str, self._hide(f"{type(error).__name__}: {text_of(error)}"))
@@ -206,20 +206,21 @@ class ServerLink:
     def _hide(self, value: Any) -> Any:
         # Servers have credentials, and their answers are recorded.
         if isinstance(value, str):
-            for each in self._hidden:
-                value = value.replace(each, HIDDEN)
+            for secret in self._hidden:
+                value = value.replace(secret, HIDDEN)
             return value
         if isinstance(value, Mapping):
             return {self._hide(key): self._hide(item) for key, item in value.items()}
         return [self._hide(item) for item in value] if isinstance(value, list) else value
 
 
-def _request(asked: OutgoingCall) -> types.CallToolRequest:
-    params: dict[str, Any] = {"name": asked.tool, "arguments": asked.arguments, "_meta": {KEY_IN_META: asked.key}}
-    if asked.answers is not None:
-        params["inputResponses"] = asked.answers
-    if asked.state is not None:
-        params["requestState"] = asked.state
+def _request(outgoing: OutgoingCall) -> types.CallToolRequest:
+    params: dict[str, Any] = {"name": outgoing.tool, "arguments": outgoing.arguments}
+    params["_meta"] = {KEY_IN_META: outgoing.key}
+    if outgoing.answers is not None:
+        params["inputResponses"] = outgoing.answers
+    if outgoing.state is not None:
+        params["requestState"] = outgoing.state
     try:
         return types.CallToolRequest(params=types.CallToolRequestParams.model_validate(params, by_name=False))
     except ValidationError as error:
@@ -227,10 +228,10 @@ def _request(asked: OutgoingCall) -> types.CallToolRequest:
 
 
 def _recorded(result: types.CallToolResult | types.InputRequiredResult) -> dict[str, Any]:
-    told = finite(result.model_dump(by_alias=True, mode="json", exclude_none=True))
+    fields = finite(result.model_dump(by_alias=True, mode="json", exclude_none=True))
     if isinstance(result, types.InputRequiredResult):
-        return {"asks": told.get("inputRequests") or {}, "state": told.get("requestState")}
-    recorded = {"content": told["content"], "failed": result.is_error}
+        return {"asks": fields.get("inputRequests") or {}, "state": fields.get("requestState")}
+    recorded = {"content": fields["content"], "failed": result.is_error}
     if result.structured_content is not None:
-        recorded["structured"] = told["structuredContent"]
+        recorded["structured"] = fields["structuredContent"]
     return recorded

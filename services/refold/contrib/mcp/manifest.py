@@ -48,31 +48,31 @@ class ToolList(TypedDict):
     left_out: list[LeftOut]
 
 
-def described(told: Mapping[str, Any]) -> Manifest:
-    said = {
-        "name": told["name"],
-        "title": told.get("title") or "",
-        "description": told.get("description") or "",
-        "schema": finite(told["inputSchema"]),
-        "output": finite(told.get("outputSchema")),
-        "annotations": finite(told.get("annotations") or {}),
+def described(tool: Mapping[str, Any]) -> Manifest:
+    facts = {
+        "name": tool["name"],
+        "title": tool.get("title") or "",
+        "description": tool.get("description") or "",
+        "schema": finite(tool["inputSchema"]),
+        "output": finite(tool.get("outputSchema")),
+        "annotations": finite(tool.get("annotations") or {}),
     }
-    digest = sha256(canonical.dumps(said).encode()).hexdigest()
-    return cast(Manifest, {**said, "digest": digest})
+    digest = sha256(canonical.dumps(facts).encode()).hexdigest()
+    return cast(Manifest, {**facts, "digest": digest})
 
 
-def tool_list(told: Iterable[Mapping[str, Any]], *, server: str, protocol: str, instructions: str) -> ToolList:
+def tool_list(listed: Iterable[Mapping[str, Any]], *, server: str, protocol: str, instructions: str) -> ToolList:
     """Recorded form of a list of tools: the first of equal names, and the reason for each omission."""
     tools: dict[str, Manifest] = {}
     left_out: list[LeftOut] = []
-    for each in told:
-        name = each["name"]
+    for tool in listed:
+        name = tool["name"]
         if name in tools:
             left_out.append(LeftOut(name=name, why="the server has two tools of this name"))
         elif not ToolDef.pattern.match(f"{server}.{name}"):
             left_out.append(LeftOut(name=name[:200], why="no tool of Refold can have this name"))
         else:
-            tools[name] = described(each)
+            tools[name] = described(tool)
     return ToolList(protocol=protocol, instructions=instructions, tools=list(tools.values()), left_out=left_out)
 
 

@@ -24,8 +24,9 @@ from refold.runtime import launch
 GRACE_S: Final = 2.0
 """Time for a server to end after its input is closed, and again after it is terminated."""
 
+_Replies = MemoryObjectSendStream[SessionMessage | Exception]
 _POLL_S: Final = 0.05
-_WORDS: Final = 2_000
+_TAIL_BYTES: Final = 2_000
 """Bytes of a server's last output on its standard error."""
 
 
@@ -36,28 +37,28 @@ class Pipes:
         self._command, self._cwd, self._most = list(command), cwd or None, most_bytes
         # The executor's environment (its passwords, say) must not reach a server.
         self._env = {**get_default_environment(), **env}
-        self._said: deque[bytes] = deque()
+        self._tail: deque[bytes] = deque()
 
-    def words(self) -> str:
-        return b"".join(self._said)[-_WORDS:].decode(errors="replace").strip()
+    def last_output(self) -> str:
+        return b"".join(self._tail)[-_TAIL_BYTES:].decode(errors="replace").strip()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Streams]:
         process = await self._start()
-        told, reads = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        writes, asked = anyio.create_memory_object_stream[SessionMessage](0)
+        replies, reads = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        writes, requests = anyio.create_memory_object_stream[SessionMessage](0)
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(self._read, process, told)
-                group.start_soon(_write, process, asked, told)
+                group.start_soon(self._read, process, replies)
+                group.start_soon(_write, process, requests, replies)
                 group.start_soon(self._listen, process)
-                group.start_soon(_watch, process, told)
+                group.start_soon(_watch, process, replies)
                 try:
                     yield reads, writes
                 finally:
                     group.cancel_scope.cancel()
         finally:
-            for stream in (told, reads, writes, asked):
+            for stream in (replies, reads, writes, requests):
                 stream.close()
             with anyio.CancelScope(shield=True):
                 await _end(process)
@@ -78,50 +79,48 @@ class Pipes:
             start_new_session=True,
         )
 
-    async def _read(
-        self, process: asyncio.subprocess.Process, told: MemoryObjectSendStream[SessionMessage | Exception]
-    ) -> None:
+    async def _read(self, process: asyncio.subprocess.Process, replies: _Replies) -> None:
         assert process.stdout is not None, "it was asked for"
-        async with told:
+        async with replies:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
                 while line := await self._line(process.stdout):
-                    await told.send(_message(line))
+                    await replies.send(_message(line))
 
     async def _line(self, output: asyncio.StreamReader) -> bytes:
         try:
             return await output.readline()
         except ValueError:
-            self._said.append(f"\n(a message has more than {self._most:,} bytes)".encode())
+            self._tail.append(f"\n(a message has more than {self._most:,} bytes)".encode())
             return b""
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None, "it was asked for"
-        while words := await process.stderr.read(_WORDS):
-            self._said.append(words)
-            while len(self._said) > 1 and sum(map(len, self._said)) - len(self._said[0]) > _WORDS:
-                self._said.popleft()
+        while chunk := await process.stderr.read(_TAIL_BYTES):
+            self._tail.append(chunk)
+            while len(self._tail) > 1 and sum(map(len, self._tail)) - len(self._tail[0]) > _TAIL_BYTES:
+                self._tail.popleft()
 
 
-async def _watch(process: asyncio.subprocess.Process, told: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+async def _watch(process: asyncio.subprocess.Process, replies: _Replies) -> None:
     await _over(process)
     await asyncio.sleep(_POLL_S)  # for its last words to be read
-    told.close()
+    replies.close()
 
 
 async def _write(
     process: asyncio.subprocess.Process,
-    asked: MemoryObjectReceiveStream[SessionMessage],
-    told: MemoryObjectSendStream[SessionMessage | Exception],
+    requests: MemoryObjectReceiveStream[SessionMessage],
+    replies: _Replies,
 ) -> None:
     assert process.stdin is not None, "it was asked for"
     try:
-        async with asked:
-            async for item in asked:
+        async with requests:
+            async for item in requests:
                 text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
                 process.stdin.write(text.encode() + b"\n")
                 await process.stdin.drain()
     except OSError:
-        told.close()  # the server reads no requests, so no answers come: fail the waiting ones
+        replies.close()  # the server reads no requests, so no answers come: fail the waiting ones
 
 
 def _message(line: bytes) -> SessionMessage | Exception:

@@ -78,10 +78,10 @@ class MCPServer:
         where = [name, *self.command, url, cwd, *sorted(f"{key}={value!r}" for key, value in self.given.items())]
         # The scope of a decision: another command, address or credential is another server.
         self._options["version"] = sha256(canonical.dumps(where).encode()).hexdigest()[:16]
-        self._known = lru_cache(MOST_KNOWN)(self._made)
+        self._tool = lru_cache(MOST_KNOWN)(self._declare)
         self._links: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[list[str], ServerLink]]
         self._links = WeakKeyDictionary()
-        self._seen: WeakKeyDictionary[Context, dict[str, str]] = WeakKeyDictionary()
+        self._listed: WeakKeyDictionary[Context, dict[str, str]] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return f"MCPServer({self.name!r})"
@@ -108,8 +108,8 @@ class MCPServer:
         **Raises** CallFailed if the server does not answer.
         """
         listing: ToolList = await ctx.call(self.lister)
-        now, before = {each["name"]: each["digest"] for each in listing["tools"]}, self._seen.get(ctx, {})
-        self._seen[ctx] = now
+        now, before = {tool["name"]: tool["digest"] for tool in listing["tools"]}, self._listed.get(ctx, {})
+        self._listed[ctx] = now
         gone = sorted(before.keys() - now.keys())
         changed = sorted(name for name in before.keys() & now.keys() if before[name] != now[name])
         if gone or changed:
@@ -133,7 +133,7 @@ class MCPServer:
 
     def tool(self, name: str) -> ToolDef | None:
         """Return the tool of a name, whether the server has it or not; None for an invalid name."""
-        return self._known(name) if ToolDef.pattern.match(name) else None
+        return self._tool(name) if ToolDef.pattern.match(name) else None
 
     def link(self, credentials: Mapping[str, Secret]) -> ServerLink:
         """Return the connection of this executor; new credentials make another one."""
@@ -148,16 +148,16 @@ class MCPServer:
         return link
 
     def _connecting(self, revealed: Mapping[str, str]) -> ServerLink:
-        link, given = _links(), {key: revealed.get(key, str(value)) for key, value in self.given.items()}
-        made: ServerLink = link.ServerLink(
+        link, settings = _links(), {key: revealed.get(key, str(value)) for key, value in self.given.items()}
+        connection: ServerLink = link.ServerLink(
             self.name,
-            link.way_to(self.command, self.url, given=given, cwd=self.cwd, most_bytes=self.most_bytes),
+            link.way_to(self.command, self.url, settings=settings, cwd=self.cwd, most_bytes=self.most_bytes),
             mode=self.protocol,
             give_up_s=self.timeout.total_seconds() / 2,
             made_up=_CODES["stdio" if self.command else "http"],
             hidden=frozenset(filter(None, revealed.values())),
         )
-        return made
+        return connection
 
     @cached_property
     def _any(self) -> ServerTool:
@@ -169,29 +169,29 @@ class MCPServer:
         # Common parts of all of its tools, cached: they take milliseconds to make.
         return ServerTool(self, partial(_call_on, self, ""), cast(FunctionType, call), **self._options)
 
-    def _made(self, name: str) -> ToolDef:
-        made, own = copy.copy(self._any), name.removeprefix(self.prefix)
-        made.name, made.effect = name, self.effects.get(own, "once")
-        made.approval = "required" if own in self.required else "policy"
-        made.acts = partial(_call_on, self, own)
-        return made
+    def _declare(self, name: str) -> ToolDef:
+        tool, own = copy.copy(self._any), name.removeprefix(self.prefix)
+        tool.name, tool.effect = name, self.effects.get(own, "once")
+        tool.approval = "required" if own in self.required else "policy"
+        tool.acts = partial(_call_on, self, own)
+        return tool
 
     def _check(self, *, unfit: Mapping[str, str | Secret] | None) -> None:
-        what = f"MCP server {self.name!r}"
+        name = f"MCP server {self.name!r}"
         if not isinstance(self.name, str) or not ToolDef.pattern.match(f"mcp.{self.name}.tools") or "." in self.name:
-            raise UsageError(f"{what}: that is no name", hint="use letters, digits, underscore and dash")
+            raise UsageError(f"{name}: that is no name", hint="use letters, digits, underscore and dash")
         if self.name == "mcp":
-            raise UsageError(f"{what}: its tools would be called like Refold's own", hint="give it another name")
+            raise UsageError(f"{name}: its tools would be called like Refold's own", hint="give it another name")
         if bool(self.command) == bool(self.url):
-            raise UsageError(f"{what} is a command or has a url", hint='command=["files-server"], or url="https://..."')
+            raise UsageError(f"{name} is a command or has a url", hint='command=["files-server"], or url="https://..."')
         if unfit:
-            raise UsageError(f"{what}: env= is for a command, headers= for a url", hint="say how it is to get them")
+            raise UsageError(f"{name}: env= is for a command, headers= for a url", hint="say how it is to get them")
         if self.protocol not in ("auto", "session", "stateless"):
-            raise UsageError(f"{what}: protocol={self.protocol!r}", hint="use auto, session or stateless")
+            raise UsageError(f"{name}: protocol={self.protocol!r}", hint="use auto, session or stateless")
         if wrong := [name for name, effect in self.effects.items() if effect not in ("pure", "keyed", "once")]:
-            raise UsageError(f"{what}: the class of {wrong[0]}", hint="use pure, keyed or once: a server has no probes")
+            raise UsageError(f"{name}: the class of {wrong[0]}", hint="use pure, keyed or once: a server has no probes")
         if importlib.util.find_spec("mcp") is None:
-            raise UsageError(f"{what} needs mcp, which is not installed", hint="pip install 'refold[mcp]'")
+            raise UsageError(f"{name} needs mcp, which is not installed", hint="pip install 'refold[mcp]'")
 
 
 Acts = Callable[[Mapping[str, Secret]], Callable[..., Coroutine[Any, Any, Any]]]
@@ -220,12 +220,12 @@ class ServerTool(ToolDef):
         """As `ToolDef.run`; looks up the server's credentials for each attempt, and hides them from its errors."""
         if self.scripted:
             return super().run(args_json, idempotency_key=idempotency_key, heartbeat=heartbeat, secrets=secrets)
-        given = self.server.given
-        credentials = {key: Secret(value.name) for key, value in given.items() if isinstance(value, Secret)}
+        settings = self.server.given
+        credentials = {key: Secret(value.name) for key, value in settings.items() if isinstance(value, Secret)}
         if credentials and secrets is None:
             raise UsageError(f"{self.name} needs credentials", hint="only an executor has them")
-        for each in credentials.values():
-            cast(Secrets, secrets).note(each)
+        for secret in credentials.values():
+            cast(Secrets, secrets).note(secret)
         body = self.acted_by(self.acts(credentials))
         return body.run(args_json, idempotency_key=idempotency_key, heartbeat=heartbeat, secrets=secrets)
 

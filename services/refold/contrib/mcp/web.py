@@ -21,7 +21,7 @@ class Web:
     def __init__(self, url: str, *, headers: Mapping[str, str], most_bytes: int) -> None:
         self._url, self._headers, self._most = url, dict(headers), most_bytes
 
-    def words(self) -> str:
+    def last_output(self) -> str:
         return ""
 
     @asynccontextmanager

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 CLAIM = "$approved"
 """Argument of a call that the framework counts as approved: people are asked about it."""
 
-_SAID_NO = ("rejected", "denied", "approval_expired")
+_REFUSED = ("rejected", "denied", "approval_expired")
 
 
 class RefoldApprovals(AbstractCapability[AgentDepsT]):
@@ -70,8 +70,8 @@ class RefoldApprovals(AbstractCapability[AgentDepsT]):
             return None
         results = requests.build_results(approvals={call.tool_call_id: ToolApproved() for call in requests.approvals})
         if requests.calls and not _others(ctx):
-            asked = [_asked(context, ctx, call, requests) for call in requests.calls]
-            for call, answer in zip(requests.calls, await asyncio.gather(*asked), strict=True):
+            pending = [_request_result(context, ctx, call, requests) for call in requests.calls]
+            for call, answer in zip(requests.calls, await asyncio.gather(*pending), strict=True):
                 results.calls[call.tool_call_id] = answer
         return results
 
@@ -90,9 +90,9 @@ class RefoldApprovals(AbstractCapability[AgentDepsT]):
         try:
             return await handler(args)
         except CallFailed as failed:
-            if failed.fields.get("code") not in _SAID_NO:
+            if failed.fields.get("code") not in _REFUSED:
                 raise
-            return ToolDenied(_words(failed))
+            return ToolDenied(_refusal_text(failed))
 
 
 def question_tool(agent: str, kind: str) -> str:
@@ -106,7 +106,7 @@ async def without_answer(arguments: Wire, *rest: Any) -> Any:
 
 
 def decided() -> Decision | None:
-    return found.decision if (found := current_attempt()) else None
+    return attempt.decision if (attempt := current_attempt()) else None
 
 
 def edited(decision: Decision | None) -> bool:
@@ -114,35 +114,35 @@ def edited(decision: Decision | None) -> bool:
     return decision is not None and (decision.verdict == "edit" or bool(decision.asked.get("proposed_args")))
 
 
-def as_edited(said: dict[str, Any], arguments: Wire, decision: Decision) -> dict[str, Any]:
+def as_edited(output: dict[str, Any], arguments: Wire, decision: Decision) -> dict[str, Any]:
     """Tool's result with a notice of the edited arguments."""
-    if said["kind"] != "tool_return":
-        return said
+    if output["kind"] != "tool_return":
+        return output
     sent = canonical.dumps({name: value for name, value in arguments.items() if not name.startswith("$")})
     people = ", ".join(vote.actor for vote in decision.votes)
     text = f"Before this call was made {people} changed its arguments to: {sent}"
-    result = said["result"]
+    result = output["result"]
     if not (isinstance(result, dict) and result.get("kind") == "tool-return"):
         result = {"kind": "tool-return", "return_value": result}
     content = result.get("content") or []
-    return {**said, "result": {**result, "content": [*([content] if isinstance(content, str) else content), text]}}
+    return {**output, "result": {**result, "content": [*([content] if isinstance(content, str) else content), text]}}
 
 
-async def _asked(
+async def _request_result(
     context: Context, ctx: RunContext[Any], call: ToolCallPart, requests: DeferredToolRequests
 ) -> Any | ToolFailed:
     agent = next(leaf.name for leaf in _leaves(ctx) if isinstance(leaf, BaseDurabilityCapability))
     tool = context.find(question_tool(agent, requests.kind(call.tool_call_id)))
-    asked = {"tool": call.tool_name, "args": call.args_as_dict()}
+    fields = {"tool": call.tool_name, "args": call.args_as_dict()}
     if metadata := requests.metadata.get(call.tool_call_id):
-        asked["metadata"] = metadata
+        fields["metadata"] = metadata
     try:
-        text = canonical.dumps(asked)
+        text = canonical.dumps(fields)
         return await loop.step(tool.call(text, label=call.tool_name))
     except CallFailed as failed:
-        if failed.fields.get("code") not in (*_SAID_NO, "no_answer"):
+        if failed.fields.get("code") not in (*_REFUSED, "no_answer"):
             raise
-        return ToolFailed(_words(failed))
+        return ToolFailed(_refusal_text(failed))
 
 
 def _others(ctx: RunContext[Any]) -> bool:
@@ -154,7 +154,7 @@ def _leaves(ctx: RunContext[Any]) -> list[AbstractCapability[Any]]:
     return leaf_capabilities(ctx.agent.root_capability) if ctx.agent else []
 
 
-def _words(failed: CallFailed) -> str:
+def _refusal_text(failed: CallFailed) -> str:
     return str(failed.fields.get("message") or failed.message)
 
 
@@ -168,37 +168,37 @@ _ALWAYS: tuple[Any, ...] = (
 """Default conditions of pydantic-ai hold for every call."""
 
 
-def required_by(toolset: AbstractToolset[Any], what: str) -> dict[int, list[Required]]:
+def required_by(toolset: AbstractToolset[Any], owner: str) -> dict[int, list[Required]]:
     """Conditions of `approval_required()` by the id of each toolset. An executor checks them again, as a planner may
     omit the question. **Raises** UsageError for a condition on a definition from a wrapper or a server, which executors
     lack, or around tools that run in the planner."""
-    found: dict[int, list[Required]] = {}
+    conditions: dict[int, list[Required]] = {}
 
     # In `above`, True marks a condition whose definition an inner wrapper may change.
-    def walk(each: AbstractToolset[Any], above: list[tuple[Required, bool]]) -> None:
-        if isinstance(each, CombinedToolset):
-            for inner in each.toolsets:
+    def walk(node: AbstractToolset[Any], above: list[tuple[Required, bool]]) -> None:
+        if isinstance(node, CombinedToolset):
+            for inner in node.toolsets:
                 walk(inner, above)
-        elif isinstance(each, ApprovalRequiredToolset):
-            walk(each.wrapped, [*above, (each.approval_required_func, False)])
-        elif isinstance(each, WrapperToolset):
-            changes = not isinstance(each, FilteredToolset)
-            walk(each.wrapped, [(condition, changed or changes) for condition, changed in above])
+        elif isinstance(node, ApprovalRequiredToolset):
+            walk(node.wrapped, [*above, (node.approval_required_func, False)])
+        elif isinstance(node, WrapperToolset):
+            changes = not isinstance(node, FilteredToolset)
+            walk(node.wrapped, [(condition, changed or changes) for condition, changed in above])
         else:
-            if above and _runs_in_planner(each):
+            if above and _runs_in_planner(node):
                 hint = 'say it of the tool: approval="required", or MCPServer(required=...)'
                 raise UsageError(
-                    f"approval_required() of {what} is around tools that no executor asks about", hint=hint
+                    f"approval_required() of {owner} is around tools that no executor asks about", hint=hint
                 )
             for condition, changed in above:
-                if condition not in _ALWAYS and (changed or not isinstance(each, FunctionToolset)):
+                if condition not in _ALWAYS and (changed or not isinstance(node, FunctionToolset)):
                     hint = "put it around a FunctionToolset, without a wrapper in between, or leave its condition out"
-                    message = f"approval_required() of {what} has a condition that executors cannot ask"
+                    message = f"approval_required() of {owner} has a condition that executors cannot ask"
                     raise UsageError(message, hint=hint)
-            found[id(each)] = [_strict(condition) for condition, _ in above]
+            conditions[id(node)] = [_strict(condition) for condition, _ in above]
 
     walk(toolset, [])
-    return found
+    return conditions
 
 
 def _runs_in_planner(leaf: AbstractToolset[Any]) -> bool:
@@ -208,10 +208,10 @@ def _runs_in_planner(leaf: AbstractToolset[Any]) -> bool:
 
 
 def _strict(condition: Required) -> Required:
-    def asks(ctx: RunContext[Any], definition: ToolDefinition, args: dict[str, Any]) -> bool:
+    def check(ctx: RunContext[Any], definition: ToolDefinition, args: dict[str, Any]) -> bool:
         try:
             return bool(condition(ctx, definition, args))
         except Exception:  # noqa: BLE001 - the author's code, on unchecked arguments: then people are asked
             return True
 
-    return asks
+    return check

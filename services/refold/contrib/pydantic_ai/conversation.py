@@ -65,7 +65,7 @@ class _Request:
     response: Wire
 
 
-class _Known(NamedTuple):
+class _Cached(NamedTuple):
     """A message sent before, its objects, and the digest of its text."""
 
     message: ModelMessage
@@ -84,34 +84,34 @@ class Conversations:
     tokens: dict[int, int] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
     cheaper: bool = False
-    _messages: dict[int, _Known] = field(default_factory=dict)
-    _asked: dict[str, tuple[list[_Known], list[bytes]]] = field(default_factory=dict)
+    _messages: dict[int, _Cached] = field(default_factory=dict)
+    _cached: dict[str, tuple[list[_Cached], list[bytes]]] = field(default_factory=dict)
 
     def request(self, params: ModelRequestParams, run: Wire, parameters: Callable[[], Wire], settings: Any) -> Prepared:
         fresh: dict[int, Wire] = {}
         digests = self._digests(run["run_id"], params.messages, fresh)
         base = self.last.get(run["run_id"])
         if base is None or base.digest not in digests:
-            base = next((found for digest in reversed(digests) if (found := self.requests.get(digest))), None)
+            base = next((match for digest in reversed(digests) if (match := self.requests.get(digest))), None)
         new = params.messages[base.length if base else 0 :]
-        said, named = self._new(new, base, fresh)
-        asked: Wire = {"model": params.model_id, "messages": said, OF_RUN: run}
+        messages, named = self._new(new, base, fresh)
+        fields: Wire = {"model": params.model_id, "messages": messages, OF_RUN: run}
         if base is None or base.settings != settings:
-            asked["settings"] = settings
+            fields["settings"] = settings
         same = base is not None and base.parameters == params.model_request_parameters
         if base is not None and same:
             defined = base.defined
         else:
-            asked["parameters"] = parameters()
-            defined = json_digest(asked["parameters"])
-        asked["digest"] = whole_digest(digests[-1], params.model_id, run, settings, defined)
+            fields["parameters"] = parameters()
+            defined = json_digest(fields["parameters"])
+        fields["digest"] = whole_digest(digests[-1], params.model_id, run, settings, defined)
         if base is not None:
-            asked |= {ON: base.step, OF_RUN: _difference(run, base.run)}
-        told = (getattr(each, "instructions", None) for each in reversed(params.messages))
-        instructions = next(filter(None, told), None)
+            fields |= {ON: base.step, OF_RUN: _difference(run, base.run)}
+        earlier = (getattr(message, "instructions", None) for message in reversed(params.messages))
+        instructions = next(filter(None, earlier), None)
 
         def settled(step: int, result: Any) -> None:
-            made = _Request(
+            recorded = _Request(
                 step=step,
                 length=len(params.messages),
                 digest=digests[-1],
@@ -123,55 +123,55 @@ class Conversations:
                 response=without_drawn(result["response"]),
             )
             self.tokens[step] = tokens_of(result.get("usage") or {}) or 0
-            self.requests[digests[-1]] = self.last[run["run_id"]] = made
+            self.requests[digests[-1]] = self.last[run["run_id"]] = recorded
 
-        return Prepared(asked, tuple(sorted({*named, *([base.step] if base else [])})), settled)
+        return Prepared(fields, tuple(sorted({*named, *([base.step] if base else [])})), settled)
 
     def _digests(self, run: str, messages: list[ModelMessage], fresh: dict[int, Wire]) -> list[bytes]:
         """Digests of all beginnings of a conversation. `fresh` gets the data of new messages."""
-        known, found = self._asked.get(run, ((), ()))
+        earlier, earlier_digests = self._cached.get(run, ((), ()))
         # Nearly always the messages of the run's last request are unchanged.
-        if not _begins_with(messages, known):
-            known, found = (), ()
-        asked, digests = [*known], [*found]
+        if not _begins_with(messages, earlier):
+            earlier, earlier_digests = (), ()
+        cached, digests = [*earlier], [*earlier_digests]
         digest = digests[-1] if digests else b""
-        for message in messages[len(asked) :]:
-            each = self._messages.get(id(message))
-            if each is None or not _begins_with([message], [each]):
+        for message in messages[len(cached) :]:
+            row = self._messages.get(id(message))
+            if row is None or not _begins_with([message], [row]):
                 wire = fresh[id(message)] = dump_message(message)
-                each = self._messages[id(message)] = _Known(message, _made_of([message]), json_digest(wire))
-            digest = chained(digest, each.digest)
-            asked.append(each)
+                row = self._messages[id(message)] = _Cached(message, _made_of([message]), json_digest(wire))
+            digest = chained(digest, row.digest)
+            cached.append(row)
             digests.append(digest)
-        self._asked[run] = asked, digests
+        self._cached[run] = cached, digests
         return digests
 
     def _new(
         self, messages: list[ModelMessage], base: _Request | None, fresh: dict[int, Wire]
     ) -> tuple[list[Wire], set[int]]:
-        told, named = list[Wire](), set[int]()
+        wires, named = list[Wire](), set[int]()
         instructions = base.instructions if base else None
         for message in messages:
             wire = fresh.get(id(message)) or dump_message(message)
             if base is not None and isinstance(message, ModelResponse) and wire["parts"] == base.response["parts"]:
                 other = _difference(wire, base.response)
-                told.append({SAID_BY: base.step, "with": other} if other else {SAID_BY: base.step})
+                wires.append({SAID_BY: base.step, "with": other} if other else {SAID_BY: base.step})
                 continue
             if instructions is not None and wire.get("instructions") == instructions:
                 wire = {**wire, AGAIN: True}
                 del wire["instructions"]
             instructions = wire.get("instructions") or instructions
             wire = {**wire, "parts": [self._part(part, named) for part in wire["parts"]]}
-            told.append(wire)
-        return told, named
+            wires.append(wire)
+        return wires, named
 
     def _part(self, part: Wire, named: set[int]) -> Wire:
-        known = self.results.get(part.get("tool_call_id", "")) if part.get("part_kind") == "tool-return" else None
-        if known is None or known[1] != part.get("content") or len(text := canonical.dumps(known[1])) < LONG:
+        result = self.results.get(part.get("tool_call_id", "")) if part.get("part_kind") == "tool-return" else None
+        if result is None or result[1] != part.get("content") or len(text := canonical.dumps(result[1])) < LONG:
             return part
-        named.add(known[0])
-        self.sizes[known[0]] = canonical.utf8_bytes(text)
-        return {RESULT: known[0], **{name: value for name, value in part.items() if name != "content"}}
+        named.add(result[0])
+        self.sizes[result[0]] = canonical.utf8_bytes(text)
+        return {RESULT: result[0], **{name: value for name, value in part.items() if name != "content"}}
 
 
 _OF: WeakKeyDictionary[Context, Conversations] = WeakKeyDictionary()
@@ -190,24 +190,24 @@ def dump_message(message: ModelMessage) -> Wire:
 
 
 def _difference(new: Wire, old: Wire) -> Wire:
-    found = {name: value for name, value in new.items() if name not in old or old[name] != value}
+    changed = {name: value for name, value in new.items() if name not in old or old[name] != value}
     if gone := sorted(old.keys() - new.keys()):
-        found[GONE] = gone
-    return found
+        changed[GONE] = gone
+    return changed
 
 
-def _begins_with(messages: list[ModelMessage], known: Sequence[_Known]) -> bool:
-    first, before = messages[: len(known)], [each.made_of for each in known]
+def _begins_with(messages: list[ModelMessage], cached: Sequence[_Cached]) -> bool:
+    first, before = messages[: len(cached)], [row.made_of for row in cached]
     made_of = _made_of(first)
     same = len(made_of) == sum(map(len, before)) and all(map(is_, made_of, chain.from_iterable(before)))
-    return same and len(first) == len(known) and all(map(is_, first, [each.message for each in known]))
+    return same and len(first) == len(cached) and all(map(is_, first, [row.message for row in cached]))
 
 
 def _made_of(messages: list[ModelMessage]) -> list[Any]:
     # While these objects are the same, so is the text of the messages, which is not made again.
-    found: list[Any] = []
+    objects: list[Any] = []
     for message in messages:
-        found += vars(message).values()
+        objects += vars(message).values()
         for part in message.parts:
-            found += vars(part).values()
-    return found
+            objects += vars(part).values()
+    return objects

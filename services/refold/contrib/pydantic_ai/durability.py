@@ -40,7 +40,7 @@ from refold.contrib.pydantic_ai.metering import Models, facts_digest
 from refold.contrib.pydantic_ai.operations import OperationTool, RefoldBackend, RefoldNamer
 from refold.contrib.pydantic_ai.options import WORD, CallOptions, checked_options, overridden, usual
 from refold.contrib.pydantic_ai.run_context import RefoldRunContext
-from refold.contrib.pydantic_ai.streaming import told_live
+from refold.contrib.pydantic_ai.streaming import live_handler
 from refold.contrib.pydantic_ai.transports import RefoldTransports
 from refold.contrib.pydantic_ai.waiting import RefoldWaiter, ask_tools
 from refold.core.errors import TerminalError, UsageError
@@ -104,7 +104,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
             raise UsageError(f"cheaper={cheaper!r} is none of models=", hint="give it there under this name")
         self._model_options, self._tool_options = checked_options(model, "model="), checked_options(tools, "tools=")
         self._toolset_options = {
-            name: checked_options(each, f"toolsets[{name!r}]") for name, each in (toolsets or {}).items()
+            name: checked_options(options, f"toolsets[{name!r}]") for name, options in (toolsets or {}).items()
         }
         self._run_context_type, self._streams, self._cheaper = run_context_type, stream, cheaper
         self._backend: RefoldBackend | None = None
@@ -151,12 +151,12 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         return super().has_wrap_run_event_stream or (self._streams and self.in_durable_context)
 
     def _model_stream_event_handler(self) -> EventStreamHandler[AgentDepsT]:
-        return told_live(super()._model_stream_event_handler())
+        return live_handler(super()._model_stream_event_handler())
 
     def dump_context(self, ctx: RunContext[Any]) -> Wire:
         assert self._deps is not None, "the agent is known by then"
-        told = run_context.dump(self._run_context_type, ctx)
-        return told if ctx.deps is None else {**told, _DEPS: run_context.dump_deps(self._deps, ctx.deps)}
+        wire = run_context.dump(self._run_context_type, ctx)
+        return wire if ctx.deps is None else {**wire, _DEPS: run_context.dump_deps(self._deps, ctx.deps)}
 
     def load_context(self, carried: Wire) -> RunContext[Any]:
         assert self._deps is not None, "the agent is known by then"
@@ -173,10 +173,10 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         """Parts of the agent beside code, for manifests: model, settings, prompt, tools."""
         agent, backend = cast(Agent[Any, Any], self._agent), self.get_durable_operation_backend()
         models = {name: backend.models.identity(name) for name in sorted(self._models_by_id)}
-        stated = [each for each in (agent.model_settings, agent._cap_model_settings) if isinstance(each, Mapping)]
-        told = [getattr(each, "instruction", each) for each in agent._instructions]
-        prompt = [each for each in (*agent._system_prompts, *told) if isinstance(each, str)]
-        facts = {each.name: [each.description, each.schema(), each.effect, each.approval, each.pool] for each in tools}
+        stated = [part for part in (agent.model_settings, agent._cap_model_settings) if isinstance(part, Mapping)]
+        instructions = [getattr(part, "instruction", part) for part in agent._instructions]
+        prompt = [part for part in (*agent._system_prompts, *instructions) if isinstance(part, str)]
+        facts = {part.name: [part.description, part.schema(), part.effect, part.approval, part.pool] for part in tools}
         return {
             "model": backend.models.identity(None),
             "models": facts_digest(models),
@@ -203,16 +203,16 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
     def _function_tool(
         self, backend: RefoldBackend, toolset: str, name: str, tool: Tool[Any]
     ) -> Iterator[OperationTool]:
-        what = f"tool {name} of agent {self.name}"
+        subject = f"tool {name} of agent {self.name}"
         unit = ToolsetCallToolId("function", toolset_id=toolset)
         metadata = _metadata(cast(AbstractAgent[Any, Any], self._agent), tool)
-        options = self._options_of(unit, metadata, what, asks=tool.requires_approval)
+        options = self._options_of(unit, metadata, subject, approval=tool.requires_approval)
         if options is False:
             if not tool.function_schema.is_async:
                 raise UsageError(
-                    f"{what} is to run in the planner, and is not async", hint=f"leave {WORD!r}: False out"
+                    f"{subject} is to run in the planner, and is not async", hint=f"leave {WORD!r}: False out"
                 )
-            scan.check(cast(Any, tool.function), what)
+            scan.check(cast(Any, tool.function), subject)
             return
         handler = partial(backend.functions[backend.namer.operation_name(unit)], name)
         called, schema = backend.namer.function_name(unit, name), tool.function_schema.json_schema
@@ -227,12 +227,12 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         super()._bind_models(agent)
         for capability in leaf_capabilities(agent.root_capability):
             for model in capability.models if isinstance(capability, ModelFallback) else ():
-                if isinstance(model, Model) and not any(model is known for known in self._models_by_id.values()):
+                if isinstance(model, Model) and not any(model is bound for bound in self._models_by_id.values()):
                     self._models_by_id[f"fallback-{len(self._models_by_id)}-{model.model_id}"] = model
 
     def _bind_to_agent(self, agent: AbstractAgent[AgentDepsT, Any]) -> None:
-        what = f"deps of agent {self.name}"
-        self._deps = JsonCodec(Optional[agent.deps_type], what)  # noqa: UP045 - the type is a value here
+        subject = f"deps of agent {self.name}"
+        self._deps = JsonCodec(Optional[agent.deps_type], subject)  # noqa: UP045 - the type is a value here
         config = _Config(self._base_options, self._resolve_tool)
         models = Models(self._models_by_id, lambda: self.default_model_id, self._cheaper)
         self._required = required_by(CombinedToolset(agent.toolsets), f"agent {self.name}")
@@ -250,9 +250,9 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
             # The definition beside the arguments is the planner's word: the tools are listed here once more.
             listed = (await get_dynamic_tools(leaf, params.ctx)).tools.get(params.name)
             definition = listed.tool_def if listed else None
-        asks = definition is not None and (definition.kind == "unapproved" or _requires(definition))
+        unapproved = definition is not None and (definition.kind == "unapproved" or _requires(definition))
         required = self._required.get(id(leaf), ())
-        if asks or any(each(params.ctx, cast(ToolDefinition, definition), params.tool_args) for each in required):
+        if unapproved or any(test(params.ctx, cast(ToolDefinition, definition), params.tool_args) for test in required):
             return f"{params.name} of agent {self.name} needs an approval, and nobody has decided on this call"
         return ""
 
@@ -269,10 +269,10 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         super()._reject_runtime_toolsets(CombinedToolset(self._unknown(toolset)))
 
     def _unknown(self, toolset: AbstractToolset[AgentDepsT]) -> list[AbstractToolset[AgentDepsT]]:
-        known = {id(each.wrapped) for each in self._toolsets_by_id.values()}
+        bound = {id(durable.wrapped) for durable in self._toolsets_by_id.values()}
         leaves = list[AbstractToolset[AgentDepsT]]()
         toolset.apply(leaves.append)
-        return [leaf for leaf in leaves if id(leaf) not in known]
+        return [leaf for leaf in leaves if id(leaf) not in bound]
 
     def _base_options(self, operation_id: DurableOperationId) -> CallOptions:
         own = self._toolset_options.get(getattr(operation_id, "toolset_id", ""), {})
@@ -280,29 +280,29 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
 
     def _resolve_tool(self, unit: DurableOperationId, tool: Any, name: str) -> CallOptions | Literal[False]:
         metadata = (tool.tool_def.metadata or {}) if tool is not None else {}
-        asks, what = tool is not None and tool.tool_def.kind == "unapproved", f"tool {name} of agent {self.name}"
-        options, kind = self._options_of(unit, metadata, what, asks=asks), getattr(unit, "toolset_kind", "")
+        approval, subject = tool is not None and tool.tool_def.kind == "unapproved", f"tool {name} of agent {self.name}"
+        options, kind = self._options_of(unit, metadata, subject, approval=approval), getattr(unit, "toolset_kind", "")
         # The executor's tool is that of the whole toolset: options of one tool, or a server's tool that `prepare` has
         # made to need an approval, are known to planners alone.
-        alone = kind == "mcp" or (kind == "dynamic" and not asks)
+        alone = kind == "mcp" or (kind == "dynamic" and not approval)
         if alone and options != self._base_options(unit):
             hint = "give them to its toolset, RefoldDurability(toolsets={id: ...}), or use approval_required()"
-            raise UsageError(f"{what} has options of its own, which no executor knows", hint=hint)
+            raise UsageError(f"{subject} has options of its own, which no executor knows", hint=hint)
         return options
 
     def _options_of(
-        self, unit: DurableOperationId, metadata: Mapping[str, Any], what: str, *, asks: bool = False
+        self, unit: DurableOperationId, metadata: Mapping[str, Any], tool: str, *, approval: bool = False
     ) -> CallOptions | Literal[False]:
         own = metadata.get(WORD)
-        if own is False and asks:
-            raise UsageError(f"{what} requires an approval", hint=f"leave {WORD!r}: False out: people decide on calls")
+        if own is False and approval:
+            raise UsageError(f"{tool} requires an approval", hint=f"leave {WORD!r}: False out: people decide on calls")
         if own is False and getattr(unit, "toolset_kind", "") == "function":
             return False
         if own is False:
-            raise UsageError(f"{what} reaches the world", hint=f"only an async function may say {WORD!r}: False")
+            raise UsageError(f"{tool} reaches the world", hint=f"only an async function may say {WORD!r}: False")
         base = self._base_options(unit)
-        needs: CallOptions = {"approval": "required"} if asks else {}
-        return {**overridden(base, checked_options(own, what)), **needs}
+        needs: CallOptions = {"approval": "required"} if approval else {}
+        return {**overridden(base, checked_options(own, tool)), **needs}
 
 
 class _Config(RoleBasedOperationConfig[CallOptions]):
@@ -324,11 +324,11 @@ def _requires(definition: ToolDefinition) -> bool:
 
 
 def _metadata(agent: AbstractAgent[Any, Any], tool: Tool[Any]) -> dict[str, Any]:
-    found = dict(tool.metadata or {})
+    metadata = dict(tool.metadata or {})
     for capability in leaf_capabilities(agent.root_capability):
         if isinstance(capability, SetToolMetadata):
             selector = capability.tools
             names = [selector] if isinstance(selector, str) and selector != "all" else selector
             if names == "all" or (isinstance(names, list | tuple) and tool.name in names):
-                found |= capability.metadata
-    return found
+                metadata |= capability.metadata
+    return metadata

@@ -103,9 +103,9 @@ def _attached(
     durability.name = durability.name or (f"{called}.{version}" if called and version else called)
     bound = durability.for_agent(agent)
     agent._root_capability = CombinedCapability([*agent.root_capability.capabilities, bound])
-    found = RefoldDurability.from_agent(agent)
-    assert found is not None, "it was put there"
-    return found
+    attached = RefoldDurability.from_agent(agent)
+    assert attached is not None, "it was put there"
+    return attached
 
 
 def _ask_through_refold(agent: Agent[Any, Any]) -> None:
@@ -138,11 +138,11 @@ class ThinkingAgent(AgentDef):
     @cached_property
     def code(self) -> str:
         """Digest of the agent's code, model, settings, prompt and tools."""
-        functions = sorted(set(_planned(self.agent)), key=lambda each: (each.__module__, each.__qualname__))
+        functions = sorted(set(_planned(self.agent)), key=lambda unit: (unit.__module__, unit.__qualname__))
         for function in functions:
             scan.check(function, f"agent {self.name}")
-        told = canonical.dumps(self.definition)
-        return blake2b(f"{code_version([self.function, *functions])} {told}".encode(), digest_size=8).hexdigest()
+        content = canonical.dumps(self.definition)
+        return blake2b(f"{code_version([self.function, *functions])} {content}".encode(), digest_size=8).hexdigest()
 
 
 class SoFar(TypedDict):
@@ -191,10 +191,10 @@ def _entry(agent: Agent[Any, Any], name: str, limits: UsageLimits | None, most: 
 
     def goes_on(ctx: Context, begun: AgentRun[Any, Any], request: ModelRequest) -> list[Any]:
         """Messages for a child that continues the conversation; empty if this run does."""
-        told = [dump_message(each) for each in (*begun.all_messages(), request)]
+        messages = [dump_message(message) for message in (*begun.all_messages(), request)]
         # A child begins with the newest version, which is to be this one: it has the model of the run.
         same = getattr(ctx.find_agent(name), "agent", None) is agent or GOES_ON in ctx._recorded
-        return told if same and len(canonical.dumps(told)) <= MOST_TOLD and ctx.patched(GOES_ON) else []
+        return messages if same and len(canonical.dumps(messages)) <= MOST_TOLD and ctx.patched(GOES_ON) else []
 
     dumped = JsonCodec(Optional[agent.deps_type], f"deps of agent {name}")  # noqa: UP045 - the type is a value here
     run.__annotations__ |= {"deps": Optional[agent.deps_type]}  # noqa: UP045 - the type is a value here
@@ -212,25 +212,25 @@ def _says_all(begun: AgentRun[Any, Any], request: ModelRequest) -> bool:
 
 
 def _planned(agent: Agent[Any, Any]) -> Iterator[FunctionType]:
-    held = [agent._instructions, agent._system_prompt_functions, agent._output_validators, agent.output_type]
-    held += [agent.model_settings, *leaf_capabilities(agent.root_capability)]
+    roots = [agent._instructions, agent._system_prompt_functions, agent._output_validators, agent.output_type]
+    roots += [agent.model_settings, *leaf_capabilities(agent.root_capability)]
     for toolset in agent.toolsets:
-        held += [tool.prepare for tool in getattr(toolset, "tools", {}).values()]
+        roots += [tool.prepare for tool in getattr(toolset, "tools", {}).values()]
         leaves = list[AbstractToolset[Any]]()
         toolset.apply(leaves.append)
         # One that is made for each step is made by executors.
-        held += [each.toolset_func for each in leaves if isinstance(each, DynamicToolset) and not each.per_run_step]
-    for function in _functions(held):
+        roots += [leaf.toolset_func for leaf in leaves if isinstance(leaf, DynamicToolset) and not leaf.per_run_step]
+    for function in _functions(roots):
         if not function.__module__.startswith("pydantic_ai"):
             yield function
 
 
-def _functions(held: Any) -> Iterator[FunctionType]:
-    if isinstance(held, FunctionType):
-        yield held
-    elif isinstance(held, list | tuple):
-        for each in held:
-            yield from _functions(each)
-    elif not isinstance(held, str | type) and held is not None:
+def _functions(holder: Any) -> Iterator[FunctionType]:
+    if isinstance(holder, FunctionType):
+        yield holder
+    elif isinstance(holder, list | tuple):
+        for element in holder:
+            yield from _functions(element)
+    elif not isinstance(holder, str | type) and holder is not None:
         for name in ("function", "instruction", "output_function", "processor"):
-            yield from _functions(getattr(held, name, None))
+            yield from _functions(getattr(holder, name, None))

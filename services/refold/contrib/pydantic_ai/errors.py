@@ -41,17 +41,17 @@ def as_failure(error: Exception) -> RefoldError | None:
     if isinstance(error, UserError):
         return TerminalError(text_of(error), code="UserError")
     parts = list(error.exceptions) if isinstance(error, FallbackExceptionGroup) else [error]
-    failed = [each for each in parts if isinstance(each, ModelAPIError)]
+    failed = [part for part in parts if isinstance(part, ModelAPIError)]
     if not failed:
         return None
-    detail: dict[str, Any] = {"errors": [_dumped(each) for each in failed]}
+    detail: dict[str, Any] = {"errors": [_dumped(part) for part in failed]}
     if isinstance(error, FallbackExceptionGroup):
         detail["group"] = error.message
-    mendable = [min(each.retry_after or 0.0, _LONGEST_S) for each in failed if _may_be_mended(each)]
+    mendable = [min(part.retry_after or 0.0, _LONGEST_S) for part in failed if _may_be_mended(part)]
     if not mendable:
         return _terminal(error, detail)
-    told = json.dumps(detail)
-    return TransientError(text_of(error), retry_after=min(mendable) or None, code=type(error).__name__, detail=told)
+    text = json.dumps(detail)
+    return TransientError(text_of(error), retry_after=min(mendable) or None, code=type(error).__name__, detail=text)
 
 
 def as_raised(failed: CallFailed) -> Exception:
@@ -60,7 +60,7 @@ def as_raised(failed: CallFailed) -> Exception:
         detail = json.loads(failed.fields.get("detail") or "{}")
         if "retry_model" in detail:
             return RetryModelRequest(detail["retry_model"])
-        errors = [_loaded(each) for each in detail.get("errors", ())]
+        errors = [_loaded(fields) for fields in detail.get("errors", ())]
     except (KeyError, TypeError, ValueError):
         return failed
     if "group" in detail:
@@ -81,24 +81,24 @@ def _terminal(error: Exception, detail: dict[str, Any]) -> TerminalError:
 def _dumped(error: ModelAPIError) -> dict[str, Any]:
     http = isinstance(error, ModelHTTPError)
     made_of = ModelHTTPError.__reduce__(error)[1] if isinstance(error, ModelHTTPError) else error.__reduce__()[1]
-    said = {name: value for name, value in error.__getstate__().items() if not name.startswith("_")}
-    found = {"class": type(error).__name__, "http": http, "args": list(made_of), "state": said}
-    plain: dict[str, Any] = to_jsonable_python(found, fallback=str)
+    state = {name: value for name, value in error.__getstate__().items() if not name.startswith("_")}
+    facts = {"class": type(error).__name__, "http": http, "args": list(made_of), "state": state}
+    plain: dict[str, Any] = to_jsonable_python(facts, fallback=str)
     if len(json.dumps(plain)) > _MOST:  # a provider's response may be anything
-        plain["args"] = [each if isinstance(each, int | float) else str(each)[:100] for each in plain["args"]]
+        plain["args"] = [arg if isinstance(arg, int | float) else str(arg)[:100] for arg in plain["args"]]
         plain["state"] = {"retry_after": error.retry_after}
     return plain
 
 
-def _loaded(found: dict[str, Any]) -> ModelAPIError:
-    usual = ModelHTTPError if found["http"] else ModelAPIError
-    own = (each for each in _kinds(usual) if each.__module__.startswith("pydantic_ai."))
-    kind: Any = next((each for each in own if each.__name__ == found["class"]), usual)
-    made: ModelAPIError = kind(*found["args"])
-    state = made.__getstate__() | found["state"]
-    made.__setstate__(state)
-    return made
+def _loaded(facts: dict[str, Any]) -> ModelAPIError:
+    usual = ModelHTTPError if facts["http"] else ModelAPIError
+    own = (candidate for candidate in _kinds(usual) if candidate.__module__.startswith("pydantic_ai."))
+    kind: Any = next((candidate for candidate in own if candidate.__name__ == facts["class"]), usual)
+    error: ModelAPIError = kind(*facts["args"])
+    state = error.__getstate__() | facts["state"]
+    error.__setstate__(state)
+    return error
 
 
 def _kinds(kind: type[ModelAPIError]) -> list[type[ModelAPIError]]:
-    return [kind, *(each for below in kind.__subclasses__() for each in _kinds(below))]
+    return [kind, *(descendant for below in kind.__subclasses__() for descendant in _kinds(below))]

@@ -25,7 +25,7 @@ BYTES_A_TOKEN = 2
 
 def facts_digest(facts: Any) -> str:
     """Digest of settings, equal in every process. Values without a JSON form count by their type."""
-    plain = to_jsonable_python(facts, fallback=lambda each: type(each).__name__, inf_nan_mode="strings")
+    plain = to_jsonable_python(facts, fallback=lambda other: type(other).__name__, inf_nan_mode="strings")
     return blake2b(canonical.dumps(plain).encode(), digest_size=8).hexdigest()
 
 
@@ -35,33 +35,33 @@ ModelAsked = ModelRequestParams | ModelCompactMessagesParams
 def most_of(params: ModelAsked, model: str, prepared: Prepared, text: str, so_far: Conversations) -> Reserve:
     """Reservation for each attempt of a request: the provider's token count of the request that it continues, and the
     bytes of new arguments (`text`) without `$run`."""
-    asked = params if isinstance(params, ModelRequestParams) else params.request_context
-    known = max((so_far.tokens.get(step, 0) for step in prepared.builds_on), default=0)
-    told = canonical.utf8_bytes(text) - canonical.utf8_bytes(canonical.dumps(prepared.arguments[OF_RUN]))
-    new = told + sum(so_far.sizes.get(step, 0) for step in prepared.builds_on)
-    most = (asked.model_settings or {}).get("max_tokens") or MOST_OUTPUT
-    return Reserve(model, known + new // BYTES_A_TOKEN, most, cheap=so_far.cheaper)
+    request = params if isinstance(params, ModelRequestParams) else params.request_context
+    counted = max((so_far.tokens.get(step, 0) for step in prepared.builds_on), default=0)
+    own_bytes = canonical.utf8_bytes(text) - canonical.utf8_bytes(canonical.dumps(prepared.arguments[OF_RUN]))
+    new = own_bytes + sum(so_far.sizes.get(step, 0) for step in prepared.builds_on)
+    most = (request.model_settings or {}).get("max_tokens") or MOST_OUTPUT
+    return Reserve(model, counted + new // BYTES_A_TOKEN, most, cheap=so_far.cheaper)
 
 
 @dataclass(frozen=True, slots=True)
 class Models:
     """Models of an agent by the names in requests; `cheaper` is for runs whose budget degrades."""
 
-    known: Mapping[str, Model]
+    models: Mapping[str, Model]
     usual: Callable[[], str | None]
     cheaper: str = ""
 
-    def identity(self, asked: str | None) -> str:
+    def identity(self, model_id: str | None) -> str:
         """Model with a digest of its own settings."""
-        model = self.known.get(asked or "default")
+        model = self.models.get(model_id or "default")
         if model is None:
-            return asked or self.usual() or ""
-        settings = [each.settings for each in (model, *getattr(model, "models", ())) if each.settings]
+            return model_id or self.usual() or ""
+        settings = [member.settings for member in (model, *getattr(model, "models", ())) if member.settings]
         return f"{model.model_id}+{facts_digest(settings)}" if settings else model.model_id
 
-    def name(self, asked: str | None) -> str:
+    def name(self, model_id: str | None) -> str:
         """Name of a model in prices, `provider:name`; of several fallbacks the first."""
-        model = self.known.get(asked or "default")
+        model = self.models.get(model_id or "default")
         while model is not None and getattr(model, "models", None):
             model = cast(Any, model).models[0]
-        return model.model_id if model is not None else asked or self.usual() or ""
+        return model.model_id if model is not None else model_id or self.usual() or ""

@@ -69,7 +69,7 @@ Handler = Callable[[Wire, Before], Awaitable[Any]]
 FunctionHandler = Callable[[str, Wire, Before], Awaitable[Any]]
 """As `Handler`, for the functions of a toolset; the first argument names one."""
 
-ASKED = "asked"
+IDENTITY = "asked"
 """Argument with the identity of the requested model: `model` may name another one after a deploy."""
 
 ELSEWHERE_S = 10.0
@@ -111,8 +111,8 @@ class OperationTool(ToolDef):
             raise NotImplementedError("its body is the handler")
 
         self._handed_on = function is not None and _uses_key(function)
-        said: Any = {"version": code_version([function]) if function else FORM, **options}
-        super().__init__(cast(FunctionType, unit), name=name, **said)
+        settings: Any = {"version": code_version([function]) if function else FORM, **options}
+        super().__init__(cast(FunctionType, unit), name=name, **settings)
         self.function = function or self.function
         self.arguments = cast(Any, UnitArguments(name, schema or {"type": "object"}))
         self.options, self._handler, self._schema, self.description = options, handler, schema, text
@@ -160,16 +160,16 @@ class OperationTool(ToolDef):
 
 def _uses_key(function: FunctionType) -> bool:
     ahead: list[Any] = [function]
-    for each in ahead:
-        codes = [each.__code__]
+    for reached in ahead:
+        codes = [reached.__code__]
         for code in codes:
             codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
         names = {name for code in codes for name in (*code.co_names, *code.co_freevars)}
-        used = [*map(each.__globals__.get, names), *_closed_over(each)]
+        used = [*map(reached.__globals__.get, names), *_closed_over(reached)]
         if idempotency_key.__name__ in names or idempotency_key in used:
             return True
-        helpers = (thing for thing in used if isinstance(thing, FunctionType))
-        ahead += [thing for thing in helpers if thing.__module__ == function.__module__ and thing not in ahead]
+        helpers = (helper for helper in used if isinstance(helper, FunctionType))
+        ahead += [helper for helper in helpers if helper.__module__ == function.__module__ and helper not in ahead]
     return False
 
 
@@ -188,12 +188,12 @@ class UnitArguments:
 
     def load(self, text: str, secrets: Secrets | None = None) -> Wire:
         """Parse the arguments. **Raises** UsageError if they do not fit the function."""
-        found = canonical.parse(text)
-        if not isinstance(found, dict):
+        arguments = canonical.parse(text)
+        if not isinstance(arguments, dict):
             raise UsageError(f"{self.what}: its arguments are an object")
-        if reason := misfit(self._schema, {name: found[name] for name in found if not name.startswith("$")}):
+        if reason := misfit(self._schema, {name: arguments[name] for name in arguments if not name.startswith("$")}):
             raise UsageError(f"{self.what}: {reason}")
-        return found
+        return arguments
 
 
 class RefoldNamer(JournalOperationNamer):
@@ -237,15 +237,15 @@ class ListedTools:
     def __init__(self, unit: str, handler: FunctionHandler, options: CallOptions) -> None:
         self.prefix = f"{unit}:"
         self._handler, self._options = handler, options
-        self._known = lru_cache(MOST_KNOWN)(self._made)
+        self._tool = lru_cache(MOST_KNOWN)(self._declare)
 
     def declared(self) -> Sequence[ToolDef]:
         return ()
 
     def tool(self, name: str) -> ToolDef | None:
-        return self._known(name) if OperationTool.pattern.match(name) else None
+        return self._tool(name) if OperationTool.pattern.match(name) else None
 
-    def _made(self, name: str) -> ToolDef:
+    def _declare(self, name: str) -> ToolDef:
         return OperationTool(name, partial(self._handler, name.removeprefix(self.prefix)), self._options)
 
 
@@ -271,18 +271,18 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
             raise UsageError(f"tool {tool.name} is to be called in another way by now", hint=hint)
         so_far = conversations(context)
         try:
-            step, found = await self._ask(tool, params, so_far)
+            step, result = await self._ask(tool, params, so_far)
         except CallFailed as failed:
             if failed.fields["code"] != DEGRADE or so_far.cheaper or not self._models.cheaper:
                 raise errors.as_raised(failed) from failed
             so_far.cheaper = True
             return await self(params, config=config)
-        said, spent = results.heard(unit.operation_id, found)
+        output, spent = results.loaded(unit.operation_id, result)
         if spent is not None:
             params.ctx.usage.incr(spent)
         elif isinstance(unit.operation_id, ToolsetCallToolId) and (call := params.ctx.tool_call_id):
-            so_far.results[call] = step, found
-        return unit.result_codec.load(said)
+            so_far.results[call] = step, result
+        return unit.result_codec.load(output)
 
     async def _ask(self, tool: ToolDef, params: Any, so_far: Conversations) -> tuple[int, Any]:
         unit = self._operation
@@ -293,7 +293,7 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
         try:
             prepared = cast(Transport[Any], unit.parameter_transport).prepare(params, so_far)
             if metered:
-                prepared.arguments[ASKED] = self._models.identity(params.model_id)
+                prepared.arguments[IDENTITY] = self._models.identity(params.model_id)
             claimed = calls and params.ctx.tool_call_approved
             claim = {CLAIM: True} if claimed else {}
             text = canonical.dumps({**prepared.arguments, **claim})
@@ -303,15 +303,15 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
             raise
         label = unit.invocation_label(params) if unit.invocation_label else ""
         most = most_of(params, self._models.name(params.model_id), prepared, text, so_far) if metered else None
-        asked = tool.call(text, label=label, builds_on=prepared.builds_on, reserve=most)
+        call = tool.call(text, label=label, builds_on=prepared.builds_on, reserve=most)
         running, before = loop.running("a unit of pydantic-ai"), getattr(unit.parameter_transport, "before", None)
         if before is not None and running.passed():
-            fields = {each.name: getattr(asked, each.name) for each in dataclasses.fields(asked)}
-            asked = ListedCall(**fields, before=canonical.dumps({**before(params), **claim}))
-        step = running.ask(asked)
-        found = await step
-        prepared.settled(step.step, found)
-        return step.step, found
+            fields = {field.name: getattr(call, field.name) for field in dataclasses.fields(call)}
+            call = ListedCall(**fields, before=canonical.dumps({**before(params), **claim}))
+        step = running.ask(call)
+        result = await step
+        prepared.settled(step.step, result)
+        return step.step, result
 
 
 class RefoldBackend(RegisteredOperationBackend[CallOptions]):
@@ -341,7 +341,7 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
         async def handle(arguments: Wire, before: Before) -> Any:
             sent = _sent(arguments)
             if isinstance(unit, _METERED):
-                self._check_model(sent["model"], sent.pop(ASKED, ""))
+                self._check_model(sent["model"], sent.pop(IDENTITY, ""))
             return await act(sent, transport.load(sent, runtime=before))
 
         async def handle_function(name: str, arguments: Wire, before: Before) -> Any:
@@ -350,8 +350,8 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
             try:
                 return await act(sent, params)
             finally:
-                for held in (params.ctx._run_held_toolsets or {}).values():
-                    await held.aclose(*sys.exc_info())
+                for toolset in (params.ctx._run_held_toolsets or {}).values():
+                    await toolset.aclose(*sys.exc_info())
 
         async def act(sent: Wire, params: Any) -> Any:
             decision, ctx = decided(), getattr(params, "ctx", None)
@@ -361,15 +361,15 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
                     raise TerminalError(why, code=UNAUTHORISED)
             used = copy.copy(ctx.usage) if ctx is not None else None
             try:
-                said = operation.result_codec.dump(results.in_base64(await operation.handler(params)))
+                output = operation.result_codec.dump(results.in_base64(await operation.handler(params)))
             except Exception as error:
                 if (failure := errors.as_failure(error)) is None or not _is_models(unit):
                     raise
                 raise failure from error
             if isinstance(unit, ToolsetCallToolId) and decision is not None and edited(decision):
-                said = as_edited(cast(Wire, said), sent, decision)
+                output = as_edited(cast(Wire, output), sent, decision)
             spent, model = ctx.usage - used if ctx is not None else None, getattr(params, "model_id", None)
-            return results.as_recorded(unit, said, spent, self.models.name(model))
+            return results.as_recorded(unit, output, spent, self.models.name(model))
 
         self.functions[name] = handle_function
         if not isinstance(unit, OF_FUNCTIONS) or unit.toolset_kind != "function":
@@ -378,10 +378,10 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
             self.sources.append(ListedTools(name, handle_function, config))
         return RefoldBoundOperation(operation, self.namer, self.models), [handle]
 
-    def _check_model(self, model: str | None, asked: str) -> None:
+    def _check_model(self, model: str | None, identity: str) -> None:
         # A run goes on with the model that it began with.
-        if asked != (here := self.models.identity(model)):
-            raise TransientError(f"the run asks {asked}, and this executor would ask {here}", retry_after=ELSEWHERE_S)
+        if identity != (own := self.models.identity(model)):
+            raise TransientError(f"the run asks {identity}, and this executor would ask {own}", retry_after=ELSEWHERE_S)
 
 
 def _sent(arguments: Wire) -> Wire:

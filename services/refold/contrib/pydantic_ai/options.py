@@ -56,18 +56,18 @@ _PURE = (
 )
 
 
-def checked_options(options: Mapping[str, Any] | None, what: str) -> CallOptions:
+def checked_options(options: Mapping[str, Any] | None, subject: str) -> CallOptions:
     """Check options. **Raises** UsageError, by name: an unknown word, or an effect of another kind."""
     if options is None:
         return {}
     if not isinstance(options, Mapping):
-        raise UsageError(f"{what}: {options!r} are no options of a call", hint="write CallOptions(effect=...)")
-    known = ", ".join(CallOptions.__annotations__)
+        raise UsageError(f"{subject}: {options!r} are no options of a call", hint="write CallOptions(effect=...)")
+    names = ", ".join(CallOptions.__annotations__)
     if unknown := ", ".join(sorted(map(str, options.keys() - CallOptions.__annotations__.keys()))):
-        raise UsageError(f"{what}: {unknown} is no option of a call", hint=f"there is {known}")
+        raise UsageError(f"{subject}: {unknown} is no option of a call", hint=f"there is {names}")
     if (effect := options.get("effect", "once")) not in get_args(ToolEffect):
         hint = "use pure, keyed or once; a tool with a probe is one of Refold's own"
-        raise UsageError(f"{what}: effect={effect!r} is not for a tool of pydantic-ai", hint=hint)
+        raise UsageError(f"{subject}: effect={effect!r} is not for a tool of pydantic-ai", hint=hint)
     return cast(CallOptions, dict(options))
 
 
@@ -84,12 +84,12 @@ def usual(operation: DurableOperationId, model: CallOptions, tools: CallOptions)
 
 def overridden(base: CallOptions, own: CallOptions) -> CallOptions:
     """Options overridden by a tool's own. Another effect class drops the options of the former one."""
-    kept = _without(base, *_OF_EFFECT) if "effect" in own else base
-    return {**kept, **own}
+    rest = _without(base, *_OF_EFFECT) if "effect" in own else base
+    return {**rest, **own}
 
 
 _OF_EFFECT = ("effect", "key_window", "keyed_by")
 
 
-def _without(options: CallOptions, *words: str) -> CallOptions:
-    return cast(CallOptions, {word: value for word, value in options.items() if word not in words})
+def _without(options: CallOptions, *names: str) -> CallOptions:
+    return cast(CallOptions, {name: value for name, value in options.items() if name not in names})

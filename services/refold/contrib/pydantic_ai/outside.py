@@ -32,28 +32,28 @@ _OF_PROVIDER = ("conversation_id", "container_id")
 """Data stored by a provider, accessible with the executor's key."""
 
 
-def check_length(given: str) -> None:
+def check_length(input_json: str) -> None:
     """Refuse an input (JSON) whose conversation would take pydantic-ai too long. **Raises** UsageError."""
-    found = canonical.parse(given) if len(given) > SHORT else None
-    if not isinstance(found, dict):
+    arguments = canonical.parse(input_json) if len(input_json) > SHORT else None
+    if not isinstance(arguments, dict):
         return
-    messages = found.get("message_history")
+    messages = arguments.get("message_history")
     if not isinstance(messages, list):
         messages = []
-    parts = sum(map(_length, (found.get("prompt"), *messages)))
+    parts = sum(map(_length, (arguments.get("prompt"), *messages)))
     if len(messages) > MOST_MESSAGES or parts > MOST_PARTS:
         text = f"the conversation is too long: it has {len(messages):,} messages of {parts:,} parts"
         most = f"{MOST_MESSAGES:,} of {MOST_PARTS:,} are the most"
         raise UsageError(f"{text}, and {most}", hint="sum up what came before", code="too_long")
 
 
-def _length(said: Any) -> int:
-    if isinstance(said, dict):
-        said = said.get("parts")
-    if not isinstance(said, list):
+def _length(message: Any) -> int:
+    if isinstance(message, dict):
+        message = message.get("parts")
+    if not isinstance(message, list):
         return 1
-    contents = (each.get("content") for each in said if isinstance(each, dict))
-    return len(said) + sum(len(content) for content in contents if isinstance(content, list))
+    contents = (part.get("content") for part in message if isinstance(part, dict))
+    return len(message) + sum(len(content) for content in contents if isinstance(content, list))
 
 
 def prompt_of(prompt: Prompt) -> Prompt:
@@ -70,13 +70,13 @@ async def history_of(agent: Agent[Any, Any], history: History, deps: Any) -> His
     prompt."""
     if not history:
         return history
-    found = [_without_state(each) for each in _cleaned(history)]
-    own = await agent.system_prompt_parts(deps=deps, message_history=found)
+    messages = [_without_state(message) for message in _cleaned(history)]
+    own = await agent.system_prompt_parts(deps=deps, message_history=messages)
     if not own:
-        return found
-    if found and isinstance(found[0], ModelRequest):
-        return [replace(found[0], parts=[*own, *found[0].parts]), *found[1:]]
-    return [ModelRequest(parts=list(own)), *found]
+        return messages
+    if messages and isinstance(messages[0], ModelRequest):
+        return [replace(messages[0], parts=[*own, *messages[0].parts]), *messages[1:]]
+    return [ModelRequest(parts=list(own)), *messages]
 
 
 def _cleaned(messages: list[ModelMessage]) -> list[ModelMessage]:

@@ -33,20 +33,20 @@ def as_recorded(operation: DurableOperationId, dumped: Any, spent: RunUsage | No
     return {UNIT: dumped}
 
 
-def in_base64(said: Any) -> Any:
+def in_base64(output: Any) -> Any:
     """Unit's output with bytes of tools in base64, as models get them."""
-    if isinstance(said, bytes):
-        return to_jsonable_python(said, bytes_mode="base64")
-    if isinstance(said, dict):
-        return {name: in_base64(each) for name, each in said.items()}
-    if isinstance(said, list | tuple) and not hasattr(said, "_fields"):
-        return [in_base64(each) for each in said]
-    if getattr(said, "kind", "") == "tool_return":
-        return replace(said, result=in_base64(said.result))
-    return said
+    if isinstance(output, bytes):
+        return to_jsonable_python(output, bytes_mode="base64")
+    if isinstance(output, dict):
+        return {name: in_base64(element) for name, element in output.items()}
+    if isinstance(output, list | tuple) and not hasattr(output, "_fields"):
+        return [in_base64(element) for element in output]
+    if getattr(output, "kind", "") == "tool_return":
+        return replace(output, result=in_base64(output.result))
+    return output
 
 
-def heard(operation: DurableOperationId, result: Any) -> tuple[Any, RunUsage | None]:
+def loaded(operation: DurableOperationId, result: Any) -> tuple[Any, RunUsage | None]:
     """Output of a unit, and its usage; the result of people, or of a test, is a tool's plain value."""
     if isinstance(operation, ModelRequestId | ModelCompactMessagesId):
         return result["response"], None
@@ -58,12 +58,12 @@ def heard(operation: DurableOperationId, result: Any) -> tuple[Any, RunUsage | N
 
 
 def _brief(response: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in response.items() if value is not None}
-    kept["parts"] = [{name: value for name, value in part.items() if value is not None} for part in kept["parts"]]
-    kept["usage"] = {name: value for name, value in (kept.get("usage") or {}).items() if value}
-    if url := kept.get("provider_url"):
-        kept["provider_url"] = public_url(url)  # a base URL may have a password
-    return kept
+    fields = {name: value for name, value in response.items() if value is not None}
+    fields["parts"] = [{name: value for name, value in part.items() if value is not None} for part in fields["parts"]]
+    fields["usage"] = {name: value for name, value in (fields.get("usage") or {}).items() if value}
+    if url := fields.get("provider_url"):
+        fields["provider_url"] = public_url(url)  # a base URL may have a password
+    return fields
 
 
 def _written(response: dict[str, Any]) -> dict[str, Any]:
@@ -71,8 +71,8 @@ def _written(response: dict[str, Any]) -> dict[str, Any]:
         # A model may cut an emoji in half. A mark replaces the half: a paid response is not refused for that.
         orjson.dumps(response)
     except orjson.JSONEncodeError:
-        found: dict[str, Any] = _mended(response)
-        return found
+        mended: dict[str, Any] = _mended(response)
+        return mended
     return response
 
 
@@ -80,8 +80,8 @@ def _mended(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
-        return {_mended(name): _mended(each) for name, each in value.items()}
-    return [_mended(each) for each in value] if isinstance(value, list) else value
+        return {_mended(name): _mended(element) for name, element in value.items()}
+    return [_mended(element) for element in value] if isinstance(value, list) else value
 
 
 def _is_wrapped(result: Any) -> bool:

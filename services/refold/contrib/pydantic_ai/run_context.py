@@ -60,7 +60,7 @@ class RefoldRunContext(DurableRunContext[DepsT]):
 
 def dump(kind: type[RefoldRunContext[Any]], ctx: RunContext[Any]) -> dict[str, Any]:
     """Run context as JSON data, equal for equal contexts in every process. **Raises** UsageError."""
-    fields = [each for each in kind.serialize_run_context(ctx).items() if each[1] or each[0] not in _NONE_OF_IT]
+    fields = [pair for pair in kind.serialize_run_context(ctx).items() if pair[1] or pair[0] not in _NONE_OF_IT]
     carried = {name: as_json(value, f"{name} of the run context") for name, value in fields}
     return {name: value for name, value in carried.items() if name not in _NONE_OF_IT or value != _NONE_OF_IT[name]}
 
@@ -79,14 +79,14 @@ def dump_deps(codec: JsonCodec, deps: Any) -> Any:
     return canonical.parse(text)
 
 
-def as_json(value: Any, what: str) -> Any:
+def as_json(value: Any, subject: str) -> Any:
     """Value as JSON data, sets as sorted lists. **Raises** UsageError without a JSON form."""
     if type(value) in _PLAIN:
         return value
     try:
         return to_jsonable_python(_ordered(value), inf_nan_mode="constants", by_alias=True)
     except (PydanticSerializationError, ValueError) as error:
-        raise UsageError(f"{what} is not JSON: {str(error).partition(chr(10))[0]}") from None
+        raise UsageError(f"{subject} is not JSON: {str(error).partition(chr(10))[0]}") from None
 
 
 def _ordered(value: Any) -> Any:
@@ -94,16 +94,16 @@ def _ordered(value: Any) -> Any:
     if type(value) in _PLAIN:
         return value
     if isinstance(value, set | frozenset):
-        return sorted((_ordered(each) for each in value if not _is_drawn(each)), key=repr)
+        return sorted((_ordered(element) for element in value if not _is_drawn(element)), key=repr)
     if isinstance(value, BaseModel):
         return _ordered(value.model_dump(by_alias=True))
     if isinstance(value, RunUsage | UsageLimits | AnchoredEvidence):
         fields = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
-        return {field.name: _ordered(each) for field, each in fields if not _is_usual(field, each)}
+        return {field.name: _ordered(element) for field, element in fields if not _is_usual(field, element)}
     if isinstance(value, Mapping):
-        return {key: _ordered(each) for key, each in value.items()}
+        return {key: _ordered(element) for key, element in value.items()}
     if isinstance(value, list | tuple):
-        return [_ordered(each) for each in value]
+        return [_ordered(element) for element in value]
     return value
 
 

@@ -51,12 +51,12 @@ class ScriptedModel(FunctionModel):
     def __init__(self, script: str | Path) -> None:
         self.script = Path(script)
         self.answers, self.asked = _lines(self.script), 0
-        super().__init__(self._asked, stream_function=self._streamed, model_name=f"scripted:{self.script.stem}")
+        super().__init__(self._respond, stream_function=self._streamed, model_name=f"scripted:{self.script.stem}")
 
     def find(self, turn: int, newest: str) -> ScriptedAnswer:
-        for each in self.answers:
-            if each.turn == turn and each.when in newest:
-                return each
+        for answer in self.answers:
+            if answer.turn == turn and answer.when in newest:
+                return answer
         raise TerminalError(f"{self.script.name} has no answer in turn {turn} to: {newest[:200]}", code="no_answer")
 
     def _next(self, messages: list[ModelMessage]) -> ScriptedAnswer:
@@ -65,21 +65,21 @@ class ScriptedModel(FunctionModel):
         return self.find(turn, " ".join(str(getattr(part, "content", "")) for part in messages[-1].parts))
 
     # async, or pydantic-ai would call it in a thread
-    async def _asked(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        found = self._next(messages)
-        wanted = [ToolCallPart(call.tool, call.args, tool_call_id=_id(found, n)) for n, call in enumerate(found.calls)]
-        return ModelResponse(parts=[*([TextPart(found.text)] if found.text else []), *wanted])
+    async def _respond(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        answer = self._next(messages)
+        calls = [ToolCallPart(call.tool, call.args, tool_call_id=_id(answer, n)) for n, call in enumerate(answer.calls)]
+        return ModelResponse(parts=[*([TextPart(answer.text)] if answer.text else []), *calls])
 
     async def _streamed(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
-        found = self._next(messages)
-        for word in found.text.splitlines(keepends=True):
-            yield word
-        for n, call in enumerate(found.calls):
-            yield {n: DeltaToolCall(call.tool, json.dumps(call.args), tool_call_id=_id(found, n))}
+        answer = self._next(messages)
+        for line in answer.text.splitlines(keepends=True):
+            yield line
+        for n, call in enumerate(answer.calls):
+            yield {n: DeltaToolCall(call.tool, json.dumps(call.args), tool_call_id=_id(answer, n))}
 
 
-def _id(found: ScriptedAnswer, number: int) -> str:
-    return f"call-{found.turn}-{number + 1}"
+def _id(answer: ScriptedAnswer, number: int) -> str:
+    return f"call-{answer.turn}-{number + 1}"
 
 
 def _lines(script: Path) -> list[ScriptedAnswer]:

@@ -21,7 +21,7 @@ from pydantic_ai.tools import RunContext
 from refold.sdk.current_attempt import current_attempt
 
 
-def told_live(handler: EventStreamHandler[Any] | None) -> EventStreamHandler[Any]:
+def live_handler(handler: EventStreamHandler[Any] | None) -> EventStreamHandler[Any]:
     """Handler that streams each event to readers, then calls the agent's own, if it has one."""
 
     async def tell(ctx: RunContext[Any], events: AsyncIterable[Any]) -> None:
@@ -37,12 +37,12 @@ def told_live(handler: EventStreamHandler[Any] | None) -> EventStreamHandler[Any
 async def _streamed(events: AsyncIterable[Any]) -> AsyncIterator[Any]:
     attempt = current_attempt()
     async for event in events:
-        if attempt is not None and (said := _said(event)) is not None:
-            attempt.tell(*said)
+        if attempt is not None and (part := _stream_part(event)) is not None:
+            attempt.tell(*part)
         yield event
 
 
-def _said(event: Any) -> tuple[str, dict[str, Any]] | None:
+def _stream_part(event: Any) -> tuple[str, dict[str, Any]] | None:
     if isinstance(event, PartStartEvent):
         part: Any = event.part
     elif isinstance(event, PartDeltaEvent):

@@ -30,16 +30,16 @@ def app_tools(app: App, *names: str, toolset: str = "app") -> FunctionToolset[An
     toolset. **Raises** UsageError for an unknown name, for tools of an MCP server (`mcp_tools`), and when called
     outside a run.
     """
-    found: FunctionToolset[Any] = FunctionToolset(id=toolset)
+    app_toolset: FunctionToolset[Any] = FunctionToolset(id=toolset)
     for name in names:
         tool = app.find(name)
         if isinstance(tool, ServerTool):
             hint = "give the agent toolsets=[mcp_tools(server)] of refold.contrib.pydantic_ai"
             raise UsageError(f"{name} is a tool of the MCP server {tool.server.name}", hint=hint)
         offered = _offered(name)
-        found.add_tool(Tool.from_schema(_caller(name), offered, tool.description, tool.schema()))
-        found.tools[offered].metadata = {WORD: False}
-    return found
+        app_toolset.add_tool(Tool.from_schema(_caller(name), offered, tool.description, tool.schema()))
+        app_toolset.tools[offered].metadata = {WORD: False}
+    return app_toolset
 
 
 def mcp_tools(server: MCPServer, *, toolset: str = "") -> AbstractToolset[Any]:
@@ -97,16 +97,16 @@ class ServerTools(AbstractToolset[Any]):
             raise ToolFailed(output.text)
         if output.structured is not None:
             return output.structured
-        return output.text if all(each.get("type") == "text" for each in output.content) else output.content
+        return output.text if all(part.get("type") == "text" for part in output.content) else output.content
 
 
 def _offered(name: str) -> str:
     return _UNFIT.sub("_", name)
 
 
-def _running(what: str) -> Context:
+def _running(action: str) -> Context:
     if (context := current()) is None:
-        raise UsageError(f"{what} outside a run", hint="start a run of the agent")
+        raise UsageError(f"{action} outside a run", hint="start a run of the agent")
     return context
 
 
@@ -114,11 +114,11 @@ def _caller(name: str) -> Any:
     async def call(**arguments: Any) -> Any:
         context = _running(f"tool {name} of the app is called")
         try:
-            asked = context.call_with(name, arguments)
+            pending = context.call_with(name, arguments)
         except UsageError as error:
             raise ModelRetry(error.message) from None
         try:
-            return await asked
+            return await pending
         except CallFailed as failed:
             raise ToolFailed(failed.message) from None
 

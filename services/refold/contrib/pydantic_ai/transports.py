@@ -153,28 +153,28 @@ class RefoldTransports(ParameterTransports):
 
     def compact_messages(self) -> Transport[ModelCompactMessagesParams]:
         def dump(params: ModelCompactMessagesParams) -> Wire:
-            asked = params.request_context
+            request = params.request_context
             return {
                 "model": params.model_id,
-                "messages": [dump_message(each) for each in asked.messages],
-                "settings": run_context.as_json(asked.model_settings, "the model's settings"),
-                "parameters": _parameters(asked.model_request_parameters),
-                "streaming": asked.streaming,
+                "messages": [dump_message(message) for message in request.messages],
+                "settings": run_context.as_json(request.model_settings, "the model's settings"),
+                "parameters": _parameters(request.model_request_parameters),
+                "streaming": request.streaming,
                 "instructions": params.instructions,
                 OF_RUN: self._crossing.dump_context(params.run_context),
             }
 
         def load(wire: Wire) -> ModelCompactMessagesParams:
-            asked = ModelRequestContext(
+            request = ModelRequestContext(
                 model=cast(Any, None),  # the handler puts in the one that it finds by `model`
                 messages=_MESSAGES.validate_python(wire["messages"]),
                 model_settings=wire["settings"],
                 model_request_parameters=_PARAMETERS.validate_python(wire["parameters"]),
             )
-            asked.model_id, asked.streaming = wire["model"], wire["streaming"]
+            request.model_id, request.streaming = wire["model"], wire["streaming"]
             return ModelCompactMessagesParams(
                 wire["model"],
-                request_context=asked,
+                request_context=request,
                 instructions=wire["instructions"],
                 run_context=self._crossing.load_context(wire[OF_RUN]),
             )
@@ -255,11 +255,11 @@ class RefoldTransports(ParameterTransports):
         async def load(name: str, wire: Wire) -> ToolsetCallToolParams:
             args, ctx = self._load_call(name, wire)
             # One session for the list and the call: a server may be a process that is started for each session.
-            held = RunHeldToolset(cast(str, toolset.id), await toolset.for_run(ctx))
-            ctx = replace(ctx, _run_held_toolsets={held.id: held})
-            tool = (await (await held.entered()).get_tools(ctx)).get(name)
+            session = RunHeldToolset(cast(str, toolset.id), await toolset.for_run(ctx))
+            ctx = replace(ctx, _run_held_toolsets={session.id: session})
+            tool = (await (await session.entered()).get_tools(ctx)).get(name)
             if tool is None:
-                await held.aclose(None, None, None)
+                await session.aclose(None, None, None)
                 raise TerminalError(f"the server of toolset {toolset.id} has no tool {name}", code="tool_gone")
             return ToolsetCallToolParams(name, tool_args=args, ctx=ctx, tool=tool)
 
@@ -317,11 +317,11 @@ class RefoldTransports(ParameterTransports):
         }
 
 
-def with_run(args: dict[str, Any], told: Wire) -> Wire:
+def with_run(args: dict[str, Any], run: Wire) -> Wire:
     """Tool's arguments with its part of the run context. **Raises** UsageError for an argument of that name."""
     if OF_RUN in args:
         raise UsageError(f"a tool has an argument {OF_RUN}", hint="rename it: Refold tells of the run by this name")
-    return {**run_context.as_json(args, "an argument of a tool"), OF_RUN: told}
+    return {**run_context.as_json(args, "an argument of a tool"), OF_RUN: run}
 
 
 def why_unfit(args: dict[str, Any]) -> str:
@@ -339,11 +339,11 @@ def without_run(wire: Wire) -> tuple[Wire, Wire]:
 
 
 def _parameters(parameters: ModelRequestParameters) -> Wire:
-    found: Wire = run_context.as_json(_PARAMETERS.dump_python(parameters), "the definition of a tool")
+    wire: Wire = run_context.as_json(_PARAMETERS.dump_python(parameters), "the definition of a tool")
     for kind in ("function_tools", "output_tools"):
-        for tool in found.get(kind) or ():
+        for tool in wire.get(kind) or ():
             _forget_options(tool)
-    return found
+    return wire
 
 
 def _definition(definition: ToolDefinition) -> Wire:

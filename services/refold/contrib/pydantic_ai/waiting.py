@@ -25,7 +25,7 @@ from refold.sdk import loop
 from refold.sdk.callback import Callback
 from refold.sdk.context import Context
 
-Asking = Callable[[str], Awaitable[JsonValue]]
+AskFunction = Callable[[str], Awaitable[JsonValue]]
 
 # The token, an argument, is the same each time, so a receiver that gets it twice has one token.
 _HANDS_OUT: CallOptions = {"effect": "keyed", "keyed_by": "arguments"}
@@ -51,13 +51,13 @@ class RefoldWaiter(ExternalEventWaiter):
     def __init__(self, context: Context, crossings: Crossings) -> None:
         self._context, self._crossings = context, crossings
 
-    async def wait(self, name: str, *, ask: Asking, timeout: timedelta | None) -> JsonValue:  # noqa: ASYNC109 - its face
+    async def wait(self, name: str, *, ask: AskFunction, timeout: timedelta | None) -> JsonValue:  # noqa: ASYNC109 - its face
         """Return the answer of `ask`, or else of the token's holder. **Raises** ExternalEventError; UsageError."""
-        asked = _asked(ask)
-        schema = DeferredToolResults if isinstance(asked, partial) else None
+        function = _ask_function(ask)
+        schema = DeferredToolResults if isinstance(function, partial) else None
         waiting: Callback[Any] = self._context.callback(name, schema=schema, timeout=timeout)
         try:
-            answer = await self._ask(asked, waiting.token)
+            answer = await self._ask(function, waiting.token)
         except BaseException:
             waiting.cancel()
             raise
@@ -65,20 +65,20 @@ class RefoldWaiter(ExternalEventWaiter):
             waiting.cancel()
             return cast(JsonValue, answer)
         try:
-            found = await waiting
+            result = await waiting
         except TimeoutError:
             raise ExternalEventError(f"No resolution arrived within {timeout}.") from None
         except CallbackError as failed:
             raise ExternalEventError(failed.message) from None
-        return cast(JsonValue, _RESULTS.dump_python(found, mode="json") if schema else found)
+        return cast(JsonValue, _RESULTS.dump_python(result, mode="json") if schema else result)
 
-    async def _ask(self, asked: Any, token: str) -> Any:
-        if not isinstance(asked, partial):
-            return await self._context.call(asked, token)
-        ctx, requests = asked.args
-        tool = self._context.find(ask_tool(self._crossings.name, cast(Any, asked.func).__self__))
-        told = {"token": token, "requests": _REQUESTS.dump_python(requests, mode="json")}
-        text = canonical.dumps({**told, OF_RUN: self._crossings.dump_context(ctx)})
+    async def _ask(self, function: Any, token: str) -> Any:
+        if not isinstance(function, partial):
+            return await self._context.call(function, token)
+        ctx, requests = function.args
+        tool = self._context.find(ask_tool(self._crossings.name, cast(Any, function.func).__self__))
+        arguments = {"token": token, "requests": _REQUESTS.dump_python(requests, mode="json")}
+        text = canonical.dumps({**arguments, OF_RUN: self._crossings.dump_context(ctx)})
         return await loop.step(tool.call(text, label=token))
 
 
@@ -89,22 +89,22 @@ def ask_tools(
     for leaf in leaves:
         # They may run twice, as `RequestInput` documents.
         if isinstance(leaf, RequestInput):
-            handler, said = partial(_hand_out, crossings, leaf), overridden(options, _HANDS_OUT)
+            handler, call_options = partial(_hand_out, crossings, leaf), overridden(options, _HANDS_OUT)
             function = leaf.ask if isinstance(leaf.ask, FunctionType) else None
-            yield OperationTool(ask_tool(crossings.name, leaf), handler, said, function=function)
+            yield OperationTool(ask_tool(crossings.name, leaf), handler, call_options, function=function)
 
 
-def ask_tool(agent: str, asking: RequestInput[Any]) -> str:
+def ask_tool(agent: str, capability: RequestInput[Any]) -> str:
     """Name of the tool that hands out the tokens of a capability's waits."""
-    return f"{agent}__external_event.{asking.name}.ask"
+    return f"{agent}__external_event.{capability.name}.ask"
 
 
-async def _hand_out(crossings: Crossings, asking: RequestInput[Any], arguments: Wire, before: Before) -> Any:
+async def _hand_out(crossings: Crossings, capability: RequestInput[Any], arguments: Wire, before: Before) -> Any:
     requests = _REQUESTS.validate_python(arguments["requests"])
-    return await asking._ask(crossings.load_context(arguments[OF_RUN]), requests, arguments["token"])
+    return await capability._ask(crossings.load_context(arguments[OF_RUN]), requests, arguments["token"])
 
 
-def _asked(ask: Asking) -> Any:
+def _ask_function(ask: AskFunction) -> Any:
     """Function that hands out the token of a wait, unwrapped."""
     inner = inspect.getclosurevars(ask).nonlocals.get("ask", ask)
     if isinstance(inner, partial) and isinstance(getattr(inner.func, "__self__", None), RequestInput):

@@ -68,7 +68,7 @@ class Sending:
 
 
 def _said_of(done: Performed | InputSent) -> CommandResult | InputSent:
-    return done if isinstance(done, InputSent) else done.said
+    return done if isinstance(done, InputSent) else done.result
 
 
 async def _sending(shared: Site, response: Response, wait: WaitOption = DEFAULT_WAIT_S) -> Sending:

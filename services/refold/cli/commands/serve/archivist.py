@@ -42,13 +42,13 @@ def archivist(
     if copies is None:
         _log.warning("archivist.no_archive", retention_ms=own.retention_ms, by_agent=dict(own.by_agent))
     vitals, quiet = Vitals(), dict[int, int]()
-    with ends_within(CLOSE_S) as asked, process.shown(vitals), suppress(_Stopped):
+    with ends_within(CLOSE_S) as stop, process.shown(vitals), suppress(_Stopped):
 
         def progress(*_: object) -> None:
-            if asked.is_set():
+            if stop.is_set():
                 raise _Stopped
 
-        while not asked.is_set():
+        while not stop.is_set():
             lacks = ""
             try:
                 # A new writer for each pass: after a gap in its records, a client is unusable.
@@ -63,7 +63,7 @@ def archivist(
             if once:
                 return
             vitals.stand(lacks)
-            asked.wait(options.archive.every_ms / 1000)
+            stop.wait(options.archive.every_ms / 1000)
 
 
 class _Stopped(BaseException):

@@ -127,7 +127,7 @@ def _beside(settings: Settings, app: str) -> Iterator[None]:
     """Keep the views up to date in a thread; a failure ends the server."""
     stop = threading.Event()
 
-    def keep() -> None:
+    def update() -> None:
         try:
             keep_views(settings, app, stop.is_set, Vitals())
         except BaseException:
@@ -135,7 +135,7 @@ def _beside(settings: Settings, app: str) -> Iterator[None]:
             os.kill(os.getpid(), signal.SIGTERM)
             raise
 
-    thread = threading.Thread(target=keep, name="projections", daemon=True)
+    thread = threading.Thread(target=update, name="projections", daemon=True)
     thread.start()
     try:
         yield

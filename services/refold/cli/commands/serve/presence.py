@@ -39,7 +39,7 @@ LAST_S = 1.0
 def planner_member(name: str, app: App) -> Member:
     agents = [
         # Prices are loaded with the first partition, which takes a second: a start does not wait for that.
-        MemberAgent(agent, version, {n: each for n, each in app.manifest(agent, version).items() if n != "prices"})
+        MemberAgent(agent, version, {n: part for n, part in app.manifest(agent, version).items() if n != "prices"})
         for agent in sorted(app.agents)
         for version in sorted(app.versions(agent))
     ]
@@ -76,7 +76,7 @@ class Presence:
         self._slots_used = slots_used
         self._over = threading.Event()
         # The service neither waits for the reports nor fails with them.
-        self._thread = threading.Thread(target=self._tell, name="presence", daemon=True)
+        self._thread = threading.Thread(target=self._report, name="presence", daemon=True)
         self._publisher: KafkaPublisher | None = None
 
     def __enter__(self) -> None:
@@ -89,7 +89,7 @@ class Presence:
             with suppress(RefoldError):
                 self._send(self._publisher, None, LAST_S)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         wait_s, due_s, reported = self._first_s, 0.0, None
         while not self._over.wait(wait_s):
             used = self._slots_used() if self._slots_used else None

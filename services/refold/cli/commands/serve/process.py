@@ -149,8 +149,8 @@ class Served:
 
     def trust(self) -> Trust:
         """Trusted root keys. **Raises** UsageError without any: no catalog entry, so no halt, would be valid."""
-        if found := self.where.trust:
-            return found
+        if pinned := self.where.trust:
+            return pinned
         hint = "set REFOLD_TRUST to what `refold keys init` prints, or to @FILE with that"
         raise UsageError("this service trusts no root key, so nobody's policies, keys and roles", hint=hint)
 
@@ -160,8 +160,8 @@ class Served:
             return nullcontext()
         metrics: Any = import_module("refold.runtime.metrics")  # it needs the extra
         ends = KafkaLogSource(self.where.settings.kafka).ends
-        told = {"service": self.service, "ends": ends, "requests": SENT_REQUESTS.counts}
-        shown = metrics.shown(address, vitals, beside, **told)
+        arguments = {"service": self.service, "ends": ends, "requests": SENT_REQUESTS.counts}
+        shown = metrics.shown(address, vitals, beside, **arguments)
         return cast(AbstractContextManager[None], shown)
 
     def run(
@@ -170,12 +170,12 @@ class Served:
         """Run until SIGTERM or SIGINT, then drain; the process may end here. `serves` is reported meanwhile, again
         when `slots_used` changes."""
         gc.freeze()
-        with ends_within(grace_s + CLOSE_S) as asked:
+        with ends_within(grace_s + CLOSE_S) as stop:
             _log.info("service.started", service=self.service, pid=os.getpid())
             shown = self.shown(host.vitals)
             present = Presence(self.where.settings, serves, slots_used=slots_used) if serves else nullcontext()
             with shown, present:
-                host.run(asked.is_set, grace_s=grace_s)
+                host.run(stop.is_set, grace_s=grace_s)
             _log.info("service.stopped", service=self.service, pid=os.getpid())
             leave_threads()
 
@@ -217,9 +217,9 @@ def ends_within(seconds: float) -> Iterator[StopAsked]:
     # An alarm of the system, since a thread could be blocked as well. faulthandler prints all stacks, then the alarm
     # ends the process, as safely as kill -9.
     faulthandler.register(signal.SIGALRM, chain=True)
-    with stop_signals(at_first=partial(signal.setitimer, signal.ITIMER_REAL, seconds)) as asked:
+    with stop_signals(at_first=partial(signal.setitimer, signal.ITIMER_REAL, seconds)) as stop:
         try:
-            yield asked
+            yield stop
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             faulthandler.unregister(signal.SIGALRM)

@@ -39,14 +39,14 @@ def projections(
     source = KafkaLogSource(process.where.settings.kafka)
     # A consumer that waits for brokers gets nothing, as one that has read everything.
     vitals = Vitals(ask=lambda: "" if source.ends([(RUN_LOG, 0)]) else "Kafka does not answer")
-    with ends_within(CLOSE_S) as asked, process.shown(vitals, *view_metrics(process.where.settings)):
-        keep_views(process.where.settings, app, asked.is_set, vitals)
+    with ends_within(CLOSE_S) as stop, process.shown(vitals, *view_metrics(process.where.settings)):
+        keep_views(process.where.settings, app, stop.is_set, vitals)
 
 
 def app_projections(app: str) -> tuple[tuple[Projection, ...], list[Projection]]:
     """Projections that Refold ships, with an app's prices, and projections of the app."""
     loaded = load_app(app) if app else None
-    own = [made() for made in loaded.projections.values()] if loaded else []
+    own = [build() for build in loaded.projections.values()] if loaded else []
     return shipped(loaded.prices.own if loaded else None), own
 
 
@@ -54,21 +54,21 @@ def view_metrics(settings: Settings) -> list[Any]:
     """Metrics of the views, if an address is set."""
     if not settings.metrics.address:
         return []
-    made: Any = import_module("refold.projections.metrics")  # it needs the extra
-    return [made.ViewMetrics(views(settings), KafkaLogSource(settings.kafka), partial(workers, settings.kafka))]
+    metrics: Any = import_module("refold.projections.metrics")  # it needs the extra
+    return [metrics.ViewMetrics(views(settings), KafkaLogSource(settings.kafka), partial(workers, settings.kafka))]
 
 
 def keep_views(settings: Settings, app: str, stop: Callable[[], bool], vitals: Vitals) -> None:
     """Keep the configured views up to date until `stop`. **Raises** UsageError if none are configured."""
     database, source = views(settings), KafkaLogSource(settings.kafka)
-    ours, own = app_projections(app)
+    shipped, own = app_projections(app)
     send = TableTopic(settings.kafka, RUN_VIEW, source.partitions).write if settings.views.run_view else None
-    kept = [KeptProjection(each, database, source, send=send if each in ours else None) for each in (*ours, *own)]
-    _log.info("service.started", service="projections", projections=[each.name for each in kept])
+    runners = [KeptProjection(p, database, source, send=send if p in shipped else None) for p in (*shipped, *own)]
+    _log.info("service.started", service="projections", projections=[runner.name for runner in runners])
     hint = "mend `apply` and give the class a higher `version`, or serve without it"
     watchdog = Watchdog(APPLIES, hint=hint, give_up=lambda *_: None, die=os._exit)
     watchdog.start()
-    keep_all(kept, stop, vitals.stand)
+    keep_all(runners, stop, vitals.stand)
     watchdog.stop()
     database.close()
     _log.info("service.stopped", service="projections")

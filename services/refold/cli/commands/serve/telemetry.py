@@ -42,11 +42,11 @@ def telemetry(
     content = (load_app(app).redact if app else redacted) if settings.telemetry.content else None
     style = Style(OPTED_IN in os.environ.get(OPT_IN, "").split(","), content, resource_of(process.member))
     exporter = OTLPSpanExporter(endpoint=settings.telemetry.endpoint or None)
-    with ends_within(CLOSE_S) as asked, process.shown(vitals):
+    with ends_within(CLOSE_S) as stop, process.shown(vitals):
         database = views(settings)
         spans = Telemetry(database, exporting(exporter), style, from_start=from_start)
         _log.info("service.started", service="telemetry", gen_ai=style.gen_ai)
-        while not asked.is_set():
+        while not stop.is_set():
             try:
                 count, wait_s = spans.turn(), LOOK_S
             except (UnreachableError, ConflictError, NotFoundError) as error:
@@ -54,5 +54,5 @@ def telemetry(
                 count, wait_s = 0, WAIT_S
             vitals.stand("" if wait_s == LOOK_S else "it waits for the views or the collector")
             if not count:
-                asked.wait(wait_s)
+                stop.wait(wait_s)
         database.close()
