@@ -92,12 +92,12 @@ class ApiKeys:
         with closing(open(f"{self._path}.lock", "w")) as lock:  # noqa: PTH123 - closing unlocks it
             fcntl.flock(lock, fcntl.LOCK_EX)
             try:
-                there = dict(self.load())
+                stored = dict(self.load())
             except NotFoundError:
-                there = {}
-            change(there)
+                stored = {}
+            change(stored)
             fresh = self._path.with_name(f"{self._path.name}.{secrets.token_hex(4)}")
-            text = json.dumps([each.model_dump() for each in there.values()], indent=1, ensure_ascii=False)
+            text = json.dumps([key.model_dump() for key in stored.values()], indent=1, ensure_ascii=False)
             keys.write_private(text + "\n", fresh)
             fresh.replace(self._path)
 
@@ -114,10 +114,10 @@ class ApiKeys:
 
 def _state(path: Path) -> _State:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return 0, 0, 0
-    return found.st_mtime_ns, found.st_ino, found.st_size
+    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def _digest(text: str) -> str:

@@ -75,24 +75,24 @@ def documented(document: dict[str, Any]) -> dict[str, Any]:
 def _untitled(part: Any, *, names: bool = False) -> Any:
     """Part without titles of schemas, which repeat names; `names`: its keys are names of properties."""
     if isinstance(part, list):
-        return [_untitled(each) for each in part]
+        return [_untitled(element) for element in part]
     if not isinstance(part, dict):
         return part
-    found = {key: value for key, value in part.items() if names or key != "title"}
+    named = {key: value for key, value in part.items() if names or key != "title"}
     return {
-        key: value if key == "example" else _untitled(value, names=key == "properties") for key, value in found.items()
+        key: value if key == "example" else _untitled(value, names=key == "properties") for key, value in named.items()
     }
 
 
 def _statuses(path: str, method: str) -> list[int]:
-    found = set(_ALWAYS)
+    statuses = set(_ALWAYS)
     if path.startswith("/api/"):
-        found |= {422, 429}
+        statuses |= {422, 429}
     if "{" in path:
-        found |= {404, 410} if path.startswith("/api/") else {404, 422}
+        statuses |= {404, 410} if path.startswith("/api/") else {404, 422}
     if method == "post":
-        found |= {408, 409}
-    return sorted(found)
+        statuses |= {408, 409}
+    return sorted(statuses)
 
 
 def _add_problem(responses: dict[str, Any], status: int) -> None:

@@ -45,13 +45,13 @@ class LiveFigures:
             self._there.wait(FIRST_S)
         since = _now_ms() - WINDOW_MS
         with self._lock:
-            self._found = {key: each for key, each in self._found.items() if each.at_ms >= since}
-            found = sorted(self._found.values(), key=lambda each: each.at_ms)
+            self._found = {key: figure for key, figure in self._found.items() if figure.at_ms >= since}
+            figures = sorted(self._found.values(), key=lambda figure: figure.at_ms)
         sums = dict[tuple[str, str, str], RunInsight]()
-        for each in found:
-            name = each.kind, each.name, each.run_id
+        for figure in figures:
+            name = figure.kind, figure.name, figure.run_id
             before = sums.pop(name, None)
-            sums[name] = _sum(each, before) if before else each
+            sums[name] = _sum(figure, before) if before else figure
         return list(reversed(sums.values()))
 
     def _follow(self) -> None:

@@ -114,8 +114,8 @@ class _Answer:
     async def __call__(self, message: AsgiMessage) -> None:
         if message["type"] == "http.response.start":
             self.begun = True
-            known = {name.lower() for name, _ in message["headers"]}
-            message["headers"] = [*message["headers"], *(each for each in HEADERS if each[0] not in known)]
+            present = {name.lower() for name, _ in message["headers"]}
+            message["headers"] = [*message["headers"], *(header for header in HEADERS if header[0] not in present)]
             if message["status"] in (408, 413):  # the rest of the body is not waited for
                 message["headers"].append((b"connection", b"close"))
         await self._send(message)

@@ -34,23 +34,23 @@ LEAST_REPEATED = 3
 CODES_NAMED = 5
 
 
-def session_page(view: ViewReader, wanted: CursorFilter) -> SessionPage:
+def session_page(view: ViewReader, filters: CursorFilter) -> SessionPage:
     """Return a page of sessions, by their newest run."""
     newest = Query(RUN_SESSIONS, order="requested_ms", descending=True, limit=MOST_PAGE)
-    query, found, seen = behind_cursor(wanted.cursor, "sessions", newest), list[ViewRow](), set[str]()
+    query, page, sessions = behind_cursor(filters.cursor, "sessions", newest), list[ViewRow](), set[str]()
     for _ in range(MOST_WALKED // MOST_PAGE):
         rows = view.query(query)
         for row in rows:
             query = replace(query, after=query.place(row))
             session = str(row[RUN_SESSIONS.places["session"]])
-            if session not in seen and _is_newest(view, newest, session, row, first=not wanted.cursor):
-                found.append(row)
-                if len(found) == wanted.limit:
-                    return _sessions(view, found, cursor_behind(query.after, "sessions"))
-            seen.add(session)
+            if session not in sessions and _is_newest(view, newest, session, row, first=not filters.cursor):
+                page.append(row)
+                if len(page) == filters.limit:
+                    return _sessions(view, page, cursor_behind(query.after, "sessions"))
+            sessions.add(session)
         if len(rows) < MOST_PAGE:
-            return _sessions(view, found, "")
-    return _sessions(view, found, cursor_behind(query.after, "sessions"))
+            return _sessions(view, page, "")
+    return _sessions(view, page, cursor_behind(query.after, "sessions"))
 
 
 def _is_newest(view: ViewReader, newest: Query, session: str, row: ViewRow, *, first: bool) -> bool:
@@ -58,8 +58,8 @@ def _is_newest(view: ViewReader, newest: Query, session: str, row: ViewRow, *, f
     return first or view.query(replace(newest, where=(Where("session", "=", session),), limit=1)) == [row]
 
 
-def _sessions(view: ViewReader, found: list[ViewRow], cursor: str) -> SessionPage:
-    keys = [(_of(RUN_SESSIONS, row, "run_id"),) for row in found]
+def _sessions(view: ViewReader, page: list[ViewRow], cursor: str) -> SessionPage:
+    keys = [(_of(RUN_SESSIONS, row, "run_id"),) for row in page]
     runs = view.rows(RUNS, keys)
     rows = [
         SessionRow(
@@ -67,23 +67,23 @@ def _sessions(view: ViewReader, found: list[ViewRow], cursor: str) -> SessionPag
             runs=view.count(Query(RUN_SESSIONS, (Where("session", "=", session),))),
             **{name: _of(RUNS, runs[key], name) for name in SessionRow.model_fields if name in RUNS.places},
         )
-        for row, key in zip(found, keys, strict=True)
+        for row, key in zip(page, keys, strict=True)
     ]
     return SessionPage(sessions=rows, cursor=cursor)
 
 
-def doubt_page(view: ViewReader, wanted: CursorFilter) -> DoubtPage:
+def doubt_page(view: ViewReader, filters: CursorFilter) -> DoubtPage:
     """Return a page of calls in doubt, the oldest first."""
-    query = Query(STEPS, (Where("status", "=", "doubt"),), order="sent_ms", limit=wanted.limit)
-    page, cursor = page_behind(view, wanted.cursor, "doubts", query)
+    query = Query(STEPS, (Where("status", "=", "doubt"),), order="sent_ms", limit=filters.limit)
+    page, cursor = page_behind(view, filters.cursor, "doubts", query)
     runs = view.rows(RUNS, [(_of(STEPS, row, "run_id"),) for row in page])
-    asked = view.rows(APPROVALS, [(_of(STEPS, row, "approval_id"),) for row in page])
-    return DoubtPage(doubts=[_doubt(row, runs, asked) for row in page], cursor=cursor)
+    questions = view.rows(APPROVALS, [(_of(STEPS, row, "approval_id"),) for row in page])
+    return DoubtPage(doubts=[_doubt(row, runs, questions) for row in page], cursor=cursor)
 
 
-def _doubt(row: ViewRow, runs: dict[ViewRow, ViewRow], asked: dict[ViewRow, ViewRow]) -> DoubtRow:
+def _doubt(row: ViewRow, runs: dict[ViewRow, ViewRow], questions: dict[ViewRow, ViewRow]) -> DoubtRow:
     of = STEPS.named(row)
-    question = asked.get((of["approval_id"],))
+    question = questions.get((of["approval_id"],))
     about = {"approvers": "", "quorum": 0, "expires_ms": 0}
     if question is not None:
         about = {name: _of(APPROVALS, question, name) for name in about}
@@ -95,9 +95,9 @@ def _doubt(row: ViewRow, runs: dict[ViewRow, ViewRow], asked: dict[ViewRow, View
 def version_rows(view: ViewReader, serving: Iterable[AgentServed]) -> list[VersionRow]:
     have = {(each.agent, each.version): [by.shown for by in each.members] for each in serving}
     live = (Where("ended_ms", "=", 0), Where("version", ">", ""))
-    found = view.counts(Query(RUNS, live), ("agent", "version"))
+    counts = view.counts(Query(RUNS, live), ("agent", "version"))
     rows = []
-    for (agent, version), count in sorted(found.items()):
+    for (agent, version), count in sorted(counts.items()):
         of = (Where("ended_ms", "=", 0), Where("agent", "=", agent), Where("version", "=", version))
         runs = [str(row[0]) for row in view.query(Query(RUNS, of, limit=RUNS_NAMED))]
         members = have.get((str(agent), spoken(str(version))[0]), [])
@@ -118,21 +118,21 @@ class Activity(NamedTuple):
 def activity_of(view: ViewReader, since: str) -> Activity:
     rows = view.query(Query(DAILY, (Where("day", ">=", since),), limit=MOST_SUMMED))
     by_day: dict[tuple[str, str], dict[str, DailyRow]] = defaultdict(dict)
-    for each in daily_sums(_without(rows, "model")):
-        by_day[each.agent, each.tool][each.day] = each
+    for day in daily_sums(_without(rows, "model")):
+        by_day[day.agent, day.tool][day.day] = day
     codes: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for row in view.query(Query(DAILY_FAILURES, (Where("day", ">=", since),), limit=MOST_SUMMED)):
         of = DAILY_FAILURES.named(row)
         counted = codes[of["agent"], of["tool"]]
         counted[of["code"]] = counted.get(of["code"], 0) + of["n"]
-    failures = {key: sorted(found.items(), key=lambda each: -each[1])[:CODES_NAMED] for key, found in codes.items()}
+    failures = {key: sorted(counts.items(), key=lambda day: -day[1])[:CODES_NAMED] for key, counts in codes.items()}
     looping = Query(
         REPEATED_CALLS, (Where("times", ">=", LEAST_REPEATED),), (), "times", descending=True, limit=RUNS_NAMED
     )
     tools = daily_sums(row for row in _without(rows, "day", "model") if row[DAILY.places["tool"]])
     return Activity(
-        sorted(daily_sums(_without(rows, "day", "tool", "model")), key=lambda each: -each.runs_requested),
-        sorted(tools, key=lambda each: -each.calls),
+        sorted(daily_sums(_without(rows, "day", "tool", "model")), key=lambda day: -day.runs_requested),
+        sorted(tools, key=lambda day: -day.calls),
         by_day,
         failures,
         [*map(REPEATED_CALLS.named, view.query(looping))],

@@ -138,8 +138,8 @@ class Logins:
     def session(self, login: Login) -> tuple[str, float]:
         """Return the value and the end of a cookie for a login."""
         until = min(login.until, time.time() + SESSION_S)
-        said = {"actor": login.actor, "roles": login.roles, "until": until, "key": login.key}
-        text = urlsafe_b64encode(json.dumps(said).encode()).decode()
+        claims = {"actor": login.actor, "roles": login.roles, "until": until, "key": login.key}
+        text = urlsafe_b64encode(json.dumps(claims).encode()).decode()
         return f"{text}.{self._mac('session', text)}", until
 
     def acting(self, name: str) -> str:
@@ -175,7 +175,7 @@ class Logins:
 
     async def _login(self, request: Request) -> Login | None:
         if self.local:
-            chosen = [unquote(each) for each in _cookies(request.headers.getlist("cookie"), ACTING)]
+            chosen = [unquote(cookie) for cookie in _cookies(request.headers.getlist("cookie"), ACTING)]
             person = chosen[0] if len(chosen) == 1 and chosen[0] in self.people else ""
             return Login(person or self._actor, local=True, cookie=person)
         proxied = request.headers.getlist(self._part.proxy.actor) if self._part.proxy.actor else []
@@ -208,10 +208,10 @@ class Logins:
         part = self._part.oidc
         if (claims := await self._verifier.claims(text)) is None:
             raise _WrongLoginError("token")
-        actor, told = _claim(claims, part.actor), _claim(claims, part.roles)
+        actor, roles = _claim(claims, part.actor), _claim(claims, part.roles)
         if part.actor == "email" and claims.get("email_verified") is not True:
             raise _WrongLoginError("token")  # its users may register with any address
-        listed = told.split() if isinstance(told, str) else told if isinstance(told, list) else ()
+        listed = roles.split() if isinstance(roles, str) else roles if isinstance(roles, list) else ()
         return self._told("token", actor, listed)._replace(until=float(claims["exp"]))
 
     def _of_proxy(self, request: Request, actor: str) -> Login:
@@ -222,26 +222,26 @@ class Logins:
         trusted = trusted and (not part.peers or any(_is_in(peer, network) for network in part.peers))
         if not trusted or "," in actor or len(listed) > 1:
             raise _WrongLoginError("proxy")
-        return self._told("proxy", actor, [each.strip() for each in "".join(listed).split(",")])
+        return self._told("proxy", actor, [group.strip() for group in "".join(listed).split(",")])
 
     def _of_cookie(self, cookie: str) -> Login:
         text, _, mac = cookie.partition(".")
         if not _same(mac, self._mac("session", text)):
             raise _WrongLoginError("cookie")
-        said = json.loads(urlsafe_b64decode(text))
-        login = Login(said["actor"], tuple(said["roles"]), said["until"], said["key"], cookie=cookie)
+        claims = json.loads(urlsafe_b64decode(text))
+        login = Login(claims["actor"], tuple(claims["roles"]), claims["until"], claims["key"], cookie=cookie)
         if not self.holds(login):
             raise _WrongLoginError("cookie")
         return login
 
-    def _told(self, kind: str, actor: object, told: Iterable[object]) -> Login:
+    def _told(self, kind: str, actor: object, groups: Iterable[object]) -> Login:
         """Return the login of a token's or proxy's name and roles. Only mapped roles open routes."""
         if not isinstance(actor, str) or len(actor) > LONGEST_NAME or not is_person(actor):
             raise _WrongLoginError(kind)
-        names = [each for each in told if isinstance(each, str) and 0 < len(each) <= LONGEST_NAME]
-        here = [self._part.roles[each] for each in names if each in self._part.roles]
-        rest = [each for each in names if each not in self._part.roles and each not in ACCESS]
-        return Login(actor, tuple(dict.fromkeys([*here, *rest]))[:MOST_ROLES])
+        names = [group for group in groups if isinstance(group, str) and 0 < len(group) <= LONGEST_NAME]
+        roles = [self._part.roles[group] for group in names if group in self._part.roles]
+        rest = [group for group in names if group not in self._part.roles and group not in ACCESS]
+        return Login(actor, tuple(dict.fromkeys([*roles, *rest]))[:MOST_ROLES])
 
     def _check_page(self, request: Request, login: Login, *, form: bool) -> None:
         """**Raises** UnauthorisedError for a write with a cookie from another host's page."""
@@ -281,16 +281,16 @@ def _unknown() -> HTTPException:
     return HTTPException(401, detail, {"WWW-Authenticate": 'Bearer realm="refold"'})
 
 
-def _cookies(headers: Iterable[str], wanted: str = COOKIE) -> list[str]:
+def _cookies(headers: Iterable[str], cookie: str = COOKIE) -> list[str]:
     pairs = (pair.strip().partition("=") for header in headers for pair in header.split(";"))
-    return [value for name, _, value in pairs if name == wanted]
+    return [value for name, _, value in pairs if name == cookie]
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> Any:
-    found: Any = claims
+    claim: Any = claims
     for part in (name,) if name in claims else name.split("."):
-        found = found.get(part) if isinstance(found, dict) else None
-    return found
+        claim = claim.get(part) if isinstance(claim, dict) else None
+    return claim
 
 
 def _same(text: str, other: str) -> bool:

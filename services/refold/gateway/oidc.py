@@ -74,16 +74,16 @@ class TokenVerifier:
             alg, kid = header.get("alg"), header.get("kid")
             key = await self._key(kid) if alg in ALGORITHMS and isinstance(kid, str) else None
             if key is not None:
-                found = jwt.decode(token, key, registry=self._registry).claims
-                self._claims.validate(found)
-                return found
+                decoded = jwt.decode(token, key, registry=self._registry).claims
+                self._claims.validate(decoded)
+                return decoded
         return None
 
     async def _key(self, kid: str) -> Key | None:
         now = time.monotonic()
-        known = kid in self._keys and now - self._read < JWKS_KEPT_S
-        due = now - self._read > JWKS_FRESH_S or not known
-        if due and (now - self._tried > REFETCH_S or (self._lock.locked() and not known)):
+        cached = kid in self._keys and now - self._read < JWKS_KEPT_S
+        due = now - self._read > JWKS_FRESH_S or not cached
+        if due and (now - self._tried > REFETCH_S or (self._lock.locked() and not cached)):
             async with self._lock:
                 if time.monotonic() - self._tried > REFETCH_S:
                     await self._fetch()
@@ -110,11 +110,11 @@ def _fetched(url: str) -> dict[str, Key]:
     listed = content.get("keys") if isinstance(content, dict) else None
     if not isinstance(listed, list):
         raise ValueError("it has no keys")
-    found: dict[str, Key] = {}
-    for each in listed:
-        if not isinstance(each, dict) or each.get("kty") not in PUBLIC_KINDS:
+    keys: dict[str, Key] = {}
+    for jwk in listed:
+        if not isinstance(jwk, dict) or jwk.get("kty") not in PUBLIC_KINDS:
             continue
-        if isinstance(kid := each.get("kid"), str):
+        if isinstance(kid := jwk.get("kid"), str):
             with suppress(JoseError, ValueError, TypeError):
-                found[kid] = JWKRegistry.import_key(each)
-    return found
+                keys[kid] = JWKRegistry.import_key(jwk)
+    return keys

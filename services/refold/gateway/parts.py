@@ -42,10 +42,10 @@ class LiveParts:
         self,
         platform: Platform,
         reading: ReadSide,
-        wanted: Callable[[str], bool],
+        is_watched: Callable[[str], bool],
         give: Callable[[list[LivePart]], object],
     ) -> None:
-        self._platform, self._reading, self._wanted, self._give = platform, reading, wanted, give
+        self._platform, self._reading, self._wanted, self._give = platform, reading, is_watched, give
         self._pools: dict[str, str] = {}
         self._tries = Tries()
         self._waiting: list[WaitingPart] = []

@@ -51,24 +51,24 @@ MOST_DETAIL = 500
 
 async def problem(request: Request, error: Exception) -> Response:
     """Return an error as a problem, and in a browser as a page."""
-    found, headers = _told(error)
+    reply, headers = _told(error)
     shared = request.scope.get("state", {}).get("gateway")
-    if found.status == 503 and shared is not None and shared.dev:
+    if reply.status == 503 and shared is not None and shared.dev:
         hint = f"ask again in a moment; `refold dev status` shows what runs, {shared.data}/logs what is wrong"
-        found = found.model_copy(update={"hint": hint})
+        reply = reply.model_copy(update={"hint": hint})
     if is_page(request.url.path):
-        if found.status == 401 and request.method == "GET":
+        if reply.status == 401 and request.method == "GET":
             back = quote(f"{request.url.path}?{request.url.query}".rstrip("?"))
             return below_prefix(request, RedirectResponse(f"/login?to={back}" if back != "/" else "/login", 303))
-        shown = html_page("problem.html", shared, found.status, problem=found, place="", again=request.method == "GET")
+        shown = html_page("problem.html", shared, reply.status, problem=reply, place="", again=request.method == "GET")
         shown.headers.update(headers)
         return below_prefix(request, shown)
     # A detail may contain text that UTF-8 cannot encode.
     body = {
         name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
-        for name, value in found.model_dump().items()
+        for name, value in reply.model_dump().items()
     }
-    return JSONResponse(body, found.status, headers, media_type="application/problem+json")
+    return JSONResponse(body, reply.status, headers, media_type="application/problem+json")
 
 
 def _told(error: Exception) -> tuple[HttpProblem, dict[str, str]]:
@@ -76,18 +76,18 @@ def _told(error: Exception) -> tuple[HttpProblem, dict[str, str]]:
     if isinstance(error, HTTPException) and isinstance(error.__cause__, RefoldError):
         error = error.__cause__  # the framework has one answer for whatever a body raises
     if isinstance(error, RequestValidationError):
-        detail = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:5])
-        found = HttpProblem(title="Unprocessable Content", status=422, detail=detail[:MOST_DETAIL], code="malformed")
+        detail = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5])
+        answer = HttpProblem(title="Unprocessable Content", status=422, detail=detail[:MOST_DETAIL], code="malformed")
     elif isinstance(error, HTTPException):
         status = 422 if error.status_code == 400 else error.status_code
         title, code = title_of(status), _CODES.get(error.status_code, "http")
-        found = HttpProblem(title=title, status=status, detail=error.detail, code=code)
+        answer = HttpProblem(title=title, status=status, detail=error.detail, code=code)
         headers |= error.headers or {}
     else:
         assert isinstance(error, RefoldError), "no other is handled here"
         status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
         title, detail = title_of(status), error.message[:MOST_DETAIL]
-        found = HttpProblem(title=title, status=status, detail=detail, code=error.code, hint=error.hint)
+        answer = HttpProblem(title=title, status=status, detail=detail, code=error.code, hint=error.hint)
         if status in (429, 503):
             headers["Retry-After"] = str(max(1, round(getattr(error, "retry_after", None) or 1)))
-    return found, headers
+    return answer, headers

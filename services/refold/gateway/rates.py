@@ -23,8 +23,8 @@ class BusyError(TransientError):
 class SharedRoom:
     """Limited number of places, at most half of them for one name. Thread-safe."""
 
-    def __init__(self, most: int, what: str) -> None:
-        self._most, self._what, self._lock = most, what, threading.Lock()
+    def __init__(self, most: int, purpose: str) -> None:
+        self._most, self._what, self._lock = most, purpose, threading.Lock()
         self._held: Counter[str] = Counter()
 
     @contextmanager

@@ -144,8 +144,8 @@ def one_state(row: Mapping[str, object], *, stalled: bool) -> str:
     status = str(row["status"])
     if status in ENDED or stalled:
         return "doubt" if row["doubt"] else status if status in ENDED else STALLED
-    found = next((name for name in STATES if row[name]), status)
-    return status if found == "waiting" and status != "suspended" else found
+    state = next((name for name in STATES if row[name]), status)
+    return status if state == "waiting" and status != "suspended" else state
 
 
 class After(NamedTuple):
@@ -163,20 +163,20 @@ class KeptRuns:
 
     def find(self, view: ViewReader, run: RunId) -> Run | None:
         with self._lock:
-            kept = self._runs.copy()
-        there = view.rows(HEADS, [(name,) for name in kept])
+            cached = self._runs.copy()
+        heads = view.rows(HEADS, [(name,) for name in cached])
         # Erased runs are dropped, whichever run is requested.
-        gone = [name for name in kept if (name,) not in there or not there[name,][HEADS.places["seq"]]]
-        runs, known = ViewedRuns(view), kept.get(run)
-        found = (runs.again(known) if known and run not in gone else None) or runs.find(run)
+        gone = [name for name in cached if (name,) not in heads or not heads[name,][HEADS.places["seq"]]]
+        runs, before = ViewedRuns(view), cached.get(run)
+        current = (runs.again(before) if before and run not in gone else None) or runs.find(run)
         with self._lock:
             for name in (*gone, run):
                 self._runs.pop(name, None)
-            if found is not None:
-                self._runs[run] = found
+            if current is not None:
+                self._runs[run] = current
             while sum(map(_folded_bytes, self._runs.values())) > MOST_KEPT_BYTES:
                 del self._runs[next(iter(self._runs))]
-        return found and replace(found)
+        return current and replace(current)
 
 
 def _folded_bytes(run: Run) -> int:
@@ -247,10 +247,10 @@ class ReadSide:
     def run(self, view: ViewReader, run: str) -> Run:
         """Return a run. **Raises** NotFoundError, GoneError if it was erased, MalformedError for an invalid id."""
         name = run_id(run)
-        found = self.kept.find(view, name)
-        if found is None:
+        history = self.kept.find(view, name)
+        if history is None:
             raise _missing(view, name)
-        return found
+        return history
 
     def run_at(self, view: ViewReader, run: str, seq: int) -> Run:
         """Return a run after an event. **Raises** as `run`; MalformedError for an unknown event."""
@@ -261,9 +261,9 @@ class ReadSide:
         last = int(self.check(view, run)[HEADS.places["seq"]])
         if wrong := [seq for seq in seqs if not 1 <= seq <= last]:
             raise MalformedError(f"run {run} has no event {wrong[0]}", hint=f"its events are 1 to {last}")
-        if not (found := ViewedRuns(view).points(run, seqs)):
+        if not (points := ViewedRuns(view).points(run, seqs)):
             raise _missing(view, run_id(run))
-        return found
+        return points
 
     def seq_at(self, view: ViewReader, run: str, at_ms: int) -> int:
         """Return the number of a run's last event by a time. **Raises** as `run_at`."""
@@ -274,24 +274,26 @@ class ReadSide:
         first, last = (row[RUNS.places[column]] for column in ("requested_ms", "at_ms"))
         raise MalformedError(f"run {run} was not there at {at_ms}", hint=f"its entries are from {first!s} to {last!s}")
 
-    def daily(self, view: ViewReader, wanted: DailyFilter) -> list[DailyRow]:
-        where = [Where("day", ">=", wanted.since)] if wanted.since else []
-        where += [Where("day", "<=", wanted.until)] if wanted.until else []
-        where += [Where("agent", "=", wanted.agent)] if wanted.agent else []
-        where += [Where("tool", "=", wanted.tool)] if wanted.tool is not None else []
-        rows = view.query(Query(DAILY, tuple(where), descending=True, limit=2 * wanted.limit))
-        return list(daily_sums(_of_models(rows)))[: wanted.limit]
+    def daily(self, view: ViewReader, filters: DailyFilter) -> list[DailyRow]:
+        where = [Where("day", ">=", filters.since)] if filters.since else []
+        where += [Where("day", "<=", filters.until)] if filters.until else []
+        where += [Where("agent", "=", filters.agent)] if filters.agent else []
+        where += [Where("tool", "=", filters.tool)] if filters.tool is not None else []
+        rows = view.query(Query(DAILY, tuple(where), descending=True, limit=2 * filters.limit))
+        return list(daily_sums(_of_models(rows)))[: filters.limit]
 
-    def actions(self, view: ViewReader, wanted: ActionFilter) -> list[OperatorAction]:
-        where = [Where(name, "=", value) for name, value in (("run_id", wanted.run), ("actor", wanted.actor)) if value]
-        where += [Where("at_ms", ">=", wanted.since_ms)] if wanted.since_ms else []
-        rows = view.query(Query(OPERATOR_ACTIONS, tuple(where), (), "at_ms", descending=True, limit=wanted.limit))
+    def actions(self, view: ViewReader, filters: ActionFilter) -> list[OperatorAction]:
+        where = [
+            Where(name, "=", value) for name, value in (("run_id", filters.run), ("actor", filters.actor)) if value
+        ]
+        where += [Where("at_ms", ">=", filters.since_ms)] if filters.since_ms else []
+        rows = view.query(Query(OPERATOR_ACTIONS, tuple(where), (), "at_ms", descending=True, limit=filters.limit))
         return [OperatorAction(**OPERATOR_ACTIONS.named(row)) for row in rows]
 
-    def letters(self, view: ViewReader, wanted: LetterFilter) -> list[Letter]:
-        where = [Where(name, "=", value) for name, value in (("run_id", wanted.run), ("code", wanted.code)) if value]
-        where += [Where("at_ms", ">=", wanted.since_ms)] if wanted.since_ms else []
-        query = Query(DEAD_LETTER_ROWS, tuple(where), (), "at_ms", descending=True, limit=wanted.limit)
+    def letters(self, view: ViewReader, filters: LetterFilter) -> list[Letter]:
+        where = [Where(name, "=", value) for name, value in (("run_id", filters.run), ("code", filters.code)) if value]
+        where += [Where("at_ms", ">=", filters.since_ms)] if filters.since_ms else []
+        query = Query(DEAD_LETTER_ROWS, tuple(where), (), "at_ms", descending=True, limit=filters.limit)
         return [
             Letter(
                 letter=of["letter"],
@@ -310,8 +312,8 @@ class ReadSide:
     def missing(self, view: ViewReader, run: str) -> NotFoundError | None:
         """Return the error of a run that the view lacks, or None."""
         name = run_id(run)
-        known = view.rows(HEADS, [(name,)])
-        return ViewedRuns(view).gone(name) if known else _missing(view, name)
+        heads = view.rows(HEADS, [(name,)])
+        return ViewedRuns(view).gone(name) if heads else _missing(view, name)
 
     def check(self, view: ViewReader, run: str) -> ViewRow:
         """Return the row of `heads` of a run with events. **Raises** as `run`."""
@@ -360,13 +362,13 @@ def _of_models(rows: Sequence[ViewRow]) -> Iterator[ViewRow]:
 
 def daily_sums(rows: Iterable[ViewRow]) -> Iterator[DailyRow]:
     """Sum rows of `daily` by day, agent, tool and model, erased runs included."""
-    found: dict[ViewRow, list[int]] = {}
+    totals: dict[ViewRow, list[int]] = {}
     for row in rows:
-        known = found.setdefault(row[: DAILY.keys - 1], [0] * (len(row) - DAILY.keys))
+        amounts = totals.setdefault(row[: DAILY.keys - 1], [0] * (len(row) - DAILY.keys))
         for place, amount in enumerate(row[DAILY.keys :]):
-            known[place] += int(amount)
+            amounts[place] += int(amount)
     names = (*DAILY.names[: DAILY.keys - 1], *DAILY.names[DAILY.keys :])
-    for key, sums in found.items():
+    for key, sums in totals.items():
         of: dict[str, Any] = dict(zip(names, (*key, *sums), strict=True))
         buckets = [of.pop(f"b{number}") for number in range(BUCKETS)]
         yield DailyRow(**of, p50_ms=_below(buckets, 0.5), p95_ms=_below(buckets, 0.95))
@@ -374,10 +376,10 @@ def daily_sums(rows: Iterable[ViewRow]) -> Iterator[DailyRow]:
 
 def _below(buckets: Sequence[int], share: float) -> int:
     """Return the upper bound of a quantile of durations, in milliseconds."""
-    wanted, total = share * sum(buckets), 0
+    rank, total = share * sum(buckets), 0
     for number, amount in enumerate(buckets):
         total += amount
-        if amount and total >= wanted:
+        if amount and total >= rank:
             return 1 << number
     return 0
 
@@ -412,14 +414,14 @@ def events_in(row: ViewRow) -> list[RunEvent]:
 
 def after_of(header: str) -> After | None:
     """Parse `Refold-After`: `topic/partition/offset`, several with commas."""
-    parts = [part for each in header.split(",") if (part := each.strip())]
+    parts = [part for entry in header.split(",") if (part := entry.strip())]
     if len(parts) > MOST_AFTER:
         raise MalformedError(f"Refold-After names {len(parts)} places", hint=f"name the last {MOST_AFTER}")
     positions: dict[Place, int] = {}
     causes = set[Cause]()
     for part in parts:
         topic, _, rest = part.partition("/")
-        partition, _, offset = (number_of(each) for each in rest.partition("/"))
+        partition, _, offset = (number_of(entry) for entry in rest.partition("/"))
         if topic not in (RUN_LOG, *INPUT_TOPICS) or partition is None or offset is None:
             raise MalformedError(f"{part[:80]!r} is no place of a write", hint="send it as an answer had it")
         if topic == RUN_LOG:
@@ -464,7 +466,7 @@ def behind_cursor(cursor: str, listing: object, query: Query) -> Query:
     except (ValueError, TypeError, RecursionError, binascii.Error):
         of, place = None, []
     kinds = [query.table.columns[name] for name in query.sorting]
-    if of != hash_of(listing) or [type(each) for each in place] != kinds or not all(map(_fits, place)):
+    if of != hash_of(listing) or [type(value) for value in place] != kinds or not all(map(_fits, place)):
         raise MalformedError(
             "the cursor is of another query, or none", hint="leave it out to begin with the first page"
         )

@@ -52,4 +52,4 @@ def role_of(route: str, methods: Iterable[str]) -> str:
 
 
 def may(roles: Iterable[str], role: str) -> bool:
-    return any(role in GRANTS.get(each, ()) for each in roles)
+    return any(role in GRANTS.get(own_role, ()) for own_role in roles)

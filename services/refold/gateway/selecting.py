@@ -89,8 +89,8 @@ class Selection:
     def id_of(self, at: Cursor) -> str:
         if isinstance(at, int):
             return str(at)
-        mine = sorted((number, *at[number]) for number in at if self.home in (None, number))
-        places = (f"{number}:{offset}+{events}" if events else f"{number}:{offset}" for number, offset, events in mine)
+        own = sorted((number, *at[number]) for number in at if self.home in (None, number))
+        places = (f"{number}:{offset}+{events}" if events else f"{number}:{offset}" for number, offset, events in own)
         return f"{self.tag}/{','.join(places)}"
 
     def is_gone(self, log: str, erased: Collection[str]) -> bool:

@@ -97,11 +97,11 @@ class Gateway:
 
     def by(self, login: Login | None, address: str = "/inbox") -> Gateway:
         """Return a copy for a request, which writes in the name of the login."""
-        found, client = copy(self), self.client
+        gateway, client = copy(self), self.client
         if login is not None:
             client = client.of(login.actor, roles=login.roles, vote_key=self.logins.people.get(login.actor, ""))
-        vars(found).update(login=login, client=client, address=address)
-        return found
+        vars(gateway).update(login=login, client=client, address=address)
+        return gateway
 
     def signer(self) -> SigningKey | None:
         """Return the key that signs the reader's votes, if there is one."""
@@ -284,13 +284,15 @@ def _compressed(request: Request, response: Response, login: Login | None) -> bo
     # With a cookie, no other site may have chosen reflected text: from compressed sizes an eavesdropper could derive
     # the secret of a page's forms (BREACH).
     own = not (login and login.cookie) or request.headers.get("sec-fetch-site") in ("none", "same-origin")
-    takes, kind = request.headers.get("accept-encoding", ""), response.headers.get("content-type", "")
-    return own and "gzip" in takes and kind.startswith("text/") and len(getattr(response, "body", b"")) > LEAST_PACKED
+    accepted, kind = request.headers.get("accept-encoding", ""), response.headers.get("content-type", "")
+    return (
+        own and "gzip" in accepted and kind.startswith("text/") and len(getattr(response, "body", b"")) > LEAST_PACKED
+    )
 
 
 def _gateway(request: Request) -> Gateway:
-    found: Gateway = request.state.gateway
-    return found
+    gateway: Gateway = request.state.gateway
+    return gateway
 
 
 Site = Annotated[Gateway, Depends(_gateway)]

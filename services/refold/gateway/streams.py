@@ -225,23 +225,23 @@ class RunStreams:
 
     async def _watch(self) -> None:
         """Wake the streams for which the view has new entries, while there are streams."""
-        seen: dict[int, int] | None = None
+        positions: dict[int, int] | None = None
         self._ends, checked_s = {}, time.monotonic()
         while self._listeners:
             try:
-                notified = seen is not None and await _in_thread(lambda: self._reading.wait(NET_S))
-                ends, keys = await _in_thread(partial(self._look, seen))
+                notified = positions is not None and await _in_thread(lambda: self._reading.wait(NET_S))
+                ends, keys = await _in_thread(partial(self._look, positions))
                 if time.monotonic() >= checked_s + SLOW_S:
                     checked_s = time.monotonic()
                     for listener in await _in_thread(self._gone):
                         listener.end()
             except RefoldError as error:
                 OUTAGES.failed("gateway.view_unread", reason=error.message)
-                seen = None
+                positions = None
                 await asyncio.sleep(AWAY_S)
                 continue
             # With the wake-ups, without an await between: `_passed` must not move a stream past entries to send.
-            seen = self._ends = ends
+            positions = self._ends = ends
             self._pages.clear()  # a read under way may have begun before these entries: no stream joins it any more
             for key in keys:
                 for listener in self._listeners.get(key, ()):
@@ -249,15 +249,15 @@ class RunStreams:
             if not notified:
                 await asyncio.sleep(NEWS_S)
 
-    def _look(self, seen: dict[int, int] | None) -> tuple[dict[int, int], Collection[StreamKey]]:
-        """Return the ends of the log in the view, and the streams with entries since `seen`; all, if it is None."""
+    def _look(self, before: dict[int, int] | None) -> tuple[dict[int, int], Collection[StreamKey]]:
+        """Return the ends of the log in the view, and the streams with entries since `before`; all, if it is None."""
         store = self._reading.store()
         ends, keys, everyone = log_ends(store), set[StreamKey](), [*self._listeners]
-        if seen is None:
+        if before is None:
             return ends, everyone
         for number, end in ends.items():
-            if seen.get(number, 0) < end:
-                rows = store.query(entries_between(number, seen.get(number, 0), end, LOOK_ENTRIES))
+            if before.get(number, 0) < end:
+                rows = store.query(entries_between(number, before.get(number, 0), end, LOOK_ENTRIES))
                 if len(rows) == LOOK_ENTRIES:
                     return ends, everyone
                 for run in {str(row[0]) for row in rows}:
@@ -296,7 +296,7 @@ class RunStreams:
 
 def _keys_of(run: str) -> list[StreamKey]:
     """Return the streams of a run's events, except those of its sessions."""
-    return [("all", ""), ("inbox", ""), ("run", run), *(("family", each) for each in (*parents_of(run), run))]
+    return [("all", ""), ("inbox", ""), ("run", run), *(("family", name) for name in (*parents_of(run), run))]
 
 
 def _heartbeat(selection: Selection, at: Cursor) -> bytes:

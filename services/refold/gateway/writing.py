@@ -144,16 +144,16 @@ class WriteSide:
             raise UnreachableError(reason, hint=REBUILD)
         position = publish_input(self._platform.publisher, operation.message)
         deadline = time.monotonic() + wait_s
-        seen: object = _UNSEEN
+        last: object = _UNSEEN
         while True:
             with suppress(UnreachableError):  # the input lies in Kafka: an outcome that cannot be read is none so far
                 head = self._reading.head(operation.message.run_id)
-                if head != seen:  # a history of thousands of events is not folded again for each look
-                    found = self._reading.find(operation.message.run_id)
-                    what = operation.judge(Followed(found, position)) if found is not None else None
-                    if found is not None and what is not None:
-                        return Performed(what, found, position)
-                    seen = head
+                if head != last:  # a history of thousands of events is not folded again for each look
+                    history = self._reading.find(operation.message.run_id)
+                    outcome = operation.judge(Followed(history, position)) if history is not None else None
+                    if history is not None and outcome is not None:
+                        return Performed(outcome, history, position)
+                    last = head
             if (refused := self._refusals.of(position)) is not None:
                 raise refused
             if time.monotonic() > deadline:

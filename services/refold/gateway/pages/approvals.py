@@ -41,14 +41,14 @@ def approval_pages(site: APIRouter) -> None:
     async def vote_form(shared: Site, approval: str, request: Request) -> Response:
         fields = await form_of(request, shared)
         action = one_of(fields, "action", VERBS)
-        words = _words(fields, action)
-        written = {"action": action, "question": fields.get("question", ""), **words}
+        content = _words(fields, action)
+        written = {"action": action, "question": fields.get("question", ""), **content}
         try:
-            asked = await run_in_threadpool(checked_vote, shared, approval, written["question"], action, words)
+            shown = await run_in_threadpool(checked_vote, shared, approval, written["question"], action, content)
             if action == "edit" and not fields.get("sure"):
-                return await run_in_threadpool(_before_sending, shared, asked, words)
-            words["result"] = canonical.parse(words["result"]) if action == "answer" else None
-            voted = await shared.client.vote(approval, action, "", words, timeout=timedelta(seconds=LONGEST_WAIT_S))
+                return await run_in_threadpool(_before_sending, shared, shown, content)
+            content["result"] = canonical.parse(content["result"]) if action == "answer" else None
+            voted = await shared.client.vote(approval, action, "", content, timeout=timedelta(seconds=LONGEST_WAIT_S))
         except (ConflictError, UsageError, NotFoundError) as error:
             if isinstance(error, ConflictError) and await run_in_threadpool(_said_already, shared, approval, written):
                 return RedirectResponse(f"/runs/{parse_approval_id(approval)[0]}", 303)
@@ -69,10 +69,10 @@ def approval_pages(site: APIRouter) -> None:
         message = fields.get("message", "")
         try:
             if asks_people:
-                words = {"message": message, "about": DOUBT}
-                words |= {"result": canonical.dumps(result)} if came == "happened" else {}
+                content = {"message": message, "about": DOUBT}
+                content |= {"result": canonical.dumps(result)} if came == "happened" else {}
                 question = fields.get("question", "")
-                await run_in_threadpool(checked_vote, shared, approval, question, VERDICTS_ON_DOUBT[came], words)
+                await run_in_threadpool(checked_vote, shared, approval, question, VERDICTS_ON_DOUBT[came], content)
                 wait = timedelta(seconds=LONGEST_WAIT_S)
                 await shared.client.resolve(approval, cast(Came, came), result=result, message=message, timeout=wait)
             else:
@@ -92,30 +92,30 @@ def _shown(shared: Gateway, approval: str) -> PageQuestion:
 
 def _words(fields: Mapping[str, str], action: str) -> dict[str, Any]:
     """Parse the arguments of an action. **Raises** MalformedError."""
-    words: dict[str, Any] = {"message": fields.get("message", "")}
+    content: dict[str, Any] = {"message": fields.get("message", "")}
     if action in ballot.HANDING:
-        words["to"] = tuple(name.strip() for name in fields.get("to", "").split(",") if name.strip())
+        content["to"] = tuple(name.strip() for name in fields.get("to", "").split(",") if name.strip())
     for name, verb in (("args", "edit"), ("result", "answer")):
         if action == verb:
             value = canonical.parse(fields.get(name, ""))
             if verb == "edit" and not isinstance(value, dict):
                 raise MalformedError("the arguments are no JSON object", hint="go back and correct them")
-            words[name] = canonical.dumps(value)
-    return words
+            content[name] = canonical.dumps(value)
+    return content
 
 
 def _said_already(shared: Gateway, approval: str, written: Mapping[str, object]) -> bool:
     """True if this very vote is recorded: a form may arrive twice."""
-    known = index.find(approval) if (index := topics_of(shared, approval)) else None
-    mine = [vote for vote in known.said if vote.actor == shared.actor] if known else []
-    return any(all(getattr(vote, name) == value for name, value in written.items()) for vote in mine)
+    question = index.find(approval) if (index := topics_of(shared, approval)) else None
+    own = [vote for vote in question.said if vote.actor == shared.actor] if question else []
+    return any(all(getattr(vote, name) == value for name, value in written.items()) for vote in own)
 
 
-def _before_sending(shared: Gateway, asked: Approval, words: Mapping[str, Any]) -> HTMLResponse:
-    request = asked.request
-    change = wording.changed_args(request.args, words["args"])
-    said = verdict_on(asked, words["args"])
-    return html_page("edit.html", shared, place="/inbox", request=request, change=change, said=said, words=words)
+def _before_sending(shared: Gateway, question: Approval, content: Mapping[str, Any]) -> HTMLResponse:
+    request = question.request
+    change = wording.changed_args(request.args, content["args"])
+    effect = verdict_on(question, content["args"])
+    return html_page("edit.html", shared, place="/inbox", request=request, change=change, said=effect, words=content)
 
 
 def _settle(shared: Gateway, call: str, settled: Settlement) -> None:

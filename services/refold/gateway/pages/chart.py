@@ -128,10 +128,10 @@ def chart_of(run: Run, now_ms: int, below: Below) -> Chart:
     spans = sorted(span for step in drawn for span in _busy(step, end))
     seqs, worked = dict(begun_at(run)), [span for step in timeline.steps for span in _busy(step, end)]
     plan = _Rows(Scale(list(_union(spans)), start, end), end, below)
-    crashes = {each.step: each.actor for each in timeline.successors}
+    crashes = {successor.step: successor.actor for successor in timeline.successors}
     rows = plan.of("", [(seqs.get(step.step, 1), step) for step in timeline.steps], crashes)
-    asks = ((ask.asked_ms, ask.ended_ms or end) for step in timeline.steps for ask in step.approvals)
-    return Chart(list(rows), plan.scale.folds, _length(worked), _length(asks))
+    waits = ((ask.asked_ms, ask.ended_ms or end) for step in timeline.steps for ask in step.approvals)
+    return Chart(list(rows), plan.scale.folds, _length(worked), _length(waits))
 
 
 def _length(spans: Iterable[tuple[int, int]]) -> int:
@@ -171,8 +171,8 @@ class _Rows(NamedTuple):
             yield from map(self._drawn, noise)
             return
         models = sum(row.kind == "model" for row in noise)
-        words = ((models, "request", " to a model"), (len(noise) - models, "read", ""))
-        counted = ", ".join(f"{many} {word}{'s' * (many > 1)}{rest}" for many, word, rest in words if many)
+        counts = ((models, "request", " to a model"), (len(noise) - models, "read", ""))
+        counted = ", ".join(f"{many} {noun}{'s' * (many > 1)}{rest}" for many, noun, rest in counts if many)
         spans = _union(sorted(span for row in noise for span in _busy(row.step, self.end)))
         places = [(self.scale.place(first), self.scale.place(last)) for first, last in spans]
         drawn = [(round(x), round(max(x + LEAST_BAR, to))) for x, to in places]
@@ -202,12 +202,12 @@ def _is_noise(row: ChartRow) -> bool:
 
 def begun_at(run: Run) -> Iterator[tuple[int, int]]:
     """Yield each step with the event that began it."""
-    known = 0
+    begun = 0
     for judged in run.records:
         for seq, event in enumerate(judged.entry.events, judged.entry.seq) if judged.entry else ():
-            if getattr(event, "step", 0) == known + 1:
-                known += 1
-                yield known, seq
+            if getattr(event, "step", 0) == begun + 1:
+                begun += 1
+                yield begun, seq
 
 
 def _busy(step: RunStep, end: int) -> Iterator[tuple[int, int]]:

@@ -42,51 +42,51 @@ class ShownLetter(ApiBody):
 
 def deployed_pages(site: APIRouter) -> None:
     @site.get(LETTERS, response_class=HTMLResponse)
-    def letters_page(shared: Site, request: Request, wanted: Annotated[LetterFilter, Query()]) -> Response:
+    def letters_page(shared: Site, request: Request, filters: Annotated[LetterFilter, Query()]) -> Response:
         def made(view: ViewReader) -> dict[str, Any]:
-            chosen = wanted.model_dump(exclude_defaults=True)
+            chosen = filters.model_dump(exclude_defaults=True)
             lead = (
                 "Inputs that no service could use. None of them is lost: each lies in its topic, and can be replayed."
             )
             actions = [("Show all", LETTERS)] if chosen else []
-            parts = [_letters(shared, view, wanted)]
+            parts = [_letters(shared, view, filters)]
             return {"place": LETTERS, "title": "Dead letters", "lead": lead, "actions": actions, "parts": parts}
 
         return view_page(SCREEN, shared, request, made)
 
     @site.get(f"{LETTERS}/{{place:path}}", response_class=HTMLResponse)
-    def letter_page(shared: Site, place: str, wanted: Annotated[ShownLetter, Query()]) -> HTMLResponse:
+    def letter_page(shared: Site, place: str, filters: Annotated[ShownLetter, Query()]) -> HTMLResponse:
         role = ROUTE_ROLES["replay_form"]
-        if wanted.dry_run:  # it reads a whole partition
+        if filters.dry_run:  # it reads a whole partition
             shared.check_role(role)
         with shared.log() as runs:
             content = find_letter(runs.reader, place)
             letter = whole_letter(place, content)
-            goes = replay_of(shared, place, dry_run=True) if wanted.dry_run else None
-        here = f"{LETTERS}/{letter.letter}"
+            sent = replay_of(shared, place, dry_run=True) if filters.dry_run else None
+        link = f"{LETTERS}/{letter.letter}"
         facts = (
             *(("Reason", letter.reason), ("Code", letter.code), ("Refused by", letter.service)),
             *(("Input lies in", letter.lies), ("Key", letter.key), ("Size", f"{len(content.value)} bytes")),
         )
-        rows = [[Cell(name), Cell(said)] for name, said in facts]
+        rows = [[Cell(name), Cell(text)] for name, text in facts]
         parts: list[object] = [Grid("facts", "What was refused", ("Fact", "Value"), rows, "")]
-        if wanted.sent:
-            parts.insert(0, Passage("sent", "The input was sent again", f"It lies in {wanted.sent}."))
-        if goes is not None:
-            says = (
+        if filters.sent:
+            parts.insert(0, Passage("sent", "The input was sent again", f"It lies in {filters.sent}."))
+        if sent is not None:
+            note = (
                 f"Nothing was sent. The replay writes the same {len(content.value)} bytes under the same key to "
-                f"{goes.topic}, partition {goes.partition}. The run that they are for takes them as if they came now; "
+                f"{sent.topic}, partition {sent.partition}. The run that they are for takes them as if they came now; "
                 "one that has them already ignores them."
             )
-            parts.append(AskForm("replay", "Replay this input?", f"{here}/replay", (), "Replay", says, back=here))
-        if wanted.whole:
+            parts.append(AskForm("replay", "Replay this input?", f"{link}/replay", (), "Replay", note, back=link))
+        if filters.whole:
             parts += [
-                Passage("value", "Input", letter.value, href=f"/api{here}"),
+                Passage("value", "Input", letter.value, href=f"/api{link}"),
                 Passage("hex", "Input in hex", letter.value_hex[:HEX_SHOWN], "its beginning"),
             ]
-        links = [("Show the input", f"{here}?whole=true")]
+        links = [("Show the input", f"{link}?whole=true")]
         if shared.may_write("replay_form"):
-            links.append(("Replay: try it first", f"{here}?dry_run=true#replay"))
+            links.append(("Replay: try it first", f"{link}?dry_run=true#replay"))
         heading = f"Dead letter {letter.letter}"
         return html_page(
             SCREEN, shared, place=LETTERS, title="Dead letter", heading=heading, actions=links, parts=parts
@@ -128,7 +128,7 @@ def deployed_pages(site: APIRouter) -> None:
     def workers_page(shared: Site) -> HTMLResponse:
         health, address = health_of(shared), public_url(shared.platform.settings.views.url)
         facts = (("Views", health.views), ("Kafka", health.kafka), ("Database of the views", address))
-        rows = [[Cell(name), Cell(said)] for name, said in facts]
+        rows = [[Cell(name), Cell(text)] for name, text in facts]
         parts = [
             *_workers(shared),
             Grid("health", "Gateway", ("Part", "State"), rows, ""),
@@ -139,8 +139,8 @@ def deployed_pages(site: APIRouter) -> None:
         return html_page(SCREEN, shared, place="/workers", title="Workers", lead=lead, parts=parts)
 
 
-def _letters(shared: Gateway, view: ViewReader, wanted: LetterFilter) -> Grid:
-    rows = shared.reading.letters(view, wanted)
+def _letters(shared: Gateway, view: ViewReader, filters: LetterFilter) -> Grid:
+    rows = shared.reading.letters(view, filters)
     return grid_of(
         "letters",
         "Dead letters",
@@ -152,20 +152,20 @@ def _letters(shared: Gateway, view: ViewReader, wanted: LetterFilter) -> Grid:
         },
         empty="Nothing was refused. An input that no service can use appears here with the reason; the same list:",
         command="refold deadletter list",
-        note=f"the latest {wanted.limit}" if len(rows) == wanted.limit else "",
+        note=f"the latest {filters.limit}" if len(rows) == filters.limit else "",
     )
 
 
-def _reported(name: str, caption: str, made: Callable[[], Grid]) -> Grid:
+def _reported(name: str, caption: str, grid: Callable[[], Grid]) -> Grid:
     """Return a table; while Kafka is away, the reason why it is empty."""
     try:
-        return made()
+        return grid()
     except RefoldError as error:
         return Grid(name, caption, (), (), f"{error.message}.", error.hint)
 
 
 def _by(row: AgentServed | ToolServed) -> Cell:
-    return Cell(len(row.members), "num", note=", ".join(each.shown for each in row.members))
+    return Cell(len(row.members), "num", note=", ".join(member.shown for member in row.members))
 
 
 def _agents_had(agents: list[AgentServed]) -> Grid:
@@ -191,20 +191,20 @@ def _tools_run(tools: list[ToolServed]) -> Grid:
 
 
 def _halts(shared: Gateway) -> Grid:
-    rows = [[Cell(each.what), Cell(each.reason or "none given")] for each in halt_rows(catalog_of(shared).halts)]
+    rows = [[Cell(row.what), Cell(row.reason or "none given")] for row in halt_rows(catalog_of(shared).halts)]
     empty = "Nothing is halted. All calls of a tool, agent, pool or requester wait after"
     return Grid("halts", "Halts", ("Halted", "Reason"), rows, empty, "refold halt --tool NAME --reason WHY")
 
 
 def _workers(shared: Gateway) -> list[Grid]:
     try:
-        found = workers_of(shared)
+        workers = workers_of(shared)
     except RefoldError as error:
         return [Grid("workers", "Workers", (), (), f"{error.message}.", error.hint)]
     groups = grid_of(
         "groups",
         "Services",
-        found.groups,
+        workers.groups,
         "Service text name; Alive; Unserved; Waiting num waiting; Oldest; Lag",
         {
             "Alive": lambda row: Cell("missing", "status", note=row.command) if row.missing else Cell(row.members),
@@ -217,7 +217,7 @@ def _workers(shared: Gateway) -> list[Grid]:
     rows = grid_of(
         "workers",
         "Workers",
-        found.workers,
+        workers.workers,
         "Worker; State; Pool text pool; Partitions; Slots text load; Serves; Started at started_ms; Seen at seen_ms",
         {
             "Worker": lambda row: Cell(row.member, note=f"{row.role} {row.host}".strip()),
@@ -236,7 +236,7 @@ def _projections(shared: Gateway) -> Grid:
     return grid_of(
         "projections",
         "Projections",
-        [(each.projection, generation) for each in projections_of(shared) for generation in each.generations],
+        [(info.projection, generation) for info in projections_of(shared) for generation in info.generations],
         "Projection; State; Behind; Records a second; Compare with the log",
         {
             "Projection": lambda row: Cell(row[0], note=f"generation {row[1].generation}, version {row[1].version}"),

@@ -100,10 +100,10 @@ def fork_from(run: Run, at: int) -> int:
 
 def _page(shared: Gateway, run: str, fields: Mapping[str, str], status: int, parts: Sequence[object]) -> HTMLResponse:
     with shared.view_of(run, "") as view:
-        found = shared.reading.run(view, run)
+        source = shared.reading.run(view, run)
     at = number_of(fields.get("at", "")) or 0
     may = shared.may_use("fork_form")
-    form = _form(shared, found, fields, at) if shared.forks.app and may else _command(shared, run, at, may=may)
+    form = _form(shared, source, fields, at) if shared.forks.app and may else _command(shared, run, at, may=may)
     heading, back = f"Fork of {run} from event {at}", ("Back to the run", url(f"/runs/{run}", at=at))
     about = {"title": f"Fork of {run}", "heading": heading, "lead": "" if parts else LEAD, "actions": [back]}
     return html_page(SCREEN, shared, status, place="/", parts=[*parts, form], **about)
@@ -117,30 +117,30 @@ def _command(shared: Gateway, run: str, at: int, *, may: bool) -> Passage:
 
 
 def _form(shared: Gateway, run: Run, fields: Mapping[str, str], at: int) -> AskForm:
-    says = (
+    note = (
         f"Nothing is written, and nothing can be fired. It takes {FORK_S:g} s at most. Models are asked by the command "
         "alone, refold run fork --allow-pure, under a budget. A run that goes on for real is started by "
         f"refold run fork {run.state.run_id} --at {at} --live."
     )
     title, action = "Fork it once more" if "draft" in fields else "Changes", f"/runs/{run.state.run_id}/fork"
-    found = _fields(run, at, [*known_policies(shared)])
-    asks = [AskField(name, label, kind, fields.get(name, [*some, ""][0]), some) for name, label, kind, some in found]
-    return AskForm("fork", title, action, asks, "Fork", says)
+    rows = _fields(run, at, [*known_policies(shared)])
+    inputs = [AskField(name, label, kind, fields.get(name, [*some, ""][0]), some) for name, label, kind, some in rows]
+    return AskForm("fork", title, action, inputs, "Fork", note)
 
 
 def _fields(run: Run, at: int, policies: Sequence[str]) -> Iterator[tuple[str, str, str, Sequence[str]]]:
     """Yield the fields of possible changes: name, label, kind and choices."""
-    cut = _cut(each for each in run.records if each.entry and each.entry.last_seq <= at)
+    cut = _cut(record for record in run.records if record.entry and record.entry.last_seq <= at)
     over, seqs = at_seq(run, cut).state.outcomes if cut else {}, dict(begun_at(run))
     ahead = [step for step in run.timeline.steps if step.kind == "call" and step.step not in over][:MOST_OFFERED]
-    kept = f"events 1 to {cut} are kept" if cut else "no event is kept, the run begins anew"
-    yield "at", f"From event; {kept}", "text", ()
+    note = f"events 1 to {cut} are kept" if cut else "no event is kept, the run begins anew"
+    yield "at", f"From event; {note}", "text", ()
     yield "policy", "Policy that judges it", "pick", (OWN_POLICY, *policies)
     for step in [*filter(_asks_people, ahead)][:MOST_DECIDED]:
         yield f"decide:{step.call_id}", f"People say of {_call(step)}", "pick", SAID_OF_CALLS
         yield f"words:{step.call_id}", "Their reason, or with edit and answer JSON", "text", ()
-    asked = [step for step in ahead if seqs.get(step.step, 0) > cut]
-    yield "edit", "Call with other arguments", "pick", (NO_CALL, *map(_call, asked))
+    steps = [step for step in ahead if seqs.get(step.step, 0) > cut]
+    yield "edit", "Call with other arguments", "pick", (NO_CALL, *map(_call, steps))
     yield "args", "Its arguments, as JSON", "area", ()
     yield "given", "Call with another result", "pick", (NO_CALL, *map(_call, ahead))
     yield "result", "Its result, as JSON", "area", ()
@@ -160,42 +160,42 @@ def _call(step: RunStep) -> str:
 
 def _body(shared: Gateway, fields: Mapping[str, str]) -> ForkBody:
     """Parse the changes in a form. **Raises** MalformedError, UsageError."""
-    told = {name: text for name, text in fields.items() if text.strip()}
-    found: dict[str, Any] = {"at": told.get("at", "0").strip(), "model": told.get("model", "").strip()}
-    found |= {"edits": _of_call(told, "edit", "args"), "results": _of_call(told, "given", "result")}
-    found |= {"input": canonical.parse(told["input"])} if "input" in told else {}
-    found["stubs"] = {tool: canonical.parse(text) for tool, text in stubs_of(told.get("stubs", ""), "stubs").items()}
-    found["decisions"] = {
-        name.partition(":")[2]: ":".join(filter(None, (said, told.get(name.replace("decide", "words", 1)))))
-        for name, said in told.items()
-        if name.startswith("decide:") and said != AS_RECORDED
+    filled = {name: text for name, text in fields.items() if text.strip()}
+    body: dict[str, Any] = {"at": filled.get("at", "0").strip(), "model": filled.get("model", "").strip()}
+    body |= {"edits": _of_call(filled, "edit", "args"), "results": _of_call(filled, "given", "result")}
+    body |= {"input": canonical.parse(filled["input"])} if "input" in filled else {}
+    body["stubs"] = {tool: canonical.parse(text) for tool, text in stubs_of(filled.get("stubs", ""), "stubs").items()}
+    body["decisions"] = {
+        name.partition(":")[2]: ":".join(filter(None, (text_, filled.get(name.replace("decide", "words", 1)))))
+        for name, text_ in filled.items()
+        if name.startswith("decide:") and text_ != AS_RECORDED
     }
-    if "draft" in told:
-        found["policy"] = load_text(told["draft"], "the policy", aliases=False)
-    elif (digest := told.get("policy", OWN_POLICY)) != OWN_POLICY:
-        found["policy"] = policy.content if (policy := known_policies(shared).get(digest)) else digest
+    if "draft" in filled:
+        body["policy"] = load_text(filled["draft"], "the policy", aliases=False)
+    elif (digest := filled.get("policy", OWN_POLICY)) != OWN_POLICY:
+        body["policy"] = policy.content if (policy := known_policies(shared).get(digest)) else digest
     try:
-        return ForkBody(**found)
+        return ForkBody(**body)
     except ValidationError as error:
-        where = ", ".join(str(each["loc"][0]) for each in error.errors())
+        where = ", ".join(str(fault["loc"][0]) for fault in error.errors())
         raise MalformedError(f"the form has a value that no fork takes: {where}", hint="load the page again") from None
 
 
-def _of_call(told: Mapping[str, str], pick: str, name: str) -> dict[int, Any]:
+def _of_call(filled: Mapping[str, str], pick: str, name: str) -> dict[int, Any]:
     """Parse the JSON for the chosen call. **Raises** MalformedError if either is missing."""
-    step = number_of(told.get(pick, "").partition(" ")[0])
-    if (step is None) != (name not in told):
+    step = number_of(filled.get(pick, "").partition(" ")[0])
+    if (step is None) != (name not in filled):
         raise MalformedError(f"a call has no {name}, or {name} no call", hint="choose the call, and write JSON")
-    return {step: canonical.parse(told[name])} if step is not None else {}
+    return {step: canonical.parse(filled[name])} if step is not None else {}
 
 
 def fork_parts(family: Sequence[Run], report: ForkReport, *, linked: bool = True) -> Iterator[object]:
     """Yield the parts of a page about a fork; without `family`, no timelines."""
-    known, timelines = {run.state.run_id: run for run in family}, dict[str, list[ForkedStep]]()
+    sources, timelines = {run.state.run_id: run for run in family}, dict[str, list[ForkedStep]]()
     try:
         forked = runs_in(BytesIO(b"".join(fork_bundle(family, report).lines()))) if family and report.steps else {}
-        for name in sorted(forked, key=lambda each: (each != report.run_id, each)):
-            rows = [*_counted(_rows(known.get(RunId(name)), forked[name], report))]
+        for name in sorted(forked, key=lambda run_name: (run_name != report.run_id, run_name)):
+            rows = [*_counted(_rows(sources.get(RunId(name)), forked[name], report))]
             more = ForkedStep(None, None, "more", equal=len(rows) - MOST_ROWS)
             timelines[name] = rows[:MOST_ROWS] + [more] * (len(rows) > MOST_ROWS)
     except (MalformedError, FoldError, ValueError) as error:  # the word of a process that has run foreign code
@@ -205,26 +205,26 @@ def fork_parts(family: Sequence[Run], report: ForkReport, *, linked: bool = True
 
 def fork_file(title: str, reports: Sequence[ForkReport], cells: Sequence[Mapping[str, str]], family: Any = ()) -> str:
     """Return a page of reports for a file: a table, then the reports that differ, or all with `family`."""
-    table = Grid("forks", title, [*cells[0]], [[*map(Cell, each.values())] for each in cells], "")
-    told = [report for report in reports if family or report.verdict != "same"]
-    shown = [part for report in told for part in fork_parts(family, report, linked=False)]
+    table = Grid("forks", title, [*cells[0]], [[*map(Cell, row.values())] for row in cells], "")
+    listed = [report for report in reports if family or report.verdict != "same"]
+    shown = [part for report in listed for part in fork_parts(family, report, linked=False)]
     return html_file(SCREEN, title=title, parts=[table, *shown])
 
 
 def _counted(rows: Iterable[ForkedStep]) -> Iterator[ForkedStep]:
     """Shorten long series of equal rows to the first, a count, and the last."""
-    for word, group in groupby(rows, key=lambda row: row.word):
+    for verdict, group in groupby(rows, key=lambda row: row.word):
         some = [*group]
-        many = len(some) >= LEAST_EQUAL and word in EQUAL
+        many = len(some) >= LEAST_EQUAL and verdict in EQUAL
         yield from (some[0], some[1]._replace(equal=len(some) - 2), some[-1]) if many else some
 
 
 def _rows(source: Run | None, fork: Run, report: ForkReport) -> Iterator[ForkedStep]:
     """Pair the steps of both sides, in order."""
-    cut = _cut(each for each in fork.records if each.record.offset >= 0)
+    cut = _cut(record for record in fork.records if record.record.offset >= 0)
     before = {step.step: step for step in source.timeline.steps} if source else {}
     seqs = dict(begun_at(source)) if source else {}
-    partners, words, notes = _told(report, fork.state.run_id)
+    partners, verdicts, notes = _told(report, fork.state.run_id)
     rest = deque(sorted(before.keys() - set(partners.values())))
     alone = "left out" if fork.state.over else "not reached"
     for step in fork.timeline.steps:
@@ -232,31 +232,31 @@ def _rows(source: Run | None, fork: Run, report: ForkReport) -> Iterator[ForkedS
         while then and rest and rest[0] < then.step:
             yield ForkedStep(before[rest[0]], None, alone, seqs.get(rest.popleft(), 0))
         seq = seqs.get(then.step, 0) if then else 0
-        word = words.get(step.step) or _word(then, step, kept=0 < seq <= cut)
-        yield ForkedStep(then, step, word, seq, note=notes.get(step.step, ""))
+        verdict = verdicts.get(step.step) or _word(then, step, copied=0 < seq <= cut)
+        yield ForkedStep(then, step, verdict, seq, note=notes.get(step.step, ""))
     for number in rest:
         yield ForkedStep(before[number], None, alone, seqs.get(number, 0))
 
 
 def _told(report: ForkReport, name: str) -> tuple[dict[int, int], dict[int, str], dict[int, str]]:
-    changed = {each.after: each.before for each in report.calls if (each.run_id, each.change) == (name, "changed")}
+    changed = {call.after: call.before for call in report.calls if (call.run_id, call.change) == (name, "changed")}
     notes = {
-        each.step: f"{each.before} → {each.after}{each.rule and f', rule {each.rule}'}"
-        for each in report.judgements
-        if each.run_id == name
+        call.step: f"{call.before} → {call.after}{call.rule and f', rule {call.rule}'}"
+        for call in report.judgements
+        if call.run_id == name
     }
-    words = dict.fromkeys(notes, "judged otherwise") | dict.fromkeys(changed, "changed")
-    words |= {want.step: "stops here" for want in report.stopped if want.run_id == name}
-    return {**dict(enumerate(report.steps.get(name, ()), 1)), **changed}, words, notes
+    verdicts = dict.fromkeys(notes, "judged otherwise") | dict.fromkeys(changed, "changed")
+    verdicts |= {want.step: "stops here" for want in report.stopped if want.run_id == name}
+    return {**dict(enumerate(report.steps.get(name, ()), 1)), **changed}, verdicts, notes
 
 
 def _cut(records: Iterable[JudgedRecord]) -> int:
-    return max((each.entry.last_seq for each in records if each.entry), default=0)
+    return max((record.entry.last_seq for record in records if record.entry), default=0)
 
 
-def _word(before: RunStep | None, after: RunStep, *, kept: bool) -> str:
+def _word(before: RunStep | None, after: RunStep, *, copied: bool) -> str:
     if before is None:
         return "added"
     if (before.status, before.result, before.failure) != (after.status, after.result, after.failure):
         return "another outcome"
-    return "kept" if kept else "same"
+    return "kept" if copied else "same"

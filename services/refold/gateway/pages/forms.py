@@ -13,12 +13,12 @@ from refold.gateway.site import Gateway
 MOST_FIELDS = 50
 
 
-def one_of(fields: Mapping[str, str], name: str, words: Collection[str]) -> str:
+def one_of(fields: Mapping[str, str], name: str, choices: Collection[str]) -> str:
     """Return the value of a form's button. **Raises** MalformedError for any other word."""
-    said = fields.get(name, "")
-    if said not in words:
-        raise MalformedError(f"{said[:40]!r} is no {name}", hint="use a button of the page")
-    return said
+    choice = fields.get(name, "")
+    if choice not in choices:
+        raise MalformedError(f"{choice[:40]!r} is no {name}", hint="use a button of the page")
+    return choice
 
 
 async def form_of(request: Request, shared: Gateway) -> dict[str, str]:

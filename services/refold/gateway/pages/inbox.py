@@ -53,21 +53,21 @@ class CameOf(NamedTuple):
 
 def inbox_pages(site: APIRouter) -> None:
     @site.get("/inbox", response_class=HTMLResponse)
-    def inbox_page(shared: Site, wanted: Annotated[InboxFilter, Query()]) -> HTMLResponse:
+    def inbox_page(shared: Site, filters: Annotated[InboxFilter, Query()]) -> HTMLResponse:
         """Show open questions, soon expiring ones first, or decided ones, or calls in doubt."""
-        show = wanted.show or "mine"
+        show = filters.show or "mine"
         with shared.view("") as view:
             counts = {"all": view.count(_listed("all")), "doubt": view.count(_listed("doubt"))}
-            doubts, cursor = _doubts(shared, view, wanted.cursor) if show == "doubt" else ([], "")
+            doubts, cursor = _doubts(shared, view, filters.cursor) if show == "doubt" else ([], "")
             rows: list[dict[str, Any]] = []
             if show != "doubt":
-                page, cursor = page_behind(view, wanted.cursor, f"inbox-{show == 'decided'}", _listed(show))
+                page, cursor = page_behind(view, filters.cursor, f"inbox-{show == 'decided'}", _listed(show))
                 rows = [APPROVALS.named(row) for row in page]
             named = map(RUNS.named, view.rows(RUNS, {(row["run_id"],) for row in rows}).values())
             runs = {run["run_id"]: run for run in named}
         if show != "decided":
-            rows.sort(key=lambda each: (int(each["expires_ms"]) or 2**62, int(each["asked_ms"])))
-        rows, away = _known(shared, rows, mine=show == "mine") if show in ("mine", "all") else (rows, False)
+            rows.sort(key=lambda entry: (int(entry["expires_ms"]) or 2**62, int(entry["asked_ms"])))
+        rows, away = _known(shared, rows, own=show == "mine") if show in ("mine", "all") else (rows, False)
         shown: dict[str, Any] = {"rows": rows, "runs": runs, "cursor": cursor, "counts": counts}
         shown |= {
             "doubts": _judged(shared, doubts),
@@ -89,8 +89,8 @@ def inbox_pages(site: APIRouter) -> None:
             questions = await run_in_threadpool(_chosen, shared, list(picked))
             return html_page("chosen.html", shared, place="/inbox", questions=questions)
         action = one_of(fields, "action", ("approve", "reject"))
-        words = {"message": fields.get("message", "")}
-        came = [await _voted(shared, approval, picked[approval], action, words) for approval in picked]
+        content = {"message": fields.get("message", "")}
+        came = [await _voted(shared, approval, picked[approval], action, content) for approval in picked]
         return html_page("came.html", shared, place="/inbox", came=came, action=action)
 
 
@@ -102,48 +102,48 @@ def _listed(show: str) -> TableQuery:
 
 
 def _judged(shared: Gateway, doubts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    known = iter(informed(shared, [each["q"] for each in doubts if each["q"]]))
-    return [each | {"q": each["q"] and next(known)} for each in doubts]
+    judged = iter(informed(shared, [doubt["q"] for doubt in doubts if doubt["q"]]))
+    return [doubt | {"q": doubt["q"] and next(judged)} for doubt in doubts]
 
 
-def _known(shared: Gateway, rows: list[dict[str, Any]], *, mine: bool) -> tuple[list[dict[str, Any]], bool]:
+def _known(shared: Gateway, rows: list[dict[str, Any]], *, own: bool) -> tuple[list[dict[str, Any]], bool]:
     """Return questions with arguments and offers, those for the reader first, and True if Kafka is away."""
     if not rows or (index := topics_of(shared)) is None:
         return [row | {"args": "", "offers": (), "stand_ins": ()} for row in rows], bool(rows)
-    known = [(row, index.find(str(row["approval_id"]))) for row in rows]
-    found = [row | {"args": of.request.args if of else ""} | offers_of(shared, index, of) for row, of in known]
-    shown = [row for row in found if "reject" in row["offers"] or row["stand_ins"] or not mine]
+    pairs = [(row, index.find(str(row["approval_id"]))) for row in rows]
+    known_rows = [row | {"args": of.request.args if of else ""} | offers_of(shared, index, of) for row, of in pairs]
+    shown = [row for row in known_rows if "reject" in row["offers"] or row["stand_ins"] or not own]
     return sorted(shown, key=lambda row: "reject" not in row["offers"]), False
 
 
 def _doubts(shared: Gateway, view: ViewReader, cursor: str) -> tuple[list[dict[str, Any]], str]:
     """Return calls in doubt with their steps and questions, and the next cursor."""
     page = doubt_page(view, CursorFilter(cursor=cursor, limit=DOUBTS_LISTED))
-    found = []
+    doubts = []
     for row in page.doubts:
         run = shared.reading.run(view, RunId(row.run_id))
-        asked = question_in(view, run, row.approval) if row.approval else None
-        found.append({"row": row, "step": run.timeline.steps[row.step - 1], "q": asked})
-    return found, page.cursor
+        question = question_in(view, run, row.approval) if row.approval else None
+        doubts.append({"row": row, "step": run.timeline.steps[row.step - 1], "q": question})
+    return doubts, page.cursor
 
 
 def _chosen(shared: Gateway, picked: list[str]) -> list[PageQuestion]:
     with shared.view("") as view:
-        asked = [question_in(view, shared.reading.run(view, parse_approval_id(each)[0]), each) for each in picked]
-    return informed(shared, asked)
+        questions = [question_in(view, shared.reading.run(view, parse_approval_id(one)[0]), one) for one in picked]
+    return informed(shared, questions)
 
 
-async def _voted(shared: Gateway, approval: str, digest: str, action: str, words: dict[str, Any]) -> CameOf:
+async def _voted(shared: Gateway, approval: str, digest: str, action: str, content: dict[str, Any]) -> CameOf:
     """Vote on one of several questions; a refused vote does not stop the others."""
     try:
         with shared.room("writes"):
-            asked = await run_in_threadpool(checked_vote, shared, approval, digest, action, words)
+            question = await run_in_threadpool(checked_vote, shared, approval, digest, action, content)
     except RefoldError as error:
         return CameOf(approval, "", good=False, words=f"{error.message}. Nothing was sent.")
-    tool = asked.request.tool
+    tool = question.request.tool
     try:
-        words = {"result": None} | words
-        voted = await shared.client.vote(approval, action, "", words, timeout=timedelta(seconds=MANY_WAIT_S))
+        content = {"result": None} | content
+        voted = await shared.client.vote(approval, action, "", content, timeout=timedelta(seconds=MANY_WAIT_S))
     except TimedOutError as error:
         return CameOf(approval, tool, good=True, words=error.message)
     except RefoldError as error:

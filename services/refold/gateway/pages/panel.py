@@ -72,30 +72,30 @@ def saw_model(run: Run, event: RunEvent, text_of: Any) -> tuple[ModelMessages | 
     if not event.type.startswith("Call") or not (step := event.event.get("step", 0)):
         return None, []
     try:
-        seen = messages_of(run.state, step, text_of)
+        messages = messages_of(run.state, step, text_of)
     except NotFoundError:
         return None, []
-    return seen, [line._replace(step=step) for message in seen.messages for line in said_lines(message)]
+    return messages, [line._replace(step=step) for message in messages.messages for line in said_lines(message)]
 
 
 def conversation(run: Run, text_of: Any) -> list[SaidLine]:
     """Return the messages between models, tools and people, in order."""
-    found = list[tuple[int, SaidLine]]()
+    lines_at = list[tuple[int, SaidLine]]()
     for turn in conversation_of(run.state, text_of):
         proved = "" if turn.verified else f"not proven: {turn.why}"
         new = [line for message in turn.messages for line in said_lines(message)]
         new += said_lines(turn.answer) if turn.answer is not None else []
         name, seq = run.timeline.steps[turn.step - 1].name.partition("__model.")[0], run.state.seqs[turn.step - 1]
-        found += [
+        lines_at += [
             (2 * turn.step, line._replace(step=turn.step, seq=seq, agent=name, note=proved))
             for line in (new or [SaidLine("request", "note", "")] if proved else new)
         ]
-    found += _people_said(run)
-    found.sort(key=lambda each: each[0])
-    lines, told = list[SaidLine](), dict[str, str]()
-    for _, line in found:  # instructions are repeated with every request
-        if line.who != "instructions" or told.get(line.agent) != line.text:
-            told |= {line.agent: line.text} if line.who == "instructions" else {}
+    lines_at += _people_said(run)
+    lines_at.sort(key=lambda pair: pair[0])
+    lines, shown = list[SaidLine](), dict[str, str]()
+    for _, line in lines_at:  # instructions are repeated with every request
+        if line.who != "instructions" or shown.get(line.agent) != line.text:
+            shown |= {line.agent: line.text} if line.who == "instructions" else {}
             lines.append(line)
     return lines
 
@@ -142,14 +142,14 @@ def _hex_line(value: bytes, at: int) -> str:
 
 def changes_of(diff: RunDiff) -> list[tuple[str, str, str]]:
     """Return differences between two points of a run: name, before and after."""
-    found = [(each.name, _short(each.left), _short(each.right)) for each in diff.fields]
+    changes = [(row.name, _short(row.left), _short(row.right)) for row in diff.fields]
     for step in diff.steps:
         if step.change == "changed":
-            found += [(f"step {step.right} {each.name}", _short(each.left), _short(each.right)) for each in step.fields]
+            changes += [(f"step {step.right} {row.name}", _short(row.left), _short(row.right)) for row in step.fields]
         else:
             name = f"step {step.right or step.left}"
-            found.append((name, *((step.name, "") if step.change == "removed" else ("", step.name))))
-    return found
+            changes.append((name, *((step.name, "") if step.change == "removed" else ("", step.name))))
+    return changes
 
 
 def _short(value: object) -> str:

@@ -48,12 +48,12 @@ class ShownPolicies(ApiBody):
 
 def policy_pages(site: APIRouter) -> None:
     @site.get("/policies", response_class=HTMLResponse)
-    def policies_page(shared: Site, wanted: Annotated[ShownPolicies, Query()]) -> HTMLResponse:
+    def policies_page(shared: Site, filters: Annotated[ShownPolicies, Query()]) -> HTMLResponse:
         catalog = catalog_of(shared)
         parts: list[object] = []
-        if wanted.left and wanted.right:
-            left, right = (yaml_of(_policy(catalog, each)) for each in (wanted.left, wanted.right))
-            title = f"From {wanted.left[:12]} to {wanted.right[:12]}"
+        if filters.left and filters.right:
+            left, right = (yaml_of(_policy(catalog, digest)) for digest in (filters.left, filters.right))
+            title = f"From {filters.left[:12]} to {filters.right[:12]}"
             parts.append(TextChange("change", title, text_diff(title, left, right)))
         parts += [_rules(catalog.policy), _known(catalog), _roles(catalog)]
         parts += [_draft_form(DRAFT, "")] if shared.may_use("try_policy_form") else []
@@ -80,9 +80,9 @@ def _policies(shared: Gateway, parts: Sequence[object]) -> HTMLResponse:
 
 
 def _policy(catalog: Catalog, digest: str) -> Policy:
-    if (found := catalog.policies.get(digest)) is None:
+    if (policy := catalog.policies.get(digest)) is None:
         raise NotFoundError(f"the catalog has no policy {digest}", hint="/policies has all")
-    return found
+    return policy
 
 
 def _rules(policy: Policy | None) -> Grid:
@@ -120,7 +120,7 @@ def _known(catalog: Catalog) -> Grid:
             if digest != now
             else Cell("none"),
         ]
-        for digest, policy in sorted(catalog.policies.items(), key=lambda each: each[0] != now)
+        for digest, policy in sorted(catalog.policies.items(), key=lambda item: item[0] != now)
     ]
     heads = ("Digest", "State", "Rules", "Difference")
     return Grid("known", "Policies in the catalog", heads, rows, "The catalog has no policy.")
@@ -134,7 +134,7 @@ def _roles(catalog: Catalog) -> Grid:
 
 
 def _draft_form(draft: str, agent: str) -> AskForm:
-    says = (
+    note = (
         f"What a draft would have said of the calls of the newest {MOST_JUDGED} runs, beside what was said. Nothing is "
         "published. refold policy test FILES compares all runs, and with --app knows tags and versions of tools."
     )
@@ -142,7 +142,7 @@ def _draft_form(draft: str, agent: str) -> AskForm:
         AskField("policy", "Policy, as YAML or JSON", "area", draft),
         AskField("agent", "Only runs of this agent; empty: all", "text", agent),
     )
-    return AskForm("draft", "Try a draft on recorded calls", "/policies#tried", fields, "Compare", says)
+    return AskForm("draft", "Try a draft on recorded calls", "/policies#tried", fields, "Compare", note)
 
 
 def _tried(shared: Gateway, draft: str, agent: str) -> Iterator[Grid]:
@@ -150,22 +150,22 @@ def _tried(shared: Gateway, draft: str, agent: str) -> Iterator[Grid]:
     problems = problems_of({PASTED: content})
     if problems:
         weights = {True: "no policy", False: "warning"}
-        told = [[Cell(each.rule or "all"), Cell(each.reason), Cell(weights[each.fatal])] for each in problems]
-        yield Grid("problems", "Problems of the draft", ("Rule", "Problem", "Weight"), told, "")
-    if not any(each.fatal for each in problems):
+        rows = [[Cell(fault.rule or "all"), Cell(fault.reason), Cell(weights[fault.fatal])] for fault in problems]
+        yield Grid("problems", "Problems of the draft", ("Rule", "Problem", "Weight"), rows, "")
+    if not any(fault.fatal for fault in problems):
         yield _compared(shared, BackTest(Policy.parse(content), shared.platform.settings.environment), agent)
 
 
-def _compared(shared: Gateway, asked: BackTest, agent: str) -> Grid:
+def _compared(shared: Gateway, back_test: BackTest, agent: str) -> Grid:
     with shared.view("") as view:
         listed = shared.reading.runs(view, RunQuery(agent=agent, limit=MOST_JUDGED), "").runs
-        runs = [run for each in listed if (run := ViewedRuns(view).find(each.run_id)) is not None]
+        runs = [run for listed_run in listed if (run := ViewedRuns(view).find(listed_run.run_id)) is not None]
     calls = [call for run in runs for call in recorded(run)]
-    rows = [difference_row(each) for each in asked.differences(calls)]
+    rows = [difference_row(listed_run) for listed_run in back_test.differences(calls)]
     kinds = Counter(row["kind"].replace("->", "→") for row in rows)
-    told = [f"{number} {kind}" for kind, number in kinds.most_common()]
-    if asked.unknown:
-        told.append(f"rules about {' and '.join(sorted(asked.unknown))} fail here, which is not in the log")
+    parts = [f"{number} {kind}" for kind, number in kinds.most_common()]
+    if back_test.unknown:
+        parts.append(f"rules about {' and '.join(sorted(back_test.unknown))} fail here, which is not in the log")
     return Grid(
         "tried",
         f"{len(rows)} of {len(calls)} calls judged otherwise" if rows else f"All {len(calls)} calls judged the same",
@@ -173,7 +173,7 @@ def _compared(shared: Gateway, asked: BackTest, agent: str) -> Grid:
         [[*_difference(row)] for row in rows[:MOST_DIFFERENT]],
         f"The draft judges the calls of {len(runs)} runs as they were judged. Calls of other runs may differ:",
         "refold policy test FILES",
-        note="; ".join([*told, f"policy {asked.policy.digest[:12]}"]),
+        note="; ".join([*parts, f"policy {back_test.policy.digest[:12]}"]),
     )
 
 

@@ -112,14 +112,14 @@ class PageQuestion:
     @property
     def context(self) -> dict[str, Any]:
         """Context that a framework adds to the arguments, by names that begin with `$`."""
-        found = json_text(self.request.args)
-        return {name: found[name] for name in found if name[:1] == "$"} if isinstance(found, dict) else {}
+        text = json_text(self.request.args)
+        return {name: text[name] for name in text if name[:1] == "$"} if isinstance(text, dict) else {}
 
     @property
     def own(self) -> Any:
         """Arguments without `context`."""
-        found = json_text(self.request.args)
-        return {name: found[name] for name in found if name[:1] != "$"} if self.context else found
+        text = json_text(self.request.args)
+        return {name: text[name] for name in text if name[:1] != "$"} if self.context else text
 
     @property
     def digest(self) -> str:
@@ -157,8 +157,8 @@ def _asked(run: Run) -> Iterator[tuple[int, ApprovalRequested | ApprovalEscalate
 def _question(view: ViewReader, run: Run, then: Run, step: int) -> PageQuestion:
     call, now = then.state.call(step), run.timeline.steps[step - 1]
     request = question_of(then.state, call, then.state.open[step])
-    asked = then.timeline.steps[step - 1]
-    ended = next((ask for ask in now.approvals if ask.approval_id == request.approval_id), asked.approvals[-1])
+    seen_step = then.timeline.steps[step - 1]
+    ended = next((ask for ask in now.approvals if ask.approval_id == request.approval_id), seen_step.approvals[-1])
     return PageQuestion(
         request,
         now,
@@ -176,11 +176,11 @@ def informed(shared: Gateway, questions: list[PageQuestion]) -> list[PageQuestio
     """Complete questions from Kafka's topics, with the actions on offer."""
     if not questions:
         return questions
-    first = next((each for each in questions if each.open), questions[0])
-    family = len({root_of(each.request.run_id) for each in questions}) == 1
+    first = next((question for question in questions if question.open), questions[0])
+    family = len({root_of(question.request.run_id) for question in questions}) == 1
     index = topics_of(shared, first.request.approval_id if family else "", wait=first.open)
     if index is not None:
-        return [_informed(shared, index, each) for each in questions]
+        return [_informed(shared, index, question) for question in questions]
     return questions  # entitled people are unknown without Kafka, and a vote would be refused
 
 
@@ -201,32 +201,32 @@ def topics_of(shared: Gateway, near: str = "", *, wait: bool = False) -> Approva
 
 
 def _informed(shared: Gateway, index: ApprovalIndex, question: PageQuestion) -> PageQuestion:
-    if (known := index.find(question.request.approval_id)) is None:
+    if (approval := index.find(question.request.approval_id)) is None:
         return question
     return replace(
         question,
-        known=known,
-        votes=[vote_row(known, each) for each in known.said[-MOST_VOTES:]],
-        rule=_rule(question.then, question.step.step, question.request, known),
-        warning=question.warning or _warning(question.run, known),
-        **offers_of(shared, index, known),
+        known=approval,
+        votes=[vote_row(approval, vote) for vote in approval.said[-MOST_VOTES:]],
+        rule=_rule(question.then, question.step.step, question.request, approval),
+        warning=question.warning or _warning(question.run, approval),
+        **offers_of(shared, index, approval),
     )
 
 
-def offers_of(shared: Gateway, index: ApprovalIndex, known: Approval | None) -> dict[str, Any]:
+def offers_of(shared: Gateway, index: ApprovalIndex, approval: Approval | None) -> dict[str, Any]:
     """Return the fields `offers` and `stand_ins` of a `PageQuestion`."""
-    if known is None or known.state != "open":
+    if approval is None or approval.state != "open":
         return {"offers": frozenset(), "stand_ins": []}
     offers, roles = frozenset[str](), shared.login.roles if shared.login else ()
     if shared.may_write("vote") and (key := shared.signer()):
-        offers = shared.platform.approvals.offered(index, known, shared.actor, roles, key)
-    others = (name for name in shared.logins.people if name != shared.actor and known.may_decide(name))
-    offers -= {"remind"} if _reminded(known) else set()
+        offers = shared.platform.approvals.offered(index, approval, shared.actor, roles, key)
+    others = (name for name in shared.logins.people if name != shared.actor and approval.may_decide(name))
+    offers -= {"remind"} if _reminded(approval) else set()
     return {"offers": offers, "stand_ins": [*islice(others, MOST_STAND_INS)]}
 
 
-def _reminded(known: Approval) -> bool:
-    return any(known.now - vote.issued < REMIND_MS for vote in known.said if vote.action == "remind")
+def _reminded(approval: Approval) -> bool:
+    return any(approval.now - vote.issued < REMIND_MS for vote in approval.said if vote.action == "remind")
 
 
 def _other_content(request: ApprovalRequest) -> str:
@@ -237,10 +237,10 @@ def _other_content(request: ApprovalRequest) -> str:
     return "the views have other content than the question has"
 
 
-def _warning(run: Run, known: Approval) -> str:
+def _warning(run: Run, approval: Approval) -> str:
     """Return a reason not to vote, or empty."""
-    return against(run.state, known) or ", ".join(
-        f"people are asked {other} about it as well" for other in known.others
+    return against(run.state, approval) or ", ".join(
+        f"people are asked {other} about it as well" for other in approval.others
     )
 
 
@@ -249,18 +249,20 @@ def _votes(view: ViewReader, request: ApprovalRequest) -> list[dict[str, Any]]:
     where = (Where("run_id", "=", request.run_id), Where("approval_id", "=", request.approval_id))
     rows = map(VOTES.named, view.query(Query(VOTES, where, limit=MOST_VOTES)))
     blank = {"to": (), "args": "", "result": "", "void": ""}
-    found = [{**row, **blank, "issued": row["issued_ms"], "fate": "counts" if row["counts"] else ""} for row in rows]
-    return sorted(found, key=lambda row: int(row["issued"]))
+    votes = [{**row, **blank, "issued": row["issued_ms"], "fate": "counts" if row["counts"] else ""} for row in rows]
+    return sorted(votes, key=lambda row: int(row["issued"]))
 
 
-def _rule(then: Run, step: int, request: ApprovalRequest, known: Approval) -> RuleSeen | None:
-    rule = next((rule for rule in known.policy.rules if rule.name == request.rule), None) if known.policy else None
-    if rule is None or known.policy is None:
+def _rule(then: Run, step: int, request: ApprovalRequest, approval: Approval) -> RuleSeen | None:
+    rule = (
+        next((rule for rule in approval.policy.rules if rule.name == request.rule), None) if approval.policy else None
+    )
+    if rule is None or approval.policy is None:
         return None
-    seen = BackTest(known.policy, request.environment).variables(then.state, then.state.call(step))
-    values = {name: seen[name] for name in sorted(rule.when.needs & seen.keys()) if name != "args"}
+    variables = BackTest(approval.policy, request.environment).variables(then.state, then.state.call(step))
+    values = {name: variables[name] for name in sorted(rule.when.needs & variables.keys()) if name != "args"}
     for path in dict.fromkeys(_PATH.findall(rule.when.source)):
-        value: Any = seen.get("args")
+        value: Any = variables.get("args")
         for part in path[1:].split("."):
             value = value.get(part) if isinstance(value, dict) else None
         if value is not None:
@@ -268,40 +270,40 @@ def _rule(then: Run, step: int, request: ApprovalRequest, known: Approval) -> Ru
     return RuleSeen(rule.when.source, values, sorted(rule.when.needs & OF_THE_APP))
 
 
-def checked_vote(shared: Gateway, approval: str, question: str, action: str, words: dict[str, Any]) -> Approval:
+def checked_vote(shared: Gateway, approval: str, question: str, action: str, content: dict[str, Any]) -> Approval:
     """Check that a vote would count now, and return its question. **Raises** ConflictError for another or a closed
     question; UsageError for a void vote; NotFoundError, UnreachableError."""
     shared.writing.check()
     with shared.log():
         approvals = shared.platform.approvals
         approvals.asked(approval, ASKED_S)
-        asked = approvals.get(approval)
+        shown = approvals.get(approval)
         approvals.vote(
             approval,
             action,
             question=question,
             actor=shared.actor,
             roles=shared.login.roles if shared.login else (),
-            **({"result": ""} | words),
+            **({"result": ""} | content),
         )
-    if action == "remind" and _reminded(asked):
+    if action == "remind" and _reminded(shown):
         hint = f"once in {REMIND_MS // 60_000} minutes is enough"
         raise UsageError("people were reminded of this question a moment ago", hint=hint)
-    return asked
+    return shown
 
 
-def verdict_on(asked: Approval, args: str) -> str:
+def verdict_on(question: Approval, args: str) -> str:
     """Return the policy's verdict on edited arguments, in words."""
-    found = asked.judged(args)
-    if found is None:
+    judgement = question.judged(args)
+    if judgement is None:
         return "The policy of this question is not in the catalog: nobody can tell what it says of these arguments."
-    if people := others(asked, args):
-        said = "by your edit it becomes their question, and nothing goes out before they have decided"
-        return f"The policy asks {people} about these arguments: {said}."
-    if found.allows and not found.requirements:
+    if people := others(question, args):
+        effect = "by your edit it becomes their question, and nothing goes out before they have decided"
+        return f"The policy asks {people} about these arguments: {effect}."
+    if judgement.allows and not judgement.requirements:
         return "The policy lets these arguments go out without people."
-    if found.allows:
+    if judgement.allows:
         return "The policy may let these arguments go out without people: that depends on what only the app knows."
-    if asked.request.requirement.not_requester:
+    if question.request.requirement.not_requester:
         return "The policy asks others than you about these arguments: nothing goes out before they have decided."
     return "The policy asks the same people about these arguments: your word counts."

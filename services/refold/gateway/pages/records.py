@@ -50,33 +50,33 @@ class ShownActivity(ApiBody):
 
 def record_pages(site: APIRouter) -> None:
     @site.get("/sessions", response_class=HTMLResponse)
-    def sessions_page(shared: Site, request: Request, wanted: Annotated[ShownSession, Query()]) -> Response:
+    def sessions_page(shared: Site, request: Request, filters: Annotated[ShownSession, Query()]) -> Response:
         def made(view: ViewReader) -> dict[str, Any]:
-            found = {"place": "/sessions", "title": "Sessions"}
-            if wanted.session:
-                heading = f"Session {wanted.session}"
-                return {**found, "heading": heading, "parts": [*_session(shared, view, wanted)]}
+            about = {"place": "/sessions", "title": "Sessions"}
+            if filters.session:
+                heading = f"Session {filters.session}"
+                return {**about, "heading": heading, "parts": [*_session(shared, view, filters)]}
             lead = "Runs that belong together, such as those of one conversation."
-            return {**found, "lead": lead, "parts": [_sessions(view, wanted)]}
+            return {**about, "lead": lead, "parts": [_sessions(view, filters)]}
 
         return view_page(SCREEN, shared, request, made)
 
     @site.get("/tools", response_class=HTMLResponse)
-    def tools_page(shared: Site, request: Request, wanted: Annotated[ShownActivity, Query()]) -> Response:
+    def tools_page(shared: Site, request: Request, filters: Annotated[ShownActivity, Query()]) -> Response:
         figures = shared.figures.latest()
 
         def made(view: ViewReader) -> dict[str, Any]:
-            days = [day_of(int(time.time() * 1000) - n * DAY_MS) for n in reversed(range(wanted.days))]
-            found = activity_of(view, days[0])
-            windows = [(word, url("/tools", days=n), n == wanted.days) for word, n in WINDOWS]
-            chosen = [_by_day(found, days, wanted)] if wanted.agent else []
+            days = [day_of(int(time.time() * 1000) - n * DAY_MS) for n in reversed(range(filters.days))]
+            about = activity_of(view, days[0])
+            windows = [(label, url("/tools", days=n), n == filters.days) for label, n in WINDOWS]
+            chosen = [_by_day(about, days, filters)] if filters.agent else []
             return {
                 "place": "/tools",
                 "title": "Agents and tools",
                 "lead": "What agents and tools did, by the days of UTC. Erased runs are part of all sums.",
                 "parts": [
                     *(now_grid(figures), Choices("days", "Sums of", windows), *chosen),
-                    *(_agents(found, days), _tools(found, days), _loops(found)),
+                    *(_agents(about, days), _tools(about, days), _loops(about)),
                 ],
             }
 
@@ -89,7 +89,7 @@ def record_pages(site: APIRouter) -> None:
                 "limits",
                 "Limits in use",
                 ("Window", "Agent", "Label", "Tokens", "Cost", "Calls", "Then", "Reached"),
-                [[*_limit(each)] for each in shared.reading.limits(view)],
+                [[*_limit(limit)] for limit in shared.reading.limits(view)],
                 "Amounts appear here once a run spends of a limit that its agent declares.",
             )
             lead = "What was spent, as planners reported it last; the last second may be missing."
@@ -98,24 +98,24 @@ def record_pages(site: APIRouter) -> None:
         return view_page(SCREEN, shared, request, made)
 
     @site.get("/operators", response_class=HTMLResponse)
-    def operators_page(shared: Site, request: Request, wanted: Annotated[ActionFilter, Query()]) -> Response:
+    def operators_page(shared: Site, request: Request, filters: Annotated[ActionFilter, Query()]) -> Response:
         def made(view: ViewReader) -> dict[str, Any]:
-            asked = wanted.model_dump(exclude_defaults=True)
-            everybody = [("Everybody", "/operators")] if asked else []
+            used = filters.model_dump(exclude_defaults=True)
+            everybody = [("Everybody", "/operators")] if used else []
             return {
                 "place": "/operators",
                 "title": "Operators",
-                "heading": f"Actions of {wanted.actor}" if wanted.actor else "What operators did",
+                "heading": f"Actions of {filters.actor}" if filters.actor else "What operators did",
                 "lead": "Each is an event in the history of its run, and stays there.",
-                "parts": [_actions(shared, view, wanted)],
-                "actions": [*everybody, ("As JSON Lines", url("/api/operator-actions.jsonl", **asked))],
+                "parts": [_actions(shared, view, filters)],
+                "actions": [*everybody, ("As JSON Lines", url("/api/operator-actions.jsonl", **used))],
             }
 
         return view_page(SCREEN, shared, request, made)
 
 
-def _actions(shared: Gateway, view: ViewReader, wanted: ActionFilter) -> Grid:
-    rows = shared.reading.actions(view, wanted)
+def _actions(shared: Gateway, view: ViewReader, filters: ActionFilter) -> Grid:
+    rows = shared.reading.actions(view, filters)
     return grid_of(
         "actions",
         "Actions",
@@ -131,16 +131,16 @@ def _actions(shared: Gateway, view: ViewReader, wanted: ActionFilter) -> Grid:
         },
         empty="Cancels, pauses, retries, resolved calls and notes appear here, with who did it and why:",
         command="refold run pause RUN --reason WHY",
-        note=f"the latest {wanted.limit}" if len(rows) == wanted.limit else "",
+        note=f"the latest {filters.limit}" if len(rows) == filters.limit else "",
     )
 
 
-def _sessions(view: ViewReader, wanted: ShownSession) -> Grid:
-    found = session_page(view, wanted)
+def _sessions(view: ViewReader, filters: ShownSession) -> Grid:
+    page = session_page(view, filters)
     return grid_of(
         "sessions",
         "Sessions",
-        found.sessions,
+        page.sessions,
         "Session; Status status status; Newest run; Runs num runs; Last change at at_ms",
         {
             "Session": lambda row: Cell(row.session, href=url("/sessions", session=row.session)),
@@ -148,14 +148,14 @@ def _sessions(view: ViewReader, wanted: ShownSession) -> Grid:
         },
         empty="Sessions appear here as soon as a run is asked for in one:",
         command="refold run start AGENT --session NAME --input '{}'",
-        next=url("/sessions", cursor=found.cursor) if found.cursor else "",
+        next=url("/sessions", cursor=page.cursor) if page.cursor else "",
     )
 
 
-def _session(shared: Gateway, view: ViewReader, wanted: ShownSession) -> Iterator[object]:
-    found = shared.reading.runs(view, RunQuery(session=wanted.session), wanted.cursor)
-    if not found.runs and not wanted.cursor:
-        raise NotFoundError(f"no run is part of the session {wanted.session[:100]!r}", hint="/sessions has all")
+def _session(shared: Gateway, view: ViewReader, filters: ShownSession) -> Iterator[object]:
+    page = shared.reading.runs(view, RunQuery(session=filters.session), filters.cursor)
+    if not page.runs and not filters.cursor:
+        raise NotFoundError(f"no run is part of the session {filters.session[:100]!r}", hint="/sessions has all")
     columns = (
         "Status status status; Run; Asked for at requested_ms; Steps num steps; Tokens num tokens; Cost usd nano_usd"
     )
@@ -164,21 +164,21 @@ def _session(shared: Gateway, view: ViewReader, wanted: ShownSession) -> Iterato
             run.says or run.failure_message or run.run_id, href=f"/runs/{run.run_id}", note=run.agent
         )
     }
-    following = url("/sessions", session=wanted.session, cursor=found.cursor) if found.cursor else ""
-    yield grid_of("session", "Runs", found.runs, f"{columns}; Id code run_id", cells, next=following)
-    for summary in reversed([run for run in found.runs if not run.parent][:MOST_TURNS]):
+    following = url("/sessions", session=filters.session, cursor=page.cursor) if page.cursor else ""
+    yield grid_of("session", "Runs", page.runs, f"{columns}; Id code run_id", cells, next=following)
+    for summary in reversed([run for run in page.runs if not run.parent][:MOST_TURNS]):
         state = shared.reading.run(view, summary.run_id).state
         path = f"/runs/{summary.run_id}"
         if state.request is not None:
             yield Passage(f"in-{summary.run_id}", f"{summary.requester} asked", state.request.input, href=path)
         if state.over:
-            word = "answered" if summary.status == "completed" else f"ended: {summary.status}"
-            said = getattr(state.end, "result", "") or summary.failure_message
-            yield Passage(f"out-{summary.run_id}", f"{summary.agent} {word}", said, href=path)
+            label = "answered" if summary.status == "completed" else f"ended: {summary.status}"
+            result = getattr(state.end, "result", "") or summary.failure_message
+            yield Passage(f"out-{summary.run_id}", f"{summary.agent} {label}", result, href=path)
 
 
-def _spark(found: Activity, days: Sequence[str], agent: str, tool: str) -> list[DayBar]:
-    by_day = found.by_day.get((agent, tool), {})
+def _spark(activity: Activity, days: Sequence[str], agent: str, tool: str) -> list[DayBar]:
+    by_day = activity.by_day.get((agent, tool), {})
     return bars_of(_of_day(by_day.get(day), tool) for day in days)
 
 
@@ -188,10 +188,12 @@ def _of_day(row: DailyRow | None, tool: str) -> tuple[int, int]:
     return (row.calls, row.failed) if tool else (row.runs_requested, row.runs_failed)
 
 
-def now_grid(found: Sequence[RunInsight]) -> Grid:
+def now_grid(figures: Sequence[RunInsight]) -> Grid:
     """Return figures of the last minutes, alerts first."""
-    alerts = [each for each in found if each.kind in ALERTS]
-    busy = sorted((each for each in found if each.kind not in ALERTS), key=lambda each: (each.kind, -_much(each)))
+    alerts = [figure for figure in figures if figure.kind in ALERTS]
+    busy = sorted(
+        (figure for figure in figures if figure.kind not in ALERTS), key=lambda figure: (figure.kind, -_much(figure))
+    )
     return grid_of(
         "now",
         f"The last {WINDOW_MS // 60_000} minutes",
@@ -220,17 +222,17 @@ def _much(row: RunInsight) -> int:
     return row.calls if row.kind == "agent" else row.completed + row.failed + row.retried + row.doubted
 
 
-def _agents(found: Activity, days: Sequence[str]) -> Grid:
+def _agents(activity: Activity, days: Sequence[str]) -> Grid:
     return grid_of(
         "agents",
         "Agents",
-        found.agents,
+        activity.agents,
         "Agent; Runs; Completed num runs_completed; Failed; Cancelled num runs_cancelled; Calls num calls; "
         "Effects avoided num effects_avoided; Tokens num tokens; Cost usd nano_usd; More",
         {
             "Agent": lambda row: Cell(row.agent, href=url("/", agent=row.agent)),
-            "Runs": lambda row: Cell(row.runs_requested, "num", bars=_spark(found, days, row.agent, "")),
-            "Failed": lambda row: Cell(row.runs_failed, "num", more=_codes(found, row.agent, "")),
+            "Runs": lambda row: Cell(row.runs_requested, "num", bars=_spark(activity, days, row.agent, "")),
+            "Failed": lambda row: Cell(row.runs_failed, "num", more=_codes(activity, row.agent, "")),
             "More": lambda row: Cell("by day", href=_link_by_day(days, row.agent, "")),
         },
         empty="Agents appear here with their first run:",
@@ -238,19 +240,19 @@ def _agents(found: Activity, days: Sequence[str]) -> Grid:
     )
 
 
-def _tools(found: Activity, days: Sequence[str]) -> Grid:
+def _tools(activity: Activity, days: Sequence[str]) -> Grid:
     return grid_of(
         "tools",
         "Tools and models",
-        found.tools,
+        activity.tools,
         "Tool; Calls; Failed; Retries num retries; In doubt num doubts; p50; p95; "
         "Tokens num tokens; Cost usd nano_usd; Effects avoided num effects_avoided; More",
         {
             "Tool": lambda row: Cell(
                 called_name(row.tool), href=url("/", agent=row.agent, tool=row.tool), note=row.agent
             ),
-            "Calls": lambda row: Cell(row.calls, "num", bars=_spark(found, days, row.agent, row.tool)),
-            "Failed": lambda row: Cell(row.failed, "num", more=_codes(found, row.agent, row.tool)),
+            "Calls": lambda row: Cell(row.calls, "num", bars=_spark(activity, days, row.agent, row.tool)),
+            "Failed": lambda row: Cell(row.failed, "num", more=_codes(activity, row.agent, row.tool)),
             "p50": lambda row: Cell(row.p50_ms or "none", "took"),
             "p95": lambda row: Cell(row.p95_ms or "none", "took"),
             "More": lambda row: Cell("by day", href=_link_by_day(days, row.agent, row.tool)),
@@ -261,20 +263,20 @@ def _tools(found: Activity, days: Sequence[str]) -> Grid:
 
 
 def _link_by_day(days: Sequence[str], agent: str, tool: str) -> str:
-    found = url("/tools", days=len(days), agent=agent, tool=tool)
-    return f"{found}#by-day" if found else ""
+    link = url("/tools", days=len(days), agent=agent, tool=tool)
+    return f"{link}#by-day" if link else ""
 
 
-def _codes(found: Activity, agent: str, tool: str) -> list[Cell]:
+def _codes(activity: Activity, agent: str, tool: str) -> list[Cell]:
     return [
         Cell(f"{number} {code}", href=url("/", agent=agent, tool=tool, code=code))
-        for code, number in found.failures.get((agent, tool), ())
+        for code, number in activity.failures.get((agent, tool), ())
     ]
 
 
-def _by_day(found: Activity, days: Iterable[str], wanted: ShownActivity) -> Grid:
-    by_day = found.by_day.get((wanted.agent, wanted.tool), {})
-    numbers = "Calls num calls; Failed num failed" if wanted.tool else "Runs num runs_requested; Failed num runs_failed"
+def _by_day(activity: Activity, days: Iterable[str], query: ShownActivity) -> Grid:
+    by_day = activity.by_day.get((query.agent, query.tool), {})
+    numbers = "Calls num calls; Failed num failed" if query.tool else "Runs num runs_requested; Failed num runs_failed"
     return grid_of(
         "by-day",
         "By day",
@@ -283,15 +285,15 @@ def _by_day(found: Activity, days: Iterable[str], wanted: ShownActivity) -> Grid
         "Avoided num effects_avoided",
         {},
         empty="Nothing on these days.",
-        note=f"{called_name(wanted.tool)} of {wanted.agent}" if wanted.tool else wanted.agent,
+        note=f"{called_name(query.tool)} of {query.agent}" if query.tool else query.agent,
     )
 
 
-def _loops(found: Activity) -> Grid:
+def _loops(activity: Activity) -> Grid:
     return grid_of(
         "loops",
         "Calls that repeat",
-        found.loops,
+        activity.loops,
         "Tool; Times; Steps; Run",
         {
             "Tool": lambda row: Cell(called_name(str(row["tool"]))),
@@ -304,12 +306,12 @@ def _loops(found: Activity) -> Grid:
     )
 
 
-def _limit(each: LimitInUse) -> Iterator[Cell]:
-    label = f"{each.label} = {each.value}" if each.label else "any"
-    yield from (Cell(each.window), Cell(each.agent), Cell(label))
+def _limit(limit: LimitInUse) -> Iterator[Cell]:
+    label = f"{limit.label} = {limit.value}" if limit.label else "any"
+    yield from (Cell(limit.window), Cell(limit.agent), Cell(label))
     for name in Spending.model_fields:
         kind = "usd" if name == "nano_usd" else "num"
-        most = getattr(each.limits, name)
-        yield Cell(getattr(each.spent, name), kind, more=[Cell(most, kind, note="at most")] if most else ())
-    yield Cell(each.then)
-    yield Cell({"hard": "used up", "soft": f"over {each.soft_percent} %"}.get(each.reached, "below"))
+        most = getattr(limit.limits, name)
+        yield Cell(getattr(limit.spent, name), kind, more=[Cell(most, kind, note="at most")] if most else ())
+    yield Cell(limit.then)
+    yield Cell({"hard": "used up", "soft": f"over {limit.soft_percent} %"}.get(limit.reached, "below"))

@@ -92,7 +92,7 @@ def money(nano_usd: int) -> str:
 
 
 def _environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader(__package__),
         autoescape=True,
         undefined=StrictUndefined,
@@ -117,16 +117,16 @@ def _environment() -> Environment:
         "large": large_value,
         "editable": editable,
     }
-    made.filters.update(filters)
-    made.globals.update(assets=ASSETS, NAVIGATION=NAVIGATION)
-    return made
+    environment.filters.update(filters)
+    environment.globals.update(assets=ASSETS, NAVIGATION=NAVIGATION)
+    return environment
 
 
 _TEMPLATES = _environment()
 
 
 def view_page(
-    template: str, shared: Gateway, request: Request, made: Callable[[ViewReader], Mapping[str, Any]]
+    template: str, shared: Gateway, request: Request, build: Callable[[ViewReader], Mapping[str, Any]]
 ) -> Response:
     """Return a page from the view, or 304 for a valid `ETag`."""
     login, minute = shared.login, int(time.time() / 60)  # pages show ages
@@ -136,7 +136,7 @@ def view_page(
         tag = f'"{blake2b(of.encode("utf-8", "replace"), digest_size=16).hexdigest()}"'
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304)
-        page = html_page(template, shared, **made(view))
+        page = html_page(template, shared, **build(view))
     page.headers["ETag"] = tag
     return page
 
@@ -154,8 +154,8 @@ def html_page(template: str, shared: Gateway | None = None, status: int = 200, *
     values = {"heading": values.get("title"), "lead": "", "actions": (), **values}
     values.setdefault("now_ms", int(time.time() * 1000))
     csrf = shared.logins.csrf(login.cookie) if shared and login and login.cookie else ""
-    here: dict[str, Any] = {"people": (), "away": ""}
+    context: dict[str, Any] = {"people": (), "away": ""}
     if shared:
-        here = {"people": (*shared.logins.people,), "address": shared.address, "away": shared.writing.away}
-    html = _TEMPLATES.get_template(template).render(values, csrf=csrf, login=login, style="", **here)
+        context = {"people": (*shared.logins.people,), "address": shared.address, "away": shared.writing.away}
+    html = _TEMPLATES.get_template(template).render(values, csrf=csrf, login=login, style="", **context)
     return HTMLResponse(html, status, {"Referrer-Policy": REFERRER})

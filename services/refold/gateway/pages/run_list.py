@@ -51,45 +51,45 @@ FAMILY_COUNTS = FAMILIES.names[FAMILIES.keys :]
 
 def run_list_pages(site: APIRouter) -> None:
     @site.get("/", response_class=HTMLResponse)
-    def runs_page(shared: Site, request: Request, wanted: Annotated[RunFilter, Query()]) -> Response:
+    def runs_page(shared: Site, request: Request, filters: Annotated[RunFilter, Query()]) -> Response:
         # An empty field of a form that is sent without JavaScript is no filter.
-        labels = [each for each in wanted.label if each]
-        asked = {
+        labels = [label for label in filters.label if label]
+        used = {
             name: value
-            for name, value in wanted.model_copy(update={"label": labels}).model_dump(exclude_defaults=True).items()
+            for name, value in filters.model_copy(update={"label": labels}).model_dump(exclude_defaults=True).items()
             if name not in ("cursor", "sort", "limit")
         }
-        listing = replace(query_of(wanted.model_copy(update={"label": labels, "top": not asked})), alone=True)
+        listing = replace(query_of(filters.model_copy(update={"label": labels, "top": not used})), alone=True)
 
         def link(**changes: object) -> str:
-            chosen = {name: value for name, value in {**asked, **changes}.items() if value}
+            chosen = {name: value for name, value in {**used, **changes}.items() if value}
             return url("/", **chosen)
 
         def made(view: ViewReader) -> dict[str, Any]:
-            found = shared.reading.runs(view, listing, wanted.cursor)
-            held = view.rows(HOLDS, [(run.run_id,) for run in found.runs if not run.ended_ms])
+            page = shared.reading.runs(view, listing, filters.cursor)
+            stalled = view.rows(HOLDS, [(run.run_id,) for run in page.runs if not run.ended_ms])
             return {
                 "place": "/",
-                "wanted": wanted,
-                "runs": [(run, one_state(run.dump(), stalled=(run.run_id,) in held)) for run in found.runs],
-                "inputs": dict(_inputs(view, [run.run_id for run in found.runs])),
-                "families": dict(_families(view, [run.root for run in found.runs])),
+                "wanted": filters,
+                "runs": [(run, one_state(run.dump(), stalled=(run.run_id,) in stalled)) for run in page.runs],
+                "inputs": dict(_inputs(view, [run.run_id for run in page.runs])),
+                "families": dict(_families(view, [run.root for run in page.runs])),
                 "alone": dict.fromkeys(FAMILY_COUNTS, 0),
-                "cursor": found.cursor,
+                "cursor": page.cursor,
                 "link": link,
-                "filtered": asked,
-                "searched": [(name, word, ", ".join(_values(asked.get(name)))) for name, word in SEARCHED],
+                "filtered": used,
+                "searched": [(name, text, ", ".join(_values(used.get(name)))) for name, text in SEARCHED],
                 "states": LISTED_STATES,
                 "counts": _counts(view, listing),
-                "command": _command(asked),
+                "command": _command(used),
             }
 
         return view_page("runs.html", shared, request, made)
 
     @site.get("/start", response_class=HTMLResponse)
     def start_page(shared: Site, agent: str = "") -> HTMLResponse:
-        agents = sorted({each.agent for each in served_of(shared).agents})
-        says = "The agent's arguments by name, as JSON. The same id with the same agent and input is one run."
+        agents = sorted({label.agent for label in served_of(shared).agents})
+        note = "The agent's arguments by name, as JSON. The same id with the same agent and input is one run."
         fresh = operations.fresh_run_id("run")
         fields = (
             AskField("agent", "Agent", "pick", agent, agents),
@@ -97,7 +97,7 @@ def run_list_pages(site: APIRouter) -> None:
             AskField("id", "Id of the run", "text", fresh),
             AskField("label", "Labels, NAME=VALUE with spaces between them"),
         )
-        form = AskForm("start", "What should it do?", "/start", fields, "Start", says, back="/")
+        form = AskForm("start", "What should it do?", "/start", fields, "Start", note, back="/")
         wait = "A planner reports its agents some seconds after it starts. This page looks again by itself."
         more = "" if shared.dev else " If none runs: refold serve planner --app app.py"
         part = form if agents else Passage("again", "No planner has reported an agent so far", wait + more)
@@ -110,21 +110,21 @@ def run_list_pages(site: APIRouter) -> None:
         fields = await form_of(request, shared)
         # The form has the id of the run: sent twice it starts one.
         data, name = canonical.parse(fields.get("input") or "null"), run_id(fields.get("id", "").strip())
-        labels = dict(label_of(each) for each in fields.get("label", "").split())
+        labels = dict(label_of(label) for label in fields.get("label", "").split())
         if not (agent := fields.get("agent", "")):
             raise MalformedError("the form names no agent", hint="choose one")
         body = RunBody(agent=agent, input=data, id=name, labels=labels)
 
         def start() -> bool:
-            wanted = operations.start_run(run_request(shared, body))
-            return not isinstance(shared.writing.perform(wanted, DEFAULT_WAIT_S), Cause)
+            filters = operations.start_run(run_request(shared, body))
+            return not isinstance(shared.writing.perform(filters, DEFAULT_WAIT_S), Cause)
 
-        there = await run_in_threadpool(start)
-        return RedirectResponse(f"/runs/{name}" if there else url("/", text=name), 303)
+        started = await run_in_threadpool(start)
+        return RedirectResponse(f"/runs/{name}" if started else url("/", text=name), 303)
 
 
-def _values(found: object) -> Iterator[str]:
-    yield from map(str, found if isinstance(found, list) else [found] if found else [])
+def _values(value: object) -> Iterator[str]:
+    yield from map(str, value if isinstance(value, list) else [value] if value else [])
 
 
 def _counts(view: ViewReader, listing: RunQuery) -> Counter[str]:
@@ -134,8 +134,8 @@ def _counts(view: ViewReader, listing: RunQuery) -> Counter[str]:
     query, columns = every.query(), ("status", *STATES)
     counts = Counter({str(status): number for (status,), number in view.counts(query, ("status",)).items()})
     beside = replace(query, where=(*query.where, Where(" ".join(STATES), ">", 0)))
-    held = replace(every, state=STALLED, alone=False).query()
-    for some, stalled in ((beside, False), (held, True)):
+    stalls = replace(every, state=STALLED, alone=False).query()
+    for some, stalled in ((beside, False), (stalls, True)):
         for values, number in view.counts(some, columns).items():
             row = dict(zip(columns, values, strict=True))
             counts[one_state(row, stalled=False) if stalled else str(values[0])] -= number
@@ -155,12 +155,12 @@ def _inputs(view: ViewReader, runs: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield run, first.input if isinstance(first, RunRequested) else ""
 
 
-def _command(asked: dict[str, Any]) -> str:
+def _command(used: dict[str, Any]) -> str:
     """Return the command that lists the same; empty if it lacks a filter."""
-    if not COMMANDED.keys() >= asked.keys() or asked.get("state", "doubt") not in ("doubt", STALLED, "pending", *ENDED):
+    if not COMMANDED.keys() >= used.keys() or used.get("state", "doubt") not in ("doubt", STALLED, "pending", *ENDED):
         return ""
-    words = [word for name, found in asked.items() for value in _values(found) for word in (COMMANDED[name], value)]
-    return shlex.join(["refold", "run", "list", *words])
+    parts = [part for name, texts in used.items() for value in _values(texts) for part in (COMMANDED[name], value)]
+    return shlex.join(["refold", "run", "list", *parts])
 
 
 def _families(view: ViewReader, roots: Iterable[str]) -> Iterator[tuple[str, dict[str, int]]]:

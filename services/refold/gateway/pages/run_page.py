@@ -78,27 +78,27 @@ class ShownOfRun(ApiBody):
 
 def run_pages(site: APIRouter) -> None:
     @site.get("/runs/{run}", response_class=HTMLResponse)
-    def run_page(shared: Site, run: str, request: Request, wanted: Annotated[ShownOfRun, Asked()]) -> HTMLResponse:
+    def run_page(shared: Site, run: str, request: Request, query: Annotated[ShownOfRun, Asked()]) -> HTMLResponse:
         with shared.view_of(run, "") as view:
-            found = shared.reading.run(view, run)
-            found.stall(_hold_of(view, run))
-            last, texts = found.state.head.seq, texts_of(found.state.run_id, shared.blobs)
-            at, seqs = min(wanted.at or last, last), [seq for seq in dict.fromkeys(wanted.seq) if 1 <= seq <= last]
+            history = shared.reading.run(view, run)
+            history.stall(_hold_of(view, run))
+            last, texts = history.state.head.seq, texts_of(history.state.run_id, shared.blobs)
+            at, seqs = min(query.at or last, last), [seq for seq in dict.fromkeys(query.seq) if 1 <= seq <= last]
             summary = view.rows(RUNS, [(run,)]).get((run,))
-            opened = list(dict.fromkeys(wanted.opened))
-            below = _below(view, found, frozenset({*opened, *map(str, seqs)}))
-            asked = _asked_on(shared, view, found, below, now=at == last)
+            opened = list(dict.fromkeys(query.opened))
+            below = _below(view, history, frozenset({*opened, *map(str, seqs)}))
+            questions = _asked_on(shared, view, history, below, now=at == last)
             family = view.rows(FAMILIES, [(run, 0)]).get((run, 0))
-            reasons = {seq: why(found, seq, ViewedRuns(view).find, most=MOST_CAUSES) for seq in seqs[:MOST_PANELS]}
-        seqs, other = seqs[:MOST_PANELS], min(wanted.other, last)
-        beside = {each for seq in seqs for each in (seq - 1, seq)}
-        asks = all((at == last, not shared.writing.deaf))  # a Kafka that hangs would hold back each page for 20 s
-        found.mark(shared.platform.idle_pools, now=asks)
-        points, now_ms = _points(found, {at, *beside, other} - {0}), int(time.time() * 1000)
-        info, words = info_of(found), _words(shared, found)
-        chosen = {"at": at % last, "seq": seqs, "show": wanted.show, "with": other, "open": opened}
+            reasons = {seq: why(history, seq, ViewedRuns(view).find, most=MOST_CAUSES) for seq in seqs[:MOST_PANELS]}
+        seqs, other = seqs[:MOST_PANELS], min(query.other, last)
+        beside = {place for seq in seqs for place in (seq - 1, seq)}
+        live = all((at == last, not shared.writing.deaf))  # a Kafka that hangs would hold back each page for 20 s
+        history.mark(shared.platform.idle_pools, now=live)
+        points, now_ms = _points(history, {at, *beside, other} - {0}), int(time.time() * 1000)
+        info, actions = info_of(history), _words(shared, history)
+        chosen = {"at": at % last, "seq": seqs, "show": query.show, "with": other, "open": opened}
         base, prefix = str(request.base_url).rstrip("/"), shared.platform.settings.kafka.prefix
-        said = conversation(points[at], texts) if wanted.show == "conversation" else []
+        lines = conversation(points[at], texts) if query.show == "conversation" else []
         return html_page(
             "run.html",
             shared,
@@ -106,33 +106,33 @@ def run_pages(site: APIRouter) -> None:
             info=info,
             above=parents_of(run),
             title=run,
-            words=words,
-            doing=wanted.do if wanted.do in words else "",
-            parent=parent_of(found.state.run_id),
-            **_stuck(shared, found, informed(shared, asked), now=asks),
+            words=actions,
+            doing=query.do if query.do in actions else "",
+            parent=parent_of(history.state.run_id),
+            **_stuck(shared, history, informed(shared, questions), now=live),
             summary=summary_of(summary) if summary else None,
             last=last,
             at=at,
             then=points[at].state,
             then_open=[step for step in points[at].timeline.steps if step.status in UNFINISHED][:6],
             link=partial(_link, run, chosen),
-            opens=lambda name: [each for each in opened if each != name] if name in opened else [*opened, name],
+            opens=lambda name: [place for place in opened if place != name] if name in opened else [*opened, name],
             below=below.runs,
             family=FAMILIES.named(family) if family else None,
-            toggled=lambda seq: [each for each in seqs if each != seq] if seq in seqs else [seq, *seqs],
+            toggled=lambda seq: [place for place in seqs if place != seq] if seq in seqs else [seq, *seqs],
             words_of=wording,
             now_ms=now_ms,
             types=" ".join(EVENT_NAMES),
             base=base,
-            part=wanted.part,
-            fork_from=fork_from(found, at),
-            **({} if wanted.part else _rows(found, wanted.show, now_ms, below)),
+            part=query.part,
+            fork_from=fork_from(history, at),
+            **({} if query.part else _rows(history, query.show, now_ms, below)),
             pick=_picking(partial(_link, run, chosen), seqs),
             seqs=seqs,
-            show=wanted.show,
-            said=said[-MOST_LINES:],
-            unsaid=len(said) - MOST_LINES,
-            panels=list(_panels(found, points, reasons, texts, (prefix, base))),
+            show=query.show,
+            said=lines[-MOST_LINES:],
+            unsaid=len(lines) - MOST_LINES,
+            panels=list(_panels(history, points, reasons, texts, (prefix, base))),
             other=other,
             differs=changes_of(run_diff(points[min(at, other)], points[max(at, other)])) if other else [],
         )
@@ -153,11 +153,11 @@ def run_pages(site: APIRouter) -> None:
         build = partial(_operation, shared, word, fields)
 
         def perform() -> None:
-            found = shared.writing.get(run_id(run))
-            if word == "retry" and not found.state.over:  # only the log has the reason of a stall
+            history = shared.writing.get(run_id(run))
+            if word == "retry" and not history.state.over:  # only the log has the reason of a stall
                 shared.writing.perform_by_log(run, build, DEFAULT_WAIT_S)
             else:
-                shared.writing.perform(build(found), DEFAULT_WAIT_S)
+                shared.writing.perform(build(history), DEFAULT_WAIT_S)
 
         await run_in_threadpool(perform)
         return RedirectResponse(f"/runs/{run}", 303)
@@ -176,10 +176,10 @@ def run_pages(site: APIRouter) -> None:
         return RedirectResponse(f"/runs/{parse_call_id(call)[0]}", 303)
 
 
-def _operation(shared: Gateway, word: str, fields: Mapping[str, str], run: Run) -> OperationRow:
+def _operation(shared: Gateway, action: str, fields: Mapping[str, str], run: Run) -> OperationRow:
     """Return the operation of a button. **Raises** ConflictError."""
-    if word != "retry":
-        return operations.word(run.state, word, By(shared.actor, fields.get("reason", ""), sign=shared.sign))
+    if action != "retry":
+        return operations.word(run.state, action, By(shared.actor, fields.get("reason", ""), sign=shared.sign))
     if not run.state.over:
         return operations.retry_code(run, shared.actor)
     changes = _changes_in(run, fields)
@@ -204,24 +204,24 @@ def _hold_of(view: ViewReader, run: str) -> Hold | None:
 
 def _serving(shared: Gateway, agent: str) -> list[AgentServed]:
     with suppress(UnreachableError):
-        return [each for each in served_of(shared).agents if each.agent == agent]
+        return [row for row in served_of(shared).agents if row.agent == agent]
     return []
 
 
 def _link(run: str, chosen: Mapping[str, object], **changes: object) -> str:
-    told = {name: value for name, value in {**chosen, **changes}.items() if value}
-    return f"?{urlencode(told, doseq=True)}" if told else f"/runs/{run}"
+    filled = {name: value for name, value in {**chosen, **changes}.items() if value}
+    return f"?{urlencode(filled, doseq=True)}" if filled else f"/runs/{run}"
 
 
 def _picking(link: Callable[..., str], seqs: list[int]) -> Callable[[int], str]:
     """Return a function that links to an opened or closed event."""
     # From one template: a page has thousands of these links.
     before, after = link(seq=[0]).split("seq=0", 1)
-    others = "".join(f"&seq={each}" for each in seqs)
+    others = "".join(f"&seq={place}" for place in seqs)
 
     def pick(seq: int) -> str:
         if seq in seqs:
-            return link(seq=[each for each in seqs if each != seq])
+            return link(seq=[place for place in seqs if place != seq])
         return f"{before}seq={seq}{others}{after}"
 
     return pick
@@ -237,11 +237,11 @@ def _panels(
             yield EventPanel(event, changes, because, record_of(run, event, *at), *saw_model(run, event, texts))
 
 
-def _stuck(shared: Gateway, run: Run, asked: list[PageQuestion], *, now: bool) -> dict[str, Any]:
+def _stuck(shared: Gateway, run: Run, questions: list[PageQuestion], *, now: bool) -> dict[str, Any]:
     """Return work that waits for people or operators, with the possible actions."""
     agent = run.state.request.agent if run.state.request else ""
     return {
-        "asked": asked,
+        "asked": questions,
         "settles": shared.may_write("settle_form"),
         "asks": len(run.timeline.asking),
         "held": [] if run.state.over else run.timeline.in_status("held"),
@@ -256,8 +256,8 @@ def _asked_on(shared: Gateway, view: ViewReader, run: Run, below: Below, *, now:
     """Return open questions of a run and its first descendants; empty unless `now`."""
     if not now:
         return []
-    asking = (row.run_id for row in below.runs.values() if row.waiting_for_people or row.doubt)
-    runs = [shared.reading.run(view, child) for child in islice(asking, MOST_ASKING)]
+    waiting = (row.run_id for row in below.runs.values() if row.waiting_for_people or row.doubt)
+    runs = [shared.reading.run(view, child) for child in islice(waiting, MOST_ASKING)]
     children = [question for child in runs for question in open_questions(view, child, child=True)]
     return open_questions(view, run) + children
 
@@ -270,7 +270,7 @@ def _below(view: ViewReader, run: Run, opened: frozenset[str]) -> Below:
     rows = view.query(Query(RUNS, (Where("root", "=", root_of(name)),), limit=MOST_PAGE))
     runs = {row.run_id: row for row in map(summary_of, rows) if row.run_id != name and is_below(row.run_id, name)}
     steps, left = dict[str, list[tuple[int, RunStep]]](), MOST_BELOW
-    for child in sorted(runs, key=lambda each: (each not in opened, runs[each].requested_ms)):
+    for child in sorted(runs, key=lambda run_name: (run_name not in opened, runs[run_name].requested_ms)):
         if left <= 0:
             break
         steps[child] = [_step_of(STEPS.named(row)) for row in islice(view.rows_of(STEPS, RunId(child)), left)]
@@ -285,13 +285,13 @@ def _step_of(row: Mapping[str, Any]) -> tuple[int, RunStep]:
     name, step, call = RunId(row["run_id"]), row["step"], row["kind"] == "call"
     about = {field: row[field] for field in ("step", "kind", "name", "status", "effect", "label")}
     begun = {"started_ms": row["started_ms"], "ended_ms": row["ended_ms"], "call_id": row["call_id"]}
-    asked = row["sent_ms"] or row["ended_ms"]
+    since = row["sent_ms"] or row["ended_ms"]
     ask = Ask(approval_id=row["approval_id"], rule="", approvers=[], quorum=0, message="", asked_ms=row["started_ms"])
     return row["seq"], RunStep(
         **about,
         **begun,
         attempts=[tried] * row["attempts"] if call and row["sent_ms"] else [],
-        approvals=[ask.model_copy(update={"ended_ms": asked})] if row["approvals"] else [],
+        approvals=[ask.model_copy(update={"ended_ms": since})] if row["approvals"] else [],
         runs=[child_id(name, step)] if row["kind"] == "run" else [],
     )
 
@@ -316,12 +316,12 @@ def _words(shared: Gateway, run: Run) -> list[str]:
     """Return the buttons that state and role allow, the way out first."""
     if shared.archived or not shared.may_write("run_form"):
         return []
-    words = ["retry"]
+    actions = ["retry"]
     if not run.state.over:
-        words += ["cancel"] if run.status == "stalled" else [RESUME if run.timeline.pauses else PAUSE, "cancel"]
-    found = []
-    for word in words:
+        actions += ["cancel"] if run.status == "stalled" else [RESUME if run.timeline.pauses else PAUSE, "cancel"]
+    offered = []
+    for action in actions:
         with suppress(ConflictError):
-            _operation(shared, word, {}, run)
-            found.append(word)
-    return found
+            _operation(shared, action, {}, run)
+            offered.append(action)
+    return offered

@@ -107,31 +107,31 @@ def grid_of(
 ) -> Grid:
     """Return a table of read models. `columns` are heads with `;` between them: each one of `cells`, or followed by a
     kind and an attribute: `Steps num steps`."""
-    heads = [each.strip() for each in columns.split(";")]
+    heads = [column.strip() for column in columns.split(";")]
     plain = [head if head in cells else head.rsplit(" ", 2) for head in heads]
 
     def cell(row: Any, how: str | list[str]) -> Cell:
         return cells[how](row) if isinstance(how, str) else Cell(getattr(row, how[2]), how[1])
 
-    made = [[cell(row, how) for how in plain] for row in rows]
+    grid_rows = [[cell(row, how) for how in plain] for row in rows]
     return Grid(
-        name, caption, [how if isinstance(how, str) else how[0] for how in plain], made, **{"empty": "", **more}
+        name, caption, [how if isinstance(how, str) else how[0] for how in plain], grid_rows, **{"empty": "", **more}
     )
 
 
-def url(path: str, **wanted: object) -> str:
+def url(path: str, **parameters: object) -> str:
     """Return an address with filters in its query; empty if a text is too long."""
-    asked = {name: value for name, value in wanted.items() if value not in ("", 0, None)}
-    if any(len(str(value)) > MOST_FILTERED for name, value in asked.items() if name != "cursor"):
+    used = {name: value for name, value in parameters.items() if value not in ("", 0, None)}
+    if any(len(str(value)) > MOST_FILTERED for name, value in used.items() if name != "cursor"):
         return ""
-    return f"{path}?{urlencode(asked, doseq=True, errors='replace')}" if asked else path
+    return f"{path}?{urlencode(used, doseq=True, errors='replace')}" if used else path
 
 
 def bars_of(days: Iterable[tuple[int, int]]) -> list[DayBar]:
     """Return bars for days: total and failed."""
-    told = list(days)
-    most = max((whole for whole, _ in told), default=0) or 1
+    shown = list(days)
+    most = max((whole for whole, _ in shown), default=0) or 1
     return [
         DayBar(n * BAR_PITCH, max(1, -(-whole * BAR_HEIGHT // most)), -(-min(bad, whole) * BAR_HEIGHT // most))
-        for n, (whole, bad) in enumerate(told)
+        for n, (whole, bad) in enumerate(shown)
     ]

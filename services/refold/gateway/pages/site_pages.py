@@ -21,8 +21,8 @@ FOR_EVER = "public, max-age=31536000, immutable"
 def page_of(address: str) -> str:
     """Return an address if it is a page of this site, else `/`."""
     parts = urlsplit(address)
-    here = not parts.scheme and not parts.netloc and address.startswith("/") and is_page(parts.path)
-    return address if here and parts.path not in ("/login", "/logout", "/acting") else "/"
+    local = not parts.scheme and not parts.netloc and address.startswith("/") and is_page(parts.path)
+    return address if local and parts.path not in ("/login", "/logout", "/acting") else "/"
 
 
 def site_pages(site: APIRouter) -> None:

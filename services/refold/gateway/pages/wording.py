@@ -54,10 +54,10 @@ def brief(step: RunStep) -> str:
     args = json_text(step.args if step.args else step.result if step.kind in ("note", "event", "signal") else "")
     if not isinstance(args, dict):
         return "" if args is None else str(args)[:BRIEF_CHARS]
-    told = [
+    parts = [
         str(value) for key, value in args.items() if not key.startswith("$") and isinstance(value, str | int | float)
     ]
-    return ", ".join(sorted((text for text in told if text and "\n" not in text), key=len)[:3])[: 2 * BRIEF_CHARS]
+    return ", ".join(sorted((text for text in parts if text and "\n" not in text), key=len)[:3])[: 2 * BRIEF_CHARS]
 
 
 class SaidLine(NamedTuple):
@@ -97,12 +97,12 @@ def said_lines(message: Any, depth: int = 0) -> list[SaidLine]:
     if isinstance(message.get("role"), str):
         kind = {"user": "user", "assistant": "model", "tool": "tool"}.get(message["role"], "note")
         return [SaidLine(message["role"], kind, json_lines(message.get("content")))]
-    told = message.get("instructions")
-    found = [SaidLine("instructions", "note", told)] if isinstance(told, str) and told else []
+    instructions = message.get("instructions")
+    lines = [SaidLine("instructions", "note", instructions)] if isinstance(instructions, str) and instructions else []
     parts = message.get("parts", message.get("response"))
     for part in parts if isinstance(parts, list) else [parts] if parts else []:
-        found += said_lines(part, depth + 1)
-    return found or ([SaidLine("the model", "model", json_lines(message))] if depth == 0 else [])
+        lines += said_lines(part, depth + 1)
+    return lines or ([SaidLine("the model", "model", json_lines(message))] if depth == 0 else [])
 
 
 def json_lines(value: Any) -> str:
@@ -154,14 +154,14 @@ class TextDiff(NamedTuple):
     sides: tuple[str, str] | None = None
 
 
-def change_in(found: Any) -> TextDiff | None:
+def change_in(change: Any) -> TextDiff | None:
     """Return the change that arguments describe, if any."""
-    if not isinstance(found, dict):
+    if not isinstance(change, dict):
         return None
     for old, new in BEFORE_AFTER:
-        before, after = found.get(old), found.get(new)
+        before, after = change.get(old), change.get(new)
         if isinstance(before, str) and isinstance(after, str):
-            rest = {name: item for name, item in found.items() if name not in (old, new) and name[:1] != "$"}
+            rest = {name: item for name, item in change.items() if name not in (old, new) and name[:1] != "$"}
             texts = (item if isinstance(item, str) else json.dumps(item, ensure_ascii=False) for item in rest.values())
             return text_diff(", ".join(sorted(texts, key=len)), before, after)
     return None
@@ -227,10 +227,10 @@ def _diff_lines(before: list[str], after: list[str], left: list[int]) -> Iterato
 
 def _parts(before: str, after: str, left: list[int]) -> tuple[list[tuple[bool, str]], list[tuple[bool, str]]]:
     """Split both lines into pieces, with True for those that the other lacks."""
-    words = _WORDS.findall(before), _WORDS.findall(after)
-    found: tuple[list[tuple[bool, str]], list[tuple[bool, str]]] = [], []
-    for tag, a, b, c, d in _Matcher(*words, left).get_opcodes():
+    tokens = _WORDS.findall(before), _WORDS.findall(after)
+    sides: tuple[list[tuple[bool, str]], list[tuple[bool, str]]] = [], []
+    for tag, a, b, c, d in _Matcher(*tokens, left).get_opcodes():
         for side, (first, last) in enumerate(((a, b), (c, d))):
             if first < last:
-                found[side].append((tag != "equal", "".join(words[side][first:last])))
-    return found
+                sides[side].append((tag != "equal", "".join(tokens[side][first:last])))
+    return sides

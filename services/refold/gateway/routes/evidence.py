@@ -22,12 +22,12 @@ def evidence_routes(site: APIRouter) -> None:
     def show_why(shared: Site, run: str, seq: Seq, after: AfterHeader = "") -> Why:
         """Return the causes of an event back to the request, with their positions in Kafka and the claims of a call."""
         with shared.view_of(run, after) as view:
-            found, find = shared.reading.run(view, run), ViewedRuns(view).find
-            because = why(found, seq, find)
+            history, find = shared.reading.run(view, run), ViewedRuns(view).find
+            because = why(history, seq, find)
             if not (call := because.chained) or shared.archived:
                 return because
             with shared.log() as runs:
-                return why(found, seq, find, claims=claims_of(runs.reader, [found], call))
+                return why(history, seq, find, claims=claims_of(runs.reader, [history], call))
 
     @site.get("/api/runs/{run}/bundle", summary="Download evidence", responses=_FILE, response_class=StreamingResponse)
     def download_bundle(
@@ -43,11 +43,11 @@ def evidence_routes(site: APIRouter) -> None:
         def lines() -> Generator[bytes]:
             with shared.place("bundles"):
                 with shared.view_of(run, after) as view:
-                    found, known = shared.reading.run(view, run), ViewedRuns(view)
+                    history, runs_read = shared.reading.run(view, run), ViewedRuns(view)
                     if seq:
-                        runs = linked_runs(why(found, seq, known.find), known.find)
+                        runs = linked_runs(why(history, seq, runs_read.find), runs_read.find)
                     else:
-                        runs = {each.state.run_id: (each, 0) for each in (found, *known.family(found))}
+                        runs = {member.state.run_id: (member, 0) for member in (history, *runs_read.family(history))}
                 with shared.log():
                     bundle = bundle_of(about, runs, shared.platform, rules)
                 yield from bundle.lines()

@@ -38,19 +38,19 @@ def fork_of(shared: Gateway, run: str, body: ForkBody) -> tuple[list[Run], ForkR
         input=canonical.dumps(body.input) if body.input is not None else "",
         edits={step: canonical.dumps(args) for step, args in body.edits.items()},
         results={step: canonical.dumps(result) for step, result in body.results.items()},
-        decisions=dict(verdict_of(*each) for each in body.decisions.items()),
+        decisions=dict(verdict_of(*item) for item in body.decisions.items()),
         stubs={tool: canonical.dumps(result) for tool, result in body.stubs.items()},
     )
     if body.policy is not None:
         Policy.parse(body.policy)
     with shared.forks.free():
         with shared.view_of(run, "") as view:
-            found = shared.reading.run(view, run)
-            family = [found, *ViewedRuns(view).family(found)]
+            history = shared.reading.run(view, run)
+            family = [history, *ViewedRuns(view).family(history)]
         settings, values = shared.platform.settings, family_values(family, shared.blobs(), MOST_FORKED)
         policies = [policy.content for policy in known_policies(shared).values()]
         setup = ForkSetup(shared.forks.app, settings.environment, policies, body.model, bounds_of(settings))
-        rows, name = family_rows(family), found.state.run_id
+        rows, name = family_rows(family), history.state.run_id
         return family, shared.forks.fork(ForkJob(name, rows, body.at, changes, body.policy, values), setup)
 
 

@@ -21,9 +21,9 @@ def health_routes(site: APIRouter) -> None:
     )
     def ready(shared: Site) -> JSONResponse:
         """Return 200 if the gateway reads Kafka and its views are readable and current, else 503 with the problem."""
-        found = health_of(shared)
-        headers = {} if found.ready else {"Retry-After": "1"}
-        return JSONResponse(found.model_dump(), 200 if found.ready else 503, headers)
+        report = health_of(shared)
+        headers = {} if report.ready else {"Retry-After": "1"}
+        return JSONResponse(report.model_dump(), 200 if report.ready else 503, headers)
 
 
 def health_of(shared: Gateway) -> Health:

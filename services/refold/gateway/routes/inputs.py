@@ -93,7 +93,7 @@ def input_routes(site: APIRouter) -> None:
         """Send a signal that the run waits for, now or later. `Idempotency-Key` is its id if the body has none."""
         name, actor = run_id(run), sender.shared.actor
         message = operations.signal_message(name, body.name, body.data, signal_id=_named(body.id, key), actor=actor)
-        return sender.on_run(name, lambda found: operations.signal(found.state, message))
+        return sender.on_run(name, lambda history: operations.signal(history.state, message))
 
     @post("/api/callbacks/{token}", summary="Answer a callback")
     def answer_callback(sender: Sends, token: str, body: AnswerCallback, key: Key = "") -> CommandResult | InputSent:
@@ -104,16 +104,16 @@ def input_routes(site: APIRouter) -> None:
         named, actor = _named(body.key, key), sender.shared.actor
         message = operations.answered(token, body.data, failure=body.failure, key=named, actor=actor)
 
-        def answer(found: Run) -> OperationRow:
-            operations.refuse_another_answer(found.state, message)
-            return operations.answer_callback(found.state, message)
+        def answer(history: Run) -> OperationRow:
+            operations.refuse_another_answer(history.state, message)
+            return operations.answer_callback(history.state, message)
 
         return sender.on_run(message.run_id, answer)
 
     def word(kind: str) -> Callable[..., CommandResult | InputSent]:
         def say(sender: Sends, run: str, body: WithReason = NO_REASON) -> CommandResult | InputSent:
             by = By(sender.shared.actor, body.reason, sign=sender.shared.sign)
-            return sender.on_run(run, lambda found: operations.word(found.state, kind, by))
+            return sender.on_run(run, lambda history: operations.word(history.state, kind, by))
 
         return say
 
@@ -129,7 +129,7 @@ def input_routes(site: APIRouter) -> None:
     def annotate_run(sender: Sends, run: str, body: NoteBody, key: Key = "") -> CommandResult | InputSent:
         """Add a note to the history of a live run. `Idempotency-Key` is its id if the body has none."""
         by, note_id = By(sender.shared.actor), _named(body.id, key)
-        return sender.on_run(run, lambda found: operations.annotate(found.state, body.note, by, note_id))
+        return sender.on_run(run, lambda history: operations.annotate(history.state, body.note, by, note_id))
 
     @post("/api/runs/{run}/retry", summary="Retry a failed or stalled run")
     def retry_run(sender: Sends, run: str, body: RetryBody = NO_CHANGES) -> CommandResult | InputSent:
@@ -141,23 +141,23 @@ def input_routes(site: APIRouter) -> None:
         name, edit = run_id(run), canonical.dumps(body.edit) if body.edit is not None else ""
         actor, changes = sender.shared.actor, Changes(**body.model_dump(exclude={"edit", "repeat_effects"}), edit=edit)
 
-        def build(found: Run) -> OperationRow:
-            if found.status == "stalled" and changes == Changes(reason=body.reason):
-                return operations.retry_code(found, actor)
-            row = operations.redrive(found.state, actor, changes)
+        def build(history: Run) -> OperationRow:
+            if history.status == "stalled" and changes == Changes(reason=body.reason):
+                return operations.retry_code(history, actor)
+            row = operations.redrive(history.state, actor, changes)
             if changes.from_step and not body.repeat_effects:
-                refuse_effects(operations.left_behind(found.state, changes.from_step))
+                refuse_effects(operations.left_behind(history.state, changes.from_step))
             return row
 
-        found = sender.shared.writing.get(name)
+        history = sender.shared.writing.get(name)
         # Only the log has the reason of a stall.
-        return sender.settle(build(found)) if found.state.over else sender.by_log(name, build)
+        return sender.settle(build(history)) if history.state.over else sender.by_log(name, build)
 
     @post("/api/runs/{run}/fail", summary="Fail a stalled run")
     def fail_run(sender: Sends, run: str, body: WithReason = NO_REASON) -> CommandResult | InputSent:
         """Fail a stalled run whose code will never match its history. 409 if the run is not stalled."""
         by = By(sender.shared.actor, body.reason)
-        return sender.by_log(run, lambda found: operations.fail_stalled(found, by))
+        return sender.by_log(run, lambda history: operations.fail_stalled(history, by))
 
     @post("/api/runs/{run}/repair", summary="Repair the records of a run")
     def repair_run(sender: Sends, run: str, body: RepairBody = NO_HEAD) -> CommandResult | InputSent:
@@ -165,7 +165,7 @@ def input_routes(site: APIRouter) -> None:
 
         With a `head`, the history that ends with that entry counts, and all other records are void for good.
         """
-        return sender.by_log(run, lambda found: operations.repair(found, body.head, sender.shared.actor))
+        return sender.by_log(run, lambda history: operations.repair(history, body.head, sender.shared.actor))
 
 
 def run_request(shared: Gateway, body: RunBody, key: str = "") -> RunRequest:
@@ -182,8 +182,8 @@ def run_request(shared: Gateway, body: RunBody, key: str = "") -> RunRequest:
     )
     settings, login = shared.platform.settings, shared.login
     # Labels choose limits: the key signs only labels that the login proves, so clients cannot choose others.
-    known = [name for name, value in body.labels.items() if login and login.has_label(name, value)]
-    return operations.prepared(request, settings, lambda: blob_store(settings), shared.request_key, known)
+    labels = [name for name, value in body.labels.items() if login and login.has_label(name, value)]
+    return operations.prepared(request, settings, lambda: blob_store(settings), shared.request_key, labels)
 
 
 def refuse_effects(again: list[Done]) -> None:

@@ -43,54 +43,54 @@ LetterPlace = Annotated[str, Path(description="`[SERVICE/]PARTITION/OFFSET`, as 
 
 def list_routes(site: APIRouter) -> None:
     @site.get("/api/sessions", summary="List sessions")
-    def list_sessions(shared: Site, wanted: Annotated[CursorFilter, Query()], after: AfterHeader = "") -> SessionPage:
+    def list_sessions(shared: Site, filters: Annotated[CursorFilter, Query()], after: AfterHeader = "") -> SessionPage:
         """Return sessions, the one with the latest request first."""
         with shared.view(after) as view:
-            return session_page(view, wanted)
+            return session_page(view, filters)
 
     @site.get("/api/sessions/{session:path}", summary="List the runs of a session")
     def show_session(
-        shared: Site, session: str, wanted: Annotated[RunFilter, Query()], after: AfterHeader = ""
+        shared: Site, session: str, filters: Annotated[RunFilter, Query()], after: AfterHeader = ""
     ) -> RunPage:
         """Return the runs of a session, the newest first, with the filters of all runs."""
-        inside = wanted.model_copy(update={"session": session})
+        inside = filters.model_copy(update={"session": session})
         with shared.view(after) as view:
-            found = shared.reading.runs(view, query_of(inside), wanted.cursor)
-            if not found.runs and not shared.reading.runs(view, RunQuery(session=session, limit=1), "").runs:
+            page = shared.reading.runs(view, query_of(inside), filters.cursor)
+            if not page.runs and not shared.reading.runs(view, RunQuery(session=session, limit=1), "").runs:
                 raise NotFoundError(f"no run is part of the session {session[:100]!r}")
-        return found
+        return page
 
     @site.get("/api/daily", summary="List sums by day")
-    def list_daily(shared: Site, wanted: Annotated[DailyFilter, Query()], after: AfterHeader = "") -> list[DailyRow]:
+    def list_daily(shared: Site, filters: Annotated[DailyFilter, Query()], after: AfterHeader = "") -> list[DailyRow]:
         """Return calls, failures, effects avoided, tokens and cost by day, agent, tool and model, the latest first."""
         with shared.view(after) as view:
-            return shared.reading.daily(view, wanted)
+            return shared.reading.daily(view, filters)
 
     @site.get("/api/operator-actions", summary="List operator actions")
     def list_operator_actions(
-        shared: Site, wanted: Annotated[ActionFilter, Query()], after: AfterHeader = ""
+        shared: Site, filters: Annotated[ActionFilter, Query()], after: AfterHeader = ""
     ) -> list[OperatorAction]:
         """Return cancels, pauses, resumes, retries, resolutions and migrations with actor and reason, latest first."""
         with shared.view(after) as view:
-            return shared.reading.actions(view, wanted)
+            return shared.reading.actions(view, filters)
 
     lines: dict[str, Any] = {"response_class": Response, "responses": {200: {"content": {JSON_LINES: {}}}}}
 
     @site.get("/api/operator-actions.jsonl", summary="Export operator actions", **lines)
     def export_operator_actions(
-        shared: Site, wanted: Annotated[ActionFilter, Query()], after: AfterHeader = ""
+        shared: Site, filters: Annotated[ActionFilter, Query()], after: AfterHeader = ""
     ) -> Response:
         """Return the same rows as JSON Lines: without a `limit` the latest 50,000; `since_ms` selects others."""
-        many = wanted if "limit" in wanted.model_fields_set else wanted.model_copy(update={"limit": MOST_EXPORTED})
+        many = filters if "limit" in filters.model_fields_set else filters.model_copy(update={"limit": MOST_EXPORTED})
         with shared.view(after) as view:
             rows = shared.reading.actions(view, many)
         return Response("".join(f"{row.model_dump_json()}\n" for row in rows), media_type=JSON_LINES)
 
     @site.get("/api/dead-letters", summary="List dead letters")
-    def list_letters(shared: Site, wanted: Annotated[LetterFilter, Query()], after: AfterHeader = "") -> list[Letter]:
+    def list_letters(shared: Site, filters: Annotated[LetterFilter, Query()], after: AfterHeader = "") -> list[Letter]:
         """Return inputs that no service could use, with the reason, the latest first."""
         with shared.view(after) as view:
-            return shared.reading.letters(view, wanted)
+            return shared.reading.letters(view, filters)
 
     @site.post("/api/dead-letters/{place:path}/replay", summary="Send a refused input again")
     def replay_letter(
@@ -177,10 +177,10 @@ def projections_of(shared: Gateway) -> list[ProjectionInfo]:
 
 def replay_of(shared: Gateway, place: str, *, dry_run: bool) -> InputReplayed:
     """Send the input of a dead letter again, or only return its partition. **Raises** as `replayed`."""
-    found, at = replayed(shared.platform.runs.reader, place)
+    record, at = replayed(shared.platform.runs.reader, place)
     if dry_run:
-        return InputReplayed(sent=False, topic=found.topic, partition=at)
+        return InputReplayed(sent=False, topic=record.topic, partition=at)
     sent = shared.platform.publisher.send_raw(
-        found.topic, at, key=found.key or b"", value=found.value or b"", headers=found.read_headers() or ()
+        record.topic, at, key=record.key or b"", value=record.value or b"", headers=record.read_headers() or ()
     )
-    return InputReplayed(sent=True, topic=found.topic, partition=sent[0], offset=sent[1])
+    return InputReplayed(sent=True, topic=record.topic, partition=sent[0], offset=sent[1])

@@ -42,16 +42,16 @@ def people_routes(site: APIRouter) -> None:
         right to decide, or of a requester where the policy excludes them; nothing is sent.
         """
         await run_in_threadpool(shared.writing.check)
-        words = body.model_dump(include={"result", "message"})
+        content = body.model_dump(include={"result", "message"})
         if body.args is not None:
-            words["args"] = canonical.dumps(body.args)
-        return await shared.client.vote(approval, body.action, key, words, timeout=MOST_WAIT)
+            content["args"] = canonical.dumps(body.args)
+        return await shared.client.vote(approval, body.action, key, content, timeout=MOST_WAIT)
 
     @site.get("/api/doubts", summary="List calls in doubt")
-    def list_doubts(shared: Site, wanted: Annotated[CursorFilter, Query()], after: AfterHeader = "") -> DoubtPage:
+    def list_doubts(shared: Site, filters: Annotated[CursorFilter, Query()], after: AfterHeader = "") -> DoubtPage:
         """Return calls whose outcome is unknown, the oldest first."""
         with shared.view(after) as view:
-            return doubt_page(view, wanted)
+            return doubt_page(view, filters)
 
     @site.post(
         "/api/doubts/{call:path}/resolve",
@@ -69,8 +69,8 @@ def people_routes(site: APIRouter) -> None:
         shared.check_role(DOUBT_ROLES[asks_people])
         await run_in_threadpool(shared.writing.check)
         if asks_people:
-            words = {"result": body.result, "message": body.message, "about": DOUBT}
-            return await shared.client.vote(call, VERDICTS_ON_DOUBT[body.verdict], key, words, timeout=MOST_WAIT)
+            content = {"result": body.result, "message": body.message, "about": DOUBT}
+            return await shared.client.vote(call, VERDICTS_ON_DOUBT[body.verdict], key, content, timeout=MOST_WAIT)
         settled = Settlement(body.verdict, body.result, body.message)
         return await run_in_threadpool(lambda: sender.settle(settle_call(shared.writing, call, settled, shared.actor)))
 

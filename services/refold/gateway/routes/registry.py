@@ -80,8 +80,8 @@ def registry_routes(site: APIRouter) -> None:
 
 def _lines(prefix: str, subject: str) -> list[Registered]:
     name = subject.removesuffix(_SUFFIX).removeprefix(prefix)
-    known = {line.subject for line in locked()}
-    name = name if name in known else kind_of(name)
+    subjects = {line.subject for line in locked()}
+    name = name if name in subjects else kind_of(name)
     return [line for line in locked() if line.subject == name]
 
 

@@ -31,10 +31,10 @@ def run_routes(site: APIRouter) -> None:
     get = site.get
 
     @get("/api/runs", summary="List runs")
-    def list_runs(shared: Site, wanted: Annotated[RunFilter, Query()], after: AfterHeader = "") -> RunPage:
+    def list_runs(shared: Site, filters: Annotated[RunFilter, Query()], after: AfterHeader = "") -> RunPage:
         """Return runs, the newest first."""
         with shared.view(after) as view:
-            return shared.reading.runs(view, query_of(wanted), wanted.cursor)
+            return shared.reading.runs(view, query_of(filters), filters.cursor)
 
     @get("/api/runs/{run}", summary="Show a run")
     def show_run(
@@ -48,10 +48,10 @@ def run_routes(site: APIRouter) -> None:
         with shared.view_of(run, after) as view:
             seqs = [at_seq] if at_seq else []
             seqs += [shared.reading.seq_at(view, run, at_ms)] if at_ms else []
-            found = shared.reading.run_at(view, run, min(seqs)) if seqs else shared.reading.run(view, run)
+            history = shared.reading.run_at(view, run, min(seqs)) if seqs else shared.reading.run(view, run)
         if not seqs:
-            found.mark(shared.platform.idle_pools)
-        return info_of(found, turns_of(found.state, _texts(shared, found)) if seqs else ())
+            history.mark(shared.platform.idle_pools)
+        return info_of(history, turns_of(history.state, _texts(shared, history)) if seqs else ())
 
     @get("/api/runs/{run}/diff/{left}/{right}", summary="Compare two points of a run")
     def diff_run(shared: Site, run: str, left: Seq, right: Seq, after: AfterHeader = "") -> RunDiff:
@@ -81,8 +81,8 @@ def run_routes(site: APIRouter) -> None:
     ) -> ModelMessages:
         """Return the messages of a request to a model, rebuilt from the log, with a check against their digest."""
         with shared.view_of(run, after) as view:
-            found = shared.reading.run(view, run)
-        return messages_of(found.state, step, _texts(shared, found))
+            history = shared.reading.run(view, run)
+        return messages_of(history.state, step, _texts(shared, history))
 
     @get("/api/runs/{run}/events", summary="List the events of a run")
     def list_events(
@@ -101,7 +101,7 @@ def run_routes(site: APIRouter) -> None:
     def list_family(shared: Site, run: str, after: AfterHeader = "") -> list[RunRow]:
         """Return the descendants of a run, each after the run that started it."""
         with shared.view_of(run, after) as view:
-            return [row_of(each) for each in ViewedRuns(view).family(shared.reading.run(view, run))]
+            return [row_of(member) for member in ViewedRuns(view).family(shared.reading.run(view, run))]
 
     octets: dict[int | str, dict[str, Any]] = {
         200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
@@ -128,9 +128,9 @@ def run_routes(site: APIRouter) -> None:
             raise NotFoundError(error.message, hint=error.hint) from None
 
 
-def query_of(wanted: RunFilter) -> RunQuery:
-    labels = tuple(label_of(each) for each in wanted.label)
-    return RunQuery(**wanted.model_dump(exclude={"label", "cursor"}), labels=labels)
+def query_of(filters: RunFilter) -> RunQuery:
+    labels = tuple(label_of(text) for text in filters.label)
+    return RunQuery(**filters.model_dump(exclude={"label", "cursor"}), labels=labels)
 
 
 def _texts(shared: Gateway, run: Run) -> Callable[[str], str]:
@@ -146,11 +146,11 @@ def label_of(text: str) -> tuple[str, str]:
 
 
 def _pointer(view: ViewReader, run: RunId, digest: str) -> str:
-    wanted = f"{MARK}{digest}:"
+    prefix = f"{MARK}{digest}:"
     for row in view.rows_of(ENTRIES, run):
-        if wanted.encode() in row[ENTRIES.places["value"]]:  # type: ignore[operator]
+        if prefix.encode() in row[ENTRIES.places["value"]]:  # type: ignore[operator]
             for pointer in own_pointers(entry_of(row)[1].events):
-                if pointer.startswith(wanted):
+                if pointer.startswith(prefix):
                     return pointer
     raise NotFoundError(f"run {run} has no value {digest}", hint="a value of a child lies with the child")
 
