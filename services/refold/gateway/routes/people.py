@@ -67,7 +67,6 @@ def people_routes(site: APIRouter) -> None:
         """
         shared, asks_people = sender.shared, call != asked_about(call)
         shared.check_role(DOUBT_ROLES[asks_people])
-        await run_in_threadpool(shared.writing.check)
         if asks_people:
             content = {"result": body.result, "message": body.message, "about": DOUBT}
             return await shared.client.vote(call, VERDICTS_ON_DOUBT[body.verdict], key, content, timeout=MOST_WAIT)
