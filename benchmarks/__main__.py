@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import gaps, loop, years
-from refold.embedded.kafka import EmbeddedKafka
-from refold.embedded.valkey import EmbeddedValkey
-from refold.runtime import logging
+from refold.dev.kafka import EmbeddedKafka
+from refold.dev.valkey import EmbeddedValkey
+from refold.engine.runtime import logging
 
 GOALS = {
     "steps/s, 100 in flight, of the floor": (">=", 0.65, 0.4),

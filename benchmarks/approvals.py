@@ -10,15 +10,15 @@ from typing import Any
 from benchmarks.engine import AUTHORITY, TRUST, Engine
 from benchmarks.measure import STEPS, memory_mib
 
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.reader import KafkaLogReader
 from refold.client import catalog
 from refold.core.approval.policy import Policy
 from refold.core.approval.signature import SigningKey
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical
-from refold.embedded.valkey import EmbeddedValkey
-from refold.runtime.settings import KafkaSettings
+from refold.dev.valkey import EmbeddedValkey
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.runtime.settings import KafkaSettings
 
 IDLE_S = 5.0
 ROUNDS = 8

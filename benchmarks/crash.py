@@ -20,16 +20,17 @@ from benchmarks.approvals import ALLOW, put_in_force
 from benchmarks.engine import TRUST, Engine
 from benchmarks.measure import STEPS
 
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.reader import KafkaLogReader
+from refold.client import keys
+from refold.client.operations.approvals import Approvals
+from refold.client.operations.runs import Runs
 from refold.core.approval.ballot import Vote
 from refold.core.approval.policy import Policy
 from refold.core.messages import ApprovalRequest
-from refold.embedded.kafka import EmbeddedKafka
-from refold.embedded.valkey import EmbeddedValkey
-from refold.operations.approvals import Approvals
-from refold.operations.runs import Runs
-from refold.runtime import keys, logging
+from refold.dev.kafka import EmbeddedKafka
+from refold.dev.valkey import EmbeddedValkey
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.runtime import logging
 
 RUNS = 50
 AGENTS = ("ten_keyed", "ten_probed", "ten_once")

@@ -21,7 +21,7 @@ from refold.core.approval.signature import SigningKey
 from refold.core.ids import CallId, RunId
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.wire.canonical import idempotency_key
-from refold.executor.gate import Gate
+from refold.engine.executor.gate import Gate
 
 NOW = 1_800_000_000_000
 PEOPLE = ("ada", "bob", "cyd")

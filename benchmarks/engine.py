@@ -17,15 +17,15 @@ from benchmarks.measure import STEPS, latency, memory_mib
 from benchmarks.peers.load import STAMPS, cpu_seconds
 from confluent_kafka import Consumer, Producer
 
-from refold.adapters.kafka.topics import Topics
 from refold.core.approval.signature import SigningKey, pinned
 from refold.core.ids import home
-from refold.embedded.children import Child
-from refold.embedded.kafka import EmbeddedKafka
-from refold.embedded.supervisor import Supervisor
-from refold.embedded.valkey import EmbeddedValkey
-from refold.runtime import logging
-from refold.runtime.settings import KafkaSettings
+from refold.dev.children import Child
+from refold.dev.kafka import EmbeddedKafka
+from refold.dev.supervisor import Supervisor
+from refold.dev.valkey import EmbeddedValkey
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.runtime import logging
+from refold.engine.runtime.settings import KafkaSettings
 
 ROOT = Path(__file__).parents[1]
 APP = "benchmarks.workload:app"

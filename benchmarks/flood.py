@@ -29,11 +29,11 @@ from refold.core.ids import home
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED, tool_completed, tool_requested
 from refold.core.wire import codec
-from refold.embedded.files import cache_dir
-from refold.embedded.jars import fetch_jars
-from refold.embedded.jvm import Java
-from refold.embedded.kafka import EmbeddedKafka
-from refold.runtime.settings import KafkaSettings
+from refold.dev.files import cache_dir
+from refold.dev.jars import fetch_jars
+from refold.dev.jvm import Java
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.runtime.settings import KafkaSettings
 
 LARGE = 1_000_000
 """Bytes of a hostile record, just under the limit of an input."""

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable
 
 from benchmarks.measure import STEPS
 
-from refold.adapters.kafka.reader import KafkaLogReader
 from refold.core.events import (
     CallCompleted,
     CallDispatched,
@@ -35,8 +34,9 @@ from refold.core.run import chain, state
 from refold.core.run import fold as folding
 from refold.core.wire import codec
 from refold.core.wire.canonical import idempotency_key
-from refold.runtime.memory import COLLECT_AFTER
-from refold.runtime.settings import KafkaSettings
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.runtime.memory import COLLECT_AFTER
+from refold.engine.runtime.settings import KafkaSettings
 
 RESULT = json.dumps({"image": "registry/service@sha256:" + "0" * 64, "size": 184320, "ok": 1}, separators=(",", ":"))
 ARGS = '{"service":"checkout","version":"4.2.1"}'

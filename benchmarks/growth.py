@@ -27,7 +27,6 @@ from benchmarks.workload import app
 from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.log import MemoryEventLog, MemoryLogReader
 
-from refold.adapters.kafka.topics import expected_topics
 from refold.core import topics
 from refold.core.ids import EntryId, RunId
 from refold.core.messages import EndedRuns, Marks, ToolRequest, ToolResult
@@ -36,11 +35,12 @@ from refold.core.run.finished import ROW_BYTES, Finished
 from refold.core.run.snapshot import ENDED_BYTES, MARKS_KEY, over_key, weight
 from refold.core.run.state import RunState
 from refold.core.wire import codec
-from refold.planner.service import Planner
-from refold.planner.settings import PlannerSettings
-from refold.ports.log import Outgoing
-from refold.runtime.host import Host
-from refold.runtime.memory import COLLECT_AFTER
+from refold.engine.adapters.kafka.topics import expected_topics
+from refold.engine.planner.service import Planner
+from refold.engine.planner.settings import PlannerSettings
+from refold.engine.ports.log import Outgoing
+from refold.engine.runtime.host import Host
+from refold.engine.runtime.memory import COLLECT_AFTER
 
 WINDOW = 50
 """Steps on both sides of the one that is looked at: the median of them is not a pass of the collector."""

@@ -13,11 +13,11 @@ from random import Random
 
 from benchmarks.views import AT_MS, database
 
-from refold.gateway.reading import RunQuery
-from refold.ports.tables import ViewChanges
-from refold.projections.projector import Projector
-from refold.projections.shipped.projection import Shipped
-from refold.projections.shipped.tables import RUN_LABELS, RUNS
+from refold.console.gateway.reading import RunQuery
+from refold.console.projections.projector import Projector
+from refold.console.projections.shipped.projection import Shipped
+from refold.console.projections.shipped.tables import RUN_LABELS, RUNS
+from refold.engine.ports.tables import ViewChanges
 
 ROWS = 5_000
 """Of a transaction."""

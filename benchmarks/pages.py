@@ -32,14 +32,14 @@ from tests.pages.test_browser import ready
 from tests.waiting import eventually
 
 from benchmarks import workload
-from refold.adapters.sql.opening import open_views
+from refold.console.gateway.app import build_api
+from refold.console.gateway.reading import KeptRuns
+from refold.console.projections import service
+from refold.console.sql.opening import open_views
 from refold.core.events import CallCompleted, CallDispatched, CallProposed, Event, RetryPolicy, RunRequested, RunStarted
 from refold.core.ids import RunId
-from refold.gateway.app import build_api
-from refold.gateway.reading import KeptRuns
-from refold.projections import service
-from refold.runtime.memory import COLLECT_AFTER
-from refold.runtime.settings import KafkaSettings
+from refold.engine.runtime.memory import COLLECT_AFTER
+from refold.engine.runtime.settings import KafkaSettings
 
 AT_MS = 1_790_000_000_000
 MUST = {"first_paint_ms": 1_000, "main_thread_ms": 500, "slider_p95_ms": 200, "kib_of_100_steps": 100}

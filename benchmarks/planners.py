@@ -19,12 +19,12 @@ from benchmarks.measure import ends, memory_mib, spent_s
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from refold.adapters.kafka.topics import Topics
 from refold.core.approval.signature import pinned
 from refold.core.ids import home
 from refold.core.topics import RUN_COMPLETED, RUN_REQUESTED
-from refold.embedded import process
-from refold.runtime.settings import KafkaSettings
+from refold.dev import process
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.runtime.settings import KafkaSettings
 
 EVERY_S = 0.025
 """Between two questions to a partition: 40 a second each, so a pause is seen to a fortieth of a second."""

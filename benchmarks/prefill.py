@@ -27,7 +27,7 @@ from refold.core.events import (
 from refold.core.ids import NO_ENTRY, RunId, home, log_key
 from refold.core.wire import codec
 from refold.core.wire.canonical import idempotency_key
-from refold.runtime.settings import KafkaSettings
+from refold.engine.runtime.settings import KafkaSettings
 
 EVENTS = 3 * STEPS + 3
 """Of one finished run: its request, its start, ten calls of three events, its end."""

@@ -26,13 +26,13 @@ from tests.contract.table_benches import Bench, PostgresBench, SqliteBench, runn
 from tests.projections.killing import Load, caught_up, platform, projecting, store_of
 from tests.waiting import eventually
 
-from refold.adapters.sql.opening import open_views
-from refold.embedded.kafka import EmbeddedKafka
-from refold.gateway.reading import RunQuery
-from refold.projections.service import serving
-from refold.projections.shipped.projection import Shipped
-from refold.projections.shipped.tables import ENTRIES
-from refold.runtime.settings import KafkaSettings
+from refold.console.gateway.reading import RunQuery
+from refold.console.projections.service import serving
+from refold.console.projections.shipped.projection import Shipped
+from refold.console.projections.shipped.tables import ENTRIES
+from refold.console.sql.opening import open_views
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.runtime.settings import KafkaSettings
 
 GIVE_UP_S = 900
 REST_S = 10.0

@@ -24,8 +24,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
 
-from refold.adapters.kafka.clients import STATISTICS
-from refold.embedded.ports import free_port
+from refold.dev.ports import free_port
+from refold.engine.adapters.kafka.clients import STATISTICS
 
 RUNS = {1: 40, 10: 300}
 """Runs by how many are in flight; of more than these `MANY`."""

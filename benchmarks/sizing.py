@@ -21,10 +21,10 @@ from benchmarks.engine import SERVICES, Engine, alone
 from benchmarks.measure import STEPS, memory_mib, spent_s
 from redis import Redis
 
-from refold.adapters.sql.opening import open_views
+from refold.console.gateway.reading import ReadSide
+from refold.console.projections.shipped.projection import Shipped
+from refold.console.sql.opening import open_views
 from refold.core.errors import RefoldError
-from refold.gateway.reading import ReadSide
-from refold.projections.shipped.projection import Shipped
 
 SETTLE_S = 6.0
 """Time in which a planner writes the snapshot behind the last run; no record tells that it was the last."""

@@ -25,18 +25,18 @@ from benchmarks.workload import app
 from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.log import MemoryEventLog
 
-from refold.adapters.memory.ledger import MemoryLedger
 from refold.core import topics
 from refold.core.ids import home
-from refold.executor.gate import Gate
-from refold.executor.service import Executor
-from refold.executor.settings import ExecutorSettings
-from refold.planner.service import Planner
-from refold.planner.settings import PlannerSettings
-from refold.ports import effects
-from refold.ports.log import End, Membership, Outgoing
-from refold.relay.service import Relay
-from refold.relay.settings import RelaySettings
+from refold.engine.adapters.memory.ledger import MemoryLedger
+from refold.engine.executor.gate import Gate
+from refold.engine.executor.service import Executor
+from refold.engine.executor.settings import ExecutorSettings
+from refold.engine.planner.service import Planner
+from refold.engine.planner.settings import PlannerSettings
+from refold.engine.ports import effects
+from refold.engine.ports.log import End, Membership, Outgoing
+from refold.engine.relay.service import Relay
+from refold.engine.relay.settings import RelaySettings
 from refold.sdk.sources import FactsTable
 
 Figures = dict[str, int]

@@ -7,12 +7,12 @@ import time
 from benchmarks.prefill import finished
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
+from refold.console.telemetry.spans import RunSpans, Style
 from refold.core.events import Entry
 from refold.core.ids import EntryId, RunId
 from refold.core.ids import parse_log_key as parse
 from refold.core.wire import codec
-from refold.runtime.gauges import Vitals
-from refold.telemetry.spans import RunSpans, Style
+from refold.engine.runtime.gauges import Vitals
 
 RUNS, TURNS = 500, 200_000
 

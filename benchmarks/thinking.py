@@ -32,13 +32,13 @@ from refold.core.events import CallCompleted
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.wire import codec
 from refold.core.wire.headers import BASE
-from refold.executor.inputs import SeenCalls
-from refold.executor.settings import ExecutorSettings
-from refold.planner.service import Planner
-from refold.planner.settings import PlannerSettings
-from refold.ports.log import Outgoing
-from refold.runtime import logging
-from refold.runtime.host import Host
+from refold.engine.executor.inputs import SeenCalls
+from refold.engine.executor.settings import ExecutorSettings
+from refold.engine.planner.service import Planner
+from refold.engine.planner.settings import PlannerSettings
+from refold.engine.ports.log import Outgoing
+from refold.engine.runtime import logging
+from refold.engine.runtime.host import Host
 from refold.testing import AgentRun, Boundary
 from refold.testing.reruns import same_end
 

@@ -16,7 +16,12 @@ from pathlib import Path
 from benchmarks.prefill import EVENTS, finished
 from tests.projections.memory_views import MemoryViewDatabase
 
-from refold.adapters.sql.opening import open_views
+from refold.client.reading.api import CursorFilter
+from refold.console.gateway.listing import doubt_page, session_page, version_rows
+from refold.console.gateway.reading import ReadSide, RunQuery
+from refold.console.projections.projector import Projector, WholeRun
+from refold.console.projections.shipped.projection import Shipped
+from refold.console.sql.opening import open_views
 from refold.core.events import (
     CallDispatched,
     CallDoubted,
@@ -34,14 +39,9 @@ from refold.core.ids import NO_ENTRY, RunId, log_key
 from refold.core.tables import ViewTable
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
-from refold.gateway.listing import doubt_page, session_page, version_rows
-from refold.gateway.reading import ReadSide, RunQuery
-from refold.ports.log import Record
-from refold.ports.tables import ViewDatabase, ViewReader, ViewStore, rows_digest
-from refold.projections.projector import Projector, WholeRun
-from refold.projections.shipped.projection import Shipped
+from refold.engine.ports.log import Record
+from refold.engine.ports.tables import ViewDatabase, ViewReader, ViewStore, rows_digest
 from refold.sdk.projection import Projection
-from refold.views.api import CursorFilter
 
 AT_MS = 1_790_000_000_000
 TOGETHER = 100

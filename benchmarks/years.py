@@ -27,10 +27,10 @@ from redis import Redis
 from benchmarks import growth
 from refold.core.ids import home
 from refold.core.topics import RUN_LOG, RUN_REQUESTED, tool_requested
-from refold.embedded.kafka import EmbeddedKafka
-from refold.embedded.valkey import EmbeddedValkey
-from refold.runtime import logging
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.dev.valkey import EmbeddedValkey
+from refold.engine.runtime import logging
+from refold.engine.runtime.settings import KafkaSettings
 
 ONE, OTHER = "planner-1", "planner-2"
 

@@ -11,8 +11,8 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from refold.embedded.kafka import EmbeddedKafka
-from refold.embedded.valkey import EmbeddedValkey
+from refold.dev.kafka import EmbeddedKafka
+from refold.dev.valkey import EmbeddedValkey
 from tests.lent import end_unused, lend, note_users
 from tests.order import Together, longest_first
 

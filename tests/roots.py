@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.client.catalog import write
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.signature import SigningKey, Trust, pinned, sealed
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical, codec
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
 
 ROOT = SigningKey("root-test", "root", b"r" * 32)
 TRUST: Trust = {ROOT.kid: ROOT.public()}

@@ -23,11 +23,11 @@ from rich.console import Console
 from rich.table import Table
 
 from refold.core.errors import RefoldError
-from refold.embedded.kafka import EmbeddedKafka
-from refold.embedded.ports import free_port
-from refold.embedded.postgres import EmbeddedPostgres
-from refold.embedded.valkey import EmbeddedValkey
-from refold.runtime import logging
+from refold.dev.kafka import EmbeddedKafka
+from refold.dev.ports import free_port
+from refold.dev.postgres import EmbeddedPostgres
+from refold.dev.valkey import EmbeddedValkey
+from refold.engine.runtime import logging
 
 ROOT = Path(__file__).parents[2]
 CLASSES = ("keyed", "pure", "probed", "once")

@@ -22,7 +22,7 @@ from refold.cli.commands import COMMANDS
 from refold.cli.errors import exit_code
 from refold.cli.groups import CommandGroup, Later
 from refold.core import errors, events
-from refold.runtime.settings import PREFIX, Settings
+from refold.engine.runtime.settings import PREFIX, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "services/refold"

@@ -27,9 +27,9 @@ from refold.cli.commands import checkout
 from refold.cli.errors import FAILED, expected, fail, report
 from refold.cli.platform import connect, quiet
 from refold.cli.views import runs as run_views
+from refold.client.reading.history import Run
+from refold.client.reading.run import RunEvent, events_of, info_of
 from refold.core.errors import RefoldError, TimedOutError
-from refold.views.history import Run
-from refold.views.run import RunEvent, events_of, info_of
 
 INPUT = {"service": "shop", "version": "1.2.3"}
 LIMIT_S = 60.0

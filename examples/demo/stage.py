@@ -20,8 +20,8 @@ from refold.cli.commands import checkout
 from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
 from refold.core.errors import RefoldError, TimedOutError
-from refold.embedded import process
-from refold.embedded.stack import DevStack, Listeners, ServiceProcess
+from refold.dev import process
+from refold.dev.stack import DevStack, Listeners, ServiceProcess
 
 Tell = Callable[[str], None]
 WAIT_S = 30.0

@@ -8,8 +8,8 @@ from typing import Any
 from examples.demo.stage import Stage
 
 from refold.cli import output
-from refold.views.history import Run
-from refold.views.steps import RunStep
+from refold.client.reading.history import Run
+from refold.client.reading.steps import RunStep
 
 ACTIONS = {"switch_mesh_once": "switch_mesh"}
 """Tools whose effect has another name in the cloud."""

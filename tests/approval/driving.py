@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal
 
-from refold.approval.service import ApprovalService
-from refold.approval.settings import ApprovalLimits, ApprovalSettings
 from refold.core.approval import signature
 from refold.core.approval.ballot import Vote
 from refold.core.approval.decision import Decision
@@ -19,8 +17,10 @@ from refold.core.ids import home
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, DeadLetter
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, DEAD_LETTERS
 from refold.core.wire import codec
-from refold.ports.effects import AskEnd, Effect, Flow, Item, Now, Publish, Read
-from refold.ports.log import Delivery, End, Outgoing, Record
+from refold.engine.approval.service import ApprovalService
+from refold.engine.approval.settings import ApprovalLimits, ApprovalSettings
+from refold.engine.ports.effects import AskEnd, Effect, Flow, Item, Now, Publish, Read
+from refold.engine.ports.log import Delivery, End, Outgoing, Record
 from refold.sdk.app import App
 from tests.approval import questions
 from tests.approval.questions import NOW, RUN

@@ -11,10 +11,10 @@ from refold.core.run import chain
 from refold.core.run.fold import apply
 from refold.core.run.state import RunState
 from refold.core.wire import canonical, codec
-from refold.planner.service import Planner
-from refold.planner.settings import PlannerSettings
-from refold.ports.effects import Append, AskEnd, Item, Now, Publish, Read
-from refold.ports.log import End
+from refold.engine.planner.service import Planner
+from refold.engine.planner.settings import PlannerSettings
+from refold.engine.ports.effects import Append, AskEnd, Item, Now, Publish, Read
+from refold.engine.ports.log import End
 from refold.sdk.app import App
 from refold.sdk.context import Context
 from tests.approval.driving import PARTITIONS, POLICY, TOPICS, Process, World

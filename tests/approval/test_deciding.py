@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from refold.approval import outbox
-from refold.approval.settings import ApprovalLimits
 from refold.core.approval import decision, signature
 from refold.core.approval.question import args_digest
 from refold.core.approval.signature import SigningKey
@@ -16,6 +14,8 @@ from refold.core.events import Requirement
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest
 from refold.core.topics import APPROVAL_REQUESTED, APPROVAL_VOTED
+from refold.engine.approval import outbox
+from refold.engine.approval.settings import ApprovalLimits
 from refold.sdk.app import App
 from tests.approval import questions
 from tests.approval.driving import GATEWAY, PARTITIONS, ROLES, SERVICE, Process, World, request

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from refold.approval.settings import ApprovalLimits
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ApprovalVote
 from refold.core.topics import APPROVAL_VOTED
 from refold.core.wire import codec
+from refold.engine.approval.settings import ApprovalLimits
 from tests.approval import questions
 from tests.approval.driving import GATEWAY, PARTITIONS, Process, World, request
 

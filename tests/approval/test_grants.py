@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from refold.approval import outbox
 from refold.core.approval import decision, signature
 from refold.core.approval.ballot import Remember
 from refold.core.approval.decision import Cast, Decision, Grant
@@ -17,6 +16,7 @@ from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ApprovalVote
 from refold.core.topics import APPROVAL_REQUESTED, APPROVAL_VOTED
 from refold.core.wire import codec
+from refold.engine.approval import outbox
 from tests.approval import questions
 from tests.approval.driving import GATEWAY, PARTITIONS, ROLES, SERVICE, Process, World, request
 from tests.approval.questions import NOW

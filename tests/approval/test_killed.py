@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.topics import Topics
+from refold.client import keys
+from refold.client.operations.approvals import Approvals
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import codec
-from refold.embedded.kafka import EmbeddedKafka
-from refold.operations.approvals import Approvals
-from refold.runtime import keys
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.runtime.settings import KafkaSettings
 from tests.approval.driving import GATEWAY, POLICY, ROLES, SERVICE, app, request
 from tests.roots import PINNED, TRUST, entry, spread
 

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BeforeValidator
 
-from refold.approval.settings import ApprovalLimits
 from refold.core.approval import signature
 from refold.core.approval.ballot import oversized
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ApprovalVote, DeadLetter
 from refold.core.topics import APPROVAL_VOTED
 from refold.core.wire import canonical, codec
+from refold.engine.approval.settings import ApprovalLimits
 from refold.sdk.app import App
 from tests.approval import planning, questions
 from tests.approval.driving import GATEWAY, PARTITIONS, ROLES, Process, World, request

@@ -9,12 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from refold.archive import inspection, service
-from refold.archive.collecting import RunsOfLog, runs_of_log
-from refold.archive.container import ArchivedRun
-from refold.archive.erasure import ORDER, run_of
-from refold.archive.service import Archivist
-from refold.archive.settings import ArchivistSettings
 from refold.client.verify import verify_log
 from refold.core import topics
 from refold.core.errors import ConflictError, NotFoundError, UnreachableError
@@ -25,7 +19,13 @@ from refold.core.run.erased import erased_claims_key, erased_key, is_erased_clai
 from refold.core.run.finished import Finished
 from refold.core.run.snapshot import PartitionSnapshot
 from refold.core.wire import codec
-from refold.ports.log import LogReader
+from refold.engine.archive import inspection, service
+from refold.engine.archive.collecting import RunsOfLog, runs_of_log
+from refold.engine.archive.container import ArchivedRun
+from refold.engine.archive.erasure import ORDER, run_of
+from refold.engine.archive.service import Archivist
+from refold.engine.archive.settings import ArchivistSettings
+from refold.engine.ports.log import LogReader
 from tests.archive.world import DAY, World
 from tests.cli.chronicle import completed, ended, proposed, requested
 from tests.core.histories import read_fold
@@ -544,7 +544,7 @@ def test_a_partition_in_which_nothing_is_due_is_not_read_again_before_a_run_is(
         read.append(partition)
         return runs_of_log(reader, partition, wanted)
 
-    monkeypatch.setattr("refold.archive.service.runs_of_log", reading)
+    monkeypatch.setattr("refold.engine.archive.service.runs_of_log", reading)
     quiet = dict[int, int]()
 
     world.archivist(retention_ms=DAY // 2).sweep(quiet)

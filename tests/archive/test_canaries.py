@@ -17,15 +17,10 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.writer import KafkaWriter
-from refold.archive import inspection
-from refold.archive.erasure import run_of
-from refold.archive.service import Archivist
-from refold.archive.settings import ArchivistSettings
-from refold.archive.store import ArchiveStore
 from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
+from refold.client import keys
+from refold.client.operations.runs import Runs
 from refold.client.verify import verify_log
 from refold.core import topics
 from refold.core.approval import signature
@@ -35,11 +30,16 @@ from refold.core.events import NoteRecorded
 from refold.core.ids import home, parse_callback_token
 from refold.core.messages import ApprovalRequest, ApprovalVote
 from refold.core.wire import canonical, codec
-from refold.embedded.stack import DevStack, Servers
-from refold.operations.runs import Runs
-from refold.ports.log import Outgoing, Record
-from refold.runtime import keys
-from refold.runtime.settings import KafkaSettings
+from refold.dev.stack import DevStack, Servers
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.kafka.writer import KafkaWriter
+from refold.engine.archive import inspection
+from refold.engine.archive.erasure import run_of
+from refold.engine.archive.service import Archivist
+from refold.engine.archive.settings import ArchivistSettings
+from refold.engine.archive.store import ArchiveStore
+from refold.engine.ports.log import Outgoing, Record
+from refold.engine.runtime.settings import KafkaSettings
 from tests.archive.world import ALL
 from tests.kafka.cleaning import EAGER, ROUND_S, make_eager
 from tests.waiting import eventually

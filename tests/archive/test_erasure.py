@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from refold.archive.erasure import Lying, lying_of, run_of, stages
 from refold.core.events import CallCompleted, RunCompleted
 from refold.core.ids import RunId, callback_token
 from refold.core.messages import DeadLetter, RunOperation, RunRequest, RunSignal, ToolClaim
@@ -28,7 +27,8 @@ from refold.core.topics import (
     tool_completed,
 )
 from refold.core.wire import codec
-from refold.ports.log import Record
+from refold.engine.archive.erasure import Lying, lying_of, run_of, stages
+from refold.engine.ports.log import Record
 from tests.cli.chronicle import proposed, requested
 from tests.core.chains import chained
 

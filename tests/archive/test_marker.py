@@ -9,14 +9,14 @@ from refold.core.run.chain import anchor_name
 from refold.core.run.erased import erased_key
 from refold.core.run.state import RunState
 from refold.core.wire import codec
-from refold.planner.agents.stalls import LiveCode, LiveRoom
-from refold.planner.intake.inbox import Inbox, Pending, SentEntry
-from refold.planner.log.acceptance import Acceptance
-from refold.planner.log.windows import Windows
-from refold.planner.settings import Limits
-from refold.ports.log import Record
-from refold.runtime.lanes import Journal
-from refold.runtime.watchdog import Mark
+from refold.engine.planner.agents.stalls import LiveCode, LiveRoom
+from refold.engine.planner.intake.inbox import Inbox, Pending, SentEntry
+from refold.engine.planner.log.acceptance import Acceptance
+from refold.engine.planner.log.windows import Windows
+from refold.engine.planner.settings import Limits
+from refold.engine.ports.log import Record
+from refold.engine.runtime.lanes import Journal
+from refold.engine.runtime.watchdog import Mark
 from tests.approval.driving import PARTITIONS, POLICY, TOPICS, World
 from tests.approval.planning import INPUTS, OUTPUTS, Planning, app
 from tests.core.chains import chained

@@ -18,12 +18,12 @@ from fastavro import reader as avro_reader
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.archive import inspection
-from refold.archive.collecting import batches, runs_of_log, whole_runs
-from refold.archive.container import ArchivedRecord, ArchivedRun, digest_of, pack_runs, unpack_runs
-from refold.archive.store import ArchiveStore
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
 from refold.core.ids import RunId
+from refold.engine.archive import inspection
+from refold.engine.archive.collecting import batches, runs_of_log, whole_runs
+from refold.engine.archive.container import ArchivedRecord, ArchivedRun, digest_of, pack_runs, unpack_runs
+from refold.engine.archive.store import ArchiveStore
 from tests.archive.world import DAY, NOW, World
 from tests.core.hostile import zigzag
 

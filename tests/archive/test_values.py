@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from refold.adapters.blobs.store import ObjectBlobs
-from refold.archive.blobs import ArchivedBlobs
-from refold.archive.service import Swept
+from refold.client.reading.model import json_text
 from refold.client.values import in_full, values_of
 from refold.core.errors import BlobError, UnreachableError
 from refold.core.events import CallCompleted
 from refold.core.ids import RunId
-from refold.views.model import json_text
+from refold.engine.adapters.blobs.store import ObjectBlobs
+from refold.engine.archive.blobs import ArchivedBlobs
+from refold.engine.archive.service import Swept
 from tests.archive.world import DAY, World
 from tests.cli.chronicle import ended, proposed, requested
 

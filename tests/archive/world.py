@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from refold.adapters.blobs.store import ObjectBlobs
-from refold.archive.blobs import COPIES, ArchivedBlobs
-from refold.archive.erasure import run_of
-from refold.archive.service import Archivist
-from refold.archive.settings import ArchivistSettings
-from refold.archive.store import ArchiveStore
 from refold.core import topics
 from refold.core.errors import UnreachableError
 from refold.core.ids import CallId, RunId
 from refold.core.messages import RunRequest, ToolClaim
 from refold.core.run.erased import erased_run
 from refold.core.wire import codec
-from refold.ports.log import Delivery, Outgoing, Record
+from refold.engine.adapters.blobs.store import ObjectBlobs
+from refold.engine.archive.blobs import COPIES, ArchivedBlobs
+from refold.engine.archive.erasure import run_of
+from refold.engine.archive.service import Archivist
+from refold.engine.archive.settings import ArchivistSettings
+from refold.engine.archive.store import ArchiveStore
+from refold.engine.ports.log import Delivery, Outgoing, Record
 from tests.cli.chronicle import Chronicle, completed, ended, proposed, requested
 from tests.eventlog.broker import MemoryBroker
 

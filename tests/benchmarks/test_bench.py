@@ -13,8 +13,8 @@ from benchmarks.measure import STEPS
 from benchmarks.peers import __main__ as peers
 
 from benchmarks import fold, gaps, growth, policy, sizing, years
-from refold.embedded.kafka import EmbeddedKafka
-from refold.embedded.valkey import EmbeddedValkey
+from refold.dev.kafka import EmbeddedKafka
+from refold.dev.valkey import EmbeddedValkey
 
 
 def test_a_killed_planner_is_back_and_nothing_happens_twice(

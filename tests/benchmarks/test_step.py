@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from benchmarks import step
-from refold.planner.lane import Lane
+from refold.engine.planner.lane import Lane
 from tests.tidy.repository import ROOT
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from refold.runtime.settings import KafkaSettings
+from refold.engine.runtime.settings import KafkaSettings
 from tests.chaos.faults import Fault, Saboteur
 from tests.chaos.judge import Verdict
 from tests.chaos.points import Swept, sweep

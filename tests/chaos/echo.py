@@ -6,7 +6,7 @@ import heapq
 import random
 import time
 
-from refold.runtime.settings import KafkaSettings
+from refold.engine.runtime.settings import KafkaSettings
 from tests.chaos import raw
 from tests.chaos.actor import Actor, producer
 from tests.chaos.raw import Raw

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from redis import Redis, RedisError
 
-from refold.embedded.children import Exit
-from refold.embedded.process import Process
+from refold.dev.children import Exit
+from refold.dev.process import Process
 from tests.chaos.human import Human
 from tests.chaos.operations import Operations
 from tests.chaos.stack import SESSION_MS, Stack

@@ -17,7 +17,7 @@ from refold.core.approval.signature import SigningKey
 from refold.core.ids import home
 from refold.core.messages import ApprovalVote
 from refold.core.wire import codec
-from refold.runtime.settings import KafkaSettings
+from refold.engine.runtime.settings import KafkaSettings
 from tests.chaos import raw
 from tests.chaos.actor import Actor, producer
 from tests.chaos.people import VOTED, Said

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
-from refold.embedded import process
-from refold.embedded.supervisor import Supervisor
+from refold.dev import process
+from refold.dev.supervisor import Supervisor
 from tests.chaos.groups import GROUPS, committed, forget
 from tests.chaos.stack import PREFIX, Stack, command
 from tests.waiting import eventually

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from refold.embedded import process
-from refold.runtime.settings import KafkaSettings
+from refold.dev import process
+from refold.engine.runtime.settings import KafkaSettings
 from tests.chaos.faults import ended_by_kill
 from tests.chaos.judge import Verdict
 from tests.chaos.stack import KINDS, Stack, command

@@ -23,8 +23,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from refold.ports.log import Outgoing
-from refold.runtime.settings import KafkaSettings
+from refold.engine.ports.log import Outgoing
+from refold.engine.runtime.settings import KafkaSettings
 from tests.chaos import campaign, raw
 from tests.chaos.actor import Actor, producer
 from tests.chaos.app import arguments

@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from refold.runtime.settings import KafkaSettings
+from refold.engine.runtime.settings import KafkaSettings
 from tests.chaos import raw
 from tests.chaos.judge import Verdict
 from tests.chaos.operations import ask_to_end

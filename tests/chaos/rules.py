@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refold.adapters.kafka.publisher import KafkaPublisher
+from refold.client import keys
 from refold.core.approval.policy import Policy
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import RefoldError
-from refold.runtime import keys
-from refold.runtime.settings import KafkaSettings
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.runtime.settings import KafkaSettings
 from tests import roots
 from tests.chaos.actor import Actor
 from tests.chaos.app import KINDS as KINDS

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from refold.embedded.children import Exit
-from refold.embedded.ports import free_port
-from refold.embedded.properties import QUICK_SESSION
-from refold.embedded.stack import DevStack, Listeners, Servers, ServiceProcess
+from refold.dev.children import Exit
+from refold.dev.ports import free_port
+from refold.dev.properties import QUICK_SESSION
+from refold.dev.stack import DevStack, Listeners, Servers, ServiceProcess
 from tests.chaos.brokers import NAMES as BROKERS
 from tests.chaos.brokers import Brokers
 from tests.chaos.rules import Keys

@@ -8,8 +8,8 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
-from refold.embedded import process
-from refold.embedded.children import Exit
+from refold.dev import process
+from refold.dev.children import Exit
 from tests.chaos.faults import ended_by_kill, exit_of, state_of
 from tests.waiting import eventually
 

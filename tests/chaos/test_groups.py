@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from refold.embedded.kafka import EmbeddedKafka
+from refold.dev.kafka import EmbeddedKafka
 from tests.chaos.groups import committed, forget
 from tests.waiting import eventually
 

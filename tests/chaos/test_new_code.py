@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from refold.adapters.kafka.topics import Topics
 from refold.core.ids import home
-from refold.embedded import process
-from refold.runtime.settings import KafkaSettings
+from refold.dev import process
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.runtime.settings import KafkaSettings
 from tests.chaos import raw
 from tests.chaos.actor import producer
 from tests.chaos.operations import ask_to_end

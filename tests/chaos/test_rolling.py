@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.runtime.settings import KafkaSettings
+from refold.engine.runtime.settings import KafkaSettings
 from tests.chaos.operations import ask_to_end
 from tests.chaos.rolling import Deploy, deploy
 from tests.chaos.stack import PREFIX, Stack

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from refold.runtime.standby import reserve_of
+from refold.engine.runtime.standby import reserve_of
 from tests.chaos.values import STEPS
 from tests.cli.terminal import Dev, refold, served
 from tests.waiting import eventually

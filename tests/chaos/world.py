@@ -15,10 +15,10 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from refold.adapters.kafka.topics import Topics
 from refold.core.ids import home
 from refold.core.topics import DEAD_LETTERS
-from refold.runtime.settings import KafkaSettings
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.runtime.settings import KafkaSettings
 from tests.chaos import consent, raw, recorder, rules
 from tests.chaos.actor import Actor, producer
 from tests.chaos.app import PLANS

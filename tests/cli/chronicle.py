@@ -31,7 +31,7 @@ from refold.core.run.state import RunState
 from refold.core.run.suspension import status_change
 from refold.core.wire import codec
 from refold.core.wire.headers import TAKEN_BACK
-from refold.ports.log import Outgoing
+from refold.engine.ports.log import Outgoing
 from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.log import MemoryLogReader
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from refold.client.operations.approvals import Answered, Approvals
 from refold.core.approval import signature
 from refold.core.approval.ballot import Vote
 from refold.core.approval.signature import SigningKey
@@ -13,7 +14,6 @@ from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ApprovalVote
 from refold.core.topics import APPROVAL_VOTED
 from refold.core.wire import codec
-from refold.operations.approvals import Answered, Approvals
 from tests.approval.driving import GATEWAY, PARTITIONS, Process, World
 from tests.approval.questions import NOW
 from tests.eventlog.log import MemoryLogReader

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.topics import Topics
+from refold.client import keys
 from refold.client.policies import load_file
 from refold.core.approval.policy import Policy
 from refold.core.events import (
@@ -26,9 +24,11 @@ from refold.core.events import (
     RunStarted,
 )
 from refold.core.wire import canonical
-from refold.embedded.kafka import EmbeddedKafka
-from refold.runtime import keys
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.runtime.settings import KafkaSettings
 from tests.cli.chronicle import Chronicle, completed
 from tests.cli.terminal import refold
 from tests.roots import PINNED, ROOT, entry, spread

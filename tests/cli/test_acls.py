@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from refold.adapters.kafka.acls import Acl, ResourceKind, expected_acls, principals
 from refold.core.wire.resources import resource
-from refold.embedded.kafka import EmbeddedKafka
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka.acls import Acl, ResourceKind, expected_acls, principals
 from tests.cli.terminal import refold
 
 NOBODY = ("--kafka", "127.0.0.1:9")

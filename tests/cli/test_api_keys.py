@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from refold.gateway.apikeys import ApiKeys
+from refold.console.gateway.apikeys import ApiKeys
 from tests.cli.terminal import refold
 
 

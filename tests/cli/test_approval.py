@@ -11,6 +11,9 @@ import pytest
 from refold.cli import output
 from refold.cli.commands.approval import Filter, approval_changes
 from refold.cli.views import approvals
+from refold.client.reading.approval import question_row, readable, shown_of
+from refold.client.reading.history import Run
+from refold.client.reading.steps import Ask, RunStep, Timeline
 from refold.core.approval.ballot import Remember
 from refold.core.approval.decision import schema_name
 from refold.core.approval.question import args_digest
@@ -19,9 +22,6 @@ from refold.core.errors import NotFoundError, UsageError
 from refold.core.events import Earlier
 from refold.core.run.state import RunState, Status
 from refold.core.wire import canonical
-from refold.views.approval import question_row, readable, shown_of
-from refold.views.history import Run
-from refold.views.steps import Ask, RunStep, Timeline
 from tests.approval.driving import POLICY, World, request
 from tests.approval.questions import NOW
 from tests.cli.desk import Desk

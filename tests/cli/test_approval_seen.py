@@ -10,12 +10,12 @@ import pytest
 import typer
 
 from refold.cli.commands.approval import Voter
+from refold.client.operations.approvals import ENOUGH_DIGITS
+from refold.client.reading.approval import Approval, against
 from refold.core.approval.question import named
 from refold.core.errors import ConflictError, UsageError
 from refold.core.messages import ApprovalRequest
 from refold.core.run.state import RunState
-from refold.operations.approvals import ENOUGH_DIGITS
-from refold.views.approval import Approval, against
 from tests.approval.driving import World, request
 from tests.cli.desk import Desk
 from tests.core import approvals

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from refold.cli.commands import approval as voting
+from refold.client import keys
 from refold.client.addresses import vote_key
+from refold.client.operations.approvals import changed
 from refold.core.approval.ballot import Remember
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import (
@@ -23,8 +25,6 @@ from refold.core.errors import (
     UsageError,
 )
 from refold.core.wire import canonical
-from refold.operations.approvals import changed
-from refold.runtime import keys
 from tests.approval.driving import GATEWAY, POLICY, SERVICE, World, request
 from tests.cli.desk import Desk
 from tests.cli.terminal import refold

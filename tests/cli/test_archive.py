@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from refold.archive.collecting import runs_of_log, whole_runs
+from refold.engine.archive.collecting import runs_of_log, whole_runs
 from tests.archive.world import World
 from tests.cli.terminal import Dev, refold
 from tests.waiting import eventually

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from refold.client.operations.operation import follow_up, one, publish_input
+from refold.client.operations.run import By, Doubted, Settlement, settle_call, start_run, word
+from refold.client.operations.run import doubted as question_of
+from refold.client.operations.runs import Runs
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, TimedOutError, UsageError
 from refold.core.events import (
     ApprovalRequested,
@@ -22,10 +26,6 @@ from refold.core.events import (
 from refold.core.ids import RunId, home
 from refold.core.messages import DeadLetter, Hold, RunOperation, RunRequest, RunSignal
 from refold.core.wire import codec
-from refold.operations.operation import follow_up, one, publish_input
-from refold.operations.run import By, Doubted, Settlement, settle_call, start_run, word
-from refold.operations.run import doubted as question_of
-from refold.operations.runs import Runs
 from tests.cli.chronicle import NOW, Chronicle, Hand, completed, doubted, ended, proposed, requested
 
 REQUEST = RunRequest("r", "deploy", "{}")

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from refold import Budget
-from refold.adapters.kafka import clients
 from refold.client import AsyncClient, Client, RunEvent, Started
 from refold.core.errors import (
     ConflictError,
@@ -24,6 +23,7 @@ from refold.core.errors import (
     UnreachableError,
     UsageError,
 )
+from refold.engine.adapters.kafka import clients
 from tests.cli.terminal import Dev
 from tests.waiting import eventually
 

@@ -13,7 +13,10 @@ from refold.cli.commands.doctor import _anybody
 from refold.cli.views import approvals as approval_views
 from refold.cli.views import policies as policy_views
 from refold.cli.views import runs as run_views
-from refold.client.back_test import recorded
+from refold.client.operations.runs import Runs
+from refold.client.reading.approval import question_row
+from refold.client.reading.history import Run
+from refold.client.reading.run import info_of, row_of
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.policy import Policy
 from refold.core.errors import UsageError
@@ -27,10 +30,7 @@ from refold.core.events import (
     Requirement,
 )
 from refold.core.messages import ApprovalRequest
-from refold.operations.runs import Runs
-from refold.views.approval import question_row
-from refold.views.history import Run
-from refold.views.run import info_of, row_of
+from refold.lab.back_test import recorded
 from tests.approval.driving import POLICY, World, doubt, request
 from tests.cli.chronicle import NOW, Chronicle, proposed, requested
 from tests.cli.chronicle import doubted as in_doubt

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from refold.client.reading.approval import others
 from refold.core.approval.policy import Policy
 from refold.core.errors import UsageError
-from refold.views.approval import others
 from tests.approval.driving import World
 from tests.approval.questions import RUN
 from tests.approval.test_edited import POLICY, TIERS, asked, edits

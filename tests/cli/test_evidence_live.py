@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from refold.client.addresses import ROOT_PUB
-from refold.gateway.site import ROOMS
+from refold.console.gateway.site import ROOMS
 from tests.cli.terminal import Dev, refold
 from tests.waiting import eventually
 

@@ -20,14 +20,14 @@ from refold.cli.errors import report
 from refold.cli.views import approvals, policies
 from refold.cli.views import watching as records
 from refold.client.addresses import addresses
+from refold.client.operations.runs import Runs
 from refold.client.platform import listens
+from refold.client.reading.approval import question_row
+from refold.client.reading.run import events_of
 from refold.core.errors import ConflictError, UnreachableError
 from refold.core.wire import canonical
-from refold.embedded.files import write_atomic
-from refold.embedded.stack import DevStack, Listeners, Servers, ServiceProcess
-from refold.operations.runs import Runs
-from refold.views.approval import question_row
-from refold.views.run import events_of
+from refold.dev.files import write_atomic
+from refold.dev.stack import DevStack, Listeners, Servers, ServiceProcess
 from tests.approval.driving import World, request
 from tests.cli.chronicle import Chronicle, requested
 from tests.cli.desk import Desk

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from refold.adapters.kafka.reader import KafkaLogReader
-from refold.cli.commands.forking import Forking
+from refold.cli.commands.forks import Forking
+from refold.client.reading.history import Run
+from refold.console.pages.fork_pages import fork_file
 from refold.core.approval.signature import NOBODY
 from refold.core.errors import NotFoundError
 from refold.core.ids import RunId
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED, tool_requested
-from refold.evidence.verify import VerifiedBundle, verify_bundle
-from refold.forks.report import ForkReport
-from refold.gateway.pages.fork_pages import fork_file
-from refold.runtime.settings import KafkaSettings
-from refold.views.history import Run
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.runtime.settings import KafkaSettings
+from refold.lab.evidence.verify import VerifiedBundle, verify_bundle
+from refold.lab.forks.report import ForkReport
 from tests.cli.conftest import APP
 from tests.cli.terminal import Dev
 from tests.waiting import eventually

@@ -13,14 +13,14 @@ import httpx
 import pytest
 from confluent_kafka import Producer
 
-from refold.adapters.kafka.reader import KafkaLogReader
 from refold.client import Client
+from refold.client.operations.runs import Runs
 from refold.core.ids import RunId, call_id, home
 from refold.core.messages import StreamPart
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
-from refold.operations.runs import Runs
-from refold.runtime.settings import KafkaSettings
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.runtime.settings import KafkaSettings
 from tests.cli.terminal import Dev
 from tests.waiting import eventually
 

@@ -11,11 +11,11 @@ import time
 
 import pytest
 
-from refold.adapters.kafka.reader import KafkaLogReader
 from refold.core.messages import ToolRequest
 from refold.core.topics import CATALOG, tool_requested
 from refold.core.wire import codec
-from refold.runtime.settings import KafkaSettings
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.runtime.settings import KafkaSettings
 from tests.cli.terminal import Dev
 from tests.waiting import eventually, under_load
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from refold.adapters.kafka.reader import KafkaLogReader
 from refold.client.catalog import read
 from refold.core.approval.signature import trusted
+from refold.engine.adapters.kafka.reader import KafkaLogReader
 from tests.cli.terminal import refold
 from tests.cli.test_keys import Shop, folder, shop
 

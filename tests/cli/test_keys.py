@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.topics import Topics
+from refold.client import keys
 from refold.client.catalog import write
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.requester import check_token
@@ -21,9 +19,11 @@ from refold.core.errors import RefoldError, UnauthorisedError
 from refold.core.messages import CatalogEntry, RunRequest
 from refold.core.topics import CATALOG, RUN_REQUESTED
 from refold.core.wire import canonical, codec
-from refold.embedded.kafka import EmbeddedKafka
-from refold.runtime import keys
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.runtime.settings import KafkaSettings
 from tests.cli.terminal import refold
 from tests.roots import PINNED
 

@@ -7,7 +7,7 @@ import pytest
 from refold.client.letters import original
 from refold.core.errors import ConflictError, NotFoundError, RefoldError, UsageError
 from refold.core.messages import DeadLetter
-from refold.ports.log import Record
+from refold.engine.ports.log import Record
 
 _LYING = [
     Record("run-signalled", 0, 3, b"r-1/a", b"one", tuple),

@@ -11,11 +11,11 @@ import pytest
 from refold import App, Context
 from refold.cli.commands.serve import presence
 from refold.cli.commands.serve.presence import Presence, executor_member, fitted, planner_member
+from refold.client.reading.member import AgentServed, agents_served, tools_served
 from refold.core.errors import UnreachableError
 from refold.core.messages import Member, MemberTool
 from refold.core.wire import codec
-from refold.runtime.settings import KafkaSettings, Settings
-from refold.views.member import AgentServed, agents_served, tools_served
+from refold.engine.runtime.settings import KafkaSettings, Settings
 from tests.waiting import eventually
 
 app = App("shop")

@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 
 from refold.cli.views import runs as views
+from refold.client.operations.operation import one
+from refold.client.operations.run import By, word
+from refold.client.operations.runs import Runs, Selector, selected
+from refold.client.reading.run import info_of, row_of
 from refold.core.errors import ConflictError
 from refold.core.events import (
     Event,
@@ -19,10 +23,6 @@ from refold.core.events import (
     RunUnpaused,
 )
 from refold.core.messages import RunOperation, RunSignal
-from refold.operations.operation import one
-from refold.operations.run import By, word
-from refold.operations.runs import Runs, Selector, selected
-from refold.views.run import info_of, row_of
 from tests.cli.chronicle import Chronicle, requested
 from tests.cli.test_waiting_seen import EVIL, Planner, seen
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from refold.client.back_test import recorded
+from refold.client.operations.runs import Runs
 from refold.core.events import (
     ApprovalDecided,
     CallJudged,
     Event,
     RunRequested,
 )
-from refold.operations.runs import Runs
+from refold.lab.back_test import recorded
 from tests.cli.chronicle import Chronicle
 from tests.cli.policing import APP, ASKED, LEAD, ONCALL, POLICY, Cluster, asked, history, proposal
 from tests.cli.terminal import refold

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from refold.client.views import runs_then
+from refold.client.operations.run import Changes, redrive
+from refold.client.operations.runs import Selector, selected
+from refold.client.reading.history import Run, at_time, feed
+from refold.client.reading.then import MOST_SEEN, run_then
+from refold.console.projections.service import KeptProjection
+from refold.console.projections.shipped.projection import Shipped
+from refold.console.projections.views import runs_then
 from refold.core.errors import ConflictError
 from refold.core.events import CallCompleted, Event, Failure, RunCompleted, RunFailed
 from refold.core.ids import RunId
 from refold.core.run.log import LogFold
-from refold.operations.run import Changes, redrive
-from refold.operations.runs import Selector, selected
-from refold.ports.log import Record
-from refold.projections.service import KeptProjection
-from refold.projections.shipped.projection import Shipped
-from refold.views.history import Run, at_time, feed
-from refold.views.then import MOST_SEEN, run_then
+from refold.engine.ports.log import Record
 from tests.projections.histories import NOW, begun, call, entries
 from tests.projections.memory_views import MemoryViewDatabase
 from tests.projections.source import ListedLog

@@ -28,7 +28,7 @@ from refold.core.ids import RunId, home, log_key
 from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.wire import codec
 from refold.core.wire.headers import TAKEN_BACK
-from refold.ports.log import Record
+from refold.engine.ports.log import Record
 from tests.cli.chronicle import NOW, Chronicle, completed, doubted, ended, proposed, requested
 from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.log import MemoryLogReader

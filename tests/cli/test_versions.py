@@ -10,15 +10,15 @@ import pytest
 
 from refold import App
 from refold.cli.platform import Shell
+from refold.client.operations.runs import Runs
 from refold.client.platform import Platform
+from refold.client.reading.run import versions_in_use
 from refold.core.messages import Member, MemberAgent
 from refold.core.topics import MEMBER
 from refold.core.wire import codec
-from refold.forks.agreement import check_replay
-from refold.operations.runs import Runs
-from refold.ports.log import Outgoing
+from refold.engine.ports.log import Outgoing
+from refold.lab.forks.agreement import check_replay
 from refold.sdk.source import spoken
-from refold.views.run import versions_in_use
 from tests.cli.terminal import refold
 from tests.eventlog.log import MemoryLogReader
 from tests.recovery.rig import Rig

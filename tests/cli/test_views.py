@@ -13,6 +13,8 @@ from rich.console import Console
 from refold.cli import output
 from refold.cli.views import runs
 from refold.cli.views import watching as records
+from refold.client.operations.runs import Runs
+from refold.client.reading.run import events_of, info_of, row_of
 from refold.core.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -33,11 +35,9 @@ from refold.core.events import (
     StatusSet,
     TaskFailed,
 )
-from refold.operations.runs import Runs
-from refold.ports.effects import Effect, Item, LanesNow, News, Now
-from refold.ports.log import Membership
-from refold.runtime.host import Host
-from refold.views.run import events_of, info_of, row_of
+from refold.engine.ports.effects import Effect, Item, LanesNow, News, Now
+from refold.engine.ports.log import Membership
+from refold.engine.runtime.host import Host
 from tests.cli.chronicle import NOW, Chronicle, ended, proposed, requested
 from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.log import MemoryEventLog

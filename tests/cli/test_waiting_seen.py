@@ -7,6 +7,10 @@ from rich.console import Console
 
 from refold.cli.views import runs
 from refold.client.letters import home_of
+from refold.client.operations.operation import OperationRow, many, one
+from refold.client.operations.run import answer_callback, answered, signal, signal_message, step_of
+from refold.client.operations.runs import Runs
+from refold.client.reading.run import info_of
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
 from refold.core.events import (
     CallbackCompleted,
@@ -23,11 +27,7 @@ from refold.core.events import (
 from refold.core.ids import RunId, callback_digest, callback_token, home
 from refold.core.messages import DeadLetter, RunOperation, RunRequest, RunSignal
 from refold.core.wire import codec
-from refold.operations.operation import OperationRow, many, one
-from refold.operations.run import answer_callback, answered, signal, signal_message, step_of
-from refold.operations.runs import Runs
-from refold.ports.log import Record
-from refold.views.run import info_of
+from refold.engine.ports.log import Record
 from tests.cli.chronicle import NOW, Chronicle, Hand, requested
 
 EVIL = "a\x1b[2Jb\u202ec"

@@ -6,12 +6,12 @@ import time
 
 import pytest
 
+from refold.client.reading.history import Run
 from refold.client.watcher import Watch
 from refold.core.errors import ConflictError
 from refold.core.ids import RunId
 from refold.core.topics import RUN_LOG
-from refold.ports.log import Record
-from refold.views.history import Run
+from refold.engine.ports.log import Record
 from tests.cli.chronicle import Chronicle, completed, ended, proposed, requested
 
 R = RunId("r")

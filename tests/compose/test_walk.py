@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 from refold.client import Client, Ended
-from refold.embedded.ports import free_port
+from refold.dev.ports import free_port
 from tests.docs.blocks import everywhere
 from tests.waiting import GIVE_UP_S, eventually
 

@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import redis
 
-from refold.adapters.memory.ledger import MemoryLedger
-from refold.adapters.redis.ledger import RedisLedger
-from refold.ports.ledger import (
+from refold.engine.adapters.memory.ledger import MemoryLedger
+from refold.engine.adapters.redis.ledger import RedisLedger
+from refold.engine.ports.ledger import (
     Claim,
     Close,
     Complete,

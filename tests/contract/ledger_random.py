@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from refold.ports.ledger import (
+from refold.engine.ports.ledger import (
     Busy,
     Claim,
     Close,

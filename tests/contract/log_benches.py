@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from refold.adapters.kafka.log import KafkaEventLog
-from refold.adapters.kafka.reader import KafkaLogReader
-from refold.ports.log import (
+from refold.engine.adapters.kafka.log import KafkaEventLog
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.ports.log import (
     Assigned,
     Delivery,
     EventLog,
@@ -26,8 +26,8 @@ from refold.ports.log import (
     Revoked,
     Taken,
 )
-from refold.runtime.clock import clock_ms
-from refold.runtime.settings import KafkaSettings
+from refold.engine.runtime.clock import clock_ms
+from refold.engine.runtime.settings import KafkaSettings
 from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.log import MemoryEventLog, MemoryLogReader
 from tests.waiting import GIVE_UP_S, eventually

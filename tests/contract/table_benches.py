@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 import psycopg
 
-from refold.adapters.sql.opening import open_views
+from refold.console.sql.opening import open_views
 from refold.core.events import CallCompleted, CallProposed, RunCompleted, RunRequested
 from refold.core.tables import ViewTable
-from refold.ports.tables import ViewDatabase
+from refold.engine.ports.tables import ViewDatabase
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table
 from tests.projections.memory_views import MemoryViewDatabase
 

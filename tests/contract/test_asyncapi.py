@@ -14,12 +14,12 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from refold.adapters.kafka.topics import declared
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.wire import headers
 from refold.core.wire.resources import resource
-from refold.schemas.asyncapi import asyncapi
+from refold.dev.schemas.asyncapi import asyncapi
+from refold.engine.adapters.kafka.topics import declared
 
 DOCUMENT = asyncapi(declared()["topics"])
 SPECIFICATION = jsonschema_rs.Draft7Validator(json.loads(Path(__file__).with_name("asyncapi-3.0.0.json").read_text()))

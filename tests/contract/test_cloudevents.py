@@ -15,7 +15,6 @@ from cloudevents.core.v1.event import CloudEvent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.core.messages import ApprovalVote, RunOperation, RunRequest, RunSignal
 from refold.core.topics import (
     APPROVAL_VOTED,
@@ -28,8 +27,9 @@ from refold.core.topics import (
     RUN_VIEW,
 )
 from refold.core.wire.headers import cloud_event
-from refold.ports.log import Headers, Outgoing
-from refold.runtime.settings import KafkaSettings
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.ports.log import Headers, Outgoing
+from refold.engine.runtime.settings import KafkaSettings
 from tests.core.histories import NOW, examples
 from tests.roots import entry, spread
 from tests.simulator.campaign import SCENARIOS

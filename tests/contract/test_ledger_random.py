@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from refold.adapters.redis import ledger as redis_ledger
-from refold.embedded.valkey import EmbeddedValkey
-from refold.ports.ledger import Operation
+from refold.dev.valkey import EmbeddedValkey
+from refold.engine.adapters.redis import ledger as redis_ledger
+from refold.engine.ports.ledger import Operation
 from tests.contract.ledger_benches import MemoryBench, RedisBench
 from tests.contract.ledger_random import batches, difference, seeded
 

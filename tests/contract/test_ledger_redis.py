@@ -15,13 +15,13 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from refold.adapters.redis import ledger as redis_ledger
-from refold.adapters.redis.ledger import RedisLedger
 from refold.core.errors import UnreachableError, UsageError
 from refold.core.ids import CallId
-from refold.embedded.ports import free_port
-from refold.embedded.valkey import EmbeddedValkey
-from refold.ports.ledger import (
+from refold.dev.ports import free_port
+from refold.dev.valkey import EmbeddedValkey
+from refold.engine.adapters.redis import ledger as redis_ledger
+from refold.engine.adapters.redis.ledger import RedisLedger
+from refold.engine.ports.ledger import (
     Claim,
     Claimed,
     Close,

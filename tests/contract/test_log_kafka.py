@@ -21,21 +21,21 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from refold.adapters.kafka import membership as group
-from refold.adapters.kafka import topics
-from refold.adapters.kafka.log import KafkaEventLog
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.topics import TopicDifference, Topics, expected_topics
-from refold.adapters.kafka.writer import KafkaWriter
 from refold.core.errors import ConflictError, RefoldError, UnreachableError, UsageError
 from refold.core.ids import RunId, home
 from refold.core.messages import RunRequest, RunSignal
 from refold.core.wire import codec
-from refold.embedded.kafka import EmbeddedKafka
-from refold.ports.log import Assigned
-from refold.runtime.clock import clock_ms
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka import membership as group
+from refold.engine.adapters.kafka import topics
+from refold.engine.adapters.kafka.log import KafkaEventLog
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.kafka.topics import TopicDifference, Topics, expected_topics
+from refold.engine.adapters.kafka.writer import KafkaWriter
+from refold.engine.ports.log import Assigned
+from refold.engine.runtime.clock import clock_ms
+from refold.engine.runtime.settings import KafkaSettings
 from tests.contract.log_benches import CHAIN, INPUTS, MORE, KafkaBench, membership, outgoing, places, take_until
 from tests.contract.raw_kafka import break_for_good, write_with_header
 from tests.waiting import eventually, under_load

@@ -6,13 +6,13 @@ import uuid
 
 import pytest
 
-from refold.adapters.kafka.lookup import KafkaLookup
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.topics import Topics
 from refold.core.errors import RefoldError
-from refold.embedded.kafka import EmbeddedKafka
-from refold.executor.settings import ExecutorSettings
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka.lookup import KafkaLookup
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.executor.settings import ExecutorSettings
+from refold.engine.runtime.settings import KafkaSettings
 
 ORDERS = "tool-requested.default"
 

@@ -6,14 +6,14 @@ import uuid
 
 import pytest
 
-from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.topics import Topics
 from refold.cli.commands.serve.presence import Presence
+from refold.client.reading.member import ServedBy, agents_served
 from refold.core.messages import Member, MemberAgent
 from refold.core.topics import MEMBER
-from refold.embedded.kafka import EmbeddedKafka
-from refold.runtime.settings import KafkaSettings, Settings
-from refold.views.member import ServedBy, agents_served
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.runtime.settings import KafkaSettings, Settings
 from tests.waiting import eventually
 
 

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from refold.adapters.sql.opening import open_views
+from refold.console.projections.shipped.projection import Shipped
+from refold.console.sql.opening import open_views
 from refold.core.errors import UnreachableError
-from refold.ports.tables import ViewChanges
-from refold.projections.shipped.projection import Shipped
+from refold.engine.ports.tables import ViewChanges
 from tests.contract.table_benches import postgres_server
 from tests.waiting import eventually
 

@@ -9,21 +9,21 @@ from dataclasses import replace
 
 import pytest
 
-from refold.adapters.kafka.log import KafkaEventLog
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.topics import Topics
 from refold.cli.commands.serve import presence
 from refold.cli.commands.serve.presence import Presence
+from refold.client.operations.workers import workers
+from refold.client.reading.member import WorkerGroup, Workers
 from refold.core.messages import Member, MemberAgent, MemberTool
 from refold.core.topics import MEMBER, RUN_REQUESTED, executors, tool_requested
 from refold.core.wire import codec
-from refold.embedded.kafka import EmbeddedKafka
-from refold.operations.workers import workers
-from refold.ports.log import Assigned, Membership
-from refold.runtime.clock import clock_ms
-from refold.runtime.settings import KafkaSettings, Settings
-from refold.views.member import WorkerGroup, Workers
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka.log import KafkaEventLog
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.ports.log import Assigned, Membership
+from refold.engine.runtime.clock import clock_ms
+from refold.engine.runtime.settings import KafkaSettings, Settings
 from tests.waiting import eventually
 
 PLANNER = Member("p-1", "planner", "shop", 5, agents=[MemberAgent("order", "1", {"code": "c0de"})])

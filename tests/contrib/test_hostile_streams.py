@@ -10,14 +10,14 @@ from typing import Any, cast
 import pytest
 
 from refold.client import streams
+from refold.client.operations.runs import Runs
 from refold.client.streams import MOST_WAITING_BYTES, Vouched, live_parts
 from refold.core.events import RunCompleted
 from refold.core.ids import CallId, RunId
 from refold.core.messages import StreamPart
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT, RUN_STREAM, pool_of, run_stream
 from refold.core.wire import codec
-from refold.operations.runs import Runs
-from refold.ports.log import Outgoing, Record
+from refold.engine.ports.log import Outgoing, Record
 from tests.core.histories import Log, call, start
 from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.log import MemoryLogReader

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from refold.client.reading.messages import messages_of, turns_of
 from refold.core.errors import NotFoundError
 from refold.core.events import CallProposed, Entry
 from refold.core.ids import log_key
 from refold.core.wire import canonical, codec
 from refold.testing import AgentRun, run
-from refold.views.messages import messages_of, turns_of
 from tests.contrib.test_conversation import plain, readers
 from tests.gateway.test_reading import Bench, served
 
@@ -101,7 +101,7 @@ def test_a_large_request_is_read_where_it_lies_or_named() -> None:
 
 
 def test_no_framework_is_loaded_for_it() -> None:
-    code = "import sys, refold.views.messages; sys.exit(any('pydantic_ai' in name for name in sys.modules))"
+    code = "import sys, refold.client.reading.messages; sys.exit(any('pydantic_ai' in name for name in sys.modules))"
 
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 

@@ -16,13 +16,13 @@ from pydantic_ai.messages import PartDeltaEvent, PartStartEvent
 from pydantic_ai.models.function import FunctionModel
 
 from refold import App
-from refold.adapters.kafka.live import MOST_KBYTES, KafkaLive
 from refold.client import AsyncClient, Client, LivePart
 from refold.client.streams import Tries
 from refold.contrib.pydantic_ai import RefoldDurability, durable
 from refold.core.ids import CallId, RunId
 from refold.core.messages import StreamPart, ToolRequest
-from refold.runtime.settings import KafkaSettings
+from refold.engine.adapters.kafka.live import MOST_KBYTES, KafkaLive
+from refold.engine.runtime.settings import KafkaSettings
 from refold.sdk.current_attempt import MOST_A_SECOND, MOST_PART, CurrentAttempt
 from refold.testing import run, start
 from tests.cli.terminal import Dev, served

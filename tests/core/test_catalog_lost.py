@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from refold.adapters.kafka.topics import TopicDifference
 from refold.client.catalog import CatalogReader, publish
 from refold.core.approval.catalog import UNREADABLE, Catalog
 from refold.core.errors import ConflictError
-from refold.ports.log import Reached
-from refold.runtime.lanes import Journal
-from refold.runtime.ruling import catalog_reached
+from refold.engine.adapters.kafka.topics import TopicDifference
+from refold.engine.ports.log import Reached
+from refold.engine.runtime.lanes import Journal
+from refold.engine.runtime.ruling import catalog_reached
 from tests.roots import ROOT
 
 

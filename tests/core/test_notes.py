@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from refold.client.operations.run import By, annotate
 from refold.core.approval.authority import Authority
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.requester import signed
@@ -21,7 +22,6 @@ from refold.core.planning.operator_commands import MOST_NOTES, REASON_CHARS
 from refold.core.planning.pausing import RequestedAt
 from refold.core.planning.verdict import Ignore, Park, Refuse, Rules, Ruling
 from refold.core.run.fold import wakes
-from refold.operations.run import By, annotate
 from tests.core.histories import NOW, RUN, Log, calling, operation, start, started
 from tests.roots import TRUST, publish
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from refold.core.errors import ConflictError
 from refold.core.wire import schemas
 from refold.core.wire.schemas import Registered
-from refold.schemas.export import check_schemas, conflicts, export_schemas
+from refold.dev.schemas.export import check_schemas, conflicts, export_schemas
 from tests.core.histories import examples
 
 Won = make_dataclass("Won", [("points", int)])

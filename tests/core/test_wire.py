@@ -16,7 +16,7 @@ from refold.core.events import Cause, Entry, Event, Failure, ForkedFrom, Require
 from refold.core.ids import RunId, entry_id
 from refold.core.messages import RunRequest, RunSignal, ToolResult
 from refold.core.wire import avro, codec, schemas
-from refold.schemas.export import generate
+from refold.dev.schemas.export import generate
 from tests.core.histories import examples
 
 longs = st.integers(-(2**63), 2**63 - 1)

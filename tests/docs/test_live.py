@@ -32,7 +32,7 @@ OUTSIDE, CLIENT = (GUIDES / f"{name}.md" for name in ("outside-producers-and-con
 WRITES = bool(os.environ.get("REFOLD_WRITE_OUTPUTS"))
 LONGER = "sleep(5)", 'sleep((5,12)[ctx.run_id=="r-1"])'
 """The nap in which a reader kills: a busy machine types slowly. The program keeps its number of words."""
-SETTINGS_ARE_VALID = "\npython -c 'from refold.runtime.settings import load; load()'\n"
+SETTINGS_ARE_VALID = "\npython -c 'from refold.engine.runtime.settings import load; load()'\n"
 
 
 @dataclass(frozen=True)

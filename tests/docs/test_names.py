@@ -11,9 +11,9 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from refold.adapters.kafka.acls import PRINCIPAL_ROLES
 from refold.core.approval import policy, requirement
-from refold.runtime.settings import PREFIX, Settings
+from refold.engine.adapters.kafka.acls import PRINCIPAL_ROLES
+from refold.engine.runtime.settings import PREFIX, Settings
 from tests.chaos.test_judge import LIES
 from tests.docs.blocks import ROOT, blocks, pages
 from tests.fuzz.test_forgeries import HOLES

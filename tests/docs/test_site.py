@@ -15,7 +15,7 @@ import refold
 import refold.client
 import refold.testing
 from refold.cli.commands import COMMANDS
-from refold.runtime.settings import Settings
+from refold.engine.runtime.settings import Settings
 from tests.tidy.repository import ROOT
 
 CONFIG = ROOT / "docs/site/mkdocs.yml"

@@ -10,11 +10,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Generic, Self, TypeVar
 
-from refold.embedded import process
-from refold.embedded.files import write_atomic
-from refold.embedded.jars import Progress
-from refold.embedded.kafka import EmbeddedKafka, fresh_id
-from refold.embedded.ports import HOST, remembered_ports
+from refold.dev import process
+from refold.dev.files import write_atomic
+from refold.dev.jars import Progress
+from refold.dev.kafka import EmbeddedKafka, fresh_id
+from refold.dev.ports import HOST, remembered_ports
 
 NODES = (1, 2, 3)
 _COPIES = {

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refold.core.errors import UsageError
-from refold.embedded.files import write_atomic
-from refold.embedded.jars import Progress
+from refold.dev.files import write_atomic
+from refold.dev.jars import Progress
 from tests.embedded.cluster import NODES, Cluster, KafkaNode, Nodes, node_properties, remembered
 
 ADMIN = "admin"

@@ -16,14 +16,14 @@ from refold.cli.apps import app_pools
 from refold.cli.commands import COMMANDS
 from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
+from refold.core.defaults import GRACE_MS
 from refold.core.wire.resources import resource
-from refold.embedded.ports import free_port
-from refold.embedded.properties import server_properties
-from refold.embedded.valkey import EmbeddedValkey
-from refold.runtime.defaults import GRACE_MS
-from refold.runtime.gauges import Vitals
-from refold.runtime.metrics import shown
-from refold.runtime.settings import load
+from refold.dev.ports import free_port
+from refold.dev.properties import server_properties
+from refold.dev.valkey import EmbeddedValkey
+from refold.engine.runtime.gauges import Vitals
+from refold.engine.runtime.metrics import shown
+from refold.engine.runtime.settings import load
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "infra" / "Dockerfile").read_text().replace("\\\n", " ")

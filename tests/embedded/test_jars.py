@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refold.core.errors import RefoldError, UnreachableError, UsageError
-from refold.embedded.jars import Jar, fetch_jars, read_lock
+from refold.dev.jars import Jar, fetch_jars, read_lock
 
 
 @pytest.fixture(scope="session")

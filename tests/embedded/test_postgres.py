@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from refold.core.errors import UsageError
-from refold.embedded import postgres
-from refold.embedded.postgres import EmbeddedPostgres
+from refold.dev import postgres
+from refold.dev.postgres import EmbeddedPostgres
 from tests.waiting import eventually
 
 

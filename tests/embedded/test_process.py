@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from refold.core.errors import UsageError
-from refold.embedded import process
+from refold.dev import process
 from tests.embedded.processes import SLEEPER, STUBBORN, gone, has, lives
 from tests.waiting import eventually
 
 PARENT = """
 import sys, time
 from pathlib import Path
-from refold.embedded.process import spawn
+from refold.dev.process import spawn
 child = spawn(sys.argv[2:], log=Path(sys.argv[1]))
 print(child.pid, flush=True)
 time.sleep(600)

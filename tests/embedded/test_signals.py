@@ -8,7 +8,7 @@ import sys
 EVERYWHERE = """
 import signal
 import sys
-from refold.runtime.signals import stop_signals
+from refold.engine.runtime.signals import stop_signals
 
 def at(place):
     # Deliver SIGTERM before instruction `place` of what runs from here on; tell whether it is that long.
@@ -41,7 +41,7 @@ ELSEWHERE = """
 import signal
 import threading
 import time
-from refold.runtime.signals import stop_signals
+from refold.engine.runtime.signals import stop_signals
 
 def signal_me():
     time.sleep(0.5)

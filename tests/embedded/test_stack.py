@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from redis import Redis, RedisError
 
 from refold.core.errors import ConflictError, RefoldError, UnreachableError
-from refold.embedded.properties import QUICK_SESSION
-from refold.embedded.stack import DevStack, Listeners, Servers, ServiceProcess
+from refold.dev.properties import QUICK_SESSION
+from refold.dev.stack import DevStack, Listeners, Servers, ServiceProcess
 from tests.embedded.processes import SLEEPER, gone, lives
 from tests.embedded.wiping import wipe_valkey
 from tests.waiting import eventually
@@ -33,7 +33,7 @@ KAFKA, REDIS = "127.0.0.1:9", "redis://127.0.0.1:9/0"  # nobody listens there
 FOREGROUND = """
 import sys
 from pathlib import Path
-from refold.embedded.stack import DevStack, Servers, ServiceProcess
+from refold.dev.stack import DevStack, Servers, ServiceProcess
 sleeper = ServiceProcess("planner", tuple(sys.argv[2:]))
 with DevStack(Path(sys.argv[1]), [sleeper], servers=Servers(kafka="127.0.0.1:9")) as stack:
     stack.run_until_stopped(lambda: print("ready", flush=True))
@@ -211,7 +211,7 @@ def test_a_busy_broker_of_ours_is_waited_for_and_its_address_is_not_to_blame(
     assert told.count("waiting for the broker (cannot read: Not leader)") == 2
 
     busy = 1_000
-    monkeypatch.setattr("refold.embedded.stack._BUSY_S", 0.0)
+    monkeypatch.setattr("refold.dev.stack._BUSY_S", 0.0)
     with pytest.raises(UnreachableError, match="too busy for the broker") as ours:
         start()
     with pytest.raises(UnreachableError) as theirs:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from refold.core.errors import NotFoundError, RefoldError, UsageError
-from refold.embedded.children import Child, Exit
-from refold.embedded.supervisor import Pids, Supervisor
+from refold.dev.children import Child, Exit
+from refold.dev.supervisor import Pids, Supervisor
 from tests.embedded.processes import SLEEPER, STUBBORN, gone, has, lives, polite
 from tests.waiting import eventually, under_load
 
@@ -23,9 +23,9 @@ CTRL_C = """
 import sys
 from datetime import timedelta
 from pathlib import Path
-from refold.embedded.children import Child
-from refold.runtime.signals import stop_signals
-from refold.embedded.supervisor import Supervisor
+from refold.dev.children import Child
+from refold.engine.runtime.signals import stop_signals
+from refold.dev.supervisor import Supervisor
 supervisor = Supervisor()
 with stop_signals(supervisor.hurry) as asked:
     supervisor.add(Child("child", tuple(sys.argv[2:]), Path(sys.argv[1]), grace=timedelta(minutes=5)))

@@ -11,8 +11,8 @@ import pytest
 from redis import Redis
 
 from refold.core.errors import RefoldError, UsageError
-from refold.embedded.ports import free_port
-from refold.embedded.valkey import EmbeddedValkey
+from refold.dev.ports import free_port
+from refold.dev.valkey import EmbeddedValkey
 from tests.embedded.wiping import wipe
 from tests.waiting import eventually
 

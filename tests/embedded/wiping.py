@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 
-from refold.embedded.stack import DevStack
-from refold.embedded.valkey import EmbeddedValkey
+from refold.dev.stack import DevStack
+from refold.dev.valkey import EmbeddedValkey
 
 
 def wipe(server: EmbeddedValkey) -> None:

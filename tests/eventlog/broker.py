@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from refold.core.errors import UsageError
-from refold.ports.log import NEVER, Delivery, Outgoing, Place, Record
+from refold.engine.ports.log import NEVER, Delivery, Outgoing, Place, Record
 
 
 @dataclass(slots=True)

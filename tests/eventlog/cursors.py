@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from refold.ports.log import Assigned, Membership, Place, Reached, Revoked, Shrunk, Taken
+from refold.engine.ports.log import Assigned, Membership, Place, Reached, Revoked, Shrunk, Taken
 from tests.eventlog.broker import MemoryBroker, Partition
 
 Fetch = Callable[[int, int], int]

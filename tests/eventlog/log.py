@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from refold.core.errors import ConflictError, NotFoundError
 from refold.core.topics import kind_of
-from refold.ports.log import Delivery, Depth, Membership, Outgoing, Place, Record, Revoked, Taken
+from refold.engine.ports.log import Delivery, Depth, Membership, Outgoing, Place, Record, Revoked, Taken
 from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.cursors import Cursors
 

@@ -14,9 +14,9 @@ from refold.core.events import Entry
 from refold.core.ids import RunId, home, parse_log_key
 from refold.core.messages import ApprovalRequest, CatalogEntry, RunRequest, ToolClaim, ToolRequest, ToolResult
 from refold.core.wire import canonical, codec
-from refold.evidence import redaction
-from refold.evidence.bundle import Bundle, BundledRun
-from refold.ports.log import Record
+from refold.engine.ports.log import Record
+from refold.lab.evidence import redaction
+from refold.lab.evidence.bundle import Bundle, BundledRun
 from refold.sdk.app import App
 from refold.sdk.context import Context
 from tests.approval import planning

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from refold.client.evidence import bundled_runs, claims_of, linked_runs, published_entries, run_of_key
+from refold.client.reading.history import Run
+from refold.client.reading.why import why
 from refold.core import events
 from refold.core.approval import signature
 from refold.core.approval.decision import SKEW_MS, Decision
@@ -24,12 +25,11 @@ from refold.core.events import ApprovalDecided, ApprovalRequested, CallProposed,
 from refold.core.ids import RunId, home, log_key
 from refold.core.messages import CatalogEntry, ToolClaim
 from refold.core.wire import codec
-from refold.evidence.bundle import FORKED_BY, MOST_MISSING, Bundle, BundledRun, read
-from refold.evidence.verify import HOLE_CHARS, VerifiedBundle, verify_bundle
-from refold.forks import engine
-from refold.ports.log import Record
-from refold.views.history import Run
-from refold.views.why import why
+from refold.engine.ports.log import Record
+from refold.lab.evidence.bundle import FORKED_BY, MOST_MISSING, Bundle, BundledRun, read
+from refold.lab.evidence.gathering import bundled_runs, claims_of, linked_runs, published_entries, run_of_key
+from refold.lab.evidence.verify import HOLE_CHARS, VerifiedBundle, verify_bundle
+from refold.lab.forks import engine
 from tests.approval.driving import PARTITIONS, SERVICE
 from tests.cli.terminal import refold
 from tests.evidence.story import CLAIMED, Story, file_of, renumbered, told, under_its_ids

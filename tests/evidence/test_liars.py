@@ -20,9 +20,9 @@ from refold.core.planning.asking import question_of
 from refold.core.run.fold import evolve
 from refold.core.run.state import RunState
 from refold.core.wire import codec
-from refold.evidence.bundle import Bundle
-from refold.evidence.verify import verify_bundle
-from refold.ports.log import Record
+from refold.engine.ports.log import Record
+from refold.lab.evidence.bundle import Bundle
+from refold.lab.evidence.verify import verify_bundle
 from tests.approval import questions
 from tests.approval.driving import GATEWAY, SERVICE
 from tests.evidence.story import file_of, told

@@ -20,8 +20,8 @@ from refold.core.events import ApprovalDecided, ApprovalRequested, CallProposed,
 from refold.core.ids import RunId, entry_id, log_key
 from refold.core.wire import codec
 from refold.core.wire.blobs import is_pointer
-from refold.evidence.bundle import LINE_BYTES, Bundle, BundledRun, Hole, Line, contents_of, read
-from refold.evidence.verify import VerifiedBundle, verify_bundle
+from refold.lab.evidence.bundle import LINE_BYTES, Bundle, BundledRun, Hole, Line, contents_of, read
+from refold.lab.evidence.verify import VerifiedBundle, verify_bundle
 from tests.evidence.story import OTHER_ROOT, Story, file_of, told, under_its_ids
 from tests.roots import TRUST
 
@@ -378,7 +378,7 @@ class TestOdd:
         assert Hole("unreadable", 3, found.holes[0].what) in found.holes
 
     def test_a_newer_version_asks_for_an_upgrade(self) -> None:
-        from refold.evidence import bundle as format_
+        from refold.lab.evidence import bundle as format_
 
         before = format_.BUNDLE_VERSION
         format_.BUNDLE_VERSION = before + 1

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from refold.client.evidence import bundled_runs, linked_runs
+from refold.client.reading.history import Run, feed
+from refold.client.reading.why import why
 from refold.core.errors import MalformedError, NotFoundError, UsageError
 from refold.core.events import ApprovalDecided, Cause, Event, SignalReceived, SignalSent
 from refold.core.ids import RunId
@@ -15,10 +16,9 @@ from refold.core.messages import ToolClaim
 from refold.core.run.log import LogFold
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
-from refold.evidence.bundle import Bundle
-from refold.ports.log import Record
-from refold.views.history import Run, feed
-from refold.views.why import why
+from refold.engine.ports.log import Record
+from refold.lab.evidence.bundle import Bundle
+from refold.lab.evidence.gathering import bundled_runs, linked_runs
 from tests.evidence.story import CLAIMED, Story, file_of, told
 from tests.evidence.test_verify import LINES
 from tests.projections.histories import begun, call, entries

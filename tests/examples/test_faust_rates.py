@@ -12,12 +12,12 @@ from pathlib import Path
 
 from confluent_kafka import TopicPartition
 
-from refold.adapters.kafka import clients
-from refold.adapters.kafka.reader import KafkaLogReader
 from refold.core.events import CallProposed, Entry
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
-from refold.embedded.kafka import EmbeddedKafka
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka import clients
+from refold.engine.adapters.kafka.reader import KafkaLogReader
 from tests.projections.killing import CALLS, Load, platform
 from tests.waiting import eventually
 

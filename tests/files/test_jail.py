@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from refold.adapters.files.folder import Folder
-from refold.adapters.files.jail import DEEPEST, Jail
+from refold.contrib.files.folder import Folder
+from refold.contrib.files.jail import DEEPEST, Jail
 from refold.core.errors import NotDone, TerminalError
 
 SECRET = "the keys of the house"

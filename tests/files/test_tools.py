@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from refold import DID_NOT_HAPPEN, App, CallFailed, Context
-from refold.adapters.files import file_tools, folder, jail, patterns
-from refold.adapters.files.folder import Folder, content_digest
-from refold.adapters.files.jail import Jail
-from refold.adapters.files.patterns import split_pattern
+from refold.contrib.files import file_tools, folder, jail, patterns
+from refold.contrib.files.folder import Folder, content_digest
+from refold.contrib.files.jail import Jail
+from refold.contrib.files.patterns import split_pattern
 from refold.core.errors import NotDone, TerminalError
 from refold.testing import crash_matrix, run
 from refold.testing.contracts import PureContract

@@ -27,7 +27,7 @@ from typing import Any
 
 import psycopg
 
-from refold.forks import ban
+from refold.lab.forks import ban
 
 FOLDER, VICTIM, POSTGRES = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 LIBC = ctypes.CDLL(None)

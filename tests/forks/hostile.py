@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from refold import App, Context
-from refold.forks import ban
+from refold.lab.forks import ban
 from refold.sdk.determinism import banned
 
 LIE = os.environ.get("FORK_TEST_LIE", '{"report": {"run_id": "r-1", "at": 0, "verdict": "same"}}\n{')

@@ -7,9 +7,9 @@ from typing import Any
 
 from refold.core.approval.policy import Policy
 from refold.core.ids import RunId
-from refold.forks.engine import Act, ForkChanges, Surroundings
-from refold.forks.record import LogRow
-from refold.forks.report import ForkReport, forked
+from refold.lab.forks.engine import Act, ForkChanges, Surroundings
+from refold.lab.forks.record import LogRow
+from refold.lab.forks.report import ForkReport, forked
 from refold.sdk.app import App
 from refold.testing.agents import AgentRun
 from tests.golden.recording import kept

@@ -11,9 +11,9 @@ from refold.core.ids import RunId, root_of
 from refold.core.run.handed import pointers
 from refold.core.run.log import LogFold
 from refold.core.wire import blobs
-from refold.forks.engine import Surroundings
-from refold.forks.record import LogRow, RecordedRun
-from refold.planner.settings import Bounds
+from refold.engine.planner.settings import Bounds
+from refold.lab.forks.engine import Surroundings
+from refold.lab.forks.record import LogRow, RecordedRun
 from tests.forks.recording import Family
 from tests.simulator.case import Case
 from tests.simulator.workload.minds import mind_schedule

@@ -9,7 +9,7 @@ import pytest
 from refold.core.events import Entry, Event, RunMigrated, RunStarted
 from refold.core.ids import RunId
 from refold.core.run import chain
-from refold.forks.report import ForkReport
+from refold.lab.forks.report import ForkReport
 from tests.forks.recording import Family, family_of, fork, golden_family
 from tests.forks.zoo import RUNS, app
 from tests.golden.agents import app as golden_app

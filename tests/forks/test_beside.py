@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from refold.client.reading.diff import run_diff
+from refold.client.reading.history import JudgedRecord, Run, extend
 from refold.core.ids import RunId
 from refold.core.run import chain
 from refold.core.topics import RUN_LOG
-from refold.forks.record import LogRow
-from refold.ports.log import Record
+from refold.engine.ports.log import Record
+from refold.lab.forks.record import LogRow
 from refold.testing import attempts
-from refold.views.diff import run_diff
-from refold.views.history import JudgedRecord, Run, extend
 from tests.forks.recording import family_of, fork
 from tests.forks.zoo import app, buy, start
 

@@ -13,8 +13,8 @@ from refold import App, CallFailed, Context, UsageError
 from refold.core.events import ApprovalRequested
 from refold.core.ids import RunId
 from refold.core.messages import ToolRequest, ToolResult
-from refold.forks.engine import PeopleSaid
-from refold.forks.record import RecordedRun
+from refold.lab.forks.engine import PeopleSaid
+from refold.lab.forks.record import RecordedRun
 from refold.testing import attempts, reject
 from tests.forks.recording import family_of, fork
 from tests.forks.zoo import POLICY, RUNS, app, buy, look, start

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from refold import App, Context
-from refold.client.forking import checks, forks
 from refold.core.events import Spendable
 from refold.core.ids import RunId
-from refold.forks.agreement import CheckJob
-from refold.forks.engine import ForkChanges
-from refold.forks.record import RecordedRun
-from refold.forks.worker import ForkJob, ForkSetup
+from refold.lab.forks.agreement import CheckJob
+from refold.lab.forks.engine import ForkChanges
+from refold.lab.forks.record import RecordedRun
+from refold.lab.forks.worker import ForkJob, ForkSetup
+from refold.lab.processes import checks, forks
 from tests.forks.recording import Family, family_of, fork
 from tests.forks.thinking import app as thinking
 from tests.forks.zoo import RUNS, start

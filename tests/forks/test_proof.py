@@ -13,15 +13,15 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from refold import NotDone, TerminalError
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.topics import Topics
-from refold.client.forking import forks
 from refold.core.ids import RunId, home
-from refold.embedded.kafka import EmbeddedKafka
-from refold.forks.record import RecordedRun
-from refold.forks.report import ForkReport
-from refold.forks.worker import ForkJob, ForkSetup
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.runtime.settings import KafkaSettings
+from refold.lab.forks.record import RecordedRun
+from refold.lab.forks.report import ForkReport
+from refold.lab.forks.worker import ForkJob, ForkSetup
+from refold.lab.processes import forks
 from refold.testing import AgentRun, attempts, reject
 from tests.cli.terminal import refold
 from tests.forks.recording import Family, family_of, golden_family
@@ -68,7 +68,7 @@ def jobs() -> dict[str, list[ForkJob]]:
 
 def workers_sockets() -> list[str]:
     """The sockets that the processes of forks have open, of which there is at least one."""
-    workers = [child for child in psutil.Process().children() if "refold.forks.worker" in child.cmdline()]
+    workers = [child for child in psutil.Process().children() if "refold.lab.forks.worker" in child.cmdline()]
     assert workers
     opened = [str(place.readlink()) for worker in workers for place in Path(f"/proc/{worker.pid}/fd").iterdir()]
     return [link for link in opened if link.startswith("socket:")]

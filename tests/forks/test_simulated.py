@@ -9,10 +9,10 @@ from itertools import groupby
 
 import pytest
 
-from refold.client.forking import forks
-from refold.forks.engine import ForkChanges
-from refold.forks.report import ForkReport, forked
-from refold.forks.worker import ForkJob, ForkSetup
+from refold.lab.forks.engine import ForkChanges
+from refold.lab.forks.report import ForkReport, forked
+from refold.lab.forks.worker import ForkJob, ForkSetup
+from refold.lab.processes import forks
 from tests.forks.simulated import around, families, played
 from tests.simulator.app import simulated
 from tests.simulator.world.law import STATUTES

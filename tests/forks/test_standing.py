@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from refold.core.ids import RunId
 from refold.core.run import chain
-from refold.forks.record import LogRow
+from refold.lab.forks.record import LogRow
 from tests.forks.recording import Family, fork
 from tests.recovery.rig import Rig
 from tests.recovery.test_versions import app, begun, one, three

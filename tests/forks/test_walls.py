@@ -15,10 +15,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from refold.cli.commands.forking import _story, _summed
-from refold.forks import ban
-from refold.forks.report import ForkReport
-from refold.gateway.pages.fork_pages import fork_file
+from refold.cli.commands.forks import _story, _summed
+from refold.console.pages.fork_pages import fork_file
+from refold.lab.forks import ban
+from refold.lab.forks.report import ForkReport
 from tests.contract.table_benches import running_postgres
 from tests.lent import lend
 from tests.tidy.repository import ROOT
@@ -75,7 +75,7 @@ def test_an_attacker_that_knows_c_changes_nothing_outside_of_its_process(tmp_pat
 
 
 def test_a_process_without_a_filter_is_not_called_isolated() -> None:
-    program = "from refold.forks import ban; ban._SECCOMP.clear(); print(ban.shut())"
+    program = "from refold.lab.forks import ban; ban._SECCOMP.clear(); print(ban.shut())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
 
     assert done.stdout == "False\n"

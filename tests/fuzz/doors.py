@@ -19,9 +19,9 @@ from refold.core.run import chain
 from refold.core.run.fold import evolve
 from refold.core.run.state import RunState
 from refold.core.wire import canonical, codec
-from refold.planner.intake.inputs import read as read_input
-from refold.planner.settings import PlannerSettings
-from refold.ports.log import Record
+from refold.engine.planner.intake.inputs import read as read_input
+from refold.engine.planner.settings import PlannerSettings
+from refold.engine.ports.log import Record
 from tests.core.histories import NOW, RULES, calling, doubting, started
 from tests.fuzz.inputs import NASTY, Inputs
 

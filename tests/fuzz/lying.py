@@ -9,11 +9,11 @@ from typing import Any
 
 from benchmarks.prefill import finished
 
+from refold.console.projections.shipped.tables import ENTRIES
 from refold.core.errors import RefoldError
 from refold.core.events import LAST_MS, Entry, Event, RunRequested, RunStarted
 from refold.core.ids import NO_ENTRY, EntryId, RunId, entry_id, log_key
 from refold.core.wire import codec
-from refold.projections.shipped.tables import ENTRIES
 from tests.golden.samples import EVENTS, sample
 
 NOW = 1_700_000_000_000

@@ -15,7 +15,7 @@ from refold.core.events import Requirement
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.wire.canonical import idempotency_key
-from refold.executor.gate import Gate
+from refold.engine.executor.gate import Gate
 from tests.core.decisions import VOTING, made, votes_of
 
 NOW, VALID_MS, PARTITIONS = 1_700_000_000_000, 3_600_000, 8

@@ -11,7 +11,7 @@ from refold.core.errors import RefoldError
 from refold.core.events import Entry
 from refold.core.ids import EntryId, RunId, entry_id, log_key
 from refold.core.wire import codec
-from refold.ports.log import Outgoing
+from refold.engine.ports.log import Outgoing
 from tests.golden.samples import EVENTS, KINDS, recorded, sample
 
 STARTS = (

@@ -14,21 +14,21 @@ from typer.testing import CliRunner
 from refold import App, Context
 from refold.cli import output
 from refold.cli.main import app as refold
+from refold.client.operations.runs import Runs
+from refold.client.reading.approval import ApprovalIndex
+from refold.client.reading.run import events_of, info_of
 from refold.client.verify import verify_log
+from refold.console.gateway import writing
+from refold.console.insights.figures import Insights
+from refold.console.insights.service import Counting, figures_store
+from refold.console.projections.service import KeptProjection, shipped
+from refold.console.projections.whole import LoggedRuns
+from refold.console.telemetry.service import Telemetry
+from refold.console.telemetry.spans import Style
 from refold.core.ids import home
 from refold.core.topics import RUN_LOG
-from refold.gateway import writing
-from refold.insights.figures import Insights
-from refold.insights.service import Counting, figures_store
-from refold.operations.runs import Runs
-from refold.ports.log import Outgoing
-from refold.projections.service import KeptProjection, shipped
-from refold.projections.whole import LoggedRuns
-from refold.runtime.clock import clock_ms
-from refold.telemetry.service import Telemetry
-from refold.telemetry.spans import Style
-from refold.views.approval import ApprovalIndex
-from refold.views.run import events_of, info_of
+from refold.engine.ports.log import Outgoing
+from refold.engine.runtime.clock import clock_ms
 from tests.archive.world import DAY
 from tests.archive.world import World as Archived
 from tests.contract.table_benches import PostgresBench, SqliteBench, running_postgres

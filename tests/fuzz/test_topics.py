@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from refold.client.operations.runs import Runs
+from refold.client.reading.approval import ApprovalIndex
+from refold.client.reading.budget import limits_in_use
+from refold.client.reading.member import agents_served, tools_served
 from refold.client.streams import live_parts
 from refold.client.verify import verify_log
 from refold.core.approval import signature
@@ -14,12 +18,8 @@ from refold.core.approval.decision import Decision
 from refold.core.ids import CallId, RunId
 from refold.core.messages import ApprovalDecision, ToolRequest
 from refold.core.wire import codec
-from refold.operations.runs import Runs
-from refold.ports.log import Outgoing, Record
-from refold.runtime.clock import clock_ms
-from refold.views.approval import ApprovalIndex
-from refold.views.budget import limits_in_use
-from refold.views.member import agents_served, tools_served
+from refold.engine.ports.log import Outgoing, Record
+from refold.engine.runtime.clock import clock_ms
 from tests.approval.driving import SERVICE, Process, request
 from tests.approval.driving import TOPICS as APPROVAL
 from tests.approval.driving import World as Voting

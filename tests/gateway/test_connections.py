@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import uvicorn
 
-from refold.gateway import connections, guard
-from refold.gateway.app import build_api
-from refold.gateway.connections import TimedProtocol
-from refold.gateway.site import SentFile
-from refold.projections import service
+from refold.console.gateway import connections, guard
+from refold.console.gateway.app import build_api
+from refold.console.gateway.connections import TimedProtocol
+from refold.console.gateway.site import SentFile
+from refold.console.projections import service
 from tests.gateway.test_reading import Bench
 from tests.gateway.test_streams import halves
 from tests.waiting import eventually

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from refold.console.gateway.figures import WINDOW_MS, LiveFigures
+from refold.console.pages.records import now_grid
 from refold.core.errors import UnreachableError
 from refold.core.messages import RunInsight
 from refold.core.topics import RUN_INSIGHT
 from refold.core.wire import codec
-from refold.gateway.figures import WINDOW_MS, LiveFigures
-from refold.gateway.pages.records import now_grid
-from refold.ports.log import Record
+from refold.engine.ports.log import Record
 from tests.waiting import eventually
 
 

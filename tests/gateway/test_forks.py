@@ -8,11 +8,11 @@ from urllib.parse import urlencode
 
 import pytest
 
-from refold.forks.report import ForkReport
-from refold.gateway import logins
-from refold.gateway.forking import ForkRoom
-from refold.projections import service
-from refold.runtime.settings import GatewayPart
+from refold.console.gateway import logins
+from refold.console.gateway.forks import ForkRoom
+from refold.console.projections import service
+from refold.engine.runtime.settings import GatewayPart
+from refold.lab.forks.report import ForkReport
 from tests.forks.recording import family_of, fork
 from tests.forks.zoo import RUNS
 from tests.forks.zoo import app as zoo

@@ -15,17 +15,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refold.client.operations.operation import RunInput
 from refold.client.platform import Platform
+from refold.console.gateway import reading, writing
+from refold.console.gateway import site as gateway_site
+from refold.console.gateway.app import routed
+from refold.console.gateway.selecting import Cursor, Selection
+from refold.console.gateway.streams import RunStreams
+from refold.console.projections import service
 from refold.core.messages import ApprovalVote
 from refold.core.wire import codec
-from refold.gateway import reading, writing
-from refold.gateway import site as gateway_site
-from refold.gateway.app import routed
-from refold.gateway.selecting import Cursor, Selection
-from refold.gateway.streams import RunStreams
-from refold.operations.operation import RunInput
-from refold.projections import service
-from refold.runtime.settings import GatewayPart
+from refold.engine.runtime.settings import GatewayPart
 from tests.gateway.test_reading import Bench
 
 DOCUMENT = routed().openapi()

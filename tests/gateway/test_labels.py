@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from refold.client.reading.api import RunBody
+from refold.console.gateway.logins import Login
+from refold.console.gateway.routes.inputs import run_request
 from refold.core.approval.requester import check_token, why_refused
 from refold.core.approval.signature import SigningKey
-from refold.gateway.logins import Login
-from refold.gateway.routes.inputs import run_request
-from refold.runtime.clock import clock_ms
-from refold.views.api import RunBody
+from refold.engine.runtime.clock import clock_ms
 from tests.gateway.test_reading import Bench
 
 KEY = SigningKey("gateway", "request", bytes(range(32)))

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from refold.adapters.sql.opening import open_views
+from refold.client.reading.api import CursorFilter, SessionPage
+from refold.client.reading.member import AgentServed, ServedBy
+from refold.console.gateway import listing
+from refold.console.gateway.listing import doubt_page, session_page, version_rows
+from refold.console.projections.service import KeptProjection
+from refold.console.projections.shipped.projection import Shipped
+from refold.console.sql.opening import open_views
 from refold.core.events import (
     DOUBT,
     CallCompleted,
@@ -20,12 +26,6 @@ from refold.core.events import (
     RunRequested,
     RunStarted,
 )
-from refold.gateway import listing
-from refold.gateway.listing import doubt_page, session_page, version_rows
-from refold.projections.service import KeptProjection
-from refold.projections.shipped.projection import Shipped
-from refold.views.api import CursorFilter, SessionPage
-from refold.views.member import AgentServed, ServedBy
 from tests.gateway.test_reading import Bench, served
 from tests.projections.histories import asked, call, entries
 

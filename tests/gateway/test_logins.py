@@ -24,12 +24,12 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, RSAKey
 from starlette.testclient import TestClient
 
+from refold.console.gateway import apikeys, logins, oidc
+from refold.console.gateway.apikeys import ApiKeys, new_api_key
+from refold.console.gateway.logins import COOKIE, Login, Logins
+from refold.console.projections import service
 from refold.core.errors import UsageError
-from refold.gateway import apikeys, logins, oidc
-from refold.gateway.apikeys import ApiKeys, new_api_key
-from refold.gateway.logins import COOKIE, Login, Logins
-from refold.projections import service
-from refold.runtime.settings import GatewayPart, OidcPart, ProxyPart
+from refold.engine.runtime.settings import GatewayPart, OidcPart, ProxyPart
 from tests.cli.terminal import refold
 from tests.gateway.test_reading import Bench
 
@@ -724,7 +724,7 @@ def test_no_login_is_logged(keys: Keys, http: TestClient, capsys: pytest.Capture
 
 
 def test_what_is_remembered_of_actors_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from refold.gateway import rates
+    from refold.console.gateway import rates
 
     monkeypatch.setattr(rates, "MOST_NAMES", 10)
     limit = rates.RateLimit()

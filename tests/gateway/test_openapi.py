@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from refold.gateway.app import routed
+from refold.console.gateway.app import routed
 
 DOCUMENT = routed().openapi()
 OPERATIONS = [

@@ -16,28 +16,28 @@ import pytest
 from benchmarks.prefill import finished
 from starlette.testclient import TestClient
 
-from refold.adapters.kafka import publisher as kafka_publisher
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.archive.collecting import runs_of_log, whole_runs
-from refold.archive.store import ArchiveStore
 from refold.client.addresses import Addresses
 from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform
+from refold.client.reading.steps import Timeline
+from refold.console.gateway import guard, reading, writing
+from refold.console.gateway.app import build_api
+from refold.console.gateway.logins import Login, Logins
+from refold.console.gateway.site import Gateway
+from refold.console.projections import service
+from refold.console.projections.runs import ViewedRuns
+from refold.console.projections.service import KeptProjection
+from refold.console.projections.shipped.projection import Shipped
 from refold.core.errors import ConflictError, UnreachableError
 from refold.core.ids import RunId, home
 from refold.core.messages import Hold
 from refold.core.topics import RUN_LOG
-from refold.gateway import guard, reading, writing
-from refold.gateway.app import build_api
-from refold.gateway.logins import Login, Logins
-from refold.gateway.site import Gateway
-from refold.ports.tables import ViewChanges, ViewDatabase
-from refold.projections import service
-from refold.projections.runs import ViewedRuns
-from refold.projections.service import KeptProjection
-from refold.projections.shipped.projection import Shipped
-from refold.runtime.settings import ArchivePart, GatewayPart, KafkaSettings, Settings
-from refold.views.steps import Timeline
+from refold.engine.adapters.kafka import publisher as kafka_publisher
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.archive.collecting import runs_of_log, whole_runs
+from refold.engine.archive.store import ArchiveStore
+from refold.engine.ports.tables import ViewChanges, ViewDatabase
+from refold.engine.runtime.settings import ArchivePart, GatewayPart, KafkaSettings, Settings
 from tests.contract.raw_kafka import break_for_good
 from tests.projections.histories import long
 from tests.projections.memory_views import MemoryViewDatabase, MemoryViewStore

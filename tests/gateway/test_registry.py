@@ -15,6 +15,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from refold.console.gateway.app import build_api
 from refold.core.events import CallCompleted, Entry, RunAnnotated
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
@@ -22,7 +23,6 @@ from refold.core.topics import RUN_LOG, RUN_REQUESTED
 from refold.core.wire import codec
 from refold.core.wire.resources import resource
 from refold.core.wire.schemas import file_name, locked
-from refold.gateway.app import build_api
 from tests.gateway.test_reading import Bench, site  # noqa: F401 - the fixture
 
 PREFIX = "refold."

@@ -9,14 +9,14 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Route
 
-from refold.gateway import logins, reading, writing
-from refold.gateway.app import routed
-from refold.gateway.logins import Login
-from refold.gateway.roles import ACCESS, GRANTS, PUBLIC, ROUTE_ROLES, SAFE, role_of
-from refold.gateway.site import StrictRoute
-from refold.projections import service
-from refold.projections.shipped.projection import Shipped
-from refold.runtime.settings import GatewayPart
+from refold.console.gateway import logins, reading, writing
+from refold.console.gateway.app import routed
+from refold.console.gateway.logins import Login
+from refold.console.gateway.roles import ACCESS, GRANTS, PUBLIC, ROUTE_ROLES, SAFE, role_of
+from refold.console.gateway.site import StrictRoute
+from refold.console.projections import service
+from refold.console.projections.shipped.projection import Shipped
+from refold.engine.runtime.settings import GatewayPart
 from tests.gateway.test_hostile import Ending, Heard
 from tests.gateway.test_logins import Keys, bearer
 from tests.gateway.test_reading import Bench
@@ -47,7 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Bench, dict
         patch.setattr(service, "REFRESH_S", 0.0)
         patch.setattr(reading, "WAIT_S", 0.0)
         patch.setattr(logins, "FAILED_S", 0.0)
-        patch.setattr("refold.gateway.site.RunStreams", Ending)
+        patch.setattr("refold.console.gateway.site.RunStreams", Ending)
         patch.setattr(writing.Refusals, "_listen", lambda refusals: refusals.listens.set())
         bench = Bench(Heard, GatewayPart(api_keys=str(keys.path), writes={"program": 10**9}))
         with bench.http:

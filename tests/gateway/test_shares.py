@@ -16,20 +16,20 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from refold.adapters.blobs.store import ObjectBlobs
-from refold.client.forking import family_values
 from refold.client.values import texts_of
+from refold.console.gateway import site
+from refold.console.gateway.app import build_api
+from refold.console.gateway.connections import TimedProtocol
+from refold.console.gateway.rates import BusyError, SharedRoom
+from refold.console.gateway.site import SentFile
+from refold.console.gateway.streams import TooManyError
+from refold.console.projections import service
+from refold.console.projections.runs import ViewedRuns
 from refold.core.errors import BlobError, UsageError
 from refold.core.ids import RunId
-from refold.gateway import site
-from refold.gateway.app import build_api
-from refold.gateway.connections import TimedProtocol
-from refold.gateway.rates import BusyError, SharedRoom
-from refold.gateway.site import SentFile
-from refold.gateway.streams import TooManyError
-from refold.projections import service
-from refold.projections.runs import ViewedRuns
-from refold.runtime.settings import GatewayPart
+from refold.engine.adapters.blobs.store import ObjectBlobs
+from refold.engine.runtime.settings import GatewayPart
+from refold.lab.processes import family_values
 from tests.gateway.test_logins import SECRET, Keys, bearer
 from tests.gateway.test_reading import Bench
 from tests.waiting import eventually, under_load
@@ -97,7 +97,7 @@ def test_a_gateway_serves_others_while_one_viewer_floods_it(
 
 def test_waiting_for_the_view_holds_no_thread(serve: Callable[[object], int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "REFRESH_S", 0.0)
-    monkeypatch.setattr("refold.gateway.reading.WAIT_S", 60.0)
+    monkeypatch.setattr("refold.console.gateway.reading.WAIT_S", 60.0)
     bench = Bench()
     port = serve(build_api(bench.gateway))
     looked = list[str]()
@@ -134,7 +134,7 @@ def test_one_name_has_half_of_a_room() -> None:
 
 
 def test_one_name_has_half_of_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refold.gateway.streams.MOST_STREAMS", 4)
+    monkeypatch.setattr("refold.console.gateway.streams.MOST_STREAMS", 4)
     streams = Bench().gateway.streams
     streams._actors["mal"] = 2
 

@@ -11,22 +11,22 @@ from typing import Any
 
 import pytest
 
+from refold.client.reading.run import RunEvent
 from refold.client.streams import LivePart
+from refold.console.gateway import reading, selecting, streams
+from refold.console.gateway.reading import NotYetError, ReadSide
+from refold.console.gateway.selecting import Selection
+from refold.console.gateway.streams import RunStreams, StreamListener
+from refold.console.projections import service
+from refold.console.projections.service import KeptProjection
+from refold.console.projections.shipped.projection import Shipped
+from refold.console.projections.shipped.tables import ENTRIES
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UnreachableError
 from refold.core.events import ApprovalDecided, Entry, Event, RunFailed
 from refold.core.ids import RunId
 from refold.core.tables import ViewRow
 from refold.core.wire import codec
-from refold.gateway import reading, selecting, streams
-from refold.gateway.reading import NotYetError, ReadSide
-from refold.gateway.selecting import Selection
-from refold.gateway.streams import RunStreams, StreamListener
-from refold.ports.tables import Query
-from refold.projections import service
-from refold.projections.service import KeptProjection
-from refold.projections.shipped.projection import Shipped
-from refold.projections.shipped.tables import ENTRIES
-from refold.views.run import RunEvent
+from refold.engine.ports.tables import Query
 from tests.gateway.test_reading import Bench, ids
 from tests.projections.histories import Pair, asked, begun, call, entries, long, mixed
 from tests.projections.memory_views import MemoryViewDatabase, MemoryViewStore

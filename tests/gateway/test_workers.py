@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from refold.adapters.kafka.groups import GroupState
+from refold.client.operations.runs import Runs
 from refold.client.platform import Platform
+from refold.client.reading.member import Worker, WorkerGroup, Workers
+from refold.console.projections import service
 from refold.core.events import CallDispatched, CallProposed, RetryPolicy
-from refold.operations.runs import Runs
-from refold.projections import service
-from refold.views.member import Worker, WorkerGroup, Workers
+from refold.engine.adapters.kafka.groups import GroupState
 from tests.cli.chronicle import TOPICS
 from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.log import MemoryLogReader

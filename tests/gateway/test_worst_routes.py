@@ -17,7 +17,12 @@ from urllib.parse import quote, urlencode
 import pytest
 from fastapi.routing import APIRoute
 
-from refold.adapters.sql.opening import open_views
+from refold.console.gateway import reading, writing
+from refold.console.gateway import site as gateway_site
+from refold.console.gateway.app import routed
+from refold.console.gateway.roles import PUBLIC, role_of
+from refold.console.projections import service
+from refold.console.sql.opening import open_views
 from refold.core.events import (
     ApprovalRequested,
     CallCompleted,
@@ -35,13 +40,8 @@ from refold.core.events import (
 from refold.core.messages import DeadLetter
 from refold.core.topics import DEAD_LETTER
 from refold.core.wire import codec
-from refold.gateway import reading, writing
-from refold.gateway import site as gateway_site
-from refold.gateway.app import routed
-from refold.gateway.roles import PUBLIC, role_of
-from refold.ports.tables import ViewDatabase
-from refold.projections import service
-from refold.runtime.settings import GatewayPart
+from refold.engine.ports.tables import ViewDatabase
+from refold.engine.runtime.settings import GatewayPart
 from tests.gateway.test_hostile import Ending, Heard
 from tests.gateway.test_logins import SECRET, Keys, bearer
 from tests.gateway.test_reading import Bench

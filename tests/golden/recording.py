@@ -13,7 +13,7 @@ from refold.core.run import chain
 from refold.core.run.fold import apply
 from refold.core.run.state import RunState
 from refold.core.wire import codec
-from refold.ports.log import Outgoing
+from refold.engine.ports.log import Outgoing
 from tests.golden.agents import app
 from tests.recovery.rig import Rig
 

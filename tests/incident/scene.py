@@ -14,19 +14,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.reader import KafkaLogReader
 from refold.cli.apps import app_pools
 from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
+from refold.client import keys
+from refold.client.operations.approvals import Answered, Approvals
+from refold.client.operations.runs import Runs
+from refold.client.reading.history import Run
 from refold.core.approval.signature import trusted
-from refold.embedded.properties import QUICK_SESSION
-from refold.embedded.stack import DevStack, Servers, ServiceProcess
-from refold.operations.approvals import Answered, Approvals
-from refold.operations.runs import Runs
-from refold.runtime import keys
-from refold.runtime.settings import KafkaSettings
-from refold.views.history import Run
+from refold.dev.properties import QUICK_SESSION
+from refold.dev.stack import DevStack, Servers, ServiceProcess
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.runtime.settings import KafkaSettings
 from tests.chaos.stack import log_lines
 from tests.cli.terminal import refold
 from tests.waiting import eventually

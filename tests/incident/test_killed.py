@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from refold.client.reading.history import Run
 from refold.core.errors import UsageError
 from refold.core.events import ApprovalDecided, ApprovalRequested, CallFailed, CallProposed, Event, RunCompleted
-from refold.views.history import Run
 from tests.incident.models import Scripts
 from tests.incident.scene import EXAMPLE, ROOT, Scene, answer
 from tests.model.server import ModelServer, serving

@@ -28,7 +28,7 @@ from refold.core.planning.verdict import Rules
 from refold.core.run.fold import fold
 from refold.core.wire import canonical
 from refold.core.wire.resources import resource
-from refold.planner.agents.agent_host import Agents
+from refold.engine.planner.agents.agent_host import Agents
 from tests.incident.scene import APP, EXAMPLE
 from tests.roots import TRUST, publish
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from refold.console.insights.figures import Insights
+from refold.console.insights.service import Counting, figures_store
+from refold.console.projections.whole import LoggedRuns
 from refold.core.errors import UsageError
 from refold.core.events import AttemptFailed, CallBilled, CallCompleted, CallFailed, CallReserved, Failure
 from refold.core.messages import RunInsight
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
-from refold.insights.figures import Insights
-from refold.insights.service import Counting, figures_store
-from refold.ports.log import Record
-from refold.projections.whole import LoggedRuns
+from refold.engine.ports.log import Record
 from tests.projections.histories import NOW, USAGE, Pair, begun, call, entries, long, marker, mixed
 from tests.projections.memory_views import MemoryViewDatabase
 from tests.projections.viewed import Log, Viewed

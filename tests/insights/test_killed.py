@@ -16,19 +16,19 @@ from random import Random
 import pytest
 from confluent_kafka import TopicPartition
 
-from refold.adapters.kafka import clients
-from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.sql.opening import open_views
+from refold.console.gateway.figures import LiveFigures
+from refold.console.insights.figures import Insights
+from refold.console.insights.service import GROUP
+from refold.console.sql.opening import open_views
 from refold.core.events import CallCompleted, CallFailed, CallProposed, RunCompleted, RunRequested
 from refold.core.messages import RunInsight
 from refold.core.run.log import LogFold
 from refold.core.topics import RUN_INSIGHT, RUN_LOG
 from refold.core.wire import codec
-from refold.embedded.kafka import EmbeddedKafka
-from refold.gateway.figures import LiveFigures
-from refold.insights.figures import Insights
-from refold.insights.service import GROUP
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka import clients
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.runtime.settings import KafkaSettings
 from tests.projections.killing import Load, Projecting, platform
 from tests.waiting import eventually
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from refold.adapters.kafka.acls import Acls, may_write, principals, roles
-from refold.adapters.kafka.topics import Topics
-from refold.approval.settings import ApprovalSettings
 from refold.core.errors import RefoldError
-from refold.executor.settings import ExecutorSettings
-from refold.planner.settings import PlannerSettings
-from refold.ports.log import Membership
-from refold.runtime.settings import KafkaSettings
+from refold.engine.adapters.kafka.acls import Acls, may_write, principals, roles
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.approval.settings import ApprovalSettings
+from refold.engine.executor.settings import ExecutorSettings
+from refold.engine.planner.settings import PlannerSettings
+from refold.engine.ports.log import Membership
+from refold.engine.runtime.settings import KafkaSettings
 from tests.embedded.secured import ADMIN, SecuredKafka
 from tests.lent import lend
 from tests.waiting import eventually

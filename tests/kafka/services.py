@@ -18,8 +18,8 @@ from uuid import uuid4
 import pytest
 import redis
 
-from refold.embedded.ports import free_port
-from refold.embedded.valkey import EmbeddedValkey
+from refold.dev.ports import free_port
+from refold.dev.valkey import EmbeddedValkey
 from tests.cli.terminal import refold
 from tests.embedded.secured import ADMIN
 from tests.kafka.secured import PARTITIONS, POOLS, SecuredCluster

@@ -13,11 +13,11 @@ from confluent_kafka import Consumer, KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import Result
 
-from refold.adapters.kafka.acls import Acl, AclRule, Acls, principals
-from refold.adapters.kafka.log import KafkaEventLog
-from refold.adapters.kafka.topics import Topics, declared, expected_topics
 from refold.core.errors import UsageError
-from refold.ports.log import Record
+from refold.engine.adapters.kafka.acls import Acl, AclRule, Acls, principals
+from refold.engine.adapters.kafka.log import KafkaEventLog
+from refold.engine.adapters.kafka.topics import Topics, declared, expected_topics
+from refold.engine.ports.log import Record
 from tests.cli.terminal import refold
 from tests.embedded.secured import ADMIN
 from tests.kafka.probing import ALLOWED, DENIED, GROUP_OPERATIONS, TOPIC_OPERATIONS, Probe

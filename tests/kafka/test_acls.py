@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from refold.adapters.kafka.acls import PRINCIPAL_ROLES, Acl, AclRule, compare, expected_acls, principals
-from refold.adapters.kafka.topics import declared
 from refold.core.errors import UsageError
+from refold.engine.adapters.kafka.acls import PRINCIPAL_ROLES, Acl, AclRule, compare, expected_acls, principals
+from refold.engine.adapters.kafka.topics import declared
 
 ALL = expected_acls("refold.", principals())
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from refold.adapters.kafka.reader import KafkaLogReader
+from refold.client.operations.runs import Runs
 from refold.core.events import Entry
 from refold.core.ids import home, log_key
 from refold.core.run.chain import anchor_name
 from refold.core.run.log import LogFold
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
-from refold.operations.runs import Runs
-from refold.runtime.settings import KafkaSettings
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.runtime.settings import KafkaSettings
 from tests.chaos import raw
 from tests.chaos.faults import Saboteur
 from tests.chaos.stack import PREFIX, Stack

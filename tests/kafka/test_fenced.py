@@ -7,10 +7,10 @@ from uuid import uuid4
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from refold.adapters.kafka.log import KafkaEventLog
-from refold.embedded.kafka import EmbeddedKafka
-from refold.ports.log import Assigned, Membership
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka.log import KafkaEventLog
+from refold.engine.ports.log import Assigned, Membership
+from refold.engine.runtime.settings import KafkaSettings
 from tests.waiting import eventually
 
 

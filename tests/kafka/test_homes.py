@@ -8,7 +8,6 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 
-from refold.adapters.kafka.topics import Topics
 from refold.cli.commands.serve.gateway import gateway
 from refold.cli.commands.serve.planner import planner
 from refold.cli.commands.serve.process import Served, check_homes
@@ -20,8 +19,9 @@ from refold.core.messages import ToolClaim
 from refold.core.run.chain import anchor_key
 from refold.core.topics import RUN_LOG, TOOL_CLAIMED
 from refold.core.wire import codec
-from refold.embedded.kafka import EmbeddedKafka
-from refold.runtime.settings import KafkaSettings, Settings
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.runtime.settings import KafkaSettings, Settings
 
 RUNS = [RunId(f"run-{number}") for number in range(40)]
 CLAIMED = f"{TOOL_CLAIMED}.default"

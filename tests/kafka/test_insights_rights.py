@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from benchmarks.prefill import finished
 
-from refold.adapters.kafka import clients
-from refold.adapters.kafka.acls import may_write
-from refold.adapters.kafka.reader import KafkaLogReader
 from refold.core.ids import RunId, home
 from refold.core.topics import RUN_INSIGHT, RUN_LOG, RUN_SNAPSHOT
+from refold.engine.adapters.kafka import clients
+from refold.engine.adapters.kafka.acls import may_write
+from refold.engine.adapters.kafka.reader import KafkaLogReader
 from tests.kafka.secured import SecuredCluster
 from tests.projections.killing import Projecting
 from tests.waiting import eventually

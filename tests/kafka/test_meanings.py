@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
-from refold.adapters.kafka.errors import MEANINGS, is_final, translate
 from refold.core.errors import UnreachableError, UsageError
+from refold.engine.adapters.kafka.errors import MEANINGS, is_final, translate
 from tests.tidy.repository import ROOT
 from tests.waiting import eventually
 

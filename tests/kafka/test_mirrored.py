@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from refold.adapters.kafka.reader import KafkaLogReader
 from refold.core.topics import RUN_LOG
-from refold.embedded.kafka import EmbeddedKafka
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.runtime.settings import KafkaSettings
 from tests.eventlog.broker import MemoryBroker
 from tests.kafka.cleaning import EAGER, JUNK
 from tests.planner.mirror import again, mirrored

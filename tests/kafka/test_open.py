@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 import redis
 
-from refold.adapters.kafka.acls import may_do_everything
-from refold.adapters.redis import checks
-from refold.embedded.kafka import EmbeddedKafka
-from refold.embedded.valkey import EmbeddedValkey
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.dev.valkey import EmbeddedValkey
+from refold.engine.adapters.kafka.acls import may_do_everything
+from refold.engine.adapters.redis import checks
+from refold.engine.runtime.settings import KafkaSettings
 from tests.embedded.secured import ADMIN
 from tests.kafka.secured import SecuredCluster
 

@@ -8,16 +8,16 @@ from contextlib import closing
 import pytest
 from confluent_kafka import TopicPartition
 
-from refold.adapters.kafka import clients
-from refold.adapters.kafka.log import KafkaEventLog
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.reader import KafkaLogReader
+from refold.client.operations.workers import workers
 from refold.core.errors import UsageError
 from refold.core.messages import RunRequest
 from refold.core.topics import tool_requested
-from refold.operations.workers import workers
-from refold.ports.log import Assigned, Outgoing, Record
-from refold.runtime.settings import KafkaSettings
+from refold.engine.adapters.kafka import clients
+from refold.engine.adapters.kafka.log import KafkaEventLog
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.ports.log import Assigned, Outgoing, Record
+from refold.engine.runtime.settings import KafkaSettings
 from tests.kafka.secured import PARTITIONS, SecuredCluster, membership
 from tests.waiting import eventually
 

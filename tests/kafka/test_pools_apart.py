@@ -8,12 +8,12 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from refold.adapters.kafka.log import KafkaEventLog
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.reader import KafkaLogReader
 from refold.core.errors import UsageError
-from refold.ports.log import Outgoing
-from refold.runtime.settings import KafkaSettings
+from refold.engine.adapters.kafka.log import KafkaEventLog
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.ports.log import Outgoing
+from refold.engine.runtime.settings import KafkaSettings
 from tests.embedded.secured import ADMIN
 from tests.kafka.secured import PARTITIONS, SecuredCluster, membership
 from tests.waiting import eventually

@@ -11,19 +11,19 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from refold.adapters.kafka.log import KafkaEventLog
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.topics import Topics
 from refold.core.errors import NotFoundError, UsageError
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.topics import tool_completed, tool_requested
-from refold.embedded.kafka import EmbeddedKafka
-from refold.planner.service import Planner
-from refold.planner.settings import PlannerSettings
-from refold.runtime.host import Host
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka.log import KafkaEventLog
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.planner.service import Planner
+from refold.engine.planner.settings import PlannerSettings
+from refold.engine.runtime.host import Host
+from refold.engine.runtime.settings import KafkaSettings
 from tests.kafka.pools_app import app
 from tests.waiting import eventually
 

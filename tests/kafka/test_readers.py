@@ -6,11 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from refold.adapters.kafka.acls import expected_acls, principals
-from refold.adapters.kafka.source import TOPICS
-from refold.adapters.kafka.topics import declared
-from refold.approval.settings import ApprovalSettings
-from refold.archive.erasure import ORDER
+from refold.client.reading.approval import READ_TOPICS
 from refold.core.topics import (
     APPROVAL_REQUESTED,
     MEMBER,
@@ -22,9 +18,13 @@ from refold.core.topics import (
     kind_of,
     tool_requested,
 )
-from refold.executor.settings import ExecutorSettings
-from refold.planner.settings import PlannerSettings
-from refold.views.approval import READ_TOPICS
+from refold.engine.adapters.kafka.acls import expected_acls, principals
+from refold.engine.adapters.kafka.source import TOPICS
+from refold.engine.adapters.kafka.topics import declared
+from refold.engine.approval.settings import ApprovalSettings
+from refold.engine.archive.erasure import ORDER
+from refold.engine.executor.settings import ExecutorSettings
+from refold.engine.planner.settings import PlannerSettings
 
 WAITING = {RUN_REQUESTED, APPROVAL_REQUESTED}
 """Topics whose oldest unread record shows how long planners and approval services have been missing."""

@@ -11,22 +11,22 @@ from pathlib import Path
 import pytest
 from benchmarks.prefill import finished
 
-from refold.adapters.kafka import clients
-from refold.adapters.kafka.acls import may_write
-from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.source import KafkaLogSource
-from refold.adapters.kafka.table import TableTopic
-from refold.adapters.sql.opening import open_views
+from refold.console.projections.service import KeptProjection, serving
+from refold.console.projections.shipped.projection import Shipped
+from refold.console.projections.shipped.tables import RUNS
+from refold.console.sql.opening import open_views
 from refold.core.ids import RunId, home, parse_log_key
 from refold.core.messages import RunErased, RunView
 from refold.core.run.erased import erased_key
 from refold.core.tables import ViewRow
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT, RUN_VIEW
 from refold.core.wire import codec
-from refold.projections.service import KeptProjection, serving
-from refold.projections.shipped.projection import Shipped
-from refold.projections.shipped.tables import RUNS
-from refold.runtime.settings import KafkaSettings
+from refold.engine.adapters.kafka import clients
+from refold.engine.adapters.kafka.acls import may_write
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.kafka.source import KafkaLogSource
+from refold.engine.adapters.kafka.table import TableTopic
+from refold.engine.runtime.settings import KafkaSettings
 from tests.kafka.secured import SecuredCluster
 from tests.waiting import eventually
 

@@ -9,13 +9,13 @@ from contextlib import suppress
 
 import pytest
 
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.reader import KafkaLogReader
 from refold.core.errors import UnreachableError
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.topics import RUN_COMPLETED, RUN_INSIGHT
-from refold.embedded.valkey import EmbeddedValkey
+from refold.dev.valkey import EmbeddedValkey
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.reader import KafkaLogReader
 from tests.embedded.secured import ADMIN
 from tests.kafka.secured import PARTITIONS, SecuredCluster
 from tests.kafka.services import APP, SERVICES, Services

@@ -10,12 +10,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from structlog.testing import capture_logs
 
-from refold.adapters.kafka.log import KafkaEventLog
-from refold.embedded.kafka import EmbeddedKafka
-from refold.ports.log import Assigned, Depth, Membership
-from refold.runtime import host
-from refold.runtime.host import Host
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka.log import KafkaEventLog
+from refold.engine.ports.log import Assigned, Depth, Membership
+from refold.engine.runtime import host
+from refold.engine.runtime.host import Host
+from refold.engine.runtime.settings import KafkaSettings
 from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.log import MemoryEventLog
 from tests.recovery.test_leaderless import Asking

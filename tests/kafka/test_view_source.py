@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from benchmarks.prefill import finished
 
-from refold.adapters.kafka import clients
-from refold.adapters.kafka.acls import may_write
-from refold.adapters.kafka.source import KafkaLogSource
+from refold.console.projections.service import KeptProjection, verify
+from refold.console.projections.shipped.projection import Shipped
 from refold.core.ids import RunId, home
 from refold.core.topics import (
     APPROVAL_REQUESTED,
@@ -18,9 +17,10 @@ from refold.core.topics import (
     RUN_REQUESTED,
     RUN_SNAPSHOT,
 )
-from refold.projections.service import KeptProjection, verify
-from refold.projections.shipped.projection import Shipped
-from refold.runtime.settings import KafkaSettings
+from refold.engine.adapters.kafka import clients
+from refold.engine.adapters.kafka.acls import may_write
+from refold.engine.adapters.kafka.source import KafkaLogSource
+from refold.engine.runtime.settings import KafkaSettings
 from tests.kafka.secured import SecuredCluster
 from tests.projections.memory_views import MemoryViewDatabase
 from tests.waiting import eventually

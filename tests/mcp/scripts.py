@@ -10,12 +10,12 @@ from queue import SimpleQueue
 from typing import Any, Literal
 
 from refold import App
-from refold.adapters.tools.toolbox import Toolbox
 from refold.contrib.mcp import MCPServer
 from refold.core.ids import CallId, RunId
 from refold.core.messages import ToolRequest
 from refold.core.wire import canonical
-from refold.ports.effects import StartTool, StopTool, ToolEnded
+from refold.engine.adapters.tools.toolbox import Toolbox
+from refold.engine.ports.effects import StartTool, StopTool, ToolEnded
 from tests.mcp import scripted
 
 Era = Literal["session", "stateless"]

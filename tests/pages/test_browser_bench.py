@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from refold.console.gateway import logins
+from refold.console.gateway.app import build_api
+from refold.console.projections import service
 from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
-from refold.gateway import logins
-from refold.gateway.app import build_api
-from refold.projections import service
-from refold.runtime.settings import GatewayPart
+from refold.engine.runtime.settings import GatewayPart
 from tests.gateway.test_hostile import Heard
 from tests.gateway.test_logins import Keys
 from tests.gateway.test_reading import Bench

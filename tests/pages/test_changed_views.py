@@ -12,7 +12,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from refold.adapters.sql.opening import open_views
+from refold.console.pages.questions import MOST_INLINE
+from refold.console.projections import service
+from refold.console.sql.opening import open_views
 from refold.core.approval.question import named
 from refold.core.events import CallDoubted, CallProposed, Entry, Event, Failure
 from refold.core.ids import RunId, approval_id, call_id
@@ -20,8 +22,6 @@ from refold.core.planning.asking import question_of
 from refold.core.run.fold import advance
 from refold.core.run.state import RunState
 from refold.core.wire import codec
-from refold.gateway.pages.questions import MOST_INLINE
-from refold.projections import service
 from tests.gateway.test_reading import Bench
 from tests.projections.histories import NOW, Pair, asked, begun, call, entries
 

@@ -8,9 +8,9 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from refold.gateway.app import build_api
-from refold.gateway.forking import ForkRoom
-from refold.projections import service
+from refold.console.gateway.app import build_api
+from refold.console.gateway.forks import ForkRoom
+from refold.console.projections import service
 from tests.cli.terminal import Dev
 from tests.gateway.test_reading import Bench
 from tests.pages.browser import site_of

@@ -17,22 +17,22 @@ from urllib.parse import urlencode
 
 import pytest
 
-from refold.archive.collecting import runs_of_log, whole_runs
-from refold.archive.store import ArchiveStore
-from refold.client.forking import ForkProcess
+from refold.client.reading.history import Run
+from refold.console.gateway import forks
+from refold.console.gateway.forks import ForkRoom
+from refold.console.pages import rendering
+from refold.console.pages.fork_pages import fork_file, fork_parts
+from refold.console.pages.screen import SCREEN
+from refold.console.projections import service
 from refold.core.ids import RunId
-from refold.forks.engine import UnansweredStep
-from refold.forks.report import ForkReport, OtherJudgement
-from refold.forks.worker import ForkSetup
-from refold.gateway import forking
-from refold.gateway.forking import ForkRoom
-from refold.gateway.pages import rendering
-from refold.gateway.pages.fork_pages import fork_file, fork_parts
-from refold.gateway.pages.screen import SCREEN
-from refold.projections import service
-from refold.runtime.settings import GatewayPart
+from refold.engine.archive.collecting import runs_of_log, whole_runs
+from refold.engine.archive.store import ArchiveStore
+from refold.engine.runtime.settings import GatewayPart
+from refold.lab.forks.engine import UnansweredStep
+from refold.lab.forks.report import ForkReport, OtherJudgement
+from refold.lab.forks.worker import ForkSetup
+from refold.lab.processes import ForkProcess
 from refold.testing import reject
-from refold.views.history import Run
 from tests.forks.recording import Noted
 from tests.gateway.test_reading import Bench
 from tests.pages.forkable import app
@@ -282,12 +282,12 @@ def test_code_that_hangs_or_dies_costs_its_own_fork_alone(
     site: Bench, monkeypatch: pytest.MonkeyPatch, how: str, status: int, says: str
 ) -> None:
     monkeypatch.setenv("FORK_TEST_HOW", how)
-    monkeypatch.setattr(forking, "FORK_S", 3.0)
+    monkeypatch.setattr(forks, "FORK_S", 3.0)
     begun = time.monotonic()
     answer = forked(site, "plain", status=status)
     took = time.monotonic() - begun
     monkeypatch.delenv("FORK_TEST_HOW")
-    monkeypatch.setattr(forking, "FORK_S", 60.0)
+    monkeypatch.setattr(forks, "FORK_S", 60.0)
 
     assert says in text_of(answer)
     assert took < 12
@@ -319,7 +319,7 @@ def test_the_gateway_answers_others_while_a_fork_runs_and_ends_it_with_itself(
 def test_code_that_never_ends_does_not_outlive_a_gateway_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORK_TEST_HOW", "import-hangs")
     program = (
-        "from refold.client.forking import ForkProcess; from refold.forks.worker import ForkSetup\n"
+        "from refold.lab.processes import ForkProcess; from refold.lab.forks.worker import ForkSetup\n"
         f"mine = ForkProcess(ForkSetup({TARGET!r}, 'test', [])); print(mine._process.pid, flush=True); mine.load()"
     )
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from refold.gateway.app import build_api
-from refold.projections import service
+from refold.console.gateway.app import build_api
+from refold.console.projections import service
 from tests.cli.terminal import Dev, served
 from tests.gateway.test_reading import Bench
 from tests.pages.browser import chromium, site_of

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from refold.archive.collecting import runs_of_log, whole_runs
-from refold.archive.store import ArchiveStore
+from refold.console.gateway import logins
+from refold.console.gateway.writing import WriteSide
+from refold.console.pages import rendering
+from refold.console.projections import service
 from refold.core.events import (
     AttemptFailed,
     CallbackCompleted,
@@ -34,11 +36,9 @@ from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
-from refold.gateway import logins
-from refold.gateway.pages import rendering
-from refold.gateway.writing import WriteSide
-from refold.projections import service
-from refold.runtime.settings import GatewayPart
+from refold.engine.archive.collecting import runs_of_log, whole_runs
+from refold.engine.archive.store import ArchiveStore
+from refold.engine.runtime.settings import GatewayPart
 from tests.gateway.test_hostile import Heard
 from tests.gateway.test_logins import Keys
 from tests.gateway.test_reading import Bench

@@ -15,9 +15,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from refold.cli.platform import connect
+from refold.client.operations import approvals
+from refold.console.gateway.app import routed
 from refold.core.errors import ConflictError
-from refold.gateway.app import routed
-from refold.operations import approvals
 from tests.cli.terminal import Dev, served
 from tests.cli.test_gateway_live import answers
 from tests.pages.hostile import CORPUS

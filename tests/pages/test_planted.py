@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from jinja2 import DictLoader
 
-from refold.gateway import guard
-from refold.gateway.pages import rendering
-from refold.gateway.routes import streams
-from refold.projections import service
+from refold.console.gateway import guard
+from refold.console.gateway.routes import streams
+from refold.console.pages import rendering
+from refold.console.projections import service
 from tests.gateway.test_reading import Bench
 from tests.pages.hostile import CORPUS, hostile
 from tests.pages.test_pages import Tags, check_text_alone

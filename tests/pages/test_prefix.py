@@ -9,8 +9,8 @@ import pytest
 from fastapi import Request
 from fastapi.responses import RedirectResponse
 
-from refold import gateway
-from refold.gateway.site import below_prefix
+from refold.console import gateway
+from refold.console.gateway.site import below_prefix
 from tests.gateway.test_reading import Bench
 from tests.pages.test_pages import Tags, bench
 

@@ -16,20 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.client.policies import load_text
+from refold.console.gateway import logins, roles
+from refold.console.gateway.app import build_api
+from refold.console.gateway.guard import is_page
+from refold.console.gateway.reading import STATES, STATUSES
+from refold.console.pages import rendering
+from refold.console.pages.screen import BAR_HEIGHT, bars_of, url
+from refold.console.projections import service
 from refold.core.errors import MalformedError
 from refold.core.events import CallProposed, RetryPolicy, RunCancelled, RunPaused, RunRequested, RunStarted, Spendable
 from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import DeadLetter, Hold, WindowSpent
 from refold.core.topics import BUDGET_SPENT, DEAD_LETTER, RUN_SNAPSHOT
 from refold.core.wire import codec
-from refold.gateway import logins, roles
-from refold.gateway.app import build_api
-from refold.gateway.guard import is_page
-from refold.gateway.pages import rendering
-from refold.gateway.pages.screen import BAR_HEIGHT, bars_of, url
-from refold.gateway.reading import STATES, STATUSES
-from refold.projections import service
-from refold.runtime.settings import GatewayPart
+from refold.engine.runtime.settings import GatewayPart
 from tests.gateway.test_hostile import Heard
 from tests.gateway.test_logins import Keys, bearer
 from tests.gateway.test_reading import Bench

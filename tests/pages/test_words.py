@@ -12,21 +12,21 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Route
 
-from refold.adapters.kafka import source
-from refold.adapters.kafka.source import TOPICS
 from refold.cli.commands import COMMANDS
 from refold.cli.groups import Later
+from refold.console.gateway.app import routed
+from refold.console.gateway.guard import is_page
+from refold.console.pages import rendering
+from refold.console.pages.fork_pages import fork_parts
+from refold.console.pages.screen import SCREEN
+from refold.console.projections import service
 from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
 from refold.core.topics import RUN_SNAPSHOT
 from refold.core.wire import codec
-from refold.forks.report import ForkedCall, ForkReport
-from refold.gateway.app import routed
-from refold.gateway.guard import is_page
-from refold.gateway.pages import rendering
-from refold.gateway.pages.fork_pages import fork_parts
-from refold.gateway.pages.screen import SCREEN
-from refold.projections import service
+from refold.engine.adapters.kafka import source
+from refold.engine.adapters.kafka.source import TOPICS
+from refold.lab.forks.report import ForkedCall, ForkReport
 from tests.docs.blocks import ROOT
 from tests.gateway.test_reading import Bench
 from tests.gateway.test_roles import routes_of

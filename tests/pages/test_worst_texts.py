@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from refold.gateway.pages.rendering import data, lines, seen
-from refold.gateway.pages.wording import MOST_DIFF_LINES, TextDiff, change_in, changed_args, said_lines, text_diff
+from refold.console.pages.rendering import data, lines, seen
+from refold.console.pages.wording import MOST_DIFF_LINES, TextDiff, change_in, changed_args, said_lines, text_diff
 from tests.waiting import under_load
 
 MOST_S = 2.0

@@ -18,10 +18,10 @@ from refold.core.run.fold import apply
 from refold.core.run.state import RunState
 from refold.core.topics import executors, tool_requested
 from refold.core.wire import canonical, codec
-from refold.planner.service import Planner
-from refold.planner.settings import Limits, PlannerSettings
-from refold.ports import effects
-from refold.ports.log import NEVER, Delivery, End, Outgoing, Record
+from refold.engine.planner.service import Planner
+from refold.engine.planner.settings import Limits, PlannerSettings
+from refold.engine.ports import effects
+from refold.engine.ports.log import NEVER, Delivery, End, Outgoing, Record
 from refold.sdk.app import App
 from refold.sdk.context import Context
 from tests.eventlog.broker import MemoryBroker

@@ -10,7 +10,7 @@ from refold.core import topics
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.wire import canonical, codec
-from refold.ports.log import Outgoing
+from refold.engine.ports.log import Outgoing
 from tests.planner.rig import Rig
 
 family = App("family")

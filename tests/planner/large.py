@@ -18,7 +18,7 @@ from refold.core.ids import RunId
 from refold.core.messages import RunRequest, ToolRequest
 from refold.core.wire import codec
 from refold.core.wire.blobs import checked, folder_of, parse_pointer, pointer_of
-from refold.ports.effects import BlobLoaded, BlobSaved, LoadBlob, SaveBlob
+from refold.engine.ports.effects import BlobLoaded, BlobSaved, LoadBlob, SaveBlob
 from tests.planner.rig import Rig, World, _items
 
 LARGE = 100_000

@@ -12,7 +12,7 @@ from refold import App, Budget, CallFailed, ChildFailed, Context, Limit, Price, 
 from refold.core.events import Failure
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.run.account import BudgetAccount
-from refold.ports.log import Outgoing
+from refold.engine.ports.log import Outgoing
 from tests.recovery.rig import Rig
 
 Answer = Callable[[ToolRequest], "ToolResult | None"]

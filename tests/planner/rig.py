@@ -9,17 +9,17 @@ from itertools import count
 
 from refold import App, Context
 from refold.core import topics
+from refold.core.defaults import ACTIVE_RUNS
 from refold.core.events import Entry
 from refold.core.ids import RunId, home
 from refold.core.messages import RunOperation, RunOutcome, RunRequest, RunSignal, ToolRequest, ToolResult
 from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
 from refold.core.wire import codec
-from refold.planner.service import Planner
-from refold.planner.settings import Bounds, Limits, PlannerSettings
-from refold.ports.log import Outgoing
-from refold.runtime.defaults import ACTIVE_RUNS
-from refold.runtime.host import Host
+from refold.engine.planner.service import Planner
+from refold.engine.planner.settings import Bounds, Limits, PlannerSettings
+from refold.engine.ports.log import Outgoing
+from refold.engine.runtime.host import Host
 from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.log import MemoryEventLog, MemoryLogReader
 

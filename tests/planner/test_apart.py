@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from refold.client.reading.history import Run, feed
 from refold.core.events import Entry
 from refold.core.ids import RunId, log_key
 from refold.core.messages import KeptRun, Marks
@@ -13,11 +14,10 @@ from refold.core.run.log import LogFold
 from refold.core.run.snapshot import MARKS_KEY
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
-from refold.planner import snapshot
-from refold.planner.lane import Lane
-from refold.planner.log.acceptance import Acceptance, Happened
-from refold.ports.log import Outgoing, Record
-from refold.views.history import Run, feed
+from refold.engine.planner import snapshot
+from refold.engine.planner.lane import Lane
+from refold.engine.planner.log.acceptance import Acceptance, Happened
+from refold.engine.ports.log import Outgoing, Record
 from tests.planner.mirror import again
 from tests.planner.rig import Rig
 from tests.planner.test_copies import holds, run_of, torn

@@ -19,9 +19,9 @@ from refold.core.events import (
 from refold.core.ids import RunId
 from refold.core.planning import budgets
 from refold.core.wire.blobs import folder_of, is_pointer, pointer_of
-from refold.planner.deciding import decide_loop
-from refold.planner.deciding.decide_loop import BlobOrders
-from refold.ports.effects import BlobLoaded, LoadBlob
+from refold.engine.planner.deciding import decide_loop
+from refold.engine.planner.deciding.decide_loop import BlobOrders
+from refold.engine.ports.effects import BlobLoaded, LoadBlob
 from tests.planner.large import LARGE, BlobRig, Fetching
 
 

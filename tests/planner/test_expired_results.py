@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from refold.adapters.kafka.topics import expected_topics
 from refold.core.topics import RUN_SNAPSHOT, tool_completed
-from refold.runtime.settings import RedisSettings
+from refold.engine.adapters.kafka.topics import expected_topics
+from refold.engine.runtime.settings import RedisSettings
 from tests.planner.clocked import Rig
 
 RESULTS = tool_completed("default")

@@ -10,7 +10,7 @@ import pytest
 from refold.core import events, topics
 from refold.core.messages import DeadLetter
 from refold.core.wire import codec
-from refold.planner.settings import Bounds
+from refold.engine.planner.settings import Bounds
 from tests.planner.kin import ask, forge, rig
 from tests.planner.rig import Rig
 

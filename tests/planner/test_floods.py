@@ -11,13 +11,13 @@ from refold.core.approval.catalog import Catalog
 from refold.core.ids import RunId
 from refold.core.run.log import LogFold
 from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED
-from refold.planner import service
-from refold.planner.intake.inbox import Inbox
-from refold.planner.log.outbox import ENDS_BYTES, Halting, Outbox
-from refold.planner.settings import Limits
-from refold.planner.snapshot import TURN_BYTES
-from refold.ports.log import Outgoing, Record
-from refold.runtime.lanes import Tokens
+from refold.engine.planner import service
+from refold.engine.planner.intake.inbox import Inbox
+from refold.engine.planner.log.outbox import ENDS_BYTES, Halting, Outbox
+from refold.engine.planner.settings import Limits
+from refold.engine.planner.snapshot import TURN_BYTES
+from refold.engine.ports.log import Outgoing, Record
+from refold.engine.runtime.lanes import Tokens
 from tests.planner.clocked import Rig
 
 LARGE = 200_000

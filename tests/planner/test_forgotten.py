@@ -10,7 +10,7 @@ from refold.core.messages import RunErased
 from refold.core.run.erased import HORIZON_KEY
 from refold.core.topics import RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
 from refold.core.wire import codec
-from refold.ports.log import Outgoing
+from refold.engine.ports.log import Outgoing
 from tests.eventlog.broker import MemoryBroker
 from tests.planner.kin import ask
 from tests.planner.rig import TOPICS, Rig

@@ -9,7 +9,7 @@ import pytest
 from refold.core.events import Entry
 from refold.core.ids import RunId, call_id, log_key
 from refold.core.messages import RunOperation, ToolRequest
-from refold.core.planning.forking import copy_of, fork_asked
+from refold.core.planning.copying import copy_of, fork_asked
 from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical, codec
 from tests.planner import kin

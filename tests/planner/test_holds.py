@@ -8,8 +8,8 @@ from refold.core.messages import RunOperation
 from refold.core.planning.verdict import Refuse
 from refold.core.run.state import RunState
 from refold.core.wire import codec
-from refold.planner.agents.stalls import Holds, Stall
-from refold.runtime.lanes import Journal
+from refold.engine.planner.agents.stalls import Holds, Stall
+from refold.engine.runtime.lanes import Journal
 
 RUN = RunId("run")
 

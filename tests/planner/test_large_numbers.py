@@ -14,7 +14,7 @@ from refold.core.messages import RunOutcome, RunRequest, ToolRequest, ToolResult
 from refold.core.run.account import COUNTED_MOST
 from refold.core.topics import RUN_COMPLETED
 from refold.core.wire import codec
-from refold.ports.log import Outgoing
+from refold.engine.ports.log import Outgoing
 from refold.sdk import loop
 from tests.planner.paid import Paid, completed, made, usage
 

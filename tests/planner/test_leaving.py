@@ -12,17 +12,17 @@ from functools import partial
 
 import pytest
 
-from refold.adapters.kafka.log import KafkaEventLog
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.topics import Topics
 from refold.core.messages import RunRequest
 from refold.core.topics import RUN_COMPLETED
-from refold.embedded.kafka import EmbeddedKafka
-from refold.planner.service import Planner
-from refold.planner.settings import PlannerSettings
-from refold.runtime.host import Host
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka.log import KafkaEventLog
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.planner.service import Planner
+from refold.engine.planner.settings import PlannerSettings
+from refold.engine.runtime.host import Host
+from refold.engine.runtime.settings import KafkaSettings
 from tests.planner.clocked import Rig, app
 from tests.waiting import eventually
 

@@ -9,8 +9,8 @@ import pytest
 
 from refold import App, Context
 from refold.core.ids import home
-from refold.planner.agents.stalls import EXECUTION_BYTES
-from refold.planner.settings import Bounds
+from refold.engine.planner.agents.stalls import EXECUTION_BYTES
+from refold.engine.planner.settings import Bounds
 from tests.planner.rig import Rig
 
 sleepers = App("sleepers")

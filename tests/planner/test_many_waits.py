@@ -8,9 +8,9 @@ import pytest
 
 from refold.core.events import RunCompleted, RunFailed, SignalReceived, WaitsPostponed
 from refold.core.topics import RUN_SIGNALLED
-from refold.planner.agents.agent_host import MOST_MATCHING, OFFERS_PER_TURN
-from refold.planner.deciding.admission import OFFER_BYTES
-from refold.planner.service import USERS_BYTES
+from refold.engine.planner.agents.agent_host import MOST_MATCHING, OFFERS_PER_TURN
+from refold.engine.planner.deciding.admission import OFFER_BYTES
+from refold.engine.planner.service import USERS_BYTES
 from tests.planner.clocked import Rig
 
 DAY = 86_400_000

@@ -17,7 +17,7 @@ from refold.core.run.finished import Finished
 from refold.core.run.snapshot import MARKS_KEY, PartitionSnapshot
 from refold.core.topics import RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
 from refold.core.wire import codec
-from refold.ports.log import Outgoing
+from refold.engine.ports.log import Outgoing
 from tests.eventlog.broker import MemoryBroker
 from tests.planner.mirror import again, mirrored
 from tests.planner.rig import POOL, TOPICS, Rig

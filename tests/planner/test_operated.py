@@ -8,9 +8,9 @@ import pytest
 
 from refold.core.run.held import read_hold
 from refold.core.topics import RUN_OPERATED, RUN_SIGNALLED, RUN_SNAPSHOT
-from refold.planner.intake.inbox import Inbox
-from refold.planner.settings import Limits
-from refold.ports.log import Record
+from refold.engine.planner.intake.inbox import Inbox
+from refold.engine.planner.settings import Limits
+from refold.engine.ports.log import Record
 from tests.planner.clocked import Rig
 
 LARGE = 60_000

@@ -19,8 +19,8 @@ from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.core.wire.headers import BASE
 from refold.core.wire.schemas import registered
-from refold.executor.inputs import SeenCalls
-from refold.ports.log import Outgoing
+from refold.engine.executor.inputs import SeenCalls
+from refold.engine.ports.log import Outgoing
 from refold.sdk.loop import running
 from tests.planner.rig import POOL, Rig
 

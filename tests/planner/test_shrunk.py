@@ -8,7 +8,7 @@ from dataclasses import replace
 from refold.core.ids import parse_log_key
 from refold.core.run.log import GAP
 from refold.core.topics import RUN_LOG, RUN_SIGNALLED, RUN_SNAPSHOT, tool_completed
-from refold.ports.log import Outgoing
+from refold.engine.ports.log import Outgoing
 from tests.planner import clocked
 from tests.planner.rig import Rig
 

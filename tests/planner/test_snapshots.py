@@ -18,7 +18,7 @@ from refold.core.run.log import LogFold
 from refold.core.run.redrive import reopens
 from refold.core.run.snapshot import MARKS_KEY, PartitionSnapshot
 from refold.core.wire import codec
-from refold.planner.snapshot import SnapshotWriter
+from refold.engine.planner.snapshot import SnapshotWriter
 from tests.core.histories import Log, examples, random_log
 from tests.golden.samples import histories
 
@@ -147,8 +147,8 @@ def test_a_take_over_at_any_point_knows_what_the_whole_log_says(seed: int) -> No
     log = interleaved(rng)
     small = rng.choice([64, 2_000, 16_384])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("refold.planner.snapshot.BLOCK_BYTES", small)
-        patch.setattr("refold.planner.snapshot.ENDED_BYTES", 2 * ROW_BYTES)
+        patch.setattr("refold.engine.planner.snapshot.BLOCK_BYTES", small)
+        patch.setattr("refold.engine.planner.snapshot.ENDED_BYTES", 2 * ROW_BYTES)
         patch.setattr("refold.core.run.snapshot.ENDED_BYTES", 2 * ROW_BYTES)
         topic: list[Kept] = []
         end = 0

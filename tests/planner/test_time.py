@@ -6,8 +6,8 @@ import pytest
 
 from refold.core import topics
 from refold.core.events import RunCompleted
-from refold.ports import effects
-from refold.ports.log import Delivery, Outgoing
+from refold.engine.ports import effects
+from refold.engine.ports.log import Delivery, Outgoing
 from tests.planner.clocked import DAY, NOW, Rig
 
 

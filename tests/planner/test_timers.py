@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from refold.core.events import CallCompleted, RunCancelled, SleepStarted
 from refold.core.ids import RunId
-from refold.planner.intake.timers import Timers
+from refold.engine.planner.intake.timers import Timers
 from tests.core.histories import RUN, Log, call, examples, random_log, started
 
 seeds = st.integers(0, 2**32)

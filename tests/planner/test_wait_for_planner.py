@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from refold.client.operations.runs import Runs
+from refold.client.reading.run import info_of
 from refold.core.events import RunRequested
-from refold.operations.runs import Runs
-from refold.views.run import info_of
 from tests.cli.chronicle import NOW, Chronicle, requested
 from tests.cli.test_views import drawn
 from tests.eventlog.log import MemoryLogReader

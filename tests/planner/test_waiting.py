@@ -9,7 +9,7 @@ import pytest
 from refold.core.events import CallbackCreated, RunRequested
 from refold.core.ids import RunId, callback_token, home
 from refold.core.topics import RUN_SIGNALLED
-from refold.planner.intake.inbox import Inbox
+from refold.engine.planner.intake.inbox import Inbox
 from tests.planner.clocked import DAY, Rig
 
 SAID = {"run_id": "r", "signal_id": "s-1", "kind": "signal", "name": "go", "data": {"n": 1}}

@@ -12,8 +12,8 @@ from refold.core.events import CallHeld
 from refold.core.messages import ToolResult
 from refold.core.run.account import Amount
 from refold.core.run.metering import usage_of
-from refold.executor.outcome import ToolRun, outcome_of
-from refold.ports.effects import ToolEnded
+from refold.engine.executor.outcome import ToolRun, outcome_of
+from refold.engine.ports.effects import ToolEnded
 from tests.planner.paid import Paid, ended, made
 from tests.planner.test_budgets import CALL, outcome
 

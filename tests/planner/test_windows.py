@@ -12,7 +12,7 @@ from refold.core.ids import home
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.planning.windows import WindowKey, end_of, value_digest, window_at
 from refold.core.run.account import Amount
-from refold.planner.log import windows
+from refold.engine.planner.log import windows
 from tests.planner.paid import Paid, completed, ended, made, pays, usage
 
 CALL = 6_000_000

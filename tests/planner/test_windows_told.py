@@ -10,14 +10,14 @@ import pytest
 
 from refold import App, Limit
 from refold.cli.platform import Shell
+from refold.client.operations.runs import Runs
 from refold.core.events import CallBilled, CallDispatched, CallReserved
 from refold.core.messages import ToolRequest, ToolResult, WindowSpent
 from refold.core.planning.windows import WindowKey, value_digest
 from refold.core.run.account import Amount
 from refold.core.wire import codec
-from refold.operations.runs import Runs
-from refold.planner.log.windows import KEEP_MS, TELL_MS
-from refold.ports.log import Delivery, Outgoing
+from refold.engine.planner.log.windows import KEEP_MS, TELL_MS
+from refold.engine.ports.log import Delivery, Outgoing
 from tests.cli.terminal import refold
 from tests.eventlog.log import MemoryLogReader
 from tests.planner.paid import Answer, Paid, ended, made, pays

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from refold import App, Context
-from refold.ports.log import Outgoing
-from refold.runtime.memory import COLLECT_AFTER
+from refold.engine.ports.log import Outgoing
+from refold.engine.runtime.memory import COLLECT_AFTER
 from tests.recovery.rig import Rig
 from tests.waiting import under_load
 

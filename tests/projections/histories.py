@@ -31,7 +31,7 @@ from refold.core.messages import RunErased
 from refold.core.run.erased import erased_key
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
-from refold.ports.log import Record
+from refold.engine.ports.log import Record
 from tests.projections.viewed import Log
 
 NOW = 1_700_000_000_000

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from refold.approval.inputs import read_vote
-from refold.archive.erasure import run_of
+from refold.client.reading.budget import limits_in_use, limits_of
+from refold.client.reading.history import Run
+from refold.client.reading.run import row_of
+from refold.client.reading.steps import RunStep
+from refold.console.projections.shipped import tables
+from refold.console.projections.shipped.beside import spent_of
 from refold.core import events
 from refold.core.approval.signature import content_of
 from refold.core.errors import FoldError, MalformedError, UnauthorisedError
@@ -16,13 +20,9 @@ from refold.core.run.held import held_run
 from refold.core.run.metering import tokens_of, usage_of
 from refold.core.run.pausing import PARENT
 from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, DEAD_LETTERS, RUN_SNAPSHOT
-from refold.ports.log import Record
-from refold.projections.shipped import tables
-from refold.projections.shipped.beside import spent_of
-from refold.views.budget import limits_in_use, limits_of
-from refold.views.history import Run
-from refold.views.run import row_of
-from refold.views.steps import RunStep
+from refold.engine.approval.inputs import read_vote
+from refold.engine.archive.erasure import run_of
+from refold.engine.ports.log import Record
 from tests.projections.viewed import Log, Viewed, folded
 
 LIVE = ("pending", "running", "suspended")

@@ -19,17 +19,17 @@ import psutil  # type: ignore[import-untyped]
 from benchmarks.prefill import finished
 from confluent_kafka import Producer
 
-from refold.adapters.kafka.source import KafkaLogSource
-from refold.adapters.kafka.topics import Topics
-from refold.adapters.sql.opening import open_views
+from refold.console.projections.following import lags
+from refold.console.projections.service import serving, shipped, verify
+from refold.console.projections.shipped import tables
+from refold.console.projections.shipped.projection import Shipped
+from refold.console.sql.opening import open_views
 from refold.core.ids import RunId, home
 from refold.core.topics import RUN_LOG
-from refold.ports.tables import ViewReader
-from refold.projections.following import lags
-from refold.projections.service import serving, shipped, verify
-from refold.projections.shipped import tables
-from refold.projections.shipped.projection import Shipped
-from refold.runtime.settings import KafkaSettings
+from refold.engine.adapters.kafka.source import KafkaLogSource
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.ports.tables import ViewReader
+from refold.engine.runtime.settings import KafkaSettings
 from tests.contract.table_benches import Bench
 from tests.waiting import GIVE_UP_S, eventually
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from refold.adapters.kafka.source import TOPICS
 from refold.core.ids import RunId, log_key
 from refold.core.topics import RUN_LOG
+from refold.engine.adapters.kafka.source import TOPICS
 from tests.golden import everything, recording, samples
 from tests.projections.viewed import Log, of_broker, of_pairs
 from tests.recovery.rig import Rig

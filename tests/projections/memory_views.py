@@ -12,8 +12,8 @@ from typing import Any
 from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.core.ids import RunId
 from refold.core.tables import ViewKey, ViewRow, ViewTable
-from refold.ports.log import Place
-from refold.ports.tables import Query, Test, ViewChanges, ViewReader, Where
+from refold.engine.ports.log import Place
+from refold.engine.ports.tables import Query, Test, ViewChanges, ViewReader, Where
 
 
 class MemoryViewStore:

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator, Mapping
 
 from benchmarks.prefill import finished
 
-from refold.adapters.kafka.source import TOPICS
 from refold.core.ids import RunId, home, parse_log_key
 from refold.core.messages import RunErased
 from refold.core.run.erased import erased_key
 from refold.core.topics import RUN_LOG, RUN_SIGNALLED, RUN_SNAPSHOT
 from refold.core.wire import codec
-from refold.ports.log import Place, Record
+from refold.engine.adapters.kafka.source import TOPICS
+from refold.engine.ports.log import Place, Record
 
 T0 = 1_790_000_000_000
 

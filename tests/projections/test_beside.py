@@ -6,6 +6,10 @@ from itertools import permutations
 
 import pytest
 
+from refold.client.reading.budget import limits_in_use, limits_of
+from refold.console.projections.batch import Batch
+from refold.console.projections.shipped import tables
+from refold.console.projections.shipped.beside import spent_of
 from refold.core.approval.ballot import Vote
 from refold.core.approval.decision import Cast, Decision
 from refold.core.approval.signature import SigningKey, sign
@@ -15,11 +19,7 @@ from refold.core.messages import ApprovalVote, DeadLetter, Hold, WindowSpent
 from refold.core.tables import Scalar, ViewTable
 from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, DEAD_LETTER, DEAD_LETTER_EXECUTOR, RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
-from refold.ports.log import Record
-from refold.projections.batch import Batch
-from refold.projections.shipped import tables
-from refold.projections.shipped.beside import spent_of
-from refold.views.budget import limits_in_use, limits_of
+from refold.engine.ports.log import Record
 from tests.projections.histories import NOW, asked, begun, call, entries, marker
 from tests.projections.judges import differences
 from tests.projections.test_disorder import bury

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import pytest
 
+from refold.console.projections import service
+from refold.console.projections.service import KeptProjection
+from refold.console.projections.shipped.projection import Shipped
 from refold.core.events import CallCompleted
-from refold.projections import service
-from refold.projections.service import KeptProjection
-from refold.projections.shipped.projection import Shipped
 from refold.sdk.projection import Projection, Recorded, View, key, table
 from tests.projections.memory_views import MemoryViewDatabase
 from tests.projections.source import ListedLog

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from refold.console.projections.projector import CALLS, HEADS, ProjectionError
 from refold.core import events
 from refold.core.errors import FoldError, UsageError
 from refold.core.tables import ViewTable
-from refold.projections.projector import CALLS, HEADS, ProjectionError
 from refold.sdk import projection as declared
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table
 from tests.projections.histories import begun, call, entries, log_of, long

@@ -8,14 +8,14 @@ from random import Random
 
 import pytest
 
+from refold.console.projections.projector import HEADS, Projector
+from refold.console.projections.shipped import tables
 from refold.core.errors import ConflictError
 from refold.core.events import CallRepeated, Entry, RunCompleted, StatusSet
 from refold.core.ids import RunId, log_key
 from refold.core.tables import ViewTable
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
-from refold.projections.projector import HEADS, Projector
-from refold.projections.shipped import tables
 from tests.projections.histories import NOW, Pair, begun, call, entries, log_of, long, marker, mixed
 from tests.projections.judges import differences
 from tests.projections.viewed import Log, Viewed

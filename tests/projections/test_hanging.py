@@ -17,12 +17,12 @@ import os, re, sys, time
 from contextlib import suppress
 from itertools import count
 from threading import Event
-from refold.adapters.sql.opening import open_views
+from refold.console.sql.opening import open_views
 from refold.core.events import CallCompleted
-from refold.projections import service
-from refold.projections.batch import APPLIES
-from refold.projections.service import KeptProjection
-from refold.runtime.watchdog import Watchdog
+from refold.console.projections import service
+from refold.console.projections.batch import APPLIES
+from refold.console.projections.service import KeptProjection
+from refold.engine.runtime.watchdog import Watchdog
 from refold.sdk.projection import Projection, key, table
 from tests.projections.source import ListedLog
 from tests.projections.test_service import Squares

@@ -13,8 +13,8 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from refold.embedded.kafka import EmbeddedKafka
-from refold.embedded.ports import free_port
+from refold.dev.kafka import EmbeddedKafka
+from refold.dev.ports import free_port
 from tests.contract.table_benches import Bench, PostgresBench, SqliteBench, postgres_server
 from tests.projections.killing import (
     EVENTS,

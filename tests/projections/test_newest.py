@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
+from refold.client.operations.runs import Runs, Selector
+from refold.client.reading.history import Run
+from refold.client.reading.run import row_of
 from refold.core.topics import RUN_LOG
-from refold.operations.runs import Runs, Selector
-from refold.ports.log import Record
-from refold.views.history import Run
-from refold.views.run import row_of
+from refold.engine.ports.log import Record
 from tests.projections.logs import simulated
 from tests.projections.viewed import Log
 

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
+from refold.console.projections.shipped import tables
 from refold.core.run.erased import erased_run
 from refold.core.topics import RUN_LOG
-from refold.projections.shipped import tables
 from tests.projections.logs import recorded, recovered, simulated
 from tests.projections.viewed import Log, Viewed
 

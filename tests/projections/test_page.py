@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from refold.console.projections.shipped import tables
+from refold.console.projections.shipped.projection import Shipped
 from refold.core import events
 from refold.core.tables import ViewTable
-from refold.projections.shipped import tables
-from refold.projections.shipped.projection import Shipped
 from tests.docs.blocks import ROOT, blocks
 from tests.projections.histories import begun, call, entries, log_of
 from tests.projections.viewed import Viewed

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from refold.projections import projector
-from refold.projections.batch import Batch
-from refold.projections.projector import Projector
+from refold.console.projections import projector
+from refold.console.projections.batch import Batch
+from refold.console.projections.projector import Projector
 from tests.projections.histories import log_of, long, mixed
 from tests.projections.judges import differences
 from tests.projections.test_disorder import MIXED, again, bury, mark, names, spoilt

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from genai_prices import Usage, calc_price
 
+from refold.console.projections import service
+from refold.console.projections.service import KeptProjection, serving, shipped, verify
+from refold.console.projections.shipped.projection import Shipped
+from refold.console.projections.shipped.tables import RUNS
 from refold.core.errors import ConflictError
 from refold.core.events import CallCompleted, Event
-from refold.projections import service
-from refold.projections.service import KeptProjection, serving, shipped, verify
-from refold.projections.shipped.projection import Shipped
-from refold.projections.shipped.tables import RUNS
 from refold.sdk.prices import Price
 from tests.projections.histories import USAGE, begun, call, entries, log_of
 from tests.projections.memory_views import MemoryViewDatabase

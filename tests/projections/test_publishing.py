@@ -8,17 +8,17 @@ from typing import get_type_hints
 
 import pytest
 
+from refold.console.projections import service
+from refold.console.projections.projector import Projector
+from refold.console.projections.publishing import REPLACED, RunRows
+from refold.console.projections.service import KeptProjection, serving
+from refold.console.projections.shipped.projection import Shipped
+from refold.console.projections.shipped.tables import RUNS
 from refold.core.errors import ConflictError, UnreachableError
 from refold.core.ids import RunId
 from refold.core.messages import RunView
 from refold.core.wire import codec
-from refold.ports.tables import ViewChanges
-from refold.projections import service
-from refold.projections.projector import Projector
-from refold.projections.publishing import REPLACED, RunRows
-from refold.projections.service import KeptProjection, serving
-from refold.projections.shipped.projection import Shipped
-from refold.projections.shipped.tables import RUNS
+from refold.engine.ports.tables import ViewChanges
 from tests.contract.table_benches import SqliteBench
 from tests.projections.memory_views import MemoryViewDatabase
 from tests.projections.source import ListedLog

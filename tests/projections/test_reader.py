@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from refold.projections.projector import HEADS
-from refold.projections.runs import ViewedRuns
-from refold.views.history import Run, at_seq
-from refold.views.run import events_of, info_of
+from refold.client.reading.history import Run, at_seq
+from refold.client.reading.run import events_of, info_of
+from refold.console.projections.projector import HEADS
+from refold.console.projections.runs import ViewedRuns
 from tests.projections.logs import recorded, recovered, simulated
 from tests.projections.viewed import Viewed, folded
 

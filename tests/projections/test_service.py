@@ -9,18 +9,18 @@ from typing import ClassVar
 import pytest
 from structlog.testing import capture_logs
 
-from refold.adapters.sql.opening import open_views
+from refold.console.projections import following, service
+from refold.console.projections.following import Follower
+from refold.console.projections.metrics import ViewMetrics
+from refold.console.projections.service import BuildProgress, KeptProjection, carried, serving, verify
+from refold.console.projections.status import status_of
+from refold.console.sql.opening import open_views
 from refold.core.errors import UsageError
 from refold.core.events import CallCompleted, RunCompleted
 from refold.core.tables import Scalar, ViewTable
 from refold.core.topics import APPROVAL_VOTED, RUN_LOG
-from refold.ports.log import Place
-from refold.ports.tables import ViewChanges, rows_digest
-from refold.projections import following, service
-from refold.projections.following import Follower
-from refold.projections.metrics import ViewMetrics
-from refold.projections.service import BuildProgress, KeptProjection, carried, serving, verify
-from refold.projections.status import status_of
+from refold.engine.ports.log import Place
+from refold.engine.ports.tables import ViewChanges, rows_digest
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table
 from tests.projections.memory_views import MemoryViewDatabase, MemoryViewStore
 from tests.projections.source import ListedLog

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from refold.console.projections.shipped import tables
+from refold.console.projections.shipped.projection import Shipped
 from refold.core import events
-from refold.projections.shipped import tables
-from refold.projections.shipped.projection import Shipped
 from tests.projections.histories import USAGE, asked, begun, call, entries, log_of, long
 from tests.projections.judges import differences
 from tests.projections.logs import RECOVERY, recorded, recovered, simulated

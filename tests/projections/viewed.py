@@ -6,19 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from refold.adapters.kafka.source import TOPICS
+from refold.client.reading.history import Run, feed
+from refold.console.projections.projector import HEADS, Projector
+from refold.console.projections.shipped.projection import Shipped
+from refold.console.projections.whole import LoggedRuns
 from refold.core.ids import RunId, parse_log_key
 from refold.core.run.erased import Markers
 from refold.core.run.log import LogFold
 from refold.core.tables import ViewRow, ViewTable
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
-from refold.ports.log import Place, Record
-from refold.ports.tables import rows_digest
-from refold.projections.projector import HEADS, Projector
-from refold.projections.shipped.projection import Shipped
-from refold.projections.whole import LoggedRuns
+from refold.engine.adapters.kafka.source import TOPICS
+from refold.engine.ports.log import Place, Record
+from refold.engine.ports.tables import rows_digest
 from refold.sdk.projection import Projection
-from refold.views.history import Run, feed
 from tests.eventlog.broker import MemoryBroker
 from tests.projections.memory_views import MemoryViewStore
 

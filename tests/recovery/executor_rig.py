@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from refold.adapters.memory.ledger import MemoryLedger
 from refold.core.errors import UnreachableError
 from refold.core.ids import CallId
 from refold.core.messages import ToolRequest, ToolResult
@@ -13,9 +12,10 @@ from refold.core.topics import tool_claimed, tool_completed
 from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY
 from refold.core.wire.seal import OrderPlace
-from refold.executor.service import Executor
-from refold.executor.settings import ExecutorSettings
-from refold.ports.effects import (
+from refold.engine.adapters.memory.ledger import MemoryLedger
+from refold.engine.executor.service import Executor
+from refold.engine.executor.settings import ExecutorSettings
+from refold.engine.ports.effects import (
     Answers,
     Append,
     AskLedger,
@@ -30,10 +30,10 @@ from refold.ports.effects import (
     StartTool,
     ToolEnded,
 )
-from refold.ports.ledger import Ledger
-from refold.ports.log import NEVER, Assigned, Delivery, Headers, Outgoing, Record, Revoked
-from refold.relay.service import Relay
-from refold.relay.settings import RelaySettings
+from refold.engine.ports.ledger import Ledger
+from refold.engine.ports.log import NEVER, Assigned, Delivery, Headers, Outgoing, Record, Revoked
+from refold.engine.relay.service import Relay
+from refold.engine.relay.settings import RelaySettings
 
 ORDERS, CLAIMS, ANSWERS = "tool-requested.default", tool_claimed("default"), tool_completed("default")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from refold import App, Context, Retry
-from refold.planner.settings import Bounds
+from refold.engine.planner.settings import Bounds
 from tests.recovery.rig import Rig
 
 

@@ -16,12 +16,12 @@ from refold.core.messages import ApprovalRequest, ToolClaim, ToolRequest
 from refold.core.run.erased import erased_claims_key
 from refold.core.wire import codec
 from refold.core.wire.canonical import idempotency_key
-from refold.executor.claim_chain import record_key
-from refold.executor.gate import Gate
-from refold.executor.settings import ExecutorSettings
-from refold.ports.effects import Append, AskLedger, Effect, Item
-from refold.ports.ledger import Complete
-from refold.ports.log import Outgoing, Record
+from refold.engine.executor.claim_chain import record_key
+from refold.engine.executor.gate import Gate
+from refold.engine.executor.settings import ExecutorSettings
+from refold.engine.ports.effects import Append, AskLedger, Effect, Item
+from refold.engine.ports.ledger import Complete
+from refold.engine.ports.log import Outgoing, Record
 from tests.approval.questions import request as question
 from tests.core.decisions import VOTING, made, votes_of
 from tests.recovery.executor_rig import CLAIMS, Rig

@@ -11,13 +11,13 @@ from typing import cast
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from refold.adapters.kafka import clients
-from refold.adapters.kafka.offsets import latest
-from refold.adapters.kafka.topics import Topics
-from refold.adapters.kafka.trouble import Overdue
 from refold.core.errors import UsageError
-from refold.embedded.kafka import EmbeddedKafka
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka import clients
+from refold.engine.adapters.kafka.offsets import latest
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.adapters.kafka.trouble import Overdue
+from refold.engine.runtime.settings import KafkaSettings
 from tests.waiting import GIVE_UP_S
 
 
@@ -63,9 +63,9 @@ def test_a_service_waits_for_a_broker_that_is_away_for_minutes_and_not_for_a_top
 
 ASKS = """
 import sys, time
-from refold.adapters.kafka.groups import group_states
+from refold.engine.adapters.kafka.groups import group_states
 from refold.core.errors import RefoldError
-from refold.runtime.settings import KafkaSettings
+from refold.engine.runtime.settings import KafkaSettings
 while True:
     try:
         print(dict(group_states(KafkaSettings(bootstrap=sys.argv[1]), ["refold-planner"])["refold-planner"].committed))

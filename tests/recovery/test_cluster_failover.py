@@ -15,15 +15,15 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from refold.adapters.redis.ledger import RedisLedger
 from refold.core.ids import CallId, home
 from refold.core.messages import ToolRequest
-from refold.embedded.ports import free_port
-from refold.embedded.valkey import EmbeddedValkey
-from refold.executor.gate import Gate
-from refold.executor.settings import ExecutorSettings, Times
-from refold.ports.effects import ToolEnded
-from refold.ports.ledger import Busy, Claim, Claimed, Unpublished
+from refold.dev.ports import free_port
+from refold.dev.valkey import EmbeddedValkey
+from refold.engine.adapters.redis.ledger import RedisLedger
+from refold.engine.executor.gate import Gate
+from refold.engine.executor.settings import ExecutorSettings, Times
+from refold.engine.ports.effects import ToolEnded
+from refold.engine.ports.ledger import Busy, Claim, Claimed, Unpublished
 from tests.recovery.executor_rig import Rig
 from tests.waiting import GIVE_UP_S, eventually
 

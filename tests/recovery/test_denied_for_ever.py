@@ -9,7 +9,7 @@ from refold.core.events import CallProposed, Event, RunFailed
 from refold.core.planning.verdict import AppFacts
 from refold.core.run.fold import advance
 from refold.core.run.state import RunState
-from refold.planner.agents.agent_host import MOST_DENIED, Agents
+from refold.engine.planner.agents.agent_host import MOST_DENIED, Agents
 from tests.core import approvals
 from tests.core.histories import NOW, RULES, Log, start
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from refold.core.ids import CallId
 from refold.core.messages import ToolClaim, ToolRequest
 from refold.core.wire import codec
-from refold.executor.claim_chain import Claims, Lineage, record_key
-from refold.ports.log import Outgoing, Record
+from refold.engine.executor.claim_chain import Claims, Lineage, record_key
+from refold.engine.ports.log import Outgoing, Record
 from tests.recovery.executor_rig import CLAIMS, Rig
 
 ORDER = ToolRequest(CallId("r1/3"), "r1", 1, 2, 0, "fire", "{}", "key", "once", 3_000)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from refold.core.ids import CallId, RunId
 from refold.core.messages import ToolRequest
 from refold.core.wire import codec
-from refold.executor.settings import ExecutorSettings
-from refold.ports.effects import AskEnd, AskLedger, Effect, Look, Publish, StartTool, ToolEnded
-from refold.ports.ledger import Lapsed, Operation, Unpublished
-from refold.ports.log import Assigned, Record
+from refold.engine.executor.settings import ExecutorSettings
+from refold.engine.ports.effects import AskEnd, AskLedger, Effect, Look, Publish, StartTool, ToolEnded
+from refold.engine.ports.ledger import Lapsed, Operation, Unpublished
+from refold.engine.ports.log import Assigned, Record
 from tests.recovery.executor_rig import CLAIMS, ORDERS, Rig
 
 MANY = range(1, 9)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.messages import ToolRequest
-from refold.executor.inputs import HEAVY_BYTES, CallQueue, Requested
-from refold.executor.settings import ExecutorSettings
-from refold.ports.effects import Effect, Flow, ToolEnded
+from refold.engine.executor.inputs import HEAVY_BYTES, CallQueue, Requested
+from refold.engine.executor.settings import ExecutorSettings
+from refold.engine.ports.effects import Effect, Flow, ToolEnded
 from tests.recovery.executor_rig import ORDERS, Rig
 from tests.recovery.test_executor_takeover import asks, begun, call
 

@@ -6,9 +6,9 @@ import pytest
 
 from refold.core.messages import ToolClaim, ToolRequest
 from refold.core.wire import codec
-from refold.executor.settings import ExecutorSettings
-from refold.ports.effects import Commit, Effect, Leave, StopTool
-from refold.ports.log import Revoked
+from refold.engine.executor.settings import ExecutorSettings
+from refold.engine.ports.effects import Commit, Effect, Leave, StopTool
+from refold.engine.ports.log import Revoked
 from tests.recovery.executor_rig import ORDERS, Rig
 from tests.recovery.test_executor_takeover import Broken
 

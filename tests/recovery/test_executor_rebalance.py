@@ -12,11 +12,11 @@ from refold.core.approval.policy import policy_digest
 from refold.core.ids import CallId
 from refold.core.messages import ToolClaim, ToolRequest, ToolResult
 from refold.core.wire import codec
-from refold.executor.claim_chain import record_key
-from refold.executor.gate import Gate
-from refold.executor.service import HALTED_MS, Executor
-from refold.executor.settings import ExecutorSettings
-from refold.ports.effects import (
+from refold.engine.executor.claim_chain import record_key
+from refold.engine.executor.gate import Gate
+from refold.engine.executor.service import HALTED_MS, Executor
+from refold.engine.executor.settings import ExecutorSettings
+from refold.engine.ports.effects import (
     Answers,
     Append,
     AskEnd,
@@ -29,7 +29,7 @@ from refold.ports.effects import (
     StartTool,
     ToolEnded,
 )
-from refold.ports.ledger import (
+from refold.engine.ports.ledger import (
     Claim,
     Claimed,
     Close,
@@ -43,9 +43,9 @@ from refold.ports.ledger import (
     Renewed,
     Reply,
 )
-from refold.ports.log import Assigned, Delivery, End, Outgoing, Record, Revoked
-from refold.relay.service import Relay
-from refold.relay.settings import RelaySettings
+from refold.engine.ports.log import Assigned, Delivery, End, Outgoing, Record, Revoked
+from refold.engine.relay.service import Relay
+from refold.engine.relay.settings import RelaySettings
 from tests.roots import TRUST
 from tests.roots import entry as signed
 

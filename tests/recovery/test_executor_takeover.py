@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from refold.adapters.memory.ledger import MemoryLedger
 from refold.core.errors import UnreachableError
 from refold.core.ids import CallId
 from refold.core.messages import ToolRequest
 from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY
-from refold.executor.settings import ExecutorSettings
-from refold.executor.takeover_scan import TakeOverScan
-from refold.ports.effects import AskLedger
-from refold.ports.ledger import Claim, Filled, Lapsed, Operation, Reply, Superseded, Unpublished
-from refold.ports.log import Assigned, Reached, Record
+from refold.engine.adapters.memory.ledger import MemoryLedger
+from refold.engine.executor.settings import ExecutorSettings
+from refold.engine.executor.takeover_scan import TakeOverScan
+from refold.engine.ports.effects import AskLedger
+from refold.engine.ports.ledger import Claim, Filled, Lapsed, Operation, Reply, Superseded, Unpublished
+from refold.engine.ports.log import Assigned, Reached, Record
 from tests.recovery.executor_rig import CLAIMS, ORDERS, Rig
 
 HOUR_MS = 3_600_000

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from refold import App, Context
+from refold.client.reading.steps import Timeline
 from refold.core.events import ApprovalRequested, CallCompleted, CallProposed, Entry, Requirement, RunForked
 from refold.core.ids import RunId, home, log_key
 from refold.core.messages import RunOperation, ToolRequest
-from refold.core.planning import forking
+from refold.core.planning import copying
 from refold.core.planning.asking import question_of
-from refold.core.planning.forking import fork_asked
+from refold.core.planning.copying import fork_asked
 from refold.core.run import chain
 from refold.core.run.state import Asked
 from refold.core.wire import canonical, codec
-from refold.ports.log import Delivery, Outgoing
-from refold.views.steps import Timeline
+from refold.engine.ports.log import Delivery, Outgoing
 from tests.recovery.retrying import begun, charge, shop, three
 from tests.recovery.rig import NOW, Rig
 
@@ -144,7 +144,7 @@ def partly(rig: Rig, copied: int, place: int = 2) -> None:
     said = RunOperation(RunId("f-1"), "s", "fork", canonical.dumps(asked_for(rig, at)))
     before = None
     for entry in entries(rig, SOURCE)[:copied]:
-        fresh = forking.copy_of(entry, fork_asked(said), RunId("f-1"), before)
+        fresh = copying.copy_of(entry, fork_asked(said), RunId("f-1"), before)
         name, value = codec.encode_entry(fresh)
         key = log_key(RunId("f-1"), fresh.seq, name)
         rig.broker.write(Outgoing("run-log", home("f-1", 1), key, value, (), 0))

@@ -11,14 +11,14 @@ import pytest
 from refold.core.approval.signature import NOBODY
 from refold.core.ids import RunId, home, log_key
 from refold.core.messages import RunOperation
-from refold.core.planning import forking
-from refold.core.planning.forking import fork_asked
+from refold.core.planning import copying
+from refold.core.planning.copying import fork_asked
 from refold.core.wire import canonical, codec
-from refold.evidence.bundle import Bundle, BundledRun
-from refold.evidence.verify import verify_bundle
-from refold.planner.settings import Limits, PlannerSettings
-from refold.ports.effects import Read
-from refold.ports.log import Outgoing
+from refold.engine.planner.settings import Limits, PlannerSettings
+from refold.engine.ports.effects import Read
+from refold.engine.ports.log import Outgoing
+from refold.lab.evidence.bundle import Bundle, BundledRun
+from refold.lab.evidence.verify import verify_bundle
 from tests.evidence.story import file_of
 from tests.recovery.retrying import begun, shop, three
 from tests.recovery.rig import Rig
@@ -120,7 +120,7 @@ def raced(rig: Rig, place: int) -> list[bytes]:
     said = RunOperation(RunId("f-1"), "s", "fork", canonical.dumps(asked_for(rig, ends(rig)[2])))
     before, names = None, list[bytes]()
     for number, entry in enumerate(entries(rig, SOURCE)[:2]):
-        fresh = forking.copy_of(entry, fork_asked(said), RunId("f-1"), before)
+        fresh = copying.copy_of(entry, fork_asked(said), RunId("f-1"), before)
         for nonce in (b"one", b"two") if number == place else (b"one",):
             name, value = codec.encode_entry(replace(fresh, nonce=nonce))
             rig.broker.write(Outgoing("run-log", 0, log_key(RunId("f-1"), fresh.seq, name), value, (), 0))

@@ -12,12 +12,12 @@ import pytest
 from refold.core.events import Terminal
 from refold.core.ids import RunId, log_key, parse_call_id
 from refold.core.messages import RunOperation
-from refold.core.planning.forking import copy_of, fork_asked, lacks_history
+from refold.core.planning.copying import copy_of, fork_asked, lacks_history
 from refold.core.run.fold import evolve
 from refold.core.run.state import RunState
 from refold.core.wire import codec
-from refold.planner.settings import Limits, PlannerSettings
-from refold.ports.log import Delivery, Outgoing
+from refold.engine.planner.settings import Limits, PlannerSettings
+from refold.engine.ports.log import Delivery, Outgoing
 from tests.recovery.rig import Rig
 from tests.recovery.test_forking import SOURCE, DiedError, entries, house, requests
 

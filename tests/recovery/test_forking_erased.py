@@ -9,7 +9,7 @@ from refold.core.messages import DeadLetter, RunErased
 from refold.core.run.erased import erased_key
 from refold.core.topics import RUN_LOG, RUN_OPERATED, RUN_SNAPSHOT
 from refold.core.wire import codec
-from refold.ports.log import Outgoing
+from refold.engine.ports.log import Outgoing
 from tests.recovery.retrying import shop, three
 from tests.recovery.rig import Rig
 from tests.recovery.test_forking import SOURCE, asked_for, done, ends, finished, fork, partly, requests

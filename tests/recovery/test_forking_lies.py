@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from refold.console.projections.projector import HEADS
 from refold.core.approval.signature import NOBODY
 from refold.core.events import (
     DOUBT,
@@ -35,10 +36,9 @@ from refold.core.run.chain import Head
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
-from refold.evidence.bundle import Bundle, BundledRun
-from refold.evidence.verify import verify_bundle
-from refold.ports.log import Outgoing
-from refold.projections.projector import HEADS
+from refold.engine.ports.log import Outgoing
+from refold.lab.evidence.bundle import Bundle, BundledRun
+from refold.lab.evidence.verify import verify_bundle
 from tests.evidence.story import file_of
 from tests.projections.viewed import Log, Viewed, folded
 from tests.recovery.rig import Rig

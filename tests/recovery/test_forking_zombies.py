@@ -8,12 +8,12 @@ import pytest
 
 from refold.core.ids import RunId, log_key
 from refold.core.messages import RunOperation
-from refold.core.planning import forking
-from refold.core.planning.forking import fork_asked
+from refold.core.planning import copying
+from refold.core.planning.copying import fork_asked
 from refold.core.run.fold import evolve
 from refold.core.run.state import RunState
 from refold.core.wire import canonical, codec
-from refold.ports.log import Outgoing
+from refold.engine.ports.log import Outgoing
 from tests.recovery.retrying import shop, three
 from tests.recovery.rig import Rig
 from tests.recovery.test_forking import SOURCE, asked_for, done, ends, entries, finished, fork, partly
@@ -27,7 +27,7 @@ def stray(rig: Rig, place: int) -> None:
     state = None
     for entry in entries(rig, FORK)[:place]:
         state = evolve(state or RunState(FORK), entry, codec.encode_entry(entry)[0])
-    fresh = replace(forking.copy_of(entries(rig, SOURCE)[place], fork_asked(said), FORK, state), nonce=b"zombie")
+    fresh = replace(copying.copy_of(entries(rig, SOURCE)[place], fork_asked(said), FORK, state), nonce=b"zombie")
     name, value = codec.encode_entry(fresh)
     rig.broker.write(Outgoing("run-log", 0, log_key(FORK, fresh.seq, name), value, (), 0))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from refold.adapters.kafka.topics import Topics
-from refold.embedded.kafka import EmbeddedKafka
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.runtime.settings import KafkaSettings
 
 
 def test_topics_are_there_for_services_as_soon_as_apply_is_done(kafka: EmbeddedKafka) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from refold import App, Context
-from refold.planner.settings import Bounds
+from refold.engine.planner.settings import Bounds
 from tests.recovery.rig import Rig
 
 

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.reader import KafkaLogReader
 from refold.cli.commands.provision import Provision
+from refold.client.operations.runs import Runs
+from refold.client.reading.history import Run
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest, RunSignal
-from refold.embedded.stack import DevStack, ServiceProcess
-from refold.operations.runs import Runs
-from refold.runtime.settings import KafkaSettings
-from refold.views.history import Run
+from refold.dev.stack import DevStack, ServiceProcess
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.runtime.settings import KafkaSettings
 from tests.cli.terminal import refold
 from tests.waiting import busy, eventually, under_load
 

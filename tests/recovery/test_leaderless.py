@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 from structlog.testing import capture_logs
 
-from refold.adapters.kafka.log import KafkaEventLog
 from refold.core.errors import UnreachableError
-from refold.ports.effects import AskEnd, Effect, Item, LanesNow, News, Now
-from refold.ports.log import Assigned, End, Membership, Outgoing, Record, Shrunk, Taken
-from refold.runtime.host import ASK_AGAIN_S, LONGEST_AGAIN_S, Host
-from refold.runtime.settings import KafkaSettings
+from refold.engine.adapters.kafka.log import KafkaEventLog
+from refold.engine.ports.effects import AskEnd, Effect, Item, LanesNow, News, Now
+from refold.engine.ports.log import Assigned, End, Membership, Outgoing, Record, Shrunk, Taken
+from refold.engine.runtime.host import ASK_AGAIN_S, LONGEST_AGAIN_S, Host
+from refold.engine.runtime.settings import KafkaSettings
 from tests.embedded.cluster import KafkaCluster
 from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.log import MemoryEventLog
@@ -213,7 +213,7 @@ def test_a_host_asks_ever_less_often_for_the_end_of_a_partition_that_nobody_lead
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log, clock_s = Leaderless(MemoryBroker(("t",), 2), Membership("g", "a", ("t",))), 0.0
-    monkeypatch.setattr("refold.runtime.host.time.monotonic", lambda: clock_s)
+    monkeypatch.setattr("refold.engine.runtime.host.time.monotonic", lambda: clock_s)
     host = Host([Asking()], log)
 
     for _ in range(3_600):

@@ -11,9 +11,9 @@ from refold.core.approval.catalog import Catalog, Halts
 from refold.core.ids import CallId, RunId, home
 from refold.core.messages import ToolClaim, ToolRequest
 from refold.core.wire import codec
-from refold.executor.gate import Gate
-from refold.ports.effects import Append, Effect, Item
-from refold.ports.log import Delivery, Revoked
+from refold.engine.executor.gate import Gate
+from refold.engine.ports.effects import Append, Effect, Item
+from refold.engine.ports.log import Delivery, Revoked
 from tests.recovery.shop import LEASE_MS, TOOLS, Shop, claim, order, settled, tried
 
 # What the chain says by itself

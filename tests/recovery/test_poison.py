@@ -8,7 +8,7 @@ from refold import App, Limit
 from refold.core.events import Spendable
 from refold.core.messages import WindowSpent
 from refold.core.wire import codec
-from refold.ports.log import Outgoing
+from refold.engine.ports.log import Outgoing
 from tests.fuzz.poison import poison
 from tests.recovery.rig import INPUTS, SPENT, Rig
 from tests.recovery.test_versions import app, finish, one, step

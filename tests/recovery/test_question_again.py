@@ -7,10 +7,10 @@ from itertools import count
 from refold.core.approval.policy import Policy
 from refold.core.messages import ApprovalRequest, RunRequest
 from refold.core.wire import codec
-from refold.planner.service import Planner
-from refold.planner.settings import PlannerSettings
-from refold.ports.effects import Append, Effect, Item, Now, Publish
-from refold.ports.log import Assigned, Delivery, Outgoing, Record
+from refold.engine.planner.service import Planner
+from refold.engine.planner.settings import PlannerSettings
+from refold.engine.ports.effects import Append, Effect, Item, Now, Publish
+from refold.engine.ports.log import Assigned, Delivery, Outgoing, Record
 from tests.approval.planning import app
 from tests.roots import TRUST, entry
 

@@ -8,11 +8,11 @@ import pytest
 
 from refold.core.messages import ToolClaim, ToolRequest, ToolResult
 from refold.core.wire import codec
-from refold.executor.gate import Gate
-from refold.executor.settings import ExecutorSettings
-from refold.ports.effects import Answers, AskLedger, Effect
-from refold.ports.ledger import Claim, Claimed, Complete
-from refold.ports.log import Assigned, Record
+from refold.engine.executor.gate import Gate
+from refold.engine.executor.settings import ExecutorSettings
+from refold.engine.ports.effects import Answers, AskLedger, Effect
+from refold.engine.ports.ledger import Claim, Claimed, Complete
+from refold.engine.ports.log import Assigned, Record
 from tests.recovery.test_executor_rebalance import REQUEST, Bench, asked
 
 REFUSING = ExecutorSettings(gate=Gate(required=("*",)))

@@ -23,16 +23,16 @@ import pytest
 from confluent_kafka import Producer
 from redis import Redis
 
-from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.topics import Topics
 from refold.cli.commands.serve.process import check_homes
 from refold.core.errors import ConflictError
 from refold.core.ids import RunId, home
 from refold.core.topics import RUN_LOG
-from refold.embedded.kafka import EmbeddedKafka
-from refold.embedded.valkey import EmbeddedValkey
-from refold.ports.log import Record
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.dev.valkey import EmbeddedValkey
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.ports.log import Record
+from refold.engine.runtime.settings import KafkaSettings
 from tests.cli.terminal import Dev
 from tests.waiting import eventually
 

@@ -8,7 +8,7 @@ import pytest
 
 from refold.core.ids import CallId, RunId
 from refold.core.messages import ToolRequest
-from refold.executor.settings import ExecutorSettings
+from refold.engine.executor.settings import ExecutorSettings
 from tests.recovery.executor_rig import Rig
 
 CALL = ToolRequest(CallId("r1/3"), RunId("r1"), 1, 1, 0, "fire", "{}", "key", "keyed", 3_000)

@@ -16,9 +16,9 @@ from refold.core.ids import RunId, log_key
 from refold.core.messages import ToolResult
 from refold.core.run import chain
 from refold.core.wire import codec
-from refold.planner import recovery
-from refold.planner.recovery import Collected
-from refold.ports.log import Outgoing, Record
+from refold.engine.planner import recovery
+from refold.engine.planner.recovery import Collected
+from refold.engine.ports.log import Outgoing, Record
 from tests.recovery.retrying import begun, charge, fail, failed, finish, retry, shop, three
 from tests.recovery.rig import Rig
 

@@ -11,7 +11,7 @@ from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
-from refold.ports.log import Outgoing
+from refold.engine.ports.log import Outgoing
 from tests.recovery.retrying import begun, charge, finish, retry, shop, three
 from tests.recovery.rig import Rig
 

@@ -12,9 +12,9 @@ import pytest
 from refold.core.ids import CallId
 from refold.core.messages import ToolClaim, ToolRequest
 from refold.core.wire import codec
-from refold.executor.claim_chain import Claims, record_key
-from refold.ports.ledger import Claim
-from refold.ports.log import Record
+from refold.engine.executor.claim_chain import Claims, record_key
+from refold.engine.ports.ledger import Claim
+from refold.engine.ports.log import Record
 from tests.recovery.executor_rig import Rig
 
 FIRST = ToolRequest(CallId("r1/3"), "r1", 1, 1, 0, "fire", "{}", "key", "once", 3_000)

@@ -12,9 +12,9 @@ from refold import App, Context
 from refold.core.ids import RunId
 from refold.core.messages import Hold
 from refold.core.wire import codec
-from refold.planner.agents.stalls import LONGEST_RETRY_MS, RETRY_MS
-from refold.planner.settings import Bounds
-from refold.ports.log import Outgoing
+from refold.engine.planner.agents.stalls import LONGEST_RETRY_MS, RETRY_MS
+from refold.engine.planner.settings import Bounds
+from refold.engine.ports.log import Outgoing
 from tests.recovery.rig import Rig
 
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from refold.adapters.memory.ledger import MemoryLedger
 from refold.core.errors import UnreachableError
 from refold.core.ids import CallId, RunId
 from refold.core.messages import ToolRequest
 from refold.core.wire.headers import CALL_KEY, TAKEN_BACK
-from refold.executor.settings import ExecutorSettings
-from refold.ports.ledger import Operation, Reply
-from refold.ports.log import Headers, Record
+from refold.engine.adapters.memory.ledger import MemoryLedger
+from refold.engine.executor.settings import ExecutorSettings
+from refold.engine.ports.ledger import Operation, Reply
+from refold.engine.ports.log import Headers, Record
 from tests.recovery.executor_rig import ORDERS, Rig
 from tests.recovery.shop import Shop, order
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from refold.executor.settings import ExecutorSettings
-from refold.ports.effects import Answers, AskLedger, StartTool
-from refold.ports.ledger import Claim, Claimed
+from refold.engine.executor.settings import ExecutorSettings
+from refold.engine.ports.effects import Answers, AskLedger, StartTool
+from refold.engine.ports.ledger import Claim, Claimed
 from tests.recovery.test_executor_rebalance import REQUEST, Bench
 from tests.recovery.test_refused_takeover import ASSIGNED, order, said
 

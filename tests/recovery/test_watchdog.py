@@ -18,7 +18,7 @@ MOST_S = 1.0
 DRIVES = """
 import os, sys, time
 from threading import Event
-from refold.runtime.watchdog import Driven, Mark, Watchdog
+from refold.engine.runtime.watchdog import Driven, Mark, Watchdog
 
 mark = Mark()
 
@@ -91,7 +91,7 @@ from contextlib import suppress
 from threading import Event
 from refold import App, Context
 from refold.core.ids import RunId
-from refold.runtime.watchdog import Mark, Watchdog
+from refold.engine.runtime.watchdog import Mark, Watchdog
 from tests.recovery.rig import Rig
 
 app, mark = App("hanging"), Mark()

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from refold.ports.log import Assigned, End, Reached, Record, Revoked
-from refold.runtime.clock import LogClock
-from refold.runtime.lanes import Awake, Lanes, Positions
+from refold.engine.ports.log import Assigned, End, Reached, Record, Revoked
+from refold.engine.runtime.clock import LogClock
+from refold.engine.runtime.lanes import Awake, Lanes, Positions
 
 
 @dataclass

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import count
 
-from refold.ports.effects import Answers, AskLedger, Effect, Now
-from refold.ports.ledger import Close, Lapsed, Unpublished
-from refold.runtime.batches import Batches
+from refold.engine.ports.effects import Answers, AskLedger, Effect, Now
+from refold.engine.ports.ledger import Close, Lapsed, Unpublished
+from refold.engine.runtime.batches import Batches
 
 CLOSE = Close(0, "default", "r1/3")
 

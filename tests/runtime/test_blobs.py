@@ -12,16 +12,16 @@ from typing import Any, cast
 import pytest
 
 from refold import App
-from refold.adapters.blobs.store import ObjectBlobs
-from refold.adapters.tools.toolbox import Toolbox
 from refold.core.errors import BlobError, MalformedError, UnreachableError, UsageError
 from refold.core.events import Failure
 from refold.core.ids import CallId, RunId
 from refold.core.messages import EarlierCall, ToolRequest
 from refold.core.wire.blobs import INLINE_BYTES, folder_of, is_large, is_pointer, parse_pointer, pointer_of, stands_for
-from refold.ports.effects import BlobLoaded, BlobSaved, LoadBlob, SaveBlob, StartTool, StopTool, ToolEnded
-from refold.runtime import blobs as asking
-from refold.runtime.blobs import BlobBackend
+from refold.engine.adapters.blobs.store import ObjectBlobs
+from refold.engine.adapters.tools.toolbox import Toolbox
+from refold.engine.ports.effects import BlobLoaded, BlobSaved, LoadBlob, SaveBlob, StartTool, StopTool, ToolEnded
+from refold.engine.runtime import blobs as asking
+from refold.engine.runtime.blobs import BlobBackend
 from refold.sdk.tool import EarlierCalls, ToolDef
 from tests.waiting import eventually
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.runtime.clock import LogClock
+from refold.engine.runtime.clock import LogClock
 
 DAY = 86_400_000
 

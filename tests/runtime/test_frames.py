@@ -9,7 +9,7 @@ import pytest
 
 from refold.core.errors import MalformedError
 from refold.core.ids import run_id
-from refold.runtime.frames import MOST_FRAMES, stack_of, user_line
+from refold.sdk.frames import MOST_FRAMES, stack_of, user_line
 
 PACKAGES = Path(sysconfig.get_path("purelib"))
 CODE = """

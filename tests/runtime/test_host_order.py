@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from refold.core.messages import ToolRequest
-from refold.ports.effects import Append, Effect, Item, LanesNow, News, Now, Read, StartTool, StopTool
-from refold.ports.log import Delivery, Membership, Outgoing
-from refold.runtime.host import Host
+from refold.engine.ports.effects import Append, Effect, Item, LanesNow, News, Now, Read, StartTool, StopTool
+from refold.engine.ports.log import Delivery, Membership, Outgoing
+from refold.engine.runtime.host import Host
 from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.log import MemoryEventLog
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from weakref import ref
 
-from refold.ports.effects import Commit, Flow, Now, Read, Reopen
-from refold.ports.log import Assigned, End, Reached, Record, Revoked, Shrunk
-from refold.runtime.lanes import CatchUp, Journal, Lanes, Outstanding, Owed, Tokens, resumed
-from refold.runtime.unresolved import UnresolvedInputs
+from refold.engine.ports.effects import Commit, Flow, Now, Read, Reopen
+from refold.engine.ports.log import Assigned, End, Reached, Record, Revoked, Shrunk
+from refold.engine.runtime.lanes import CatchUp, Journal, Lanes, Outstanding, Owed, Tokens, resumed
+from refold.engine.runtime.unresolved import UnresolvedInputs
 
 
 @dataclass

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from refold.core.errors import ConflictError
-from refold.runtime.member_lock import lock_member
+from refold.engine.runtime.member_lock import lock_member
 
 HOLDS = """
 import os, sys
-from refold.runtime.member_lock import lock_member
+from refold.engine.runtime.member_lock import lock_member
 print(lock_member(*sys.argv[1:]), flush=True)
 child = os.fork()
 if not child: os.setsid()

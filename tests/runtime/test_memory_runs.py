@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from refold import App, Budget, Cancelled, Context, Heartbeat, Reserve, Retry, Secret, UsageError
-from refold.adapters.tools.memory import AT_ONCE
-from refold.adapters.tools.toolbox import Toolbox
 from refold.core.approval.catalog import HALT, Catalog
 from refold.core.approval.decision import Refusal
 from refold.core.ids import CallId, run_id
 from refold.core.messages import ToolRequest
-from refold.executor.gate import Gate
-from refold.executor.nested_calls import NestedPolicy
-from refold.ports.effects import StartTool, StopTool, ToolEnded, Within
+from refold.engine.adapters.tools.memory import AT_ONCE
+from refold.engine.adapters.tools.toolbox import Toolbox
+from refold.engine.executor.gate import Gate
+from refold.engine.executor.nested_calls import NestedPolicy
+from refold.engine.ports.effects import StartTool, StopTool, ToolEnded, Within
 from refold.sdk.memory import AgentTool
 from tests.core.policies import policy, rule
 from tests.roots import TRUST, publish

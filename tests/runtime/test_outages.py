@@ -6,7 +6,7 @@ import time
 
 from structlog.testing import capture_logs
 
-from refold.runtime.outages import Outages
+from refold.engine.runtime.outages import Outages
 from tests.waiting import eventually
 
 

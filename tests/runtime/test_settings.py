@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from refold.core.errors import UsageError
-from refold.runtime.settings import load
+from refold.engine.runtime.settings import load
 
 
 @pytest.fixture(autouse=True)

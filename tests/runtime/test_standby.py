@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from refold.runtime.standby import RESERVE, deaths_of, pause_s, serving_pid
+from refold.engine.runtime.standby import RESERVE, deaths_of, pause_s, serving_pid
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes in reserve need Linux")
 
 SERVICE = """\
 import os, signal, sys, time
 {first}
-from refold.runtime.standby import stand_by
+from refold.engine.runtime.standby import stand_by
 stand_by()
 def stop(*_):
     print("stopped", os.getpid(), flush=True)

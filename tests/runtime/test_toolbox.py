@@ -11,13 +11,13 @@ from queue import SimpleQueue
 import pytest
 
 from refold import App, NotDone
-from refold.adapters.tools.toolbox import Toolbox
 from refold.core.errors import RefoldError
 from refold.core.ids import CallId, run_id
 from refold.core.messages import ToolRequest
-from refold.ports.effects import StartTool, StopTool, ToolEnded
-from refold.ports.log import Membership
-from refold.runtime.host import Host
+from refold.engine.adapters.tools.toolbox import Toolbox
+from refold.engine.ports.effects import StartTool, StopTool, ToolEnded
+from refold.engine.ports.log import Membership
+from refold.engine.runtime.host import Host
 from tests.eventlog.broker import MemoryBroker
 from tests.eventlog.log import MemoryEventLog
 

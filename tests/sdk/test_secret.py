@@ -14,11 +14,11 @@ import pytest
 from pydantic import BaseModel
 
 from refold import App, Context, NotDone, Secret, TransientError, UsageError
-from refold.adapters.tools.toolbox import Toolbox
 from refold.core.ids import CallId, run_id
 from refold.core.messages import ToolRequest
 from refold.core.wire import canonical
-from refold.ports.effects import StartTool, ToolEnded
+from refold.engine.adapters.tools.toolbox import Toolbox
+from refold.engine.ports.effects import StartTool, ToolEnded
 from refold.sdk.secret import from_environment
 from refold.testing import run
 

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import TopicPartition
 
-from refold.adapters.kafka import clients
-from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.core.approval.decision import ToolFacts
 from refold.core.approval.policy import Policy
 from refold.core.approval.question import named
@@ -28,7 +26,9 @@ from refold.core.messages import ApprovalDecision, ApprovalRequest, RunRequest, 
 from refold.core.topics import pool_of, tool_completed
 from refold.core.wire import canonical, codec
 from refold.core.wire.canonical import idempotency_key
-from refold.ports.log import Record
+from refold.engine.adapters.kafka import clients
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.ports.log import Record
 from tests.kafka.secured import PARTITIONS
 from tests.security.app import app
 from tests.security.stage import ASKER, ENVIRONMENT, EXECUTORS, POLICY, PREFIX, Stage

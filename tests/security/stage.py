@@ -19,8 +19,7 @@ from typing import Any, Self
 
 from confluent_kafka import TopicPartition
 
-from refold.adapters.kafka import clients
-from refold.adapters.kafka.publisher import KafkaPublisher
+from refold.client import keys
 from refold.core.approval import signature
 from refold.core.approval.ballot import Vote
 from refold.core.approval.policy import Policy
@@ -28,11 +27,12 @@ from refold.core.approval.signature import SigningKey
 from refold.core.messages import ApprovalRequest, ApprovalVote, CatalogEntry, DeadLetter
 from refold.core.topics import DEAD_LETTERS
 from refold.core.wire import codec
-from refold.embedded.children import Child, Exit
-from refold.embedded.supervisor import Supervisor
-from refold.embedded.valkey import EmbeddedValkey
-from refold.runtime import keys
-from refold.runtime.settings import KafkaSettings
+from refold.dev.children import Child, Exit
+from refold.dev.supervisor import Supervisor
+from refold.dev.valkey import EmbeddedValkey
+from refold.engine.adapters.kafka import clients
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.runtime.settings import KafkaSettings
 from tests.kafka.secured import PARTITIONS, SecuredCluster
 from tests.roots import PINNED, entry, spread
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.reader import KafkaLogReader
+from refold.client.operations.approvals import Approvals
 from refold.core.errors import RefoldError
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
-from refold.operations.approvals import Approvals
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.reader import KafkaLogReader
 from tests.kafka.secured import PARTITIONS
 from tests.roots import TRUST
 from tests.security.hijack import Call, Hijack, Outcome, ask_for, asks

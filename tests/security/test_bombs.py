@@ -7,12 +7,12 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from refold.adapters.kafka.clients import MAX_MESSAGE_BYTES
-from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.topics import Topics, declared, expected_topics
 from refold.core.topics import APPROVAL_VOTED, CATALOG, RUN_REQUESTED, RUN_SIGNALLED, tool_completed
-from refold.embedded.kafka import EmbeddedKafka
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka.clients import MAX_MESSAGE_BYTES
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.kafka.topics import Topics, declared, expected_topics
+from refold.engine.runtime.settings import KafkaSettings
 from tests.kafka.secured import POOLS
 
 BOMB_MIB = 32

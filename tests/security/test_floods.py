@@ -12,7 +12,7 @@ from benchmarks.flood import KINDS, Flood, write
 from benchmarks.measure import ends
 
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
-from refold.embedded.kafka import EmbeddedKafka
+from refold.dev.kafka import EmbeddedKafka
 from tests.waiting import eventually, under_load
 
 MOST_MIB = 200

@@ -19,18 +19,18 @@ import pytest
 import redis
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
-from refold.adapters.kafka import clients
-from refold.adapters.kafka.acls import has_authorizer
-from refold.adapters.kafka.topics import Topics
-from refold.adapters.redis import checks
-from refold.adapters.redis.ledger import RedisLedger
 from refold.cli.commands.serve.process import accept, kafka_findings, redis_findings
+from refold.client import keys
 from refold.client.addresses import is_here
 from refold.core.errors import UsageError
-from refold.embedded.kafka import EmbeddedKafka
-from refold.embedded.valkey import EmbeddedValkey
-from refold.runtime import keys
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.dev.valkey import EmbeddedValkey
+from refold.engine.adapters.kafka import clients
+from refold.engine.adapters.kafka.acls import has_authorizer
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.adapters.redis import checks
+from refold.engine.adapters.redis.ledger import RedisLedger
+from refold.engine.runtime.settings import KafkaSettings
 from tests.cli.terminal import refold
 from tests.embedded.secured import ADMIN
 from tests.kafka.secured import POOLS, ROLES, SecuredCluster

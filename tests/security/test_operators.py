@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.reader import KafkaLogReader
+from refold.client import keys
+from refold.client.operations.operation import OperationRow, RunInput, one
+from refold.client.operations.run import By, start_run, word
+from refold.client.operations.runs import Runs
+from refold.client.reading.history import Run
 from refold.core.approval.requester import signed
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import UsageError
 from refold.core.ids import home
 from refold.core.messages import RunOperation, RunRequest, RunSignal
-from refold.operations.operation import OperationRow, RunInput, one
-from refold.operations.run import By, start_run, word
-from refold.operations.runs import Runs
-from refold.runtime import keys
-from refold.runtime.clock import clock_ms
-from refold.runtime.settings import KafkaSettings
-from refold.views.history import Run
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.runtime.clock import clock_ms
+from refold.engine.runtime.settings import KafkaSettings
 from tests.kafka.secured import PARTITIONS, SecuredCluster
 from tests.planner.test_leaving import served
 from tests.waiting import eventually, under_load

@@ -9,7 +9,7 @@ import pytest
 
 from refold.core.ids import CallId
 from refold.core.messages import ToolRequest
-from refold.embedded.valkey import EmbeddedValkey
+from refold.dev.valkey import EmbeddedValkey
 from tests.contract.ledger_benches import RedisBench
 from tests.recovery.executor_rig import Rig
 

@@ -9,8 +9,8 @@ from refold.core.approval.decision import ToolFacts
 from refold.core.ids import CallId
 from refold.core.messages import DeadLetter, RunOutcome, ToolRequest
 from refold.core.wire import codec
-from refold.executor.gate import Gate
-from refold.executor.settings import ExecutorSettings
+from refold.engine.executor.gate import Gate
+from refold.engine.executor.settings import ExecutorSettings
 from tests.planner.clocked import Rig as PlannerRig
 from tests.recovery.executor_rig import Rig
 

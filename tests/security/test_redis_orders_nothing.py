@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from refold.adapters.memory.ledger import CallEntry, MemoryLedger
 from refold.core.ids import CallId
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.wire import codec
 from refold.core.wire.seal import OrderPlace, Seal
-from refold.executor.settings import ExecutorSettings
+from refold.engine.adapters.memory.ledger import CallEntry, MemoryLedger
+from refold.engine.executor.settings import ExecutorSettings
 from tests.recovery.executor_rig import Rig
 
 OURS = Seal("default", bytes(range(32)))

@@ -9,11 +9,11 @@ from uuid import uuid4
 import pytest
 import redis
 
-from refold.adapters.redis.ledger import RedisLedger
 from refold.core.errors import UnreachableError
 from refold.core.ids import CallId
-from refold.embedded.valkey import EmbeddedValkey
-from refold.ports.ledger import (
+from refold.dev.valkey import EmbeddedValkey
+from refold.engine.adapters.redis.ledger import RedisLedger
+from refold.engine.ports.ledger import (
     Claim,
     Claimed,
     Close,

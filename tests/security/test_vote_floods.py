@@ -14,8 +14,8 @@ from refold.core.ids import home
 from refold.core.messages import ApprovalVote
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED
 from refold.core.wire import codec
-from refold.embedded.kafka import EmbeddedKafka
-from refold.runtime.settings import KafkaSettings
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.runtime.settings import KafkaSettings
 from tests.approval.driving import request
 from tests.approval.test_killed import PARTITIONS, Bench
 from tests.waiting import eventually, under_load

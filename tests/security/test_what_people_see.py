@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from refold.cli import output
 from refold.core.approval.decision import Cast, build, refusal, shown_as_edit
 from refold.core.messages import ToolRequest
-from refold.runtime.logging import configure
-from refold.runtime.text import visible
+from refold.engine.runtime.logging import configure
+from refold.engine.runtime.text import visible
 from refold.sdk.tool import ToolDef
 from tests.approval.questions import NOW, request
 

@@ -15,12 +15,12 @@ from unittest.mock import patch
 
 from refold.core.run import snapshot
 from refold.core.topics import CATALOG, DEAD_LETTERS
-from refold.planner.service import Planner
-from refold.ports.log import Outgoing
-from refold.relay.service import Relay
+from refold.engine.planner.service import Planner
+from refold.engine.ports.log import Outgoing
+from refold.engine.relay.service import Relay
 from tests.simulator import views
 from tests.simulator.checker import objections
-from tests.simulator.forking import Forking
+from tests.simulator.copying import Forking
 from tests.simulator.programs.grammar import words
 from tests.simulator.programs.verdict import verdict
 from tests.simulator.reading.values import Datum

@@ -19,8 +19,8 @@ from refold.core.topics import (
     RUN_REQUESTED,
     RUN_SIGNALLED,
 )
-from refold.planner.lane import Lane
-from refold.planner.service import Planner
+from refold.engine.planner.lane import Lane
+from refold.engine.planner.service import Planner
 from tests.simulator import budgets, erasures, families, forks, pauses, versions, waits
 from tests.simulator.app import FACTS, TIMEOUT_MS
 from tests.simulator.folds import folded_again, statuses

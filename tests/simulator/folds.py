@@ -9,7 +9,7 @@ from refold.core.ids import EntryId, RunId
 from refold.core.run.fold import fold
 from refold.core.run.log import LogFold
 from refold.core.topics import RUN_LOG
-from refold.ports.log import Record
+from refold.engine.ports.log import Record
 from tests.simulator.reading.history import History
 from tests.simulator.world.world import World
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from refold.core.approval.signature import SigningKey
+from refold.core.defaults import ACTIVE_RUNS, RUN_BYTES, RUN_CHILDREN, RUN_DEPTH, RUN_STEPS, SLOTS
 from refold.core.planning.verdict import Rules
 from refold.core.topics import tool_claimed, tool_completed, tool_requested
-from refold.planner.settings import PlannerSettings
-from refold.runtime.defaults import ACTIVE_RUNS, RUN_BYTES, RUN_CHILDREN, RUN_DEPTH, RUN_STEPS, SLOTS
+from refold.engine.planner.settings import PlannerSettings
 
 PARTITIONS = 2
 POOL, OTHER = "default", "other"

@@ -6,15 +6,15 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from refold.console.projections.projector import HEADS, Projector
+from refold.console.projections.service import KeptProjection, serving, verify
+from refold.console.projections.shipped.projection import Shipped
+from refold.console.projections.shipped.tables import DEAD_LETTER_ROWS, RUNS
 from refold.core.messages import RunView
 from refold.core.tables import ViewRow, ViewTable
 from refold.core.topics import DEAD_LETTERS, RUN_SNAPSHOT
 from refold.core.wire import codec
-from refold.ports.tables import rows_digest
-from refold.projections.projector import HEADS, Projector
-from refold.projections.service import KeptProjection, serving, verify
-from refold.projections.shipped.projection import Shipped
-from refold.projections.shipped.tables import DEAD_LETTER_ROWS, RUNS
+from refold.engine.ports.tables import rows_digest
 from refold.sdk.projection import Projection
 from tests.projections.judges import differences
 from tests.projections.memory_views import MemoryViewDatabase, MemoryViewStore

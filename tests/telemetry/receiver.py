@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from refold.embedded.ports import free_port
+from refold.dev.ports import free_port
 
 
 class Told:

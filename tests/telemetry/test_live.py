@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from refold.embedded.ports import free_port
+from refold.dev.ports import free_port
 from tests.cli.terminal import Dev, refold, served
 from tests.telemetry.queries import queried
 from tests.telemetry.receiver import Receiver, Told

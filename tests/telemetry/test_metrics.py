@@ -18,16 +18,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from refold.cli.commands.doctor import _waiting
+from refold.console.projections import metrics
+from refold.console.projections.metrics import BUSIEST, OTHER, ViewMetrics
+from refold.console.projections.service import KeptProjection, shipped
 from refold.core.errors import UnreachableError, UsageError
 from refold.core.events import CallCompleted, CallFailed, CallProposed, Failure, RetryPolicy
-from refold.embedded.ports import free_port
-from refold.ports.effects import LanesNow, Service
-from refold.ports.log import Depth, Place
-from refold.projections import metrics
-from refold.projections.metrics import BUSIEST, OTHER, ViewMetrics
-from refold.projections.service import KeptProjection, shipped
-from refold.runtime.gauges import HUNG_S, Vitals
-from refold.runtime.metrics import place_of, shown
+from refold.dev.ports import free_port
+from refold.engine.ports.effects import LanesNow, Service
+from refold.engine.ports.log import Depth, Place
+from refold.engine.runtime.gauges import HUNG_S, Vitals
+from refold.engine.runtime.metrics import place_of, shown
 from tests.planner.clocked import Rig
 from tests.projections.histories import USAGE, begun, entries
 from tests.projections.memory_views import MemoryViewDatabase

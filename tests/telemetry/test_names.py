@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from refold.client.reading.member import WorkerGroup, Workers
+from refold.console.projections.metrics import ViewMetrics
+from refold.console.telemetry import names
+from refold.console.telemetry.spans import Style
 from refold.core.errors import UnreachableError
 from refold.core.ids import RunId
 from refold.core.wire.resources import resource
-from refold.embedded.ports import free_port
-from refold.projections.metrics import ViewMetrics
-from refold.runtime.alarms import ALARMS
-from refold.runtime.gauges import Vitals
-from refold.runtime.metrics import shown
-from refold.telemetry import names
-from refold.telemetry.spans import Style
-from refold.views.member import WorkerGroup, Workers
+from refold.dev.ports import free_port
+from refold.engine.runtime.alarms import ALARMS
+from refold.engine.runtime.gauges import Vitals
+from refold.engine.runtime.metrics import shown
 from tests.planner.clocked import Rig
 from tests.telemetry.queries import board, expressions, metrics_of, queried, rules
 from tests.telemetry.receiver import Receiver

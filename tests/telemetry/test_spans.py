@@ -17,7 +17,10 @@ from pydantic_ai import Agent
 from pydantic_ai.models.test import TestModel
 
 from refold import App, Context, Retry
-from refold.adapters.tools.toolbox import Toolbox
+from refold.console.projections.service import KeptProjection, shipped
+from refold.console.telemetry.names import SCHEMA_URL
+from refold.console.telemetry.service import Telemetry, exporting
+from refold.console.telemetry.spans import Style, resource_of
 from refold.contrib.pydantic_ai import durable
 from refold.core import events
 from refold.core.errors import UnreachableError
@@ -25,12 +28,9 @@ from refold.core.events import Event, Failure
 from refold.core.ids import RunId, activation_span, attempt_trace, call_id, trace_id
 from refold.core.messages import ToolRequest
 from refold.core.redaction import HIDDEN, redacted
-from refold.ports.effects import StartTool, ToolEnded
-from refold.projections.service import KeptProjection, shipped
+from refold.engine.adapters.tools.toolbox import Toolbox
+from refold.engine.ports.effects import StartTool, ToolEnded
 from refold.sdk.agent import INSTRUMENTED
-from refold.telemetry.names import SCHEMA_URL
-from refold.telemetry.service import Telemetry, exporting
-from refold.telemetry.spans import Style, resource_of
 from refold.testing import AgentRun
 from tests.projections.histories import NOW, USAGE, begun, call, entries
 from tests.projections.memory_views import MemoryViewDatabase

@@ -31,7 +31,7 @@ from tests.tidy import weight
 from tests.tidy.repository import ROOT, python, text, tracked
 
 Code = Mapping[str, str]
-"""The source of each module, by its path in the package: `planner/lane.py`."""
+"""The source of each module, by its path in the package: `engine/planner/lane.py`."""
 Found = dict[str, int]
 """What breaks a rule, by place, and how much: lines beyond the wall, names, arrows."""
 
@@ -40,8 +40,8 @@ MOST_LATE_IMPORTS = 11
 FLOORS = 5
 
 SUBTLE = (
-    *("core/planning/decide.py", "planner/log/acceptance.py", "planner/deciding/decide_loop.py"),
-    *("executor/claim_chain.py", "executor/attempt.py", "core/run/chain.py"),
+    *("core/planning/decide.py", "engine/planner/log/acceptance.py", "engine/planner/deciding/decide_loop.py"),
+    *("engine/executor/claim_chain.py", "engine/executor/attempt.py", "core/run/chain.py"),
 )
 COMMENTS = 0.02
 """The part of the lines of a subtle module that are comments of their own, which say why."""

@@ -9,7 +9,7 @@ import pytest
 from refold.core.events import Event
 from refold.core.run.fold import kinds
 from refold.core.wire import codec, schemas
-from refold.schemas.export import check_schemas
+from refold.dev.schemas.export import check_schemas
 from tests.golden.samples import recorded
 from tests.tidy.repository import ROOT
 

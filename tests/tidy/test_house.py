@@ -188,4 +188,4 @@ def test_a_word_that_the_field_has_another_for_is_counted_in_every_identifier() 
     source = "class PurseKeeper:\n    seats_of = 1\n    said, pursed = 2, 3  # a purse\n\n\nx: ChildOver = 'a purse'\n"
 
     assert house.coined({"archive/vault.py": source}) == 4
-    assert house.coined({"archive/store.py": "said = told = 'purse'\n"}) == 0
+    assert house.coined({"engine/archive/store.py": "said = told = 'purse'\n"}) == 0

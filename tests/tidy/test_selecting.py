@@ -19,10 +19,10 @@ APART = ("cli", "testing", "gateway", "client", "operations", "archive", "projec
 TABLES = frozenset({"tools", "functions", "_by_function"})
 OWNERS = frozenset({"app", "_app", "ctx", "context", "_context", "own", "known", "found"})
 PLACES = {
-    "adapters/tools/memory.py MemoryRun._check": {"call.tool"},
-    "adapters/tools/toolbox.py Toolbox._prepare": {"request.tool"},
-    "approval/question.py as_judged": {"request.tool"},
-    "approval/question.py unfit": {"request.tool"},
+    "engine/adapters/tools/memory.py MemoryRun._check": {"call.tool"},
+    "engine/adapters/tools/toolbox.py Toolbox._prepare": {"request.tool"},
+    "engine/approval/question.py as_judged": {"request.tool"},
+    "engine/approval/question.py unfit": {"request.tool"},
     # Names of a listing of the server become names of tools.
     "contrib/mcp/calling.py RemoteTools.__getitem__": {"name"},
     "contrib/mcp/calling.py RemoteTools.__init__": {"f'{server.name}.{name}'"},
@@ -48,12 +48,12 @@ PLACES = {
     "core/approval/policy_check.py vouched": {"request.tool"},
     "core/approval/vote_check.py unasked": {"order.tool"},
     "core/planning/asking.py _ask": {"call.tool"},
-    "executor/gate.py Gate.effect": {"request.tool"},
-    "executor/gate.py Gate.key_forgotten": {"request.tool"},
-    "executor/gate.py Gate.needs_decision": {"request.tool"},
-    "executor/gate.py Gate.refusal": {"request.tool"},
-    "executor/gate.py Gate.unsettled": {"request.tool"},
-    "forks/engine.py Fork._instead": {"tool"},
+    "engine/executor/gate.py Gate.effect": {"request.tool"},
+    "engine/executor/gate.py Gate.key_forgotten": {"request.tool"},
+    "engine/executor/gate.py Gate.needs_decision": {"request.tool"},
+    "engine/executor/gate.py Gate.refusal": {"request.tool"},
+    "engine/executor/gate.py Gate.unsettled": {"request.tool"},
+    "lab/forks/engine.py Fork._instead": {"tool"},
     "sdk/app.py App.find": {"tool"},
     "sdk/app.py App.manifest": {"tool"},
     "sdk/app.py App.staged": {"tool.name"},

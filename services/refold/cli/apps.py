@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from refold.core.errors import RefoldError, UsageError
-from refold.runtime.frames import user_frames
 from refold.sdk.app import App
+from refold.sdk.frames import user_frames
 
 
 def load_app(target: str) -> App:

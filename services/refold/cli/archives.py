@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from refold.archive.container import ArchivedRun
-from refold.archive.reader import ArchiveReader
-from refold.archive.settings import ArchivistSettings
-from refold.archive.store import ArchiveStore
+from refold.client.operations.runs import Runs
+from refold.client.reading.history import Run
 from refold.core.errors import UsageError
-from refold.operations.runs import Runs
-from refold.runtime.settings import Settings, load
+from refold.engine.archive.container import ArchivedRun
+from refold.engine.archive.reader import ArchiveReader
+from refold.engine.archive.settings import ArchivistSettings
+from refold.engine.archive.store import ArchiveStore
+from refold.engine.runtime.settings import Settings, load
 from refold.sdk.app import App
-from refold.views.history import Run
 
 
 def archive_store(url: str) -> ArchiveStore:

@@ -12,7 +12,7 @@ import typer
 
 from refold.core import errors
 from refold.core.errors import RefoldError
-from refold.runtime.text import visible
+from refold.engine.runtime.text import visible
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)

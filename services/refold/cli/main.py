@@ -14,8 +14,8 @@ from typer._completion_classes import completion_init
 from refold.cli.commands import COMMANDS
 from refold.cli.errors import expected, report
 from refold.cli.groups import PlainGroup, Verb
-from refold.runtime.memory import COLLECT_AFTER
-from refold.runtime.text import ESCAPED
+from refold.engine.runtime.memory import COLLECT_AFTER
+from refold.engine.runtime.text import ESCAPED
 
 
 class Root(PlainGroup):

@@ -14,16 +14,16 @@ from rich.console import Console
 from rich.markup import escape as markup
 from rich.table import Table
 
-from refold.runtime.text import visible
-from refold.views.model import Data as Data
-from refold.views.model import json_text as json_text
-from refold.views.model import plain as plain
-from refold.views.words import clock as clock
-from refold.views.words import duration as duration
-from refold.views.words import in_utc as in_utc
-from refold.views.words import moment as moment
-from refold.views.words import tool_name as tool_name
-from refold.views.words import with_ellipsis
+from refold.client.reading.model import Data as Data
+from refold.client.reading.model import json_text as json_text
+from refold.client.reading.model import plain as plain
+from refold.client.reading.words import clock as clock
+from refold.client.reading.words import duration as duration
+from refold.client.reading.words import in_utc as in_utc
+from refold.client.reading.words import moment as moment
+from refold.client.reading.words import tool_name as tool_name
+from refold.client.reading.words import with_ellipsis
+from refold.engine.runtime.text import visible
 
 STYLES = {
     "completed": "green",

@@ -18,15 +18,15 @@ import typer
 from refold.cli import options, output
 from refold.cli.errors import fail
 from refold.client.addresses import addresses
+from refold.client.operations.runs import Runs
 from refold.client.platform import Platform
+from refold.client.reading.history import Run
 from refold.core.approval.requirement import duration_ms
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import Spendable
 from refold.core.run.metering import dollars, nano_usd
 from refold.core.wire import canonical
-from refold.operations.runs import Runs
-from refold.runtime.clock import clock_ms
-from refold.views.history import Run
+from refold.engine.runtime.clock import clock_ms
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated
 
-from refold.adapters.blobs.store import ObjectBlobs
 from refold.cli import output
 from refold.cli.platform import Shell
-from refold.client.evidence import bundled_runs
+from refold.client.reading.history import Run
 from refold.client.stores import archived_blobs, blob_store
 from refold.core.errors import MalformedError, NotFoundError, may_be_archived
 from refold.core.ids import is_below, root_of
 from refold.core.redaction import public_url
-from refold.runtime.settings import Settings, load
-from refold.views.history import Run
+from refold.engine.adapters.blobs.store import ObjectBlobs
+from refold.engine.runtime.settings import Settings, load
+from refold.lab.evidence.gathering import bundled_runs
 
 BundleFile = Annotated[str, "FILE", "Read the copy in this bundle, not Kafka."]
 FromLog = Annotated[bool, "Read the log in place of the view."]
@@ -99,7 +99,7 @@ def views_of(settings: Settings, *, from_log: bool) -> ModuleType | None:
     if from_log or not settings.views.url:
         return None
     # The import needs an extra and takes 0.1 s.
-    from refold.client import views
+    from refold.console.projections import views
 
     return views
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from refold.cli import output
 from refold.cli.apps import load_app
 from refold.core.errors import RefoldError
-from refold.embedded.files import write_atomic
+from refold.dev.files import write_atomic
 
 CODE_JSON = "code.json"
 """Lists the source files of the running code, in the data folder."""

@@ -13,27 +13,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from refold.client.awaiting import AsyncClient
     from refold.client.blocking import Client
+    from refold.client.reading.approval import Question
+    from refold.client.reading.member import AgentServed, ToolServed
+    from refold.client.reading.outcome import CommandResult, SignalResult, Started, Voted
+    from refold.client.reading.run import Ended, RunEvent, RunInfo, WhyFailed
     from refold.client.streams import LivePart
-    from refold.views.approval import Question
-    from refold.views.member import AgentServed, ToolServed
-    from refold.views.outcome import CommandResult, SignalResult, Started, Voted
-    from refold.views.run import Ended, RunEvent, RunInfo, WhyFailed
 
 _PLACES = {
-    "AgentServed": "refold.views.member",
+    "AgentServed": "refold.client.reading.member",
     "AsyncClient": "refold.client.awaiting",
     "Client": "refold.client.blocking",
-    "CommandResult": "refold.views.outcome",
-    "Ended": "refold.views.run",
+    "CommandResult": "refold.client.reading.outcome",
+    "Ended": "refold.client.reading.run",
     "LivePart": "refold.client.streams",
-    "Question": "refold.views.approval",
-    "RunEvent": "refold.views.run",
-    "RunInfo": "refold.views.run",
-    "SignalResult": "refold.views.outcome",
-    "Started": "refold.views.outcome",
-    "ToolServed": "refold.views.member",
-    "Voted": "refold.views.outcome",
-    "WhyFailed": "refold.views.run",
+    "Question": "refold.client.reading.approval",
+    "RunEvent": "refold.client.reading.run",
+    "RunInfo": "refold.client.reading.run",
+    "SignalResult": "refold.client.reading.outcome",
+    "Started": "refold.client.reading.outcome",
+    "ToolServed": "refold.client.reading.member",
+    "Voted": "refold.client.reading.outcome",
+    "WhyFailed": "refold.client.reading.run",
 }
 __all__ = [
     "AgentServed",

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from refold.client import keys
 from refold.core.approval.signature import SigningKey, Trust, trusted
 from refold.core.errors import UnreachableError, UsageError
-from refold.runtime import keys
-from refold.runtime.settings import PARTITIONS, KafkaSettings, Settings, load
+from refold.engine.runtime.settings import PARTITIONS, KafkaSettings, Settings, load
 
 DATA = Path(".refold")
 ROOT_KEY, ROOT_PUB = Path("keys", "root.json"), Path("keys", "root.pub")

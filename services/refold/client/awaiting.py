@@ -20,7 +20,16 @@ from importlib.util import find_spec
 from typing import Any, Literal, Self, TypeVar
 
 from refold.client.addresses import addresses, own_key, vote_key
+from refold.client.operations import run as operations
+from refold.client.operations.approvals import names_the_question
+from refold.client.operations.operation import Followed, OperationRow, Performed, one, publish_input
+from refold.client.operations.run import By, Changes
 from refold.client.platform import Platform, login
+from refold.client.reading.approval import Question, question_row
+from refold.client.reading.history import Run
+from refold.client.reading.member import AgentServed, ToolServed
+from refold.client.reading.outcome import CommandResult, SignalResult, Started, Voted
+from refold.client.reading.run import Ended, RunEvent, RunInfo, ending_of, events_of, info_of
 from refold.client.stores import blob_store
 from refold.client.streams import LivePart, live_parts
 from refold.client.values import in_full
@@ -33,17 +42,8 @@ from refold.core.messages import RunRequest, RunSignal
 from refold.core.planning.asking import VERDICTS_ON_DOUBT
 from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.wire import canonical
-from refold.operations import run as operations
-from refold.operations.approvals import names_the_question
-from refold.operations.operation import Followed, OperationRow, Performed, one, publish_input
-from refold.operations.run import By, Changes
-from refold.ports.blobs import Blobs
+from refold.engine.ports.blobs import Blobs
 from refold.sdk.budget import Budget
-from refold.views.approval import Question, question_row
-from refold.views.history import Run
-from refold.views.member import AgentServed, ToolServed
-from refold.views.outcome import CommandResult, SignalResult, Started, Voted
-from refold.views.run import Ended, RunEvent, RunInfo, ending_of, events_of, info_of
 
 THREADS = 16
 """Most concurrent operations: each waits in a thread for its outcome."""
@@ -185,7 +185,7 @@ class AsyncClient:
         def read() -> RunInfo:
             runs, settings = self._platform.runs, self._platform.settings
             if settings.views.url and find_spec("sqlalchemy"):
-                views: Any = import_module("refold.client.views")  # it needs the extra
+                views: Any = import_module("refold.console.projections.views")  # it needs the extra
                 if (viewed := views.viewed(settings, run, runs)) is not None:
                     return info_of(viewed.run)
             return info_of(runs.get(run))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.signature import SigningKey, Trust, platform_of, sealed
 from refold.core.errors import ConflictError, UsageError
@@ -13,7 +12,8 @@ from refold.core.messages import CatalogEntry
 from refold.core.topics import CATALOG
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
-from refold.ports.log import LogReader
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.ports.log import LogReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from refold.client.reading.letter import letters_in
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
 from refold.core.ids import RunId, home, parse_callback_token, run_id
 from refold.core.messages import DeadLetter
 from refold.core.topics import DEAD_LETTER, RUN_REQUESTED, RUN_SIGNALLED
-from refold.ports.log import LogReader, Record
-from refold.views.letter import letters_in
+from refold.engine.ports.log import LogReader, Record
 
 INPUTS = (RUN_REQUESTED, RUN_SIGNALLED)
 """Topics whose records may be sent again."""

@@ -13,23 +13,23 @@ from functools import cached_property
 
 from confluent_kafka import KafkaException
 
-from refold.adapters.kafka import clients
-from refold.adapters.kafka.groups import GroupState, group_states
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.reader import KafkaLogReader
 from refold.client import catalog
 from refold.client.addresses import Addresses
 from refold.client.catalog import CatalogReader
+from refold.client.operations.approvals import Approvals
+from refold.client.operations.runs import Runs
+from refold.client.operations.workers import Served, served, workers
+from refold.client.reading.member import Workers
 from refold.core.approval.signature import Trust
 from refold.core.confusables import spelt
 from refold.core.errors import RefoldError, UnreachableError, UsageError
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_STREAM, TOOL_REQUESTED, executors, pool_of
-from refold.operations.approvals import Approvals
-from refold.operations.runs import Runs
-from refold.operations.workers import Served, served, workers
-from refold.runtime.settings import Settings
-from refold.views.member import Workers
+from refold.engine.adapters.kafka import clients
+from refold.engine.adapters.kafka.groups import GroupState, group_states
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.runtime.settings import Settings
 
 KNOCK_S = 3.0
 """Seconds for a server to accept a connection; a request to Kafka takes 10 s to fail."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from refold.adapters.blobs.store import ObjectBlobs
-from refold.archive.blobs import COPIES, ArchivedBlobs
-from refold.runtime.settings import Settings
+from refold.engine.adapters.blobs.store import ObjectBlobs
+from refold.engine.archive.blobs import COPIES, ArchivedBlobs
+from refold.engine.runtime.settings import Settings
 
 
 def blob_store(settings: Settings) -> ObjectBlobs | None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from refold.client.operations.runs import Runs, run_named
+from refold.client.reading.history import Run, feed
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import CallProposed
 from refold.core.ids import CallId, RunId, call_id, home, parse_call_id
@@ -16,9 +18,7 @@ from refold.core.messages import StreamPart
 from refold.core.run.log import LogFold
 from refold.core.topics import RUN_LOG, RUN_STREAM, pool_of
 from refold.core.wire import canonical, codec
-from refold.operations.runs import Runs, run_named
-from refold.ports.log import Record
-from refold.views.history import Run, feed
+from refold.engine.ports.log import Record
 
 OVER_S = 1.0
 """Seconds of silence after which a finished run's output is complete: other topics lag."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from refold.client.reading.messages import inline_text
+from refold.client.reading.model import Pointing
 from refold.core.errors import BlobError, MalformedError
 from refold.core.events import Failure
 from refold.core.ids import RunId, child_id
@@ -12,9 +14,7 @@ from refold.core.run.handed import Values, pointers
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.core.wire.blobs import is_pointer, size_of
-from refold.ports.blobs import Blobs
-from refold.views.messages import inline_text
-from refold.views.model import Pointing
+from refold.engine.ports.blobs import Blobs
 
 MOST_LOADED = 64 << 20
 """Bytes of large values in one answer about a run."""

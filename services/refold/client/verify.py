@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 
 from refold.client import catalog
+from refold.client.reading.history import JudgedRecord, feed
 from refold.core.approval import signature
 from refold.core.approval.decision import Decision
 from refold.core.approval.signature import PublicKey, Trust
@@ -27,8 +28,7 @@ from refold.core.run.suspension import status_after
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, tool_requested
 from refold.core.wire import codec
 from refold.core.wire.headers import taken_back
-from refold.ports.log import LogReader, Record
-from refold.views.history import JudgedRecord, feed
+from refold.engine.ports.log import LogReader, Record
 
 PAUSE_S = 0.5
 _home = lru_cache(1 << 12)(home)

@@ -15,18 +15,18 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import Generic, TypeVar
 
-from refold.adapters.kafka.news import KafkaNews
-from refold.adapters.kafka.reader import KafkaLogReader
+from refold.client.operations.operation import refusals
+from refold.client.operations.runs import run_named
+from refold.client.reading.history import Run, feed
 from refold.core.errors import RefoldError, UsageError
 from refold.core.events import Cause
 from refold.core.ids import RunId, home
 from refold.core.run.log import LogFold
 from refold.core.topics import DEAD_LETTER, RUN_LOG
-from refold.operations.operation import refusals
-from refold.operations.runs import run_named
-from refold.ports.log import Record
-from refold.runtime.settings import KafkaSettings
-from refold.views.history import Run, feed
+from refold.engine.adapters.kafka.news import KafkaNews
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.ports.log import Record
+from refold.engine.runtime.settings import KafkaSettings
 
 MOMENT_S = 0.2
 """Seconds of one poll, which delay a due pass over history."""

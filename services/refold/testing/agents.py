@@ -28,11 +28,11 @@ from refold.core.run.intents import words_of
 from refold.core.run.replay import Raised, Returned
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
-from refold.forks.engine import ATTEMPT_MS
-from refold.forks.entry import written
-from refold.planner.agents.agent_host import Agents
-from refold.planner.agents.stalls import Stall
-from refold.planner.log.windows import BudgetAccounts
+from refold.engine.planner.agents.agent_host import Agents
+from refold.engine.planner.agents.stalls import Stall
+from refold.engine.planner.log.windows import BudgetAccounts
+from refold.lab.forks.engine import ATTEMPT_MS
+from refold.lab.forks.entry import written
 from refold.sdk.app import App
 from refold.testing.executors import Executors
 from refold.testing.families import Relatives

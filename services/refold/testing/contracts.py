@@ -20,11 +20,11 @@ from queue import SimpleQueue
 from secrets import token_hex
 from typing import Any, ClassVar
 
-from refold.adapters.tools.toolbox import Toolbox
+from refold.core.defaults import PAYLOAD_BYTES
 from refold.core.ids import call_id, run_id
 from refold.core.messages import ToolRequest
-from refold.ports.effects import StartTool, ToolEnded
-from refold.runtime.defaults import PAYLOAD_BYTES
+from refold.engine.adapters.tools.toolbox import Toolbox
+from refold.engine.ports.effects import StartTool, ToolEnded
 from refold.sdk.app import App
 
 

@@ -10,18 +10,18 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Literal
 
-from refold.adapters.memory.ledger import MemoryLedger
-from refold.adapters.tools.toolbox import Toolbox
+from refold.core.defaults import PAYLOAD_BYTES
 from refold.core.messages import StreamPart, ToolRequest, ToolResult
 from refold.core.topics import CATALOG, tool_completed
 from refold.core.wire import codec
-from refold.executor.service import Executor
-from refold.executor.settings import ExecutorSettings
-from refold.ports import effects
-from refold.ports.log import Assigned, Delivery, End, Outgoing, Record
-from refold.relay.service import Relay
-from refold.relay.settings import RelaySettings
-from refold.runtime.defaults import PAYLOAD_BYTES
+from refold.engine.adapters.memory.ledger import MemoryLedger
+from refold.engine.adapters.tools.toolbox import Toolbox
+from refold.engine.executor.service import Executor
+from refold.engine.executor.settings import ExecutorSettings
+from refold.engine.ports import effects
+from refold.engine.ports.log import Assigned, Delivery, End, Outgoing, Record
+from refold.engine.relay.service import Relay
+from refold.engine.relay.settings import RelaySettings
 from refold.sdk.app import App
 from refold.testing.people import Panel
 

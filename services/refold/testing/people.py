@@ -7,7 +7,6 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic_core import to_jsonable_python
 
-from refold.approval.question import as_judged, unfit
 from refold.core.approval import ballot, decision, signature
 from refold.core.approval.authority import Authority
 from refold.core.approval.ballot import Vote
@@ -21,7 +20,8 @@ from refold.core.events import Requirement
 from refold.core.messages import ApprovalRequest, CatalogEntry
 from refold.core.planning.verdict import Decided
 from refold.core.wire import canonical, codec
-from refold.executor.gate import Gate
+from refold.engine.approval.question import as_judged, unfit
+from refold.engine.executor.gate import Gate
 from refold.sdk.app import App
 from refold.sdk.sources import FactsTable
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from refold.adapters.sql.opening import view_in_memory
+from refold.console.projections.projector import Projector, WholeRun
+from refold.console.sql.opening import view_in_memory
 from refold.core.errors import UsageError
 from refold.core.ids import RunId
 from refold.core.tables import ViewTable
 from refold.core.topics import RUN_LOG
-from refold.ports.log import Record
-from refold.projections.projector import Projector, WholeRun
+from refold.engine.ports.log import Record
 from refold.sdk.app import App
 from refold.sdk.projection import Projection
 from refold.testing.agents import AgentRun

@@ -8,11 +8,11 @@ from dataclasses import dataclass, fields
 from itertools import count
 from typing import Any, Literal
 
+from refold.client.reading.words import with_ellipsis
 from refold.core.events import CallDispatched, CallProposed, CheckpointReached, Event, Failure, NoteRecorded
 from refold.core.run import chain
 from refold.core.run.state import RunState, Status
 from refold.core.wire import canonical
-from refold.views.words import with_ellipsis
 
 RECENT: deque[RunRead] = deque(maxlen=3)
 """Runs begun last, shown by the pytest plugin when a test fails."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from refold.embedded.valkey import EmbeddedValkey
+from refold.dev.valkey import EmbeddedValkey
 from tests.contract.ledger_benches import Bench, MemoryBench, RedisBench
 
 

@@ -1,10 +1,10 @@
-"""The contract of `refold.ports.ledger`: the same key in another life of its run."""
+"""The contract of `refold.engine.ports.ledger`: the same key in another life of its run."""
 
 from __future__ import annotations
 
 import pytest
 
-from refold.ports.ledger import Busy, Claim, Claimed, Close, Stored, outbox_field
+from refold.engine.ports.ledger import Busy, Claim, Claimed, Close, Stored, outbox_field
 from tests.contract.ledger_benches import CALL, CLOSE, HOUR_MS, KEY, OUTBOX, Bench, ask, claim, complete, sent
 
 OTHER = "r-1/9"

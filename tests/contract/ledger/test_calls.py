@@ -1,10 +1,10 @@
-"""The contract of `refold.ports.ledger`, rule by rule, on memory and on a real Valkey."""
+"""The contract of `refold.engine.ports.ledger`, rule by rule, on memory and on a real Valkey."""
 
 from __future__ import annotations
 
 import pytest
 
-from refold.ports.ledger import (
+from refold.engine.ports.ledger import (
     Busy,
     Claimed,
     Close,

@@ -1,8 +1,8 @@
-"""The contract of `refold.ports.ledger`: what has lapsed, and what waits to be published."""
+"""The contract of `refold.engine.ports.ledger`: what has lapsed, and what waits to be published."""
 
 from __future__ import annotations
 
-from refold.ports.ledger import (
+from refold.engine.ports.ledger import (
     ASIDE,
     ASIDE_MOST_BYTES,
     Busy,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from refold.embedded.kafka import EmbeddedKafka
+from refold.dev.kafka import EmbeddedKafka
 from tests.contract.log_benches import Bench, KafkaBench, MemoryBench, StingyBench
 
 

@@ -1,11 +1,11 @@
-"""The contract of `refold.ports.log`: who has which partition, and what becomes of it when that changes."""
+"""The contract of `refold.engine.ports.log`: who has which partition, and what becomes of it when that changes."""
 
 from __future__ import annotations
 
 import pytest
 
 from refold.core.errors import ConflictError, RefoldError
-from refold.ports.log import Assigned, Revoked
+from refold.engine.ports.log import Assigned, Revoked
 from tests.contract.log_benches import (
     CHAIN,
     INPUTS,

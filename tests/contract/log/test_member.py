@@ -1,4 +1,6 @@
-"""The contract of `refold.ports.log`, rule by rule, in memory and on a real broker: one that reads and writes."""
+"""The contract of `refold.engine.ports.log`, rule by rule, in memory and on a real broker: one that reads and
+writes.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from itertools import pairwise
 import pytest
 
 from refold.core.errors import UsageError
-from refold.ports.log import NEVER, Assigned, Reached, Shrunk, Taken
-from refold.runtime.clock import clock_ms
+from refold.engine.ports.log import NEVER, Assigned, Reached, Shrunk, Taken
+from refold.engine.runtime.clock import clock_ms
 from tests.contract.log_benches import (
     CHAIN,
     INPUTS,

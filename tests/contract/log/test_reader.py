@@ -1,4 +1,4 @@
-"""The contract of `refold.ports.log`: reading without a group."""
+"""The contract of `refold.engine.ports.log`: reading without a group."""
 
 from __future__ import annotations
 

@@ -9,13 +9,13 @@ from enum import IntEnum, StrEnum
 import pytest
 from benchmarks.views import TOGETHER, log_of, project
 
+from refold.console.projections.batch import LARGEST_KEY, Batch
+from refold.console.projections.projector import CALLS as PROPOSED
+from refold.console.projections.projector import HEADS
 from refold.core.errors import UsageError
 from refold.core.ids import RunId
 from refold.core.tables import ViewKey, ViewRow, ViewTable
-from refold.ports.tables import ViewChanges
-from refold.projections.batch import LARGEST_KEY, Batch
-from refold.projections.projector import CALLS as PROPOSED
-from refold.projections.projector import HEADS
+from refold.engine.ports.tables import ViewChanges
 from tests.contract.table_benches import CALLS, DAILY, REFUNDS, Bench, Work
 from tests.projections.memory_views import MemoryViewStore
 

@@ -1,4 +1,4 @@
-"""The contract of `refold.ports.tables`: generations, the names that users query, and who may write."""
+"""The contract of `refold.engine.ports.tables`: generations, the names that users query, and who may write."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.core.tables import ViewTable
-from refold.ports.tables import ViewChanges
+from refold.engine.ports.tables import ViewChanges
 from tests.contract.table_benches import CALLS, DAILY, FLAGS, PUBLIC, REFUNDS, SHARES, TABLES, Bench
 from tests.waiting import eventually
 
 LOCKS = """
 import sys
-from refold.adapters.sql.opening import open_views
+from refold.console.sql.opening import open_views
 views = open_views(sys.argv[1])
 print(views.lock("work"), views.lock("other"), flush=True)
 sys.stdin.readline()
@@ -199,7 +199,7 @@ def test_one_process_writes_a_projection(durable: Bench) -> None:
 
 
 def test_a_database_is_opened_again_with_what_is_in_it(durable: Bench) -> None:
-    from refold.adapters.sql.opening import open_views
+    from refold.console.sql.opening import open_views
 
     fill(durable, 1, "old")
     durable.views.switch("work", 1, PUBLIC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refold.core.tables import ViewKey, ViewRow
-from refold.ports.tables import Query, RunsWith, ViewChanges, ViewReader, Where
+from refold.engine.ports.tables import Query, RunsWith, ViewChanges, ViewReader, Where
 from refold.sdk.projection import key, table
 from tests.contract.table_benches import Bench
 

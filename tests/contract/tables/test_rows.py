@@ -1,4 +1,4 @@
-"""The contract of `refold.ports.tables`: rows, sums and positions of one generation."""
+"""The contract of `refold.engine.ports.tables`: rows, sums and positions of one generation."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from benchmarks.views import digests, log_of, project
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from refold.adapters.sql.opening import view_in_memory
+from refold.console.projections.batch import shares_of
+from refold.console.projections.projector import CALLS as PROPOSED
+from refold.console.projections.projector import HEADS
+from refold.console.sql.opening import view_in_memory
 from refold.core.errors import ConflictError, UsageError
 from refold.core.ids import RunId
 from refold.core.tables import Scalar, ViewKey, ViewRow, ViewTable
-from refold.ports.tables import ViewChanges, ViewStore, rows_digest
-from refold.projections.batch import shares_of
-from refold.projections.projector import CALLS as PROPOSED
-from refold.projections.projector import HEADS
+from refold.engine.ports.tables import ViewChanges, ViewStore, rows_digest
 from tests.contract.table_benches import CALLS, DAILY, FLAGS, REFUNDS, SHARES, TABLES, Bench, Work
 
 PLACE = ("run-log", 3)

@@ -16,21 +16,21 @@ import psycopg
 import pytest
 from sqlalchemy import event
 
-from refold.adapters.sql import postgres as adapter
-from refold.adapters.sql import sqlite
-from refold.adapters.sql.opening import open_views
+from refold.console.sql import postgres as adapter
+from refold.console.sql import sqlite
+from refold.console.sql.opening import open_views
 from refold.core.errors import UnreachableError, UsageError
 from refold.core.ids import RunId
 from refold.core.tables import ViewTable
-from refold.ports.tables import ViewChanges
+from refold.engine.ports.tables import ViewChanges
 from tests.contract.table_benches import CALLS, DAILY, FLAGS, REFUNDS, TABLES, Bench, PostgresBench, SqliteBench
 
 PLACE = ("run-log", 0)
 WRITES = """
 import sys
 from tests.contract.table_benches import CALLS, DAILY, TABLES
-from refold.adapters.sql.opening import open_views
-from refold.ports.tables import ViewChanges
+from refold.console.sql.opening import open_views
+from refold.engine.ports.tables import ViewChanges
 
 store = open_views(sys.argv[1]).store("work", 1)
 at = store.positions().get(("run-log", 0), 0)
@@ -139,11 +139,11 @@ def test_a_missing_package_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, package: str, url: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    for name in [name for name in sys.modules if name.startswith("refold.adapters.sql")]:
+    for name in [name for name in sys.modules if name.startswith("refold.console.sql")]:
         monkeypatch.delitem(sys.modules, name)
 
     with pytest.raises(UsageError, match=f"which is not installed: pip install 'refold\\[{extra}\\]'"):
-        importlib.import_module("refold.adapters.sql.opening").open_views(url)
+        importlib.import_module("refold.console.sql.opening").open_views(url)
 
 
 def test_a_postgres_that_is_away_is_named_without_its_password() -> None:

@@ -19,21 +19,21 @@ from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord, anchor_name
 from refold.core.run.state import RunState
 from refold.core.wire import codec
-from refold.executor import outcome
-from refold.executor.attempt import Attempt
-from refold.executor.chained import ChainedAttempt
-from refold.executor.claim_chain import Lineage
-from refold.executor.inputs import Requested
-from refold.executor.lane import ExecutorLane
-from refold.executor.outbox import Burial, ExecutorOutbox
-from refold.planner.deciding.decide_loop import DecideLoop
-from refold.planner.intake.inbox import Emitted, Pending, SentEntry
-from refold.planner.lane import Lane
-from refold.planner.log.acceptance import Acceptance, Happened
-from refold.planner.log.outbox import Asker, Ordered, Outbox
-from refold.planner.snapshot import SentKept
-from refold.ports.ledger import Claimed
-from refold.ports.log import Delivery
+from refold.engine.executor import outcome
+from refold.engine.executor.attempt import Attempt
+from refold.engine.executor.chained import ChainedAttempt
+from refold.engine.executor.claim_chain import Lineage
+from refold.engine.executor.inputs import Requested
+from refold.engine.executor.lane import ExecutorLane
+from refold.engine.executor.outbox import Burial, ExecutorOutbox
+from refold.engine.planner.deciding.decide_loop import DecideLoop
+from refold.engine.planner.intake.inbox import Emitted, Pending, SentEntry
+from refold.engine.planner.lane import Lane
+from refold.engine.planner.log.acceptance import Acceptance, Happened
+from refold.engine.planner.log.outbox import Asker, Ordered, Outbox
+from refold.engine.planner.snapshot import SentKept
+from refold.engine.ports.ledger import Claimed
+from refold.engine.ports.log import Delivery
 from tests.sim.bugs.careless import CARELESS
 from tests.sim.bugs.credulous import CREDULOUS
 from tests.sim.bugs.deaf import DEAF

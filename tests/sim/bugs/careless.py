@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from refold.adapters.memory.ledger import MemoryLedger
 from refold.core.events import Event, RunResumed, RunSuspended
 from refold.core.messages import ToolResult
 from refold.core.planning import matrix
 from refold.core.planning.verdict import Ignore, Ruling, Start
 from refold.core.run.state import RunState
-from refold.executor.chained import ChainedAttempt
-from refold.planner.intake.inbox import Inbox
-from refold.ports import ledger
-from refold.ports.log import Record
-from refold.runtime.lanes import Outstanding
+from refold.engine.adapters.memory.ledger import MemoryLedger
+from refold.engine.executor.chained import ChainedAttempt
+from refold.engine.planner.intake.inbox import Inbox
+from refold.engine.ports import ledger
+from refold.engine.ports.log import Record
+from refold.engine.runtime.lanes import Outstanding
 from tests.sim.bugs.planting import Bug, Patch, wrapped
 
 EARLY_MS = 5_000

@@ -19,12 +19,12 @@ from refold.core.planning import outgoing
 from refold.core.planning.verdict import Decided, Rules, Ruling
 from refold.core.run.intents import Intent
 from refold.core.run.state import RunState
-from refold.executor.gate import Gate
-from refold.planner.agents.agent_host import Agents
-from refold.planner.deciding.decide_loop import DecideLoop
-from refold.planner.intake.inbox import Pending, WaitsFor
-from refold.planner.lane import Lane
-from refold.ports.log import End
+from refold.engine.executor.gate import Gate
+from refold.engine.planner.agents.agent_host import Agents
+from refold.engine.planner.deciding.decide_loop import DecideLoop
+from refold.engine.planner.intake.inbox import Pending, WaitsFor
+from refold.engine.planner.lane import Lane
+from refold.engine.ports.log import End
 from tests.sim.bugs.planting import Bug
 
 Check = Callable[..., Refusal | None]

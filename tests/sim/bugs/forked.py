@@ -7,13 +7,13 @@ from typing import Any
 from unittest.mock import patch
 
 from refold.core import events
-from refold.core.planning import forking
+from refold.core.planning import copying
 from refold.core.planning.verdict import Rules
 from refold.core.run.fold import _TRANSITIONS
 from refold.core.run.state import RunState
-from refold.planner.deciding.decide_loop import DecideLoop
-from refold.planner.intake.inbox import Pending
-from refold.planner.lane import Lane
+from refold.engine.planner.deciding.decide_loop import DecideLoop
+from refold.engine.planner.intake.inbox import Pending
+from refold.engine.planner.lane import Lane
 from tests.sim.bugs.planting import Bug
 
 
@@ -39,15 +39,15 @@ class BillsCopies(Lane):
 class CopiesOnto(DecideLoop):
     """Copies a history onto whatever a fork is by then."""
 
-    def copy(self, item: Pending, asked: forking.ForkAsked, history: Any, now: int) -> bool:
+    def copy(self, item: Pending, asked: copying.ForkAsked, history: Any, now: int) -> bool:
         """See `DecideLoop`."""
-        with patch.object(forking, "lacks_history", lambda *_: True):
+        with patch.object(copying, "lacks_history", lambda *_: True):
             super().copy(item, asked, history, now)
         self._inbox.push([item])
         return True
 
 
-def _nothing_lacks(state: RunState | None, asked: forking.ForkAsked) -> bool:
+def _nothing_lacks(state: RunState | None, asked: copying.ForkAsked) -> bool:
     """What there is of a copy is taken for all of it."""
     return state is None
 
@@ -58,7 +58,7 @@ def _key_of_its_source(state: RunState, step: int, rules: Rules) -> str:
 
 def _open_keys(state: RunState, rules: Rules) -> dict[str, str]:
     """A call that has failed keeps its key."""
-    return {str(step): forking._key(state, step, rules) for step in state.open_calls()}
+    return {str(step): copying._key(state, step, rules) for step in state.open_calls()}
 
 
 def _nobody(state: RunState) -> Iterator[Any]:

@@ -12,8 +12,8 @@ from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Decision, Refusal
 from refold.core.messages import ApprovalRequest, DeadLetter, ToolRequest
 from refold.core.wire.seal import Seal
-from refold.executor.gate import Gate
-from refold.ports.log import Record
+from refold.engine.executor.gate import Gate
+from refold.engine.ports.log import Record
 from tests.sim.bugs.planting import Bug
 
 Objecting = Callable[[ApprovalRequest, Vote, int], Objection | None]

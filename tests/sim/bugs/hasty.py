@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from refold.core.events import Failure
-from refold.executor.attempt import Attempt
-from refold.executor.chained import ChainedAttempt
+from refold.engine.executor.attempt import Attempt
+from refold.engine.executor.chained import ChainedAttempt
 from tests.sim.bugs.planting import Bug
 
 

@@ -11,7 +11,7 @@ from refold.core.planning import family
 from refold.core.planning.verdict import ChildEnded, Ruling
 from refold.core.run import fold
 from refold.core.run.state import OpenStep, RunState
-from refold.planner.log.outbox import Outbox
+from refold.engine.planner.log.outbox import Outbox
 from tests.sim.bugs.planting import Bug
 
 

@@ -12,19 +12,19 @@ from refold.core.messages import ToolClaim, ToolRequest
 from refold.core.run.log import NOTHING_LOST
 from refold.core.run.snapshot import PartitionSnapshot
 from refold.core.run.state import RunState
-from refold.executor.attempt import Attempt
-from refold.executor.chained import ChainedAttempt
-from refold.executor.claim_chain import ClaimChain
-from refold.executor.gate import Gate
-from refold.planner.lane import Lane
-from refold.planner.log.acceptance import Acceptance
-from refold.planner.log.outbox import Ordered, Outbox
-from refold.planner.recovery import TakeOver
-from refold.planner.service import Planner
-from refold.ports.effects import Effect, Flow
-from refold.ports.log import Assigned, Delivery, Reached, Record
-from refold.relay.service import Relay
-from refold.runtime.lanes import Awake
+from refold.engine.executor.attempt import Attempt
+from refold.engine.executor.chained import ChainedAttempt
+from refold.engine.executor.claim_chain import ClaimChain
+from refold.engine.executor.gate import Gate
+from refold.engine.planner.lane import Lane
+from refold.engine.planner.log.acceptance import Acceptance
+from refold.engine.planner.log.outbox import Ordered, Outbox
+from refold.engine.planner.recovery import TakeOver
+from refold.engine.planner.service import Planner
+from refold.engine.ports.effects import Effect, Flow
+from refold.engine.ports.log import Assigned, Delivery, Reached, Record
+from refold.engine.relay.service import Relay
+from refold.engine.runtime.lanes import Awake
 from tests.sim.bugs.planting import Bug, wrapped
 
 

@@ -15,11 +15,11 @@ from refold.core.run import metering
 from refold.core.run.account import NOTHING
 from refold.core.run.metering import NANO
 from refold.core.run.state import RunState
-from refold.executor import outcome
-from refold.executor.attempt import Attempt
-from refold.planner.agents import agent_host
-from refold.planner.log.windows import BudgetAccounts
-from refold.ports.effects import ToolEnded
+from refold.engine.executor import outcome
+from refold.engine.executor.attempt import Attempt
+from refold.engine.planner.agents import agent_host
+from refold.engine.planner.log.windows import BudgetAccounts
+from refold.engine.ports.effects import ToolEnded
 from tests.sim.bugs.planting import Bug
 
 _beyond, _above, _judged, _respond = budgets._Measure.beyond, BudgetAccounts.above, budgets.judged, family.respond

@@ -6,8 +6,8 @@ from typing import Any
 
 from refold.core.planning import decide
 from refold.core.run.state import RunState
-from refold.planner.deciding.decide_loop import DecideLoop
-from refold.planner.intake import timers
+from refold.engine.planner.deciding.decide_loop import DecideLoop
+from refold.engine.planner.intake import timers
 from tests.sim.bugs.planting import Bug, Patch
 
 _due, _moment, _react = decide._due, timers._moment, DecideLoop._react

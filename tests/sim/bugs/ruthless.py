@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from refold.archive.collecting import ArchivableRun
-from refold.archive.container import ArchivedRun
-from refold.archive.erasure import Lying
-from refold.archive.service import Archivist, Swept, _marker
-from refold.archive.store import ArchiveStore
 from refold.core.ids import RunId
 from refold.core.messages import RunErased
 from refold.core.run.erased import HORIZON_KEY, erased_run
-from refold.executor.claim_chain import Lineage
-from refold.planner.log.acceptance import Acceptance
-from refold.ports.log import Record
+from refold.engine.archive.collecting import ArchivableRun
+from refold.engine.archive.container import ArchivedRun
+from refold.engine.archive.erasure import Lying
+from refold.engine.archive.service import Archivist, Swept, _marker
+from refold.engine.archive.store import ArchiveStore
+from refold.engine.executor.claim_chain import Lineage
+from refold.engine.planner.log.acceptance import Acceptance
+from refold.engine.ports.log import Record
 from tests.sim.bugs.planting import Bug, wrapped
 
 

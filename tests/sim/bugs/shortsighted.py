@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from refold.console.projections.batch import Batch
+from refold.console.projections.projector import Projector, RunHead
+from refold.console.projections.publishing import RunRows
+from refold.console.projections.shipped.tables import DEAD_LETTER_ROWS, VOTES
 from refold.core.errors import UnreachableError
 from refold.core.events import CallReserved, Entry, RunAnnotated
 from refold.core.ids import RunId
 from refold.core.topics import APPROVAL_VOTED, RUN_SNAPSHOT
-from refold.ports.log import Place, Record
-from refold.ports.tables import ViewChanges
-from refold.projections.batch import Batch
-from refold.projections.projector import Projector, RunHead
-from refold.projections.publishing import RunRows
-from refold.projections.shipped.tables import DEAD_LETTER_ROWS, VOTES
+from refold.engine.ports.log import Place, Record
+from refold.engine.ports.tables import ViewChanges
 from tests.sim.bugs.planting import Bug, wrapped
 
 _Apply = Callable[..., ViewChanges]

@@ -11,8 +11,8 @@ from refold.core.planning import asking, decide, family
 from refold.core.planning.outgoing import dispatch
 from refold.core.planning.verdict import ChildEnded, Rules
 from refold.core.run.state import RunState
-from refold.planner.log.windows import BudgetAccounts, Windows
-from refold.ports.log import Record
+from refold.engine.planner.log.windows import BudgetAccounts, Windows
+from refold.engine.ports.log import Record
 from tests.sim.bugs.planting import Bug
 
 _bills, _above, _respond, _let_out = decide.bills, BudgetAccounts.above, family.respond, asking.let_out  # type: ignore[attr-defined]

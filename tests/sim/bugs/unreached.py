@@ -17,8 +17,8 @@ from refold.core.events import Entry
 from refold.core.ids import parse_log_key
 from refold.core.run.chain import LogRecord
 from refold.core.wire import codec
-from refold.executor.chained import ChainedAttempt
-from refold.planner.snapshot import SnapshotWriter
+from refold.engine.executor.chained import ChainedAttempt
+from refold.engine.planner.snapshot import SnapshotWriter
 from tests.sim.bugs.planting import Patch, wrapped
 
 

@@ -6,15 +6,15 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from refold.adapters.memory.ledger import MemoryLedger
 from refold.core.messages import ToolRequest
 from refold.core.wire import codec
-from refold.executor.attempt import Attempt
-from refold.executor.chained import ChainedAttempt
-from refold.executor.outbox import ExecutorOutbox
-from refold.planner.log.outbox import Outbox, is_request
-from refold.ports.effects import Effect, StartTool
-from refold.ports.ledger import Release
+from refold.engine.adapters.memory.ledger import MemoryLedger
+from refold.engine.executor.attempt import Attempt
+from refold.engine.executor.chained import ChainedAttempt
+from refold.engine.executor.outbox import ExecutorOutbox
+from refold.engine.planner.log.outbox import Outbox, is_request
+from refold.engine.ports.effects import Effect, StartTool
+from refold.engine.ports.ledger import Release
 from tests.sim.bugs.planting import Bug, wrapped
 
 

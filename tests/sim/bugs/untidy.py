@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from refold.planner.deciding.decide_loop import LargeValues
-from refold.planner.intake.inbox import Pending, SentEntry
+from refold.engine.planner.deciding.decide_loop import LargeValues
+from refold.engine.planner.intake.inbox import Pending, SentEntry
 from tests.sim.bugs.planting import Bug
 
 

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from refold.core.run.intents import GiveUp
-from refold.planner.agents.agent_host import Agents
+from refold.engine.planner.agents.agent_host import Agents
 from refold.sdk import loop
 from tests.sim.bugs.planting import Bug
 

@@ -15,8 +15,8 @@ from random import Random
 
 from refold.core.run import chain
 from refold.core.topics import RUN_LOG
-from refold.executor.service import Executor
-from refold.ports.log import Record
+from refold.engine.executor.service import Executor
+from refold.engine.ports.log import Record
 from tests.simulator.app import DANGEROUS
 from tests.simulator.attacks.foothold import SPECIAL
 from tests.simulator.attacks.letters import SENT_AGAIN

@@ -17,7 +17,7 @@ from refold.core.run.chain import Head
 from refold.core.topics import APPROVAL_REQUESTED, MEMBER
 from refold.core.wire.canonical import idempotency_key
 from refold.core.wire.resources import resource
-from refold.ports.log import Outgoing, Record
+from refold.engine.ports.log import Outgoing, Record
 from tests.simulator.app import FACTS
 from tests.simulator.reading.values import Datum
 from tests.simulator.settings import OTHER, PARTITIONS, POOL

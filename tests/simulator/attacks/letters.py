@@ -10,7 +10,7 @@ from refold.core.ids import run_id
 from refold.core.messages import ApprovalDecision, CatalogEntry, DeadLetter, RunSignal
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED, CATALOG, DEAD_LETTERS, RUN_REQUESTED, RUN_SIGNALLED
 from refold.core.wire import canonical, codec
-from refold.ports.log import Outgoing, Record
+from refold.engine.ports.log import Outgoing, Record
 from tests.simulator.attacks.foothold import Foothold, rights
 from tests.simulator.settings import PARTITIONS
 from tests.simulator.world.law import STRANGER

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from refold.adapters.memory.ledger import CallEntry
 from refold.core.ids import CallId, RunId, home
 from refold.core.messages import ToolResult
 from refold.core.wire import codec
 from refold.core.wire.seal import OrderPlace, Seal
-from refold.ports.ledger import outbox_field
+from refold.engine.adapters.memory.ledger import CallEntry
+from refold.engine.ports.ledger import outbox_field
 from tests.simulator.attacks.foothold import SPECIAL, Foothold
 from tests.simulator.settings import CLAIMS, ORDERS, PARTITIONS, POOL
 

@@ -13,7 +13,7 @@ from refold.core.ids import CallId, RunId
 from refold.core.messages import CatalogEntry, ToolClaim, ToolResult
 from refold.core.topics import CATALOG, tool_claimed, tool_completed
 from refold.core.wire import canonical, codec
-from refold.executor.claim_chain import record_key
+from refold.engine.executor.claim_chain import record_key
 from tests.simulator.attacks.foothold import SPECIAL, Foothold
 from tests.simulator.settings import CLAIMS, ORDERS, OTHER, PARTITIONS, ROOT
 from tests.simulator.world.law import BADGE, FIRST, OUTSIDER, PUBLIC, STATUTES, STRANGER

@@ -10,7 +10,7 @@ from refold.core.ids import EntryId, RunId
 from refold.core.run.fold import fold
 from refold.core.run.log import LogFold
 from refold.core.topics import RUN_LOG
-from refold.ports.log import Record
+from refold.engine.ports.log import Record
 from refold.testing.reruns import same_end
 from tests.simulator.programs.judge import differences, programs_in
 from tests.simulator.programs.perform import AGENT

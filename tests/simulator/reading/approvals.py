@@ -11,7 +11,7 @@ from typing import Any
 from refold.core.approval.decision import ToolFacts
 from refold.core.messages import ToolRequest
 from refold.core.topics import APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
-from refold.ports.log import Record
+from refold.engine.ports.log import Record
 from tests.simulator.app import FACTS
 from tests.simulator.reading.logged import LoggedRun, Question
 from tests.simulator.reading.tokens import Law, Laws, open_token

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from refold.core.messages import ToolRequest
 from refold.core.wire.headers import taken_back
-from refold.ports.ledger import Claim, Claimed, Operation, Reply
-from refold.ports.log import Outgoing, Record
+from refold.engine.ports.ledger import Claim, Claimed, Operation, Reply
+from refold.engine.ports.log import Outgoing, Record
 from tests.simulator.reading.logged import LoggedCall
 from tests.simulator.reading.values import Datum, read_value
 from tests.simulator.settings import CLAIMS

@@ -14,7 +14,7 @@ import fastavro
 from refold.core.errors import MalformedError
 from refold.core.ids import parse_callback_token, parse_log_key
 from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT
-from refold.ports.log import Record
+from refold.engine.ports.log import Record
 from tests.simulator.reading.logged import LoggedRun
 from tests.simulator.reading.values import Datum, read_value
 from tests.simulator.reading.witness import Witness

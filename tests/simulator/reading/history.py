@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from hashlib import blake2b, sha256
 
-from refold.ports.log import Record
+from refold.engine.ports.log import Record
 from tests.simulator.reading.budgets import OF_BUDGETS
 from tests.simulator.reading.children import OF_CHILDREN
 from tests.simulator.reading.forks import is_copy, left_open, unlike

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refold.ports.ledger import (
+from refold.engine.ports.ledger import (
     Claim,
     Claimed,
     Close,

@@ -8,7 +8,7 @@ from typing import Any
 
 from refold.core.ids import home
 from refold.core.planning.windows import value_digest
-from refold.ports.log import Record
+from refold.engine.ports.log import Record
 from tests.simulator.reading.logged import LoggedRun
 from tests.simulator.reading.spending import follow_spending, in_flight
 from tests.simulator.reading.values import read_value

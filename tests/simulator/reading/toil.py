@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from refold.core import topics
 from refold.core.wire import codec
 from refold.core.wire.schemas import registered
-from refold.ports.effects import StartTool
-from refold.ports.log import Record
+from refold.engine.ports.effects import StartTool
+from refold.engine.ports.log import Record
 from tests.simulator.reading.history import History
 from tests.simulator.reading.logged import LoggedCall, LoggedRun
 from tests.simulator.reading.values import Datum, read_value

@@ -14,7 +14,7 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from refold.ports.log import Record
+from refold.engine.ports.log import Record
 from tests.simulator.reading.values import Datum, read_value
 from tests.simulator.settings import ROOT
 

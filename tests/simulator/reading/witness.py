@@ -13,8 +13,8 @@ from refold.core.ids import RunId, home, parse_callback_token
 from refold.core.messages import ToolRequest
 from refold.core.run.erased import erased_claims_key, is_erased_claims_key
 from refold.core.wire.headers import taken_back
-from refold.ports.ledger import Claim
-from refold.ports.log import Record
+from refold.engine.ports.ledger import Claim
+from refold.engine.ports.log import Record
 from tests.simulator.app import CLAIMED_EFFECTS, FACTS
 from tests.simulator.reading.approvals import ApprovalHistory
 from tests.simulator.reading.begun import Beginnings

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from obstore.exceptions import AlreadyExistsError
 
-from refold.archive.store import ArchiveStore
 from refold.core.errors import NotFoundError, UnreachableError
+from refold.engine.archive.store import ArchiveStore
 
 EACH_PASS = b"archivist", b"erased"
 """The keys of what an archivist writes in each pass: by one it reads the clock of the broker, one is the horizon."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from threading import Lock, Thread
 
-from refold.archive.blobs import ArchivedBlobs
-from refold.archive.service import Archivist
-from refold.archive.settings import ArchivistSettings
 from refold.core.errors import BlobError, ConflictError, NotFoundError, UnreachableError
 from refold.core.ids import RunId
-from refold.ports.effects import BlobLoaded, LoadBlob
-from refold.ports.log import Delivery, Membership, Outgoing, Record
+from refold.engine.archive.blobs import ArchivedBlobs
+from refold.engine.archive.service import Archivist
+from refold.engine.archive.settings import ArchivistSettings
+from refold.engine.ports.effects import BlobLoaded, LoadBlob
+from refold.engine.ports.log import Delivery, Membership, Outgoing, Record
 from tests.simulator.settings import OTHER, POOL
 from tests.simulator.world.archive import Demand, MemoryShelf
 from tests.simulator.world.process import Act, SimProcess

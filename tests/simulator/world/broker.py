@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from refold.core import topics
-from refold.ports.log import Delivery, Outgoing, Place, Record
+from refold.engine.ports.log import Delivery, Outgoing, Place, Record
 from tests.eventlog.broker import MemoryBroker
 from tests.simulator.settings import ANSWERS, CLAIMS, ORDERS, OTHER
 

@@ -6,20 +6,20 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from refold.approval.service import ApprovalService
-from refold.approval.settings import ApprovalLimits, ApprovalSettings
 from refold.core.wire.seal import Seal
-from refold.executor.gate import Gate
-from refold.executor.service import Executor
-from refold.executor.settings import ExecutorSettings, Times
-from refold.planner.log import windows
-from refold.planner.service import Planner
-from refold.planner.settings import Bounds, Limits, PlannerSettings
-from refold.ports.effects import Service
-from refold.ports.log import Membership
-from refold.relay.service import Relay
-from refold.relay.settings import RelaySettings
-from refold.runtime.lanes import INPUT_OVERHEAD
+from refold.engine.approval.service import ApprovalService
+from refold.engine.approval.settings import ApprovalLimits, ApprovalSettings
+from refold.engine.executor.gate import Gate
+from refold.engine.executor.service import Executor
+from refold.engine.executor.settings import ExecutorSettings, Times
+from refold.engine.planner.log import windows
+from refold.engine.planner.service import Planner
+from refold.engine.planner.settings import Bounds, Limits, PlannerSettings
+from refold.engine.ports.effects import Service
+from refold.engine.ports.log import Membership
+from refold.engine.relay.service import Relay
+from refold.engine.relay.settings import RelaySettings
+from refold.engine.runtime.lanes import INPUT_OVERHEAD
 from tests.simulator.app import FACTS, simulated
 from tests.simulator.settings import OTHER, POOL, Role, SimSettings
 from tests.simulator.world.law import TRUST

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from refold.planner.service import Planner
-from refold.ports.log import Revoked
+from refold.engine.planner.service import Planner
+from refold.engine.ports.log import Revoked
 from tests.simulator.settings import SIM_ROLES, Role
 from tests.simulator.world.archivist import ArchivistProcess
 from tests.simulator.world.crew import MAKERS

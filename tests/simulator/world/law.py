@@ -11,7 +11,7 @@ from refold.core.approval.signature import PublicKey, SigningKey, Trust, sealed
 from refold.core.messages import CatalogEntry
 from refold.core.topics import CATALOG
 from refold.core.wire import canonical, codec
-from refold.ports.log import Outgoing
+from refold.engine.ports.log import Outgoing
 from tests.simulator.settings import ROOT
 from tests.simulator.world.surroundings import Surroundings
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
-from refold.adapters.memory.ledger import MemoryLedger
+from refold.core.defaults import CONVERSATION_BYTES
 from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
 from refold.core.run.erased import erased_key
@@ -14,12 +14,12 @@ from refold.core.run.log import FORKED, LATE_MS
 from refold.core.run.snapshot import MARKS_KEY
 from refold.core.topics import APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
-from refold.executor.inputs import SeenCalls
-from refold.executor.service import Executor
-from refold.planner.intake.inputs import FROM_PEOPLE
-from refold.planner.service import Planner
-from refold.ports.log import Outgoing
-from refold.runtime.defaults import CONVERSATION_BYTES
+from refold.engine.adapters.memory.ledger import MemoryLedger
+from refold.engine.executor.inputs import SeenCalls
+from refold.engine.executor.service import Executor
+from refold.engine.planner.intake.inputs import FROM_PEOPLE
+from refold.engine.planner.service import Planner
+from refold.engine.ports.log import Outgoing
 from refold.sdk.app import App
 from tests.simulator.app import BEFORE, OTHERS, simulated
 from tests.simulator.settings import CLAIMS

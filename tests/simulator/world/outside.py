@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from refold.core.ids import LIFE_CALLBACKS, RunId, callback_digest, callback_token, home
 from refold.core.topics import RUN_SIGNALLED
-from refold.ports.log import Outgoing
+from refold.engine.ports.log import Outgoing
 
 _MOST_MADE, _MOST_LIVES = 1_000, 9
 """Callbacks of a run in one of its lives, and these."""

@@ -15,7 +15,7 @@ from refold.core.ids import home
 from refold.core.messages import ApprovalVote
 from refold.core.topics import APPROVAL_VOTED
 from refold.core.wire import codec
-from refold.ports.log import Outgoing
+from refold.engine.ports.log import Outgoing
 from tests.simulator.reading.values import Datum
 from tests.simulator.world.law import BADGE, EDITED, GATEWAY, HEADS, LEADS, OUTSIDER, REQUESTER, STRANGER
 from tests.simulator.world.surroundings import Surroundings

@@ -1,7 +1,7 @@
 """A simulated process: services and what carries their effects out, one boundary at a time.
 
-It does what `runtime.host` does in production. It can die at any boundary, and it can freeze there and go on later with
-what it was about to do, as if nothing had happened.
+It does what `engine.runtime.host` does in production. It can die at any boundary, and it can freeze there and go on
+later with what it was about to do, as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_DECIDED, CATALOG, RUN_LOG
 from refold.core.wire import codec
-from refold.executor.service import Executor
-from refold.planner.service import Planner
-from refold.ports import effects
-from refold.ports.ledger import Reply
-from refold.ports.log import Assigned, Delivery, End, Membership, Place, Record, Revoked, Taken
+from refold.engine.executor.service import Executor
+from refold.engine.planner.service import Planner
+from refold.engine.ports import effects
+from refold.engine.ports.ledger import Reply
+from refold.engine.ports.log import Assigned, Delivery, End, Membership, Place, Record, Revoked, Taken
 from tests.eventlog.cursors import Cursors
 from tests.simulator.settings import Role
 from tests.simulator.world.surroundings import Surroundings

@@ -9,8 +9,8 @@ from refold.core.errors import BlobError
 from refold.core.events import Failure
 from refold.core.ids import RunId
 from refold.core.wire import blobs
-from refold.ports.effects import BlobLoaded, BlobSaved, LoadBlob, SaveBlob
-from refold.ports.log import Record
+from refold.engine.ports.effects import BlobLoaded, BlobSaved, LoadBlob, SaveBlob
+from refold.engine.ports.log import Record
 
 FED_BYTES = 1 << 20
 ANSWERS_MS, AWAY_MS = 7, 400

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from refold.core.approval.signature import SigningKey
 from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED
-from refold.ports.log import Outgoing, Record
+from refold.engine.ports.log import Outgoing, Record
 from refold.sdk.app import App
 from refold.sdk.budget import Limit
 from tests.simulator.app import simulated

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from refold.core.wire import canonical
-from refold.ports.effects import StartTool, StopTool, ToolEnded
+from refold.engine.ports.effects import StartTool, StopTool, ToolEnded
 from tests.simulator.app import FACTS, RECALL, told
 from tests.simulator.world.process import Act, SimProcess
 from tests.simulator.world.surroundings import Surroundings

@@ -13,18 +13,18 @@ from random import Random
 from typing import Any, cast
 from unittest.mock import patch
 
-from refold.adapters.kafka.source import TOPICS
+from refold.console.projections import service
+from refold.console.projections.projector import HEADS
+from refold.console.projections.service import KeptProjection
+from refold.console.projections.shipped.projection import Shipped
 from refold.core.errors import ConflictError, UnreachableError
 from refold.core.events import CallCompleted, CallFailed, RunCompleted, RunRequested
 from refold.core.ids import RunId
 from refold.core.run.metering import tokens_of
 from refold.core.tables import ViewTable
-from refold.ports.log import LogReader, Place, Record, Taken
-from refold.ports.tables import ViewChanges, ViewStore
-from refold.projections import service
-from refold.projections.projector import HEADS
-from refold.projections.service import KeptProjection
-from refold.projections.shipped.projection import Shipped
+from refold.engine.adapters.kafka.source import TOPICS
+from refold.engine.ports.log import LogReader, Place, Record, Taken
+from refold.engine.ports.tables import ViewChanges, ViewStore
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table
 from tests.eventlog.cursors import Cursor
 from tests.projections.memory_views import MemoryViewDatabase, MemoryViewStore

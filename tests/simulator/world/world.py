@@ -7,7 +7,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from refold.adapters.memory.ledger import MemoryLedger, Snapshot
 from refold.core.ids import home
 from refold.core.run.held import held_run, read_hold
 from refold.core.run.log import GAP
@@ -21,10 +20,11 @@ from refold.core.topics import (
     TOOL_COMPLETED,
     kind_of,
 )
-from refold.planner.intake.inputs import FROM_USERS
-from refold.ports.effects import LoadBlob, SaveBlob, StartTool
-from refold.ports.ledger import Claim, Lapsed, Stored, inherits
-from refold.ports.log import NEVER, Delivery, Outgoing, Record
+from refold.engine.adapters.memory.ledger import MemoryLedger, Snapshot
+from refold.engine.planner.intake.inputs import FROM_USERS
+from refold.engine.ports.effects import LoadBlob, SaveBlob, StartTool
+from refold.engine.ports.ledger import Claim, Lapsed, Stored, inherits
+from refold.engine.ports.log import NEVER, Delivery, Outgoing, Record
 from tests.simulator.app import CLAIMED_EFFECTS, FACTS
 from tests.simulator.settings import ANSWERS, INPUTS, ORDERS, POOL, SimSettings
 from tests.simulator.world.broker import SIM_TOPICS

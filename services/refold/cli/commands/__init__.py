@@ -46,7 +46,7 @@ _RUN = CommandGroup(
         "verify": Verb("run:verify_runs", "Check the log from its raw bytes: chains, folds, other topics.", "--json"),
         "replay": Verb("replaying:replay_run", "Replay a run's decisions from its history.", "r-7 --app app.py"),
         "fork": Verb(
-            "forking:fork_run",
+            "forks:fork_run",
             "Fork a run: run today's code from one of its events, with changes, in a process without effects.",
             "r-7 --at 19 --app app.py",
         ),
@@ -244,7 +244,7 @@ COMMANDS = CommandGroup(
         "keys": _KEYS,
         "replay": _REPLAY,
         "fork": Verb(
-            "forking:fork_runs", "Fork all runs that match, with other code, another policy or model.", "--app app.py"
+            "forks:fork_runs", "Fork all runs that match, with other code, another policy or model.", "--app app.py"
         ),
         "schemas": _SCHEMAS,
         "demo": Verb("checkout:demo", "Deploy while processes are killed (checkout only).", "--once", _PASS),

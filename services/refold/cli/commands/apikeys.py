@@ -7,12 +7,12 @@ from typing import Annotated
 
 from refold.cli import output
 from refold.cli.platform import Printer, until_ms
+from refold.console.gateway.apikeys import ApiKey, ApiKeys, new_api_key
+from refold.console.gateway.roles import ACCESS
 from refold.core.approval.catalog import is_person, no_person
 from refold.core.errors import NotFoundError, UsageError
-from refold.gateway.apikeys import ApiKey, ApiKeys, new_api_key
-from refold.gateway.roles import ACCESS
-from refold.runtime.clock import clock_ms
-from refold.runtime.settings import load
+from refold.engine.runtime.clock import clock_ms
+from refold.engine.runtime.settings import load
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,22 @@ from refold.cli.apps import load_app
 from refold.cli.platform import Shell, json_value, pair, source
 from refold.cli.views import approvals as approval_views
 from refold.client.addresses import vote_key
+from refold.client.operations.approvals import Answered, Approvals, changed, names_the_question
+from refold.client.operations.operation import one
+from refold.client.operations.run import Settlement, doubted, settle_call
 from refold.client.platform import login
+from refold.client.reading.approval import (
+    Approval,
+    Question,
+    against,
+    others,
+    question_row,
+    reach,
+    said,
+    shown_of,
+    word_for,
+)
+from refold.client.reading.outcome import Resolved
 from refold.core.approval.ballot import DECIDING, Remember
 from refold.core.approval.requirement import duration_ms
 from refold.core.errors import UsageError
@@ -23,11 +38,6 @@ from refold.core.events import DOUBT
 from refold.core.ids import asked_about, is_below
 from refold.core.planning.asking import VERDICTS_ON_DOUBT
 from refold.core.wire import canonical
-from refold.operations.approvals import Answered, Approvals, changed, names_the_question
-from refold.operations.operation import one
-from refold.operations.run import Settlement, doubted, settle_call
-from refold.views.approval import Approval, Question, against, others, question_row, reach, said, shown_of, word_for
-from refold.views.outcome import Resolved
 
 ApprovalArgument = Annotated[
     str,

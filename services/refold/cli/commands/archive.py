@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from refold.adapters.kafka.writer import KafkaWriter
-from refold.archive import inspection
-from refold.archive.service import Archivist, Swept
-from refold.archive.settings import ArchivistSettings
-from refold.archive.store import ArchiveStore
 from refold.cli import options, output
 from refold.cli.apps import load_app
 from refold.cli.archives import archive_store, history, settings_for
 from refold.cli.commands.serve.process import ServedApp
 from refold.cli.platform import Listing, Printer, Shell, agree, since_ms
+from refold.client.reading.run import events_of, info_of
 from refold.client.stores import archived_values
 from refold.core.errors import ConflictError, MalformedError, UsageError
-from refold.views.run import events_of, info_of
+from refold.engine.adapters.kafka.writer import KafkaWriter
+from refold.engine.archive import inspection
+from refold.engine.archive.service import Archivist, Swept
+from refold.engine.archive.settings import ArchivistSettings
+from refold.engine.archive.store import ArchiveStore
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Annotated
 from refold.cli import output
 from refold.cli.platform import Listing, Shell, agree
 from refold.client.letters import find_letter, replayed
+from refold.client.reading.letter import letter_of, letters_in, whole_letter
 from refold.core.topics import DEAD_LETTERS
-from refold.views.letter import letter_of, letters_in, whole_letter
 
 LetterArgument = Annotated[
     str, "[SERVICE/]PARTITION/OFFSET", "Position of the dead letter, as `refold deadletter list` prints it."

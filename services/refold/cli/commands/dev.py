@@ -30,10 +30,10 @@ from refold.client.addresses import data_dir, on_loopback, running_dev
 from refold.client.platform import listens
 from refold.core.errors import NotFoundError, UsageError
 from refold.core.redaction import public_url
-from refold.embedded.children import Exit
-from refold.embedded.files import FolderLock
-from refold.embedded.stack import VIEWS_URL, DevStack, Listeners, Servers, ServiceProcess
-from refold.runtime.standby import reserve_of
+from refold.dev.children import Exit
+from refold.dev.files import FolderLock
+from refold.dev.stack import VIEWS_URL, DevStack, Listeners, Servers, ServiceProcess
+from refold.engine.runtime.standby import reserve_of
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,6 @@ from urllib.request import ProxyHandler, build_opener
 
 import confluent_kafka
 
-from refold.adapters.kafka import clients
-from refold.adapters.kafka.acls import has_authorizer, may_do_everything
-from refold.adapters.kafka.topics import Topics
-from refold.adapters.redis.ledger import RedisLedger
 from refold.cli import options, output
 from refold.cli.apps import app_pools, load_app
 from refold.cli.commands.provision import nobody_text
@@ -27,6 +23,7 @@ from refold.cli.platform import Shell, connect
 from refold.client.addresses import LEDGER_KEY, is_here, on_loopback
 from refold.client.catalog import CatalogReader
 from refold.client.platform import Platform
+from refold.client.reading.halt import halt_rows
 from refold.client.stores import blob_store
 from refold.core.approval.policy import UNRULED, Policy
 from refold.core.approval.signature import PublicKey
@@ -35,12 +32,15 @@ from refold.core.events import DOUBT
 from refold.core.ids import RunId
 from refold.core.redaction import public_url
 from refold.core.topics import RUN_LOG
-from refold.embedded.files import cache_dir
-from refold.embedded.jars import read_lock
-from refold.executor.service import FULL
-from refold.runtime.clock import clock_ms
-from refold.runtime.gauges import WAITING_INPUTS
-from refold.views.halt import halt_rows
+from refold.dev.files import cache_dir
+from refold.dev.jars import read_lock
+from refold.engine.adapters.kafka import clients
+from refold.engine.adapters.kafka.acls import has_authorizer, may_do_everything
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.adapters.redis.ledger import RedisLedger
+from refold.engine.executor.service import FULL
+from refold.engine.runtime.clock import clock_ms
+from refold.engine.runtime.gauges import WAITING_INPUTS
 
 Weight = Literal["ok", "warning", "problem"]
 
@@ -139,7 +139,7 @@ def _embedded() -> Iterator[Finding]:
 
 def _schemas() -> Iterator[Finding]:
     try:
-        from refold.schemas.export import check_schemas
+        from refold.dev.schemas.export import check_schemas
     except UsageError as error:  # a plain installation has no tools for schemas, and needs none
         yield "warning", str(error)
         return

@@ -15,16 +15,16 @@ from refold.cli.errors import REDACTED, fail
 from refold.cli.platform import Printer, Shell, source, writing
 from refold.cli.recorded import FromLog, known_family
 from refold.client.addresses import addresses
-from refold.client.evidence import bundle_of, claims_of, linked_runs, reading, run_of_key
+from refold.client.reading.history import Run
+from refold.client.reading.why import WhyLink, why
+from refold.client.reading.words import in_utc
 from refold.core.approval.signature import trusted
 from refold.core.errors import NotFoundError
 from refold.core.ids import RunId, asked_about, is_below, parse_call_id
-from refold.evidence.bundle import Bundle
-from refold.evidence.redaction import rules_of
-from refold.evidence.verify import VerifiedBundle, verify_bundle
-from refold.views.history import Run
-from refold.views.why import WhyLink, why
-from refold.views.words import in_utc
+from refold.lab.evidence.bundle import Bundle
+from refold.lab.evidence.gathering import bundle_of, claims_of, linked_runs, reading, run_of_key
+from refold.lab.evidence.redaction import rules_of
+from refold.lab.evidence.verify import VerifiedBundle, verify_bundle
 
 _KEY = re.compile(r"[0-9a-f]{64}\Z")
 SHOWN = 24

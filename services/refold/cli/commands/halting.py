@@ -10,12 +10,12 @@ from refold.cli import output
 from refold.cli.platform import Shell
 from refold.cli.signing import SigningOptions, warn_of_void
 from refold.client.platform import login
+from refold.client.reading.halt import halt_rows
 from refold.core.approval.catalog import HALT, halt_name
 from refold.core.errors import UsageError
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical
-from refold.runtime.clock import clock_ms
-from refold.views.halt import halt_rows
+from refold.engine.runtime.clock import clock_ms
 
 Names = list[str] | None
 

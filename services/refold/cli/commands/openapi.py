@@ -6,7 +6,7 @@ import json
 import sys
 
 from refold.cli.platform import Printer
-from refold.gateway.app import routed
+from refold.console.gateway.app import routed
 
 
 def print_openapi(*, printer: Printer) -> None:

@@ -13,8 +13,8 @@ from refold.cli.commands.provision import nobody_text, policy_entries, roles_ent
 from refold.cli.platform import Printer, Shell, since_ms
 from refold.cli.signing import SigningOptions, warn_of_void
 from refold.cli.views import policies as policy_views
-from refold.client import back_test, policies
-from refold.client.back_test import BackTest, RecordedCall
+from refold.client import policies
+from refold.client.operations.runs import Selector
 from refold.client.platform import Platform, login
 from refold.client.policies import Problem
 from refold.core.approval.catalog import Catalog, Roles
@@ -24,8 +24,9 @@ from refold.core.events import DOUBT
 from refold.core.ids import asked_about, parse_call_id
 from refold.core.messages import CatalogEntry
 from refold.core.wire import canonical
-from refold.operations.runs import Selector
-from refold.runtime.clock import clock_ms
+from refold.engine.runtime.clock import clock_ms
+from refold.lab import back_test
+from refold.lab.back_test import BackTest, RecordedCall
 from refold.sdk.sources import FactsTable
 
 FilesArgument = Annotated[list[str], "FILES", "Policy files or folders; together they form one policy."]

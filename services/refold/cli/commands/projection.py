@@ -8,20 +8,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
-from refold.adapters.kafka.source import KafkaLogSource
-from refold.adapters.sql.opening import open_views
 from refold.cli import output
 from refold.cli.commands.serve.projections import app_projections
 from refold.cli.platform import Shell, agree
-from refold.client.views import views
+from refold.client.reading.projection import ProjectionBuilt, ProjectionDropped, ProjectionInfo
+from refold.console.projections.following import lags
+from refold.console.projections.service import BuildProgress, KeptProjection, verify
+from refold.console.projections.status import as_verified, stands_still, status_of
+from refold.console.projections.views import views
+from refold.console.sql.opening import open_views
 from refold.core.errors import ConflictError, NotFoundError
-from refold.ports.log import Place
-from refold.ports.tables import ViewDatabase
-from refold.projections.following import lags
-from refold.projections.service import BuildProgress, KeptProjection, verify
-from refold.projections.status import as_verified, stands_still, status_of
+from refold.engine.adapters.kafka.source import KafkaLogSource
+from refold.engine.ports.log import Place
+from refold.engine.ports.tables import ViewDatabase
 from refold.sdk.projection import Projection
-from refold.views.projection import ProjectionBuilt, ProjectionDropped, ProjectionInfo
 
 ProjectionArgument = Annotated[str, "PROJECTION", "Name of the projection; `refold` is the built-in one."]
 AppOption = Annotated[str, "APP", "App that defines projections: MODULE:APP or path/file.py[:APP]."]

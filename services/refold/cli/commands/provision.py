@@ -10,14 +10,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated
 
-from refold.adapters.kafka.publisher import KafkaPublisher
-from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.topics import Topics
 from refold.cli import options, output
 from refold.cli.apps import load_app
 from refold.cli.platform import connect
 from refold.cli.signing import root_key
-from refold.client import catalog, policies
+from refold.client import catalog, keys, policies
 from refold.client.addresses import LEDGER_KEY, ROOT_KEY, Addresses, addresses, data_dir
 from refold.core.approval.catalog import CURRENT, ROLES_ENTRY, Catalog, Roles
 from refold.core.approval.policy import Policy
@@ -28,10 +25,12 @@ from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical
 from refold.core.wire.resources import resource
 from refold.core.wire.seal import is_key
-from refold.embedded.files import write_atomic
-from refold.runtime import keys
-from refold.runtime.clock import clock_ms
-from refold.runtime.settings import PARTITIONS, Settings
+from refold.dev.files import write_atomic
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.runtime.clock import clock_ms
+from refold.engine.runtime.settings import PARTITIONS, Settings
 
 _POLICIES, _ROLES_FILE, _ACTOR = "policies", "roles.yaml", "refold dev"
 MOST_PEOPLE = 100

@@ -11,13 +11,13 @@ from typing import Annotated
 from refold.cli import options, output
 from refold.cli.platform import Shell
 from refold.cli.recorded import BundleFile, from_archive, in_bundle, recorded_runs, store_of
-from refold.client.forking import checks
+from refold.client.reading.history import Run
 from refold.client.values import values_of
 from refold.core.errors import NotFoundError
 from refold.core.run.intents import words_of
 from refold.core.run.state import RunState
-from refold.forks.agreement import CheckJob, ReplayCheck
-from refold.views.history import Run
+from refold.lab.forks.agreement import CheckJob, ReplayCheck
+from refold.lab.processes import checks
 
 AppArgument = Annotated[str, "MODULE:APP", "App with the code to check."]
 ArchiveUrl = Annotated[str, "URL", "Read runs from this archive, not from Kafka."]

@@ -14,28 +14,16 @@ from refold.cli.recorded import BundleFile, FromLog, in_bundle, recorded_run, st
 from refold.cli.views import runs as run_views
 from refold.cli.views import watching
 from refold.client.addresses import own_key
+from refold.client.operations.operation import follow_up, publish_input
+from refold.client.operations.run import prepared, start_run
+from refold.client.operations.runs import Runs, Selector
 from refold.client.platform import login
-from refold.client.stores import blob_store
-from refold.client.values import in_full, texts_of
-from refold.client.verify import verify_log
-from refold.core.approval.signature import REQUEST
-from refold.core.errors import ConflictError, UsageError
-from refold.core.events import RunRequested
-from refold.core.ids import RunId
-from refold.core.messages import RunRequest
-from refold.core.planning.windows import value_digest
-from refold.core.topics import BUDGET_SPENT
-from refold.core.wire import canonical
-from refold.operations.operation import follow_up, publish_input
-from refold.operations.run import prepared, start_run
-from refold.operations.runs import Runs, Selector
-from refold.runtime.clock import clock_ms
-from refold.views.audit import audit_of
-from refold.views.budget import LimitInUse, limits_in_use
-from refold.views.diff import run_diff
-from refold.views.history import Run, at_seq, at_time
-from refold.views.messages import messages_of, turns_of
-from refold.views.run import (
+from refold.client.reading.audit import audit_of
+from refold.client.reading.budget import LimitInUse, limits_in_use
+from refold.client.reading.diff import run_diff
+from refold.client.reading.history import Run, at_seq, at_time
+from refold.client.reading.messages import messages_of, turns_of
+from refold.client.reading.run import (
     HoldChange,
     RawRecord,
     RunEvent,
@@ -47,7 +35,19 @@ from refold.views.run import (
     records_of,
     row_of,
 )
-from refold.views.then import RunThen, run_then
+from refold.client.reading.then import RunThen, run_then
+from refold.client.stores import blob_store
+from refold.client.values import in_full, texts_of
+from refold.client.verify import verify_log
+from refold.core.approval.signature import REQUEST
+from refold.core.errors import ConflictError, UsageError
+from refold.core.events import RunRequested
+from refold.core.ids import RunId
+from refold.core.messages import RunRequest
+from refold.core.planning.windows import value_digest
+from refold.core.topics import BUDGET_SPENT
+from refold.core.wire import canonical
+from refold.engine.runtime.clock import clock_ms
 
 RUN_STATES = (
     *("pending", "running", "suspended", "completed", "failed", "cancelled"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 
-from refold.adapters.kafka.topics import declared
 from refold.cli import output
 from refold.cli.platform import Printer
-from refold.schemas import export
-from refold.schemas.asyncapi import asyncapi
+from refold.dev.schemas import export
+from refold.dev.schemas.asyncapi import asyncapi
+from refold.engine.adapters.kafka.topics import declared
 
 
 def append_changes(*, printer: Printer) -> None:

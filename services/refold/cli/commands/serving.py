@@ -6,8 +6,8 @@ from typing import Annotated
 
 from refold.cli import output
 from refold.cli.platform import Shell
-from refold.operations.workers import served
-from refold.views.member import ServedBy
+from refold.client.operations.workers import served
+from refold.client.reading.member import ServedBy
 
 
 def list_agents(*, agent: Annotated[str, "Only this agent."] = "", shell: Shell) -> None:

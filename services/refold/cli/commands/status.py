@@ -10,12 +10,12 @@ from typing import Annotated
 from refold.cli import output
 from refold.cli.platform import Shell
 from refold.cli.recorded import views_of
+from refold.client.reading.letter import letters_in
+from refold.client.reading.member import Worker, Workers
+from refold.client.reading.run import row_of
 from refold.core.planning.windows import DAY_MS
 from refold.core.topics import DEAD_LETTERS
-from refold.runtime.clock import clock_ms
-from refold.views.letter import letters_in
-from refold.views.member import Worker, Workers
-from refold.views.run import row_of
+from refold.engine.runtime.clock import clock_ms
 
 LATE_S = 60.0
 """Age from which an untaken request or call needs people."""

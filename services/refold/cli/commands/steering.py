@@ -10,18 +10,9 @@ from refold.cli import options, output
 from refold.cli.operator import Operator, repeat_warning
 from refold.cli.platform import Shell, agree, json_value, labels_of, since_ms, until_ms
 from refold.cli.views import runs as run_views
-from refold.core import ids
-from refold.core.errors import ConflictError, NotFoundError, UsageError
-from refold.core.ids import RunId
-from refold.core.messages import RunSignal
-from refold.core.planning.pausing import PAUSE, RESUME
-from refold.core.run.metering import dollars, nano_usd
-from refold.core.run.pausing import own
-from refold.core.run.state import RunState
-from refold.core.wire import canonical
-from refold.operations import run as operations
-from refold.operations.operation import Outcome, Performed
-from refold.operations.run import (
+from refold.client.operations import run as operations
+from refold.client.operations.operation import Outcome, Performed
+from refold.client.operations.run import (
     By,
     Changes,
     annotate,
@@ -36,12 +27,21 @@ from refold.operations.run import (
     step_of,
     word,
 )
-from refold.operations.runs import Selector, selected
-from refold.operations.workers import served
+from refold.client.operations.runs import Selector, selected
+from refold.client.operations.workers import served
+from refold.client.reading.history import Run
+from refold.client.reading.outcome import PauseResult, Redriven, SignalResult
+from refold.client.reading.run import ending_of, row_of, versions_in_use
+from refold.core import ids
+from refold.core.errors import ConflictError, NotFoundError, UsageError
+from refold.core.ids import RunId
+from refold.core.messages import RunSignal
+from refold.core.planning.pausing import PAUSE, RESUME
+from refold.core.run.metering import dollars, nano_usd
+from refold.core.run.pausing import own
+from refold.core.run.state import RunState
+from refold.core.wire import canonical
 from refold.sdk.source import spoken
-from refold.views.history import Run
-from refold.views.outcome import PauseResult, Redriven, SignalResult
-from refold.views.run import ending_of, row_of, versions_in_use
 
 AsOperator = Annotated[bool, "Act as an operator, even on a run you requested."]
 OneOrMany = Annotated[str, "RUN", "The run's id. Omit it to select runs with filters."]

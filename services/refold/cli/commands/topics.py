@@ -10,13 +10,13 @@ from typing import Annotated
 
 import typer
 
-from refold.adapters.kafka.acls import Acl, AclRule, Acls, Principals, expected_acls, principals, quotas
-from refold.adapters.kafka.topics import TopicDifference, Topics
 from refold.cli import output
 from refold.cli.apps import app_pools
 from refold.cli.platform import Shell
 from refold.client.platform import Platform
 from refold.core.errors import UsageError
+from refold.engine.adapters.kafka.acls import Acl, AclRule, Acls, Principals, expected_acls, principals, quotas
+from refold.engine.adapters.kafka.topics import TopicDifference, Topics
 
 PoolsOption = Annotated[str, "APP", "App whose pools get topics: MODULE:APP or path/file.py[:APP]."]
 

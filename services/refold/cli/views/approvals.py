@@ -9,16 +9,16 @@ from itertools import groupby
 from typing import Any
 
 from refold.cli.output import duration, escape, in_utc, json_text, print_table, say, tool_name, warn
+from refold.client.reading.approval import Approval, Question, StandingGrant, readable, said, word_for
+from refold.client.reading.history import Run
+from refold.client.reading.steps import resolve_commands
 from refold.core.approval.decision import shown_as_edit
 from refold.core.approval.question import args_digest
 from refold.core.approval.requester import is_verified, quorum_of
 from refold.core.events import DOUBT, Requirement
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
-from refold.runtime.clock import clock_ms
-from refold.views.approval import Approval, Question, StandingGrant, readable, said, word_for
-from refold.views.history import Run
-from refold.views.steps import resolve_commands
+from refold.engine.runtime.clock import clock_ms
 
 _EDIT = ("before", "after")
 _WHOLE = 200

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from refold.cli.output import Data, escape, plain, print_table, say
-from refold.client.back_test import RecordedCall, requirement_words, what_changes
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.policy import Explanation, Judgement, Policy
+from refold.lab.back_test import RecordedCall, requirement_words, what_changes
 
 _COLOURS = {"allow": "green", "deny": "red", "require": "yellow"}
 ARGS_SHOWN = 60

@@ -22,6 +22,14 @@ from refold.cli.output import (
     tool_name,
 )
 from refold.client.catalog import CatalogReader
+from refold.client.reading.approval import word_for
+from refold.client.reading.budget import Spending
+from refold.client.reading.diff import RunDiff
+from refold.client.reading.history import Run
+from refold.client.reading.messages import ModelMessages
+from refold.client.reading.run import ForkOf, RunInfo, RunRow, RunShown
+from refold.client.reading.steps import Ask, CallAttempt, RunStep, Successor
+from refold.client.reading.then import RunThen
 from refold.client.verify import Verified
 from refold.core.approval.catalog import Halts
 from refold.core.events import DOUBT
@@ -29,15 +37,7 @@ from refold.core.ids import AGENT_TOOL, asked_about, depth_of, parent_of
 from refold.core.run.metering import in_usd
 from refold.core.run.pausing import PARENT
 from refold.core.wire import canonical
-from refold.runtime.clock import clock_ms
-from refold.views.approval import word_for
-from refold.views.budget import Spending
-from refold.views.diff import RunDiff
-from refold.views.history import Run
-from refold.views.messages import ModelMessages
-from refold.views.run import ForkOf, RunInfo, RunRow, RunShown
-from refold.views.steps import Ask, CallAttempt, RunStep, Successor
-from refold.views.then import RunThen
+from refold.engine.runtime.clock import clock_ms
 
 MOST_KEPT = 5
 MOST_DRAWN = 40

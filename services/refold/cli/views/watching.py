@@ -12,11 +12,11 @@ from rich.live import Live
 from refold.cli import output
 from refold.cli.output import escape, moment, styled
 from refold.cli.views import runs as run_views
+from refold.client.operations.runs import Runs, is_over
+from refold.client.reading.history import Run
+from refold.client.reading.run import HoldChange, RawRecord, RunEvent, events_of, info_of
 from refold.client.streams import live_parts
 from refold.core.ids import run_id
-from refold.operations.runs import Runs, is_over
-from refold.views.history import Run
-from refold.views.run import HoldChange, RawRecord, RunEvent, events_of, info_of
 
 CUT = 70
 """Characters of a value in an event's line, without --full."""

@@ -19,7 +19,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from refold.contrib.mcp.guards import Streams
-from refold.runtime import launch
+from refold.engine.runtime import launch
 
 GRACE_S: Final = 2.0
 """Time for a server to end after its input is closed, and again after it is terminated."""

@@ -11,7 +11,7 @@ from refold.core.approval.signature import PublicKey
 from refold.core.errors import MalformedError, UsageError
 from refold.core.ids import RunId, parse_call_id
 from refold.core.messages import INCOMPLETE, RunOperation, RunRequest, RunSignal, ToolResult
-from refold.core.planning import asking, family, forking, pausing, redrive
+from refold.core.planning import asking, copying, family, pausing, redrive
 from refold.core.planning.asking import ask_what_came, foreseen, judge_again, send, settled
 from refold.core.planning.budgets import bills, deadline_of, narrowed
 from refold.core.planning.deadlines import missed
@@ -63,7 +63,7 @@ def decide(
         return ruling
     if state.account is not None and isinstance(message, ToolResult):
         ruling = bills(state, message, rules, values) + ruling
-    if state.paused and not forking.frees(state, ruling):
+    if state.paused and not copying.frees(state, ruling):
         ruling = pausing.keep_back(ruling)
     doubted = [event.step for event in ruling if isinstance(event, events.CallDoubted)]
     for step in doubted:
@@ -95,8 +95,8 @@ def _decide(state: RunState | None, message: Input, now: int, rules: Rules, sent
 
 
 def _not_alive(state: RunState | None, message: Input, now: int, rules: Rules, sent_ms: int | None) -> Ruling:
-    if isinstance(message, RunOperation) and message.kind == forking.FORK:
-        return forking.fork(state, message, now, rules)
+    if isinstance(message, RunOperation) and message.kind == copying.FORK:
+        return copying.fork(state, message, now, rules)
     if state is None:
         return Park("the run is not known")
     if isinstance(message, RunOperation) and message.kind == "retry":
@@ -190,7 +190,7 @@ def _askers(rules: Rules) -> Mapping[str, PublicKey]:
     return rules.authority.catalog.roles.askers if rules.authority else {}
 
 
-OPERATIONS = ("cancel", PAUSE, RESUME, ANNOTATE, "resolve", "retry", "fail", "repair", "migrate", forking.FORK)
+OPERATIONS = ("cancel", PAUSE, RESUME, ANNOTATE, "resolve", "retry", "fail", "repair", "migrate", copying.FORK)
 """Requests of operators on any run. Users may send the first four to their own runs."""
 
 OF_USERS = (*OPERATIONS[:4], "signal", "callback")
@@ -269,10 +269,10 @@ def _operation(state: RunState, operation: RunOperation, now: int, rules: Rules,
     data = command_content(operation)
     if isinstance(data, Refuse):
         return data
-    if operation.kind == forking.FORK:
-        return forking.fork(state, operation, now, rules)
+    if operation.kind == copying.FORK:
+        return copying.fork(state, operation, now, rules)
     if operation.kind == "cancel":
-        return [*forking.cut_short(state, operation.actor, rules), _cancelled(operation, data)]
+        return [*copying.cut_short(state, operation.actor, rules), _cancelled(operation, data)]
     if operation.kind == "resolve":
         return resolve(state, operation.actor, data, now, rules, sent_ms=sent_ms)
     if operation.kind == "retry":

@@ -6,13 +6,13 @@ import secrets
 from pathlib import Path
 from typing import Annotated
 
-from refold.adapters.kafka.log import KafkaEventLog
-from refold.approval.service import ApprovalService
-from refold.approval.settings import ApprovalLimits, ApprovalSettings
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
+from refold.client import keys
 from refold.core.errors import UsageError
-from refold.runtime import keys
-from refold.runtime.host import Host
+from refold.engine.adapters.kafka.log import KafkaEventLog
+from refold.engine.approval.service import ApprovalService
+from refold.engine.approval.settings import ApprovalLimits, ApprovalSettings
+from refold.engine.runtime.host import Host
 
 
 def approval(

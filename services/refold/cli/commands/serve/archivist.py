@@ -7,16 +7,16 @@ from typing import Annotated
 
 import structlog
 
-from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.writer import KafkaWriter
-from refold.archive.service import Archivist
-from refold.archive.store import ArchiveStore
 from refold.cli.archives import settings_for
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ServedApp, ends_within, served
 from refold.client.stores import archived_values
 from refold.core.errors import UnreachableError, UsageError
-from refold.runtime.gauges import Vitals
-from refold.runtime.outages import OUTAGES
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.kafka.writer import KafkaWriter
+from refold.engine.archive.service import Archivist
+from refold.engine.archive.store import ArchiveStore
+from refold.engine.runtime.gauges import Vitals
+from refold.engine.runtime.outages import OUTAGES
 
 _log = structlog.get_logger()
 

@@ -10,26 +10,26 @@ from typing import Annotated
 
 import structlog
 
-from refold.adapters.kafka.live import KafkaLive
-from refold.adapters.kafka.log import KafkaEventLog
-from refold.adapters.kafka.lookup import KafkaLookup
-from refold.adapters.redis.ledger import RedisLedger
-from refold.adapters.tools.toolbox import Toolbox
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.presence import executor_member
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, StandbyOption, redis_findings, served
+from refold.client import keys
 from refold.client.addresses import LEDGER_KEY, data_dir
 from refold.client.stores import blob_store
 from refold.core.wire.seal import Seal
-from refold.executor.gate import Gate
-from refold.executor.service import Executor
-from refold.executor.settings import ExecutorSettings, Times
-from refold.ports.effects import ToolEnded
-from refold.relay.service import Relay
-from refold.relay.settings import RelaySettings
-from refold.runtime import keys
-from refold.runtime.host import Host
-from refold.runtime.standby import stand_by
+from refold.engine.adapters.kafka.live import KafkaLive
+from refold.engine.adapters.kafka.log import KafkaEventLog
+from refold.engine.adapters.kafka.lookup import KafkaLookup
+from refold.engine.adapters.redis.ledger import RedisLedger
+from refold.engine.adapters.tools.toolbox import Toolbox
+from refold.engine.executor.gate import Gate
+from refold.engine.executor.service import Executor
+from refold.engine.executor.settings import ExecutorSettings, Times
+from refold.engine.ports.effects import ToolEnded
+from refold.engine.relay.service import Relay
+from refold.engine.relay.settings import RelaySettings
+from refold.engine.runtime.host import Host
+from refold.engine.runtime.standby import stand_by
 from refold.sdk.sources import FactsTable
 
 LAST_S = 2.0

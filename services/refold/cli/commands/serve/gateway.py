@@ -17,26 +17,26 @@ from refold.cli.commands.serve.projections import keep_views, view_metrics
 from refold.client.addresses import data_dir, on_loopback, own_key
 from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform, login
-from refold.client.views import views
+from refold.console.projections.views import views
 from refold.core.approval.signature import REQUEST
 from refold.core.errors import UsageError, not_installed
-from refold.embedded.files import FolderLock
-from refold.runtime.gauges import Vitals
-from refold.runtime.settings import GatewayPart
+from refold.dev.files import FolderLock
+from refold.engine.runtime.gauges import Vitals
+from refold.engine.runtime.settings import GatewayPart
 
 try:
     import uvicorn
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
+from refold.console.gateway.app import build_api
+from refold.console.gateway.connections import TimedProtocol
+from refold.console.gateway.forks import ForkRoom
+from refold.console.gateway.logins import Logins
+from refold.console.gateway.routes.health import health_of
+from refold.console.gateway.site import Gateway
 from refold.core.topics import RUN_LOG
-from refold.gateway.app import build_api
-from refold.gateway.connections import TimedProtocol
-from refold.gateway.forking import ForkRoom
-from refold.gateway.logins import Logins
-from refold.gateway.routes.health import health_of
-from refold.gateway.site import Gateway
-from refold.runtime.settings import Settings
+from refold.engine.runtime.settings import Settings
 
 _log = structlog.get_logger()
 

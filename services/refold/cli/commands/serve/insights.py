@@ -8,16 +8,16 @@ from typing import Annotated
 
 import structlog
 
-from refold.adapters.kafka.source import KafkaLogSource
-from refold.adapters.kafka.table import TableTopic
-from refold.adapters.sql.opening import open_views
 from refold.cli.commands.serve.process import DevOption, check_homes, served
+from refold.console.insights.figures import Insights
+from refold.console.insights.service import Counting, figures_store, work
+from refold.console.projections.service import priced
+from refold.console.projections.whole import LoggedRuns
+from refold.console.sql.opening import open_views
 from refold.core.topics import RUN_INSIGHT, RUN_LOG
-from refold.insights.figures import Insights
-from refold.insights.service import Counting, figures_store, work
-from refold.projections.service import priced
-from refold.projections.whole import LoggedRuns
-from refold.runtime.clock import clock_ms
+from refold.engine.adapters.kafka.source import KafkaLogSource
+from refold.engine.adapters.kafka.table import TableTopic
+from refold.engine.runtime.clock import clock_ms
 
 _log = structlog.get_logger()
 

@@ -6,21 +6,21 @@ import os
 
 import structlog
 
-from refold.adapters.kafka.log import KafkaEventLog
-from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.presence import planner_member
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, StandbyOption, served
-from refold.client.forking import bounds_of
 from refold.client.stores import blob_store
 from refold.core.ids import home
 from refold.core.planning.verdict import Rules
-from refold.planner.agents.stalls import hang, hold_record
-from refold.planner.service import Planner
-from refold.planner.settings import Limits, PlannerSettings
-from refold.runtime.host import Host
-from refold.runtime.standby import stand_by
-from refold.runtime.watchdog import Driven, Mark, Watchdog
+from refold.engine.adapters.kafka.log import KafkaEventLog
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.planner.agents.stalls import hang, hold_record
+from refold.engine.planner.service import Planner
+from refold.engine.planner.settings import Limits, PlannerSettings
+from refold.engine.runtime.host import Host
+from refold.engine.runtime.standby import stand_by
+from refold.engine.runtime.watchdog import Driven, Mark, Watchdog
+from refold.lab.processes import bounds_of
 
 _log = structlog.get_logger()
 

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from refold.adapters.kafka.publisher import KafkaPublisher
 from refold.core.errors import RefoldError
 from refold.core.ids import home
 from refold.core.messages import Member, MemberAgent, MemberTool
 from refold.core.topics import MEMBER
 from refold.core.wire import canonical, codec
 from refold.core.wire.headers import SLOTS_USED, cloud_event
-from refold.runtime.clock import clock_ms
-from refold.runtime.outages import OUTAGES
-from refold.runtime.settings import Settings
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.runtime.clock import clock_ms
+from refold.engine.runtime.outages import OUTAGES
+from refold.engine.runtime.settings import Settings
 from refold.sdk.app import App
 
 FIRST_S = 1.0

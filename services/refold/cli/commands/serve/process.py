@@ -20,12 +20,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 import structlog
 import typer
 
-from refold.adapters.kafka.acls import may_do_everything, may_write
-from refold.adapters.kafka.clients import SENT_REQUESTS
-from refold.adapters.kafka.reader import KafkaLogReader
-from refold.adapters.kafka.source import KafkaLogSource
-from refold.adapters.kafka.topics import Topics
-from refold.archive.erasure import run_of
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.presence import Presence, SlotsUsed
 from refold.client.addresses import Addresses, addresses, is_here
@@ -35,17 +29,23 @@ from refold.core.ids import home, root_of
 from refold.core.messages import Member as MemberRecord
 from refold.core.run.chain import anchor_name
 from refold.core.topics import CATALOG, RUN_LOG, TOOL_CLAIMED, executors
-from refold.ports.log import Record
-from refold.runtime import logging
-from refold.runtime.gauges import Vitals
-from refold.runtime.host import Host
-from refold.runtime.member_lock import lock_member
-from refold.runtime.settings import KafkaSettings
-from refold.runtime.signals import StopAsked, stop_signals
+from refold.engine.adapters.kafka.acls import may_do_everything, may_write
+from refold.engine.adapters.kafka.clients import SENT_REQUESTS
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.kafka.source import KafkaLogSource
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.archive.erasure import run_of
+from refold.engine.ports.log import Record
+from refold.engine.runtime import logging
+from refold.engine.runtime.gauges import Vitals
+from refold.engine.runtime.host import Host
+from refold.engine.runtime.member_lock import lock_member
+from refold.engine.runtime.settings import KafkaSettings
+from refold.engine.runtime.signals import StopAsked, stop_signals
 from refold.sdk.app import App
 
 if TYPE_CHECKING:  # its client takes 15 MiB, and of all services executors alone need it
-    from refold.adapters.redis.ledger import RedisLedger
+    from refold.engine.adapters.redis.ledger import RedisLedger
 
 ALLOW = "REFOLD_ALLOW_OPEN"
 
@@ -158,7 +158,7 @@ class Served:
         """Context in which the metrics of this process are served, if an address is set."""
         if not (address := self.where.settings.metrics.address):
             return nullcontext()
-        metrics: Any = import_module("refold.runtime.metrics")  # it needs the extra
+        metrics: Any = import_module("refold.engine.runtime.metrics")  # it needs the extra
         ends = KafkaLogSource(self.where.settings.kafka).ends
         arguments = {"service": self.service, "ends": ends, "requests": SENT_REQUESTS.counts}
         shown = metrics.shown(address, vitals, beside, **arguments)

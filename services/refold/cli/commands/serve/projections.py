@@ -10,18 +10,18 @@ from typing import Annotated, Any
 
 import structlog
 
-from refold.adapters.kafka.source import KafkaLogSource
-from refold.adapters.kafka.table import TableTopic
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, check_homes, ends_within, served
-from refold.client.views import views
+from refold.client.operations.workers import workers
+from refold.console.projections.batch import APPLIES
+from refold.console.projections.service import KeptProjection, keep_all, shipped
+from refold.console.projections.views import views
 from refold.core.topics import RUN_LOG, RUN_VIEW
-from refold.operations.workers import workers
-from refold.projections.batch import APPLIES
-from refold.projections.service import KeptProjection, keep_all, shipped
-from refold.runtime.gauges import Vitals
-from refold.runtime.settings import Settings
-from refold.runtime.watchdog import Watchdog
+from refold.engine.adapters.kafka.source import KafkaLogSource
+from refold.engine.adapters.kafka.table import TableTopic
+from refold.engine.runtime.gauges import Vitals
+from refold.engine.runtime.settings import Settings
+from refold.engine.runtime.watchdog import Watchdog
 from refold.sdk.projection import Projection
 
 _log = structlog.get_logger()
@@ -54,7 +54,7 @@ def view_metrics(settings: Settings) -> list[Any]:
     """Metrics of the views, if an address is set."""
     if not settings.metrics.address:
         return []
-    metrics: Any = import_module("refold.projections.metrics")  # it needs the extra
+    metrics: Any = import_module("refold.console.projections.metrics")  # it needs the extra
     return [metrics.ViewMetrics(views(settings), KafkaLogSource(settings.kafka), partial(workers, settings.kafka))]
 
 

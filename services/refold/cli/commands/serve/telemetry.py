@@ -9,14 +9,14 @@ import structlog
 
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ends_within, served
-from refold.client.views import views
+from refold.console.projections.views import views
+from refold.console.telemetry.names import OPT_IN, OPTED_IN
+from refold.console.telemetry.service import Telemetry, exporting
+from refold.console.telemetry.spans import Style, resource_of
 from refold.core.errors import ConflictError, NotFoundError, UnreachableError, not_installed
 from refold.core.redaction import redacted
-from refold.runtime.gauges import Vitals
-from refold.runtime.outages import OUTAGES
-from refold.telemetry.names import OPT_IN, OPTED_IN
-from refold.telemetry.service import Telemetry, exporting
-from refold.telemetry.spans import Style, resource_of
+from refold.engine.runtime.gauges import Vitals
+from refold.engine.runtime.outages import OUTAGES
 
 try:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

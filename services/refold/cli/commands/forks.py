@@ -1,0 +1,344 @@
+"""`refold run fork` and `refold fork`: alternative histories of recorded runs, without effects unless --live."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from hashlib import blake2b
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+
+from refold.cli import options, output
+from refold.cli.commands.replaying import ArchiveUrl
+from refold.cli.errors import ANOTHER, FAILED, STOPPED, fail
+from refold.cli.operator import Operator, repeat_warning
+from refold.cli.platform import Shell, agree, json_value, pair, since_ms, smaller_budget, source, writing
+from refold.cli.recorded import recorded_runs, store_of
+from refold.client import policies
+from refold.client.operations.copying import copy_values, edit_of, fork_id, fork_live, prefix_to, repeats
+from refold.client.reading.history import Run
+from refold.client.reading.words import with_ellipsis
+from refold.core.errors import NotFoundError, UsageError
+from refold.core.events import RunFailed, Spendable
+from refold.core.ids import RunId, parents_of
+from refold.core.run.state import RunState
+from refold.core.wire import canonical
+from refold.engine.runtime.settings import load
+from refold.lab.forks.engine import ForkChanges, PeopleSaid
+from refold.lab.forks.report import ForkReport
+from refold.lab.forks.worker import ForkJob, ForkSetup
+from refold.lab.processes import bounds_of, family_rows, family_values, fork_bundle, forks, stubs_of, verdict_of
+
+AppOption = Annotated[str, "MODULE:APP", "The app with its code."]
+_CODES = {"same": 0, "other": ANOTHER, "stopped": STOPPED}
+
+
+@dataclass(frozen=True)
+class Forking(Shell):
+    """Changes of a fork, and answers to calls that the record lacks."""
+
+    at: Annotated[options.Natural, "SEQ", "Keep the entries that end at this event or before; 0: none."] = 0
+    policy: Annotated[list[str] | None, "FILE", "Judge its calls by these policy files; may be repeated."] = None
+    model: Annotated[str, "NAME", "Have its agents of pydantic-ai ask this model."] = ""
+    stub: Annotated[str, "FILE", "Results by tool, as YAML or JSON, where the record has none."] = ""
+    allow_pure: Annotated[bool, "Run `pure` calls and ask models here, where nothing else answers. Costs."] = False
+    budget: Annotated[str, "usd=2.50,calls=9", "Budget of all calls that --allow-pure runs."] = ""
+    archive: ArchiveUrl = ""
+
+    @property
+    def changes(self) -> ForkChanges:
+        return ForkChanges(stubs=stubs_of(source(f"@{self.stub}"), self.stub) if self.stub else {})
+
+    @cached_property
+    def draft(self) -> dict[str, Any] | None:
+        return policies.merged_policy(policies.load_files(self.policy)).content if self.policy else None
+
+    @property
+    def spendable(self) -> Spendable | None:
+        """Budget of `pure` calls. **Raises** UsageError if --allow-pure or --budget is missing."""
+        budget = smaller_budget(self.budget)
+        if self.allow_pure != (budget is not None):
+            raise UsageError("--allow-pure and --budget go together", hint="--allow-pure --budget usd=0.50")
+        return budget
+
+    def setup(self, app: str) -> ForkSetup:
+        """Settings that the processes of forks share."""
+        settings = load() if self.archive else self.platform.settings
+        # An archive has no policies.
+        policies = () if self.archive else self.platform.catalog.whole.policies.values()
+        contents = [policy.content for policy in policies]
+        return ForkSetup(app, settings.environment, contents, self.model, bounds_of(settings))
+
+    def families(self) -> Iterator[list[Run]]:
+        runs = list(recorded_runs(self.archive, self))
+        below = defaultdict[str, list[Run]](list)
+        for run in runs:
+            for name in parents_of(run.state.run_id):
+                below[name].append(run)
+        yield from ([run, *below[run.state.run_id]] for run in runs)
+
+    def family(self, run: str) -> list[Run]:
+        if not self.archive:
+            return [self.runs.get(run), *self.runs.family(run)]
+        matching = next((candidate for candidate in self.families() if candidate[0].state.run_id == run), None)
+        if matching is None:
+            raise NotFoundError(f"there is no run {run} in {self.archive}")
+        return matching
+
+    def job(self, family: Sequence[Run], changes: ForkChanges) -> ForkJob:
+        name, values = family[0].state.run_id, family_values(family, store_of(self.archive, self))
+        return ForkJob(name, family_rows(family), self.at, changes, self.draft, values)
+
+
+@dataclass(frozen=True)
+class OneFork(Forking, Operator):
+    """Changes of single steps, and options of a live fork."""
+
+    input_: Annotated[str, "JSON|@FILE|-", "Another input; with --at 0."] = ""
+    edit_call: Annotated[list[str] | None, "STEP=JSON", "Other arguments of a call; may be repeated."] = None
+    result: Annotated[list[str] | None, "STEP=JSON", "Another result of a call; may be repeated."] = None
+    decide: Annotated[list[str] | None, "APPROVAL=VERDICT", "Decision on an approval; may be repeated."] = None
+    to: Annotated[str, "FILE", "Write the fork as a bundle, as `refold why --bundle` does."] = ""
+    page: Annotated[str, "FILE", "Also write the report as a page for browsers, with both timelines."] = ""
+    live: Annotated[bool, "Start an ordinary run from there: its calls are made. For operators."] = False
+    as_: Annotated[str, "--as ID", "Id of the run that --live starts.  \\[default: RUN-fork-...]"] = ""
+    reason: options.ReasonOption = ""
+    yes: Annotated[bool, "Do not ask before --live repeats calls that may have had their effect."] = False
+
+    def start(self, run: str) -> None:
+        """Start a live fork, after a question if effects may be repeated."""
+        for_one_process = (
+            *("input_", "result", "decide", "policy", "model"),
+            *("stub", "allow_pure", "archive", "to", "page"),
+        )
+        if misplaced := [name for name in for_one_process if getattr(self, name)]:
+            option = f"--{misplaced[0].strip('_').replace('_', '-')}"
+            raise UsageError(f"{option} is for a fork that nothing comes of", hint="leave it or --live out")
+        if not self.at:
+            raise UsageError(
+                "a run that is begun has to begin somewhere", hint=f"refold run fork {run} --at SEQ --live"
+            )
+        source = self.runs.get(run)
+        prefix = prefix_to(source, self.at)
+        edit = edit_of(prefix, source.state, _by_step(self.edit_call, "--edit-call"))
+        name = fork_id(source.state.run_id, self.runs.partitions, self.as_)
+        if again := repeats(prefix.state, source.state):
+            keeps = f"The fork keeps {run} up to event {prefix.state.head.seq}. "
+            agree(keeps + repeat_warning(again), "nothing was forked", yes=self.yes)
+        copy_values(prefix, name, lambda: store_of(self.archive, self))
+        answer = self.perform(fork_live(prefix, name, self.who, edit=edit, reason=self.reason))
+        text = f"run [bold]{name}[/] goes on from event {prefix.state.head.seq} of {output.escape(run)}, it"
+        self.print_answer(answer, text)
+
+
+def fork_run(run: options.RunArgument, *, app: AppOption = "", one: OneFork) -> None:
+    """Fork a run: run today's code from one of its events, with changes, in a process without effects.
+
+    The log answers its calls. A call without an answer ends the fork, and is shown with the judgement of the policy.
+    VERDICT is approve, reject, reject:WHY, edit:JSON or answer:JSON. Exit code 0: the fork equals the run. 7: it
+    differs. 4: it stopped. 1: the code does not agree with the history before SEQ.
+
+    With --live the fork is a new run on the deployed code, which begins with the kept history.
+    """
+    if one.live:
+        one.start(run)
+        return
+    if not app:
+        raise UsageError("a fork needs code", hint=f"refold run fork {run} --at {one.at} --app MODULE:APP")
+    changes = replace(
+        one.changes,
+        input=canonical.dumps(json_value(one.input_, "--input")) if one.input_ else "",
+        edits=_by_step(one.edit_call, "--edit-call"),
+        results=_by_step(one.result, "--result"),
+        decisions=dict(map(_decided, one.decide or ())),
+    )
+    budget, family = one.spendable, one.family(run)
+    (report,) = forks([one.job(family, changes)], one.setup(app), budget=budget)
+    if one.to:
+        with writing(one.to) as file:
+            file.write_bytes(b"".join(fork_bundle(family, report).lines()))
+    if one.page:
+        _write_page(one.page, [report], family)
+    one.print(report, "\n".join(map(output.escape, _story(report))))
+    if code := _CODES.get(report.verdict, FAILED):
+        fail(code)
+
+
+@dataclass(frozen=True)
+class Chosen(Forking):
+    """Filter of the runs to fork, and options of the batch."""
+
+    runs_: Annotated[str, "GLOB", "Only runs with such ids: 'order-*'."] = "*"
+    agent: options.AgentOption = ""
+    since: Annotated[str, "2h|TIME", "Only runs requested since then."] = ""
+    failed: Annotated[bool, "Only runs that have failed."] = False
+    jobs: Annotated[options.Positive, "Processes at once."] = 1
+    to: Annotated[str, "FILE", "Append each report to this file; runs in the file are not forked again."] = ""
+    page: Annotated[str, "FILE", "Also write the report as a page for browsers."] = ""
+
+    def matches(self, state: RunState) -> bool:
+        request, after_ms = state.request, since_ms(self.since)
+        if request is None or not fnmatchcase(state.run_id, self.runs_) or self.agent not in ("", request.agent):
+            return False
+        return state.asked_ms >= after_ms and (not self.failed or isinstance(state.end, RunFailed))
+
+
+def fork_runs(*, app: AppOption, chosen: Chosen) -> None:
+    """Fork all runs that match, with other code, another policy or model, in processes without effects.
+
+    Exit code 0: all forks equal their runs. 7: a fork differs or stopped. 1: the code does not agree with a history. 3:
+    no run matches. With --to, an interrupted command continues.
+    """
+    rows = sorted(_reports(app, chosen), key=lambda row: row.run_id)
+    counts = dict(sorted(Counter(row.verdict for row in rows).items()))
+    tokens = [sum(row.tokens[side] for row in rows) for side in (0, 1)]
+    if chosen.page:
+        _write_page(chosen.page, rows)
+    chosen.print({"runs": len(rows), "counts": counts, "tokens": tokens, "forks": rows}, lambda: _print_cohort(rows))
+    if len(rows) > counts.get("same", 0):
+        fail(FAILED if {"disagrees", "raises"} & counts.keys() else ANOTHER)
+
+
+def _reports(app: str, chosen: Chosen) -> Iterator[ForkReport]:
+    """Fork the selected runs; earlier reports of --to come first. **Raises** NotFoundError."""
+    budget, setup, changes = chosen.spendable, chosen.setup(app), chosen.changes
+    families = [family for family in chosen.families() if chosen.matches(family[0].state)]
+    names = {family[0].state.run_id for family in families}  # a run forked with its parent is not forked again
+    families = [family for family in families if names.isdisjoint(parents_of(family[0].state.run_id))]
+    if not families:
+        raise NotFoundError("there is no such run, so nothing was forked", hint="leave --runs, --agent, --since out")
+    keys = {family[0].state.run_id: _key(family[0], chosen, setup, changes) for family in families}
+    earlier = _earlier_reports(chosen.to, keys)
+    yield from earlier.values()
+    ahead = [family for family in families if family[0].state.run_id not in earlier]
+    progress, jobs = output.progress(), (chosen.job(family, changes) for family in ahead)
+    for number, report in enumerate(forks(jobs, setup, at_once=chosen.jobs, budget=budget)):
+        progress("fork runs", number, len(ahead))
+        if chosen.to:
+            with writing(chosen.to) as file, file.open("a") as more:
+                more.write(json.dumps({"key": keys[RunId(report.run_id)], **report.model_dump(mode="json")}) + "\n")
+        yield report
+
+
+def _print_cohort(rows: Sequence[ForkReport]) -> None:
+    others = [_cells(row) for row in rows if row.verdict != "same"]
+    if others:
+        output.print_rows(others, [*others[0]], "")
+    output.say(f"forked {_summed(rows)}")
+
+
+def _by_step(arguments: list[str] | None, option: str) -> dict[int, str]:
+    values = {}
+    for argument in arguments or ():
+        step, text = pair(argument, "is no step with a value", hint=f"write {option} 3='{{\"amount\": 20}}'")
+        if not step.isdecimal():
+            raise UsageError(f"{option} {step}: that is no step", hint="`refold run show` numbers them")
+        values[int(step)] = canonical.dumps(json_value(text, option))
+    return values
+
+
+def _decided(text: str) -> tuple[str, PeopleSaid]:
+    return verdict_of(*pair(text, "is no approval with a verdict", hint="write --decide r-7/3=approve"))
+
+
+def _key(run: Run, chosen: Chosen, setup: ForkSetup, changes: ForkChanges) -> str:
+    place = Path(setup.target.partition(":")[0])
+    code = place.read_bytes().hex() if place.is_file() else ""
+    parts = [
+        run.state.head.id.hex(),
+        chosen.at,
+        setup.target,
+        code,
+        setup.model,
+        chosen.draft,
+        changes.stubs,
+        chosen.budget,
+    ]
+    return blake2b(canonical.dumps(parts).encode(), digest_size=12).hexdigest()
+
+
+def _earlier_reports(to: str, keys: dict[RunId, str]) -> dict[str, ForkReport]:
+    reports = {}
+    lines = Path(to).read_bytes().splitlines(keepends=True) if to and Path(to).is_file() else []
+    for line in lines:
+        try:
+            row = orjson.loads(line)
+            if row.pop("key") == keys.get(row["run_id"]):
+                reports[row["run_id"]] = ForkReport.model_validate(row)
+        except (ValueError, KeyError, AttributeError, TypeError):
+            continue  # it was stopped while it wrote this
+    if lines and not lines[-1].endswith(b"\n"):
+        with writing(to) as file, file.open("a") as more:
+            more.write("\n")
+    return reports
+
+
+def _write_page(file: str, rows: Sequence[ForkReport], family: Sequence[Run] = ()) -> None:
+    # The import needs the extra `gateway`.
+    pages, title = import_module("refold.console.pages.fork_pages"), f"Forks of {_summed(rows)}"
+    with writing(file) as path:
+        path.write_text(pages.fork_file(title, rows, [*map(_cells, rows)], family))
+
+
+def _summed(rows: Sequence[ForkReport]) -> str:
+    open_ = ["not isolated" for row in rows if row.verdict != "raises" and not row.isolated]
+    counts = sorted(Counter([*(row.verdict for row in rows), *open_]).items())
+    return f"{output.counted(len(rows), 'run')}: " + ", ".join(f"{many} {verdict}" for verdict, many in counts)
+
+
+def _story(report: ForkReport) -> Iterator[str]:
+    yield f"fork of {report.run_id} at {report.at}: {_VERDICTS.get(report.verdict, report.verdict)}"
+    if report.verdict != "raises" and not report.isolated:
+        yield "  not isolated: Python alone held the app, whose C code could reach sockets, files and processes"
+    if report.message:
+        yield f"  {report.message}"
+    if report.verdict == "disagrees":
+        yield f"  fork at or before {report.fork_at}"
+    for name, (before, after) in (("status", report.status), ("result", report.result)):
+        if before != after and report.verdict == "other":
+            yield f"  {name} {_brief(before)} -> {_brief(after)}"
+    for call in report.calls:
+        shown = _brief(call.args if call.after else call.were)
+        were = f" (was {_brief(call.were)})" if call.change == "changed" else ""
+        yield f"  {call.change}: step {call.after or call.before} {call.tool} {shown}{were}"
+    for judged in report.judgements:
+        judgement = f"step {judged.step} {judged.tool}: {judged.before} -> {judged.after}"
+        yield f"  judged otherwise: {judgement}{_by(judged.rule)}"
+    for want in report.stopped:
+        does = {"dispatched": "would have fired", "approval": "would have asked people about"}
+        yield f"  {does.get(want.phase, f'waits ({want.phase}) for')} {want.call_id} {want.tool} ({want.effect})"
+        yield f"    args   {_brief(want.args, 2_000)}"
+        who = f" of {', '.join(want.approvers)}" if want.approvers else ""
+        yield f"    policy {want.judgement}{who}{_by(want.rule)} {want.message}".rstrip()
+
+
+def _by(rule: str) -> str:
+    return f", rule {rule}" if rule else ""
+
+
+_VERDICTS = {"same": "the same", "other": "another run", "disagrees": "the code does not agree with the history"}
+
+
+def _brief(value: Any, chars: int = 160) -> str:
+    return with_ellipsis(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), chars)
+
+
+def _cells(row: ForkReport) -> dict[str, str]:
+    where = f"step {row.step}; fork at {row.fork_at}" if row.verdict == "disagrees" else row.message
+    return {
+        "run": row.run_id,
+        "agent": row.agent,
+        "verdict": row.verdict,
+        "calls": str(len(row.calls) or ""),
+        "policy": str(len(row.judgements) or ""),
+        "where": ", ".join(f"{want.call_id} {want.tool}" for want in row.stopped) or where,
+        "tokens": f"{row.tokens[0]:,} -> {row.tokens[1]:,}" if any(row.tokens) else "",
+        "cost": f"${row.usd[0]:.4f} -> ${row.usd[1]:.4f}" if any(row.usd) else "",
+    }

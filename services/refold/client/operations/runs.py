@@ -1,0 +1,299 @@
+"""Reads, follows and selects runs in the run log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from refold.client.reading.history import JudgedRecord, Run, feed
+from refold.client.reading.steps import Timeline
+from refold.core.errors import GoneError, NotFoundError, TimedOutError
+from refold.core.events import RunFailed
+from refold.core.ids import RunId, home, parents_of, run_id
+from refold.core.messages import Hold
+from refold.core.planning.pausing import PAUSE, RESUME
+from refold.core.planning.redrive import child_refusal
+from refold.core.run.erased import Markers, gone
+from refold.core.run.held import held_run, read_hold
+from refold.core.run.log import LogFold
+from refold.core.run.pausing import own
+from refold.core.run.state import RunState
+from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
+from refold.engine.ports.log import LogReader, Record
+
+_SAFE = "(nothing is lost: what was sent stays in the log)"
+_FIRST = b"/%010d/" % 1
+
+
+class Newest(NamedTuple):
+    runs: list[Run]
+    meant: int
+    total: int
+
+
+class Runs:
+    def __init__(self, reader: LogReader) -> None:
+        self.reader = reader
+
+    @cached_property
+    def partitions(self) -> int:
+        return self.reader.partitions(RUN_LOG)
+
+    def get(self, run: str) -> Run:
+        """Read a run with its history. **Raises** NotFoundError; GoneError if a marker shows that it was erased."""
+        current = self.find(run)
+        if current is None:
+            if erased := self.gone(run_id(run)):
+                raise erased
+            hint = "`refold run list` shows all; a request is known once a planner took it, and gone once it is erased"
+            raise NotFoundError(f"there is no run {run}", hint=hint)
+        return current
+
+    def find(self, run: str) -> Run | None:
+        run_name = run_id(run)
+        runs = self._read(home(run_name, self.partitions), lambda name: name == run_name.encode(), run_name)
+        return next(iter(runs), None)
+
+    def gone(self, run: RunId) -> GoneError | None:
+        """Error of an erased run, while a marker of it exists; else None."""
+        markers = self.reader.scan(RUN_SNAPSHOT, home(run, self.partitions)) if self._knows_holds else ()
+        marker = Markers((record.key, record.value) for record in markers).runs.get(run)
+        return gone(run, marker.at_ms, marker.file) if marker else None
+
+    def family(self, run: str) -> list[Run]:
+        """Descendants of a run, each after its parent."""
+        below = f"{run_id(run)}.".encode()
+        runs = self._read(home(run, self.partitions), lambda name: name.startswith(below))
+        return sorted(runs, key=lambda descendant: _path(descendant.state.run_id))
+
+    def holds(self, partition: int | None = None) -> dict[RunId, Hold]:
+        by_run: dict[RunId, Hold] = {}
+        for record in self.reader.scan(RUN_SNAPSHOT, partition) if self._knows_holds else ():
+            _take_hold(by_run, record)
+        return by_run
+
+    @cached_property
+    def _knows_holds(self) -> bool:
+        """True if the topic exists: older platforms record no holds."""
+        try:
+            return self.reader.partitions(RUN_SNAPSHOT) > 0
+        except NotFoundError:
+            return False
+
+    def all(self, partition: int | None = None) -> list[Run]:
+        return sorted(self._read(partition, lambda _: True), key=_requested_at)
+
+    def newest(self, limit: int, fits: Callable[[Run], bool], only: Callable[[Run], bool] | None = None) -> Newest:
+        """The `limit` newest selected runs, oldest first, with the numbers of selected and of all runs. `fits` reads
+        only the request: without `only`, just first entries are read, and the returned runs."""
+        # The first pass keeps an id and a time per run, the second reads the chosen histories.
+        times, meant = self._requested(fits) if only is None else self._folded(fits, only)
+        names = sorted(meant, key=lambda run: (times[run], run))[-limit:]
+        chosen = {name.encode() for name in names}
+        runs = self._read(None, chosen.__contains__) if names else []
+        return Newest(sorted(runs, key=_requested_at), len(meant), len(times))
+
+    def _requested(self, fits: Callable[[Run], bool]) -> tuple[dict[RunId, int], set[RunId]]:
+        times, meant, forks, buried = dict[RunId, int](), set[RunId](), set[bytes](), False
+        for record in self.reader.scan(RUN_LOG):
+            buried |= record.value is None
+            if _FIRST not in (record.key or b"") or (judged := feed(LogFold(), record)).state is None:
+                continue
+            if judged.run_id not in times:
+                times[judged.run_id] = judged.state.asked_ms
+                forks |= {judged.run_id.encode()} if judged.state.copying else set()
+                if fits(Run(judged.state, Timeline(judged.run_id))):
+                    meant.add(judged.run_id)
+        # The first entry of a live fork has the time of its source.
+        times |= {run.state.run_id: run.state.asked_ms for run in self._read(None, forks.__contains__) if forks}
+        return self._without_erased(times, meant, buried=buried)
+
+    def _folded(self, fits: Callable[[Run], bool], only: Callable[[Run], bool]) -> tuple[dict[RunId, int], set[RunId]]:
+        """As `_requested`, for a selection by state: runs are folded until they end, then judged and dropped."""
+        times, meant, runs, again, buried = dict[RunId, int](), set[RunId](), dict[RunId, Run](), set[bytes](), False
+
+        def look(run: Run) -> None:
+            times[run.state.run_id] = run.state.asked_ms
+            (meant.add if fits(run) and only(run) else meant.discard)(run.state.run_id)
+
+        for fold, judged in judge(self.reader):
+            buried |= judged.record.value is None
+            if judged.run_id in times:  # it was over, and may have gone on
+                again |= {judged.run_id.encode()} if not judged.void or judged.linked or judged.mended else set()
+            elif judged.run_id:
+                run = runs.setdefault(judged.run_id, Run.empty(judged.run_id))
+                run.take(judged, fold)
+                if run.state.over:
+                    look(runs.pop(judged.run_id))
+                    if run.state.status != "failed":  # a retry extends its state
+                        del fold.states[judged.run_id]
+        for name, hold in self.holds().items():
+            if name in runs:
+                runs[name].stall(hold)
+        for run in (*runs.values(), *(self._read(None, again.__contains__) if again else ())):
+            if run.records:
+                look(run)
+        return self._without_erased(times, meant, buried=buried)
+
+    def _without_erased(
+        self, times: dict[RunId, int], meant: set[RunId], *, buried: bool
+    ) -> tuple[dict[RunId, int], set[RunId]]:
+        erased = self._erased() if buried else ()
+        return {run: at_ms for run, at_ms in times.items() if run not in erased}, meant.difference(erased)
+
+    def _erased(self) -> Collection[RunId]:
+        return Markers((record.key, record.value) for record in self.reader.scan(RUN_SNAPSHOT)).runs
+
+    def _read(self, partition: int | None, only: Callable[[bytes], bool], one: RunId | None = None) -> list[Run]:
+        """Runs whose names match `only`, up to the end of the log; `one`: all records belong to it."""
+        runs: dict[RunId, Run] = {}
+        for fold, judged in judge(self.reader, partition=partition, only=only):
+            if name := one or judged.run_id:
+                runs.setdefault(name, Run.empty(name)).take(judged, fold)
+        for name, hold in self.holds(partition).items() if runs else ():
+            if name in runs:
+                runs[name].stall(hold)
+        return self._not_erased(runs.values())
+
+    def _not_erased(self, runs: Iterable[Run]) -> list[Run]:
+        present = [run for run in runs if run.records]
+        # Runs are erased by tombstones: without any, the markers need not be read.
+        buried = any(judged.record.value is None for run in present for judged in run.void)
+        erased = self._erased() if buried else ()
+        return [run for run in present if run.state.run_id not in erased]
+
+    def follow(
+        self, run: str, timeout_s: float | None = None, *, until: str = "over"
+    ) -> Iterator[tuple[Run, JudgedRecord | None]]:
+        """Yield the run after each of its records, endlessly, and None at the end of the log. **Raises** TimedOutError,
+        which reports that the run is not `until` in time."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        name = run_id(run)
+        number, fold = home(name, self.partitions), LogFold()
+        current, holds = Run.empty(name), dict[RunId, Hold]()
+        changes = self.reader.tail(RUN_SNAPSHOT, number) if self._knows_holds else iter(())
+        for record in self.reader.tail(RUN_LOG, number):
+            if record is not None and run_named(record) != name.encode():
+                if deadline is not None and time.monotonic() > deadline:
+                    break
+                continue
+            judged = feed(fold, record) if record else None
+            if judged is not None:
+                current.take(judged, fold)
+            else:
+                while change := next(changes, None):
+                    _take_hold(holds, change)
+                current.stall(holds.get(name))
+            yield current, judged
+            if deadline is not None and time.monotonic() > deadline:
+                break
+        now = f"it is {current.status}" if current.records else "the log does not know it yet"
+        hint = (
+            f"`refold run show {run}` shows what it waits for"
+            if current.records
+            else "`refold agents list` lists the planners"
+        )
+        raise TimedOutError(f"run {run} is not {until} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")
+
+    def stall(self, run: str, timeout_s: float) -> Hold | None:
+        """Hold of a newly requested run's code; None once the code acted, or after `timeout_s`."""
+        with suppress(TimedOutError):
+            for current, _ in self.follow(run, timeout_s):
+                state = current.state
+                if current.hold or state.over or state.steps or (current.records and state.status == "pending"):
+                    return current.hold
+        return None
+
+    def ended(self, run: str, timeout_s: float | None = None) -> Run:
+        """Wait until a run is over. **Raises** TimedOutError; NotFoundError if no planner has its agent."""
+        for current, judged in self.follow(run, timeout_s):
+            if is_over(current, judged):
+                return current
+            if judged is None and current.hold and current.hold.reason == "unknown_agent":
+                hint = f"`refold run cancel {run}` gives it up; a planner that has the agent goes on with it"
+                raise NotFoundError(current.hold.message, hint=hint)
+        raise AssertionError("a tail goes on for ever")
+
+
+def is_over(run: Run, judged: JudgedRecord | None) -> bool:
+    """True if a followed run is over at the `judged` record; a failure counts only at the end of the log."""
+    # A retry may follow a failure.
+    return run.state.over and (judged is None or run.state.status != "failed")
+
+
+def _requested_at(run: Run) -> tuple[int, RunId]:
+    return run.state.asked_ms, run.state.run_id
+
+
+def _path(run: str) -> list[tuple[int, ...]]:
+    return [tuple(map(int, part.split("_"))) for part in run.split(".")[1:]]
+
+
+def _take_hold(holds: dict[RunId, Hold], record: Record) -> None:
+    run = held_run(record.key)
+    if run is not None:
+        holds.pop(run, None)
+        if record.value is not None:
+            holds[run] = read_hold(run, record.value)
+
+
+def judge(
+    reader: LogReader, *, partition: int | None = None, only: Callable[[bytes], bool] = lambda _: True
+) -> Iterator[tuple[LogFold, JudgedRecord]]:
+    """Judge every record of the run log up to its end; `only` selects by the run's name."""
+    fold = LogFold()
+    for record in reader.scan(RUN_LOG, partition):
+        if only(run_named(record)):
+            yield fold, feed(fold, record)
+
+
+def run_named(record: Record) -> bytes:
+    return (record.key or b"").partition(b"/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Filter of runs; empty fields match any."""
+
+    session: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    agent: str = ""
+    code: str = ""
+    since_ms: int = 0
+
+    def __bool__(self) -> bool:
+        return self != Selector()
+
+    def matches(self, run: Run) -> bool:
+        request = run.state.request
+        if request is None:
+            return not self
+        in_session = not self.session or self.session in (*request.sessions, request.session)
+        labelled = all(request.labels.get(name) == value for name, value in self.labels)
+        return in_session and labelled and self.agent in ("", request.agent) and self._failed(run.state)
+
+    def _failed(self, state: RunState) -> bool:
+        code = state.end.failure.code if isinstance(state.end, RunFailed) else ""
+        return self.code in ("", code) and state.at_ms >= self.since_ms
+
+
+_ABLE: dict[str, Callable[[RunState], bool]] = {
+    "cancel": lambda state: not state.over,
+    PAUSE: lambda state: not state.over and own(state) is None,
+    RESUME: lambda state: not state.over and own(state) is not None,
+    "signal": lambda state: not state.over,
+    "retry": lambda state: isinstance(state.end, RunFailed) and child_refusal(state) is None,
+}
+
+
+def selected(runs: Iterable[Run], which: Selector, kind: str) -> list[Run]:
+    """Selected runs that allow an operation, without descendants that a cancel or pause reaches anyway."""
+    meant = [run for run in runs if which.matches(run) and not (kind in ("cancel", PAUSE) and run.state.over)]
+    if kind in ("cancel", PAUSE):
+        names = {run.state.run_id for run in meant}
+        meant = [run for run in meant if names.isdisjoint(parents_of(run.state.run_id))]
+    return [run for run in meant if _ABLE[kind](run.state)]

@@ -1,0 +1,134 @@
+"""Differences of two points of a run, or of two runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from typing import Any, Literal
+
+from refold.client.reading.history import Run
+from refold.client.reading.model import Data, ReadModel, plain
+from refold.client.reading.run import info_of
+from refold.client.reading.steps import RunStep
+from refold.core.wire import canonical
+
+COMPARED = ("status", "says", "result", "failure", "reason", "input", "version", "approvals", "in_doubt", "waiting")
+STEP_FIELDS = ("status", "result", "failure", "args", "how", "rule", "actor")
+
+
+class RunPoint(ReadModel):
+    """A point in the history of a run: the number and the time of its last event.
+
+    `forked` is the first event that is in no topic, as in forks; 0: all events are in the log.
+    """
+
+    run_id: str
+    seq: int
+    at_ms: int
+    status: str
+    forked: int
+
+
+class FieldChange(ReadModel):
+    """A value before and after."""
+
+    name: str
+    left: Any
+    right: Any
+
+
+class StepDifference(ReadModel):
+    """A step that is on one side alone, or that differs. A number of 0: that side has no such step."""
+
+    change: Literal["added", "removed", "changed"]
+    name: str
+    kind: str
+    left: int
+    right: int
+    fields: list[FieldChange]
+
+
+class RunDiff(ReadModel):
+    """Differences of two points. `same` steps are equal on both sides and not listed."""
+
+    left: RunPoint
+    right: RunPoint
+    same: int
+    fields: list[FieldChange]
+    steps: list[StepDifference]
+
+
+def run_diff(left: Run, right: Run) -> RunDiff:
+    """Compare two points: steps of one history by number, otherwise by their requests in order."""
+    pairs = list(_pairs(left, right))
+    steps = [change for pair in pairs if (change := _change(*pair)) is not None]
+    return RunDiff(
+        left=_point(left),
+        right=_point(right),
+        same=len(pairs) - len(steps),
+        fields=list(_fields(_summary(left), _summary(right))),
+        steps=steps,
+    )
+
+
+def _point(run: Run) -> RunPoint:
+    state = run.state
+    return RunPoint(run_id=state.run_id, seq=state.head.seq, at_ms=state.at_ms, status=run.status, forked=run.forked)
+
+
+def _summary(run: Run) -> Data:
+    info = info_of(run)
+    shown = {name: plain(getattr(info, name)) for name in COMPARED}
+    shown["budget"] = plain(info.budget)
+    shown["signals"] = [signal.signal_id for signal in info.signals]
+    shown["paused"] = [plain(pause) for pause in info.pauses]
+    return shown
+
+
+def _fields(left: Data, right: Data) -> Iterator[FieldChange]:
+    for name in left:
+        if left[name] != right[name]:
+            yield FieldChange(name=name, left=left[name], right=right[name])
+
+
+def _pairs(left: Run, right: Run) -> Iterator[tuple[RunStep | None, RunStep | None]]:
+    before, after = left.timeline.steps, right.timeline.steps
+    if left.state.run_id == right.state.run_id and not (left.forked or right.forked):
+        for number in range(max(len(before), len(after))):
+            yield (before[number] if number < len(before) else None, after[number] if number < len(after) else None)
+        return
+    matcher = SequenceMatcher(
+        None, [_question(step) for step in before], [_question(step) for step in after], autojunk=False
+    )
+    for _, a, b, c, d in matcher.get_opcodes():
+        if [_question(step)[:2] for step in before[a:b]] == [_question(step)[:2] for step in after[c:d]]:
+            yield from zip(before[a:b], after[c:d], strict=True)
+            continue
+        yield from ((step, None) for step in before[a:b])
+        yield from ((None, step) for step in after[c:d])
+
+
+def _question(step: RunStep) -> tuple[str, str, str]:
+    return step.kind, step.name, canonical.dumps(plain(step)["args"])
+
+
+def _change(left: RunStep | None, right: RunStep | None) -> StepDifference | None:
+    if left is right:  # two points of a fold share the steps that nothing has changed in between
+        return None
+    some = right or left
+    assert some is not None, "one side has it"
+    about = {
+        "name": some.name,
+        "kind": some.kind,
+        "left": left.step if left else 0,
+        "right": right.step if right else 0,
+    }
+    if left is None or right is None:
+        return StepDifference(change="removed" if right is None else "added", fields=[], **about)
+    names = [name for name in STEP_FIELDS if getattr(left, name) != getattr(right, name)]
+    before, after = (plain(step.model_dump(include=set(names))) for step in (left, right))
+    fields = [
+        *_fields({name: before[name] for name in names}, after),
+        *_fields({"attempts": len(left.attempts)}, {"attempts": len(right.attempts)}),
+    ]
+    return StepDifference(change="changed", fields=fields, **about) if fields else None

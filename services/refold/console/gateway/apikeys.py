@@ -1,0 +1,124 @@
+"""API keys, stored as digests in a file."""
+
+from __future__ import annotations
+
+import fcntl
+import hmac
+import json
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from hashlib import sha256
+from pathlib import Path
+
+import structlog
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from refold.client import keys
+from refold.core.errors import NotFoundError, RefoldError, UsageError
+from refold.engine.runtime.clock import clock_ms
+
+_log = structlog.get_logger()
+
+KEY_PREFIX = "rfk_"
+MOST_FILE = 4 << 20
+"""Bytes of the file: some 10,000 keys."""
+_KEY = re.compile(r"rfk_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
+
+
+class ApiKey(BaseModel):
+    """A stored key. **Units**: milliseconds since 1970; `expires_ms` 0: never."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    prefix: str
+    digest: str
+    actor: str
+    roles: tuple[str, ...]
+    expires_ms: int
+    made_ms: int
+
+
+_HINT = "`refold keys api new` writes one"
+_FILE = TypeAdapter(list[ApiKey])
+_State = tuple[int, int, int]
+
+
+def new_api_key(actor: str, roles: tuple[str, ...], expires_ms: int) -> tuple[str, ApiKey]:
+    """Return a fresh key and its entry in the file."""
+    prefix = secrets.token_hex(6)
+    text = f"{KEY_PREFIX}{prefix}_{secrets.token_urlsafe(32)}"
+    made_ms = clock_ms()
+    return text, ApiKey(  # 256 random bits need no slow digest
+        prefix=prefix, digest=_digest(text), actor=actor, roles=roles, expires_ms=expires_ms, made_ms=made_ms
+    )
+
+
+class ApiKeys:
+    def __init__(self, path: str) -> None:
+        self._path = Path(path) if path else None
+        self._state: _State | None = None
+        self._keys: Mapping[str, ApiKey] = {}
+
+    def load(self) -> Mapping[str, ApiKey]:
+        """Return the keys by prefix, read now. **Raises** NotFoundError, UsageError for an invalid file."""
+        if self._path is None:
+            return {}
+        try:
+            return {key.prefix: key for key in _FILE.validate_json(keys.read_private(self._path, MOST_FILE))}
+        except NotFoundError:
+            raise NotFoundError(f"there is no file {self._path}", hint=_HINT) from None
+        except ValidationError:
+            raise UsageError(f"{self._path} is no file of API keys", hint=_HINT) from None
+
+    def named(self, prefix: str) -> ApiKey | None:
+        """Return the unexpired key with a prefix, or None."""
+        self._refresh()
+        key = self._keys.get(prefix)
+        return key if key is not None and not 0 < key.expires_ms <= clock_ms() else None
+
+    def found(self, text: str) -> ApiKey | None:
+        """Return the unexpired key with this text, or None."""
+        parts = _KEY.fullmatch(text)
+        key = self.named(parts[1]) if parts else None
+        return key if key is not None and hmac.compare_digest(key.digest, _digest(text)) else None
+
+    def change(self, change: Callable[[dict[str, ApiKey]], None]) -> None:
+        """Change the file in one step, under a lock. **Raises** as `load`; UsageError without a path."""
+        if self._path is None:
+            raise UsageError("there is no file of API keys", hint="add --file, or set REFOLD_GATEWAY__API_KEYS")
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with closing(open(f"{self._path}.lock", "w")) as lock:  # noqa: PTH123 - closing unlocks it
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                stored = dict(self.load())
+            except NotFoundError:
+                stored = {}
+            change(stored)
+            fresh = self._path.with_name(f"{self._path.name}.{secrets.token_hex(4)}")
+            text = json.dumps([key.model_dump() for key in stored.values()], indent=1, ensure_ascii=False)
+            keys.write_private(text + "\n", fresh)
+            fresh.replace(self._path)
+
+    def _refresh(self) -> None:
+        if self._path is None or (state := _state(self._path)) == self._state:
+            return
+        self._state = state
+        try:
+            self._keys = self.load()
+        except RefoldError as error:
+            self._keys = {}
+            _log.error("gateway.keys_unread", reason=error.message)
+
+
+def _state(path: Path) -> _State:
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()

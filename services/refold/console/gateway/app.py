@@ -1,0 +1,119 @@
+"""The application: its routes, errors, middleware and description."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from refold.core.errors import not_installed
+
+try:
+    from anyio.to_thread import current_default_thread_limiter
+    from fastapi import APIRouter, Depends, FastAPI
+    from fastapi.exceptions import RequestValidationError
+    from starlette.exceptions import HTTPException
+except ModuleNotFoundError as missing:
+    raise not_installed(missing) from None
+
+from refold.console.gateway.describing import documented
+from refold.console.gateway.guard import SiteGuard
+from refold.console.gateway.problems import problem
+from refold.console.gateway.routes.evidence import evidence_routes
+from refold.console.gateway.routes.forks import fork_routes
+from refold.console.gateway.routes.health import health_routes
+from refold.console.gateway.routes.inputs import input_routes
+from refold.console.gateway.routes.lists import list_routes
+from refold.console.gateway.routes.logins import login_routes
+from refold.console.gateway.routes.people import people_routes
+from refold.console.gateway.routes.registry import registry_routes
+from refold.console.gateway.routes.runs import run_routes
+from refold.console.gateway.routes.streams import stream_routes
+from refold.console.gateway.site import MOST_READS, MOST_WRITES, Gateway, StrictRoute, show_lag
+from refold.console.pages.approvals import approval_pages
+from refold.console.pages.deployed import deployed_pages
+from refold.console.pages.fork_pages import fork_pages
+from refold.console.pages.inbox import inbox_pages
+from refold.console.pages.policy_pages import policy_pages
+from refold.console.pages.records import record_pages
+from refold.console.pages.run_list import run_list_pages
+from refold.console.pages.run_page import run_pages
+from refold.console.pages.site_pages import site_pages
+from refold.core.errors import RefoldError
+
+ADDED = (
+    run_routes,
+    evidence_routes,
+    fork_routes,
+    stream_routes,
+    input_routes,
+    people_routes,
+    list_routes,
+    registry_routes,
+    login_routes,
+    health_routes,
+)
+PAGES = (
+    run_list_pages,
+    fork_pages,
+    run_pages,
+    inbox_pages,
+    approval_pages,
+    record_pages,
+    deployed_pages,
+    policy_pages,
+    site_pages,
+)
+
+
+class Api(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            self.openapi_schema = documented(super().openapi())
+        return self.openapi_schema
+
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[dict[str, Gateway]]]
+
+
+def build_api(gateway: Gateway) -> Api:
+    """Return the application; its lifespan opens and closes the gateway."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Gateway]]:
+        # A write waits in a thread for its outcome: as many as there may be leave room for all reads.
+        current_default_thread_limiter().total_tokens = MOST_READS + MOST_WRITES + 16
+        gateway.writing.open()
+        yield {"gateway": gateway}
+        gateway.streams.close()
+        gateway.forks.close()
+        gateway.writing.close()
+        await gateway.client.close()
+        gateway.database.close()
+
+    return routed(lifespan, gateway.hosts)
+
+
+def routed(lifespan: Lifespan | None = None, hosts: Iterable[str] = ()) -> Api:
+    """Return the application with all routes. Without `lifespan` it can only be described."""
+    app = Api(
+        title="Refold",
+        version="0.1.0",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.add_middleware(SiteGuard, hosts=hosts)
+    for error in (RefoldError, RequestValidationError, HTTPException):
+        app.add_exception_handler(error, problem)
+    site = APIRouter(route_class=StrictRoute, redirect_slashes=False, dependencies=[Depends(show_lag)])
+    for add in ADDED:
+        add(site)
+    pages = APIRouter(route_class=StrictRoute, redirect_slashes=False, include_in_schema=False)
+    for add in PAGES:
+        add(pages)
+    app.include_router(pages)
+    app.include_router(site, generate_unique_id_function=lambda route: route.name)
+    return app

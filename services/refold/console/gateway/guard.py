@@ -1,0 +1,188 @@
+"""Checks before every request (origin, size, time), and the security headers of every answer."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+import structlog
+from starlette.exceptions import HTTPException
+
+from refold.client.reading.api import HttpProblem
+from refold.console.gateway.roles import SAFE
+from refold.engine.runtime.own_host import is_own_host
+
+AsgiScope = MutableMapping[str, Any]
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
+Asgi = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
+
+_log = structlog.get_logger()
+
+MOST_BODY = 2 << 20
+BODY_S = 10.0
+"""Seconds for the whole body of a request."""
+
+_PORT = re.compile(r":[0-9]{1,5}\Z")
+_FORM = "application/x-www-form-urlencoded"
+_PAGES = re.compile(
+    r"/((runs|approvals|calls|dead-letters|static)/.*|inbox|sessions|tools|dead-letters|policies|versions|limits|operators"
+    r"|health|workers|start|login|logout|acting)?",
+    re.DOTALL,
+)
+_JSON = re.compile(r"application/([a-z0-9.-]+\+)?json\s*(;.*)?", re.IGNORECASE)
+
+_SOURCES = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    b"form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS = [
+    (b"content-security-policy", _SOURCES),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+]
+
+
+def is_page(path: str) -> bool:
+    """True for paths of pages, which take forms."""
+    return _PAGES.fullmatch(path) is not None
+
+
+class SiteGuard:
+    """Refuses requests of other sites, and too large or slow ones. Pure ASGI, so that streams are not delayed."""
+
+    def __init__(self, app: Asgi, hosts: Iterable[str] = ()) -> None:
+        self._app, self._hosts = app, frozenset(_PORT.sub("", host).lower() for host in hosts)
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = _Headers(scope["headers"])
+        # A name of an attacker may point at this machine. A page of another site must not write, nor learn from the
+        # loading of answers that it cannot read (how long a search takes); its links may be followed.
+        refused = self._refused_host(headers.one("host")) or _refused_page(headers, unsafe=scope["method"] not in SAFE)
+        refused = refused or _refused_body(headers, forms=is_page(scope["path"]))
+        if refused is not None:
+            await _answer(send, refused)
+            return
+        answer = _Answer(send)
+        try:
+            await self._app(scope, _Body(receive, answer), answer)
+        except Exception as error:  # the boundary of HTTP handlers: nothing but a problem goes out
+            if answer.begun:
+                raise
+            _log.exception("gateway.failed", path=scope["path"], error=type(error).__name__)
+            detail = "the gateway failed; its log has the reason"
+            problem = HttpProblem(title="Service Unavailable", status=503, detail=detail, code="internal")
+            await _answer(send, problem, (b"retry-after", b"5"))
+
+    def _refused_host(self, host: str) -> HttpProblem | None:
+        if is_own_host(host) or _PORT.sub("", host).lower() in self._hosts:
+            return None
+        detail = f"{host[:200]!r} is no name of this {'gateway' if self._hosts else 'machine'}"
+        return HttpProblem(title="Misdirected Request", status=421, detail=detail, code="other_host")
+
+
+class _Headers:
+    """Headers by name, which a client may repeat."""
+
+    def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
+        self._values: dict[str, list[str]] = {}
+        for name, value in raw:
+            self._values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+
+    def of(self, name: str) -> list[str]:
+        return self._values.get(name, [])
+
+    def one(self, name: str) -> str:
+        return ", ".join(self.of(name))
+
+
+class _Answer:
+    """Wrapper of `send`, which adds headers. `begun`: no other answer can be sent."""
+
+    def __init__(self, send: Send) -> None:
+        self._send, self.begun = send, False
+
+    async def __call__(self, message: AsgiMessage) -> None:
+        if message["type"] == "http.response.start":
+            self.begun = True
+            present = {name.lower() for name, _ in message["headers"]}
+            message["headers"] = [*message["headers"], *(header for header in HEADERS if header[0] not in present)]
+            if message["status"] in (408, 413):  # the rest of the body is not waited for
+                message["headers"].append((b"connection", b"close"))
+        await self._send(message)
+
+
+class _Body:
+    """Wrapper of `receive`, with limits of size and time."""
+
+    def __init__(self, receive: Receive, answer: _Answer) -> None:
+        self._receive, self._answer, self._size, self._whole = receive, answer, 0, False
+        self._until = time.monotonic() + BODY_S
+
+    async def __call__(self) -> AsgiMessage:
+        if self._whole:  # the next message is the end of the connection; streams wait for it
+            return await self._receive()
+        try:
+            # Not 0: received bytes are taken even if they are read late, as by a stream that begins slowly.
+            message = await asyncio.wait_for(self._receive(), max(0.01, self._until - time.monotonic()))
+        except TimeoutError:
+            if self._answer.begun:  # a stream, which ignores the body of its request
+                return {"type": "http.disconnect"}
+            raise HTTPException(408, f"the body did not come within {BODY_S:g} s") from None
+        if message["type"] == "http.request":
+            self._size += len(message.get("body", b""))
+            self._whole = not message.get("more_body", False)
+            if self._size > MOST_BODY:
+                raise HTTPException(413, f"a body has {MOST_BODY} bytes at most")
+        return message
+
+
+def _refused_page(headers: _Headers, *, unsafe: bool) -> HttpProblem | None:
+    host = headers.one("host")
+    crossed = any(site not in ("same-origin", "none") for site in headers.of("sec-fetch-site"))
+    loads = unsafe or headers.one("sec-fetch-mode") != "navigate"
+    foreign = any(origin.partition("://")[2] != host for origin in headers.of("origin"))
+    if (crossed and loads) or (foreign and unsafe):
+        detail = "a page of another site may not use this"
+        return HttpProblem(title="Forbidden", status=403, detail=detail, code="other_origin")
+    return None
+
+
+def _refused_body(headers: _Headers, *, forms: bool) -> HttpProblem | None:
+    length = headers.one("content-length") or "0"
+    if not length.isdecimal() or len(length) > 18 or int(length) > MOST_BODY:
+        detail = f"a body has {MOST_BODY} bytes at most"
+        return HttpProblem(title="Content Too Large", status=413, detail=detail, code="too_large")
+    encoding = headers.one("content-encoding")
+    kind = headers.one("content-type")
+    has_body = length != "0" or bool(headers.of("transfer-encoding"))
+    if encoding.lower() not in ("", "identity") or (
+        has_body and not (kind == _FORM if forms else _JSON.fullmatch(kind))
+    ):
+        detail = f"content-type {kind[:80]!r}, content-encoding {encoding[:80]!r}"
+        hint = "send application/json, not compressed"
+        return HttpProblem(title="Unsupported Media Type", status=415, detail=detail, code="media_type", hint=hint)
+    return None
+
+
+async def _answer(send: Send, problem: HttpProblem, *more: tuple[bytes, bytes]) -> None:
+    body = problem.model_dump_json().encode()
+    headers = [
+        (b"content-type", b"application/problem+json"),
+        (b"content-length", str(len(body)).encode()),
+        *HEADERS,
+        *more,
+    ]
+    if problem.status == 413:  # the body is not waited for
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

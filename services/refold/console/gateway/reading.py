@@ -1,0 +1,498 @@
+"""Reads of the gateway: the view in use, and waits for writes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any, NamedTuple, TypeVar, get_args
+
+from starlette.concurrency import run_in_threadpool
+
+from refold.client.reading.api import (
+    ActionFilter,
+    DailyFilter,
+    DailyRow,
+    LetterFilter,
+    OperatorAction,
+    RunPage,
+    RunSummary,
+)
+from refold.client.reading.budget import LimitInUse, limits_of
+from refold.client.reading.history import Run
+from refold.client.reading.letter import Letter
+from refold.client.reading.run import RunEvent, entry_events
+from refold.console.projections.projector import HEADS
+from refold.console.projections.runs import ViewedRuns, entry_of, runs_with
+from refold.console.projections.service import serving
+from refold.console.projections.shipped.beside import spent_of
+from refold.console.projections.shipped.projection import Shipped
+from refold.console.projections.shipped.tables import (
+    BUCKETS,
+    DAILY,
+    DEAD_LETTER_ROWS,
+    ENTRIES,
+    HOLDS,
+    LIMIT_ROWS,
+    OPERATOR_ACTIONS,
+    RUNS,
+    STEPS,
+)
+from refold.core.errors import (
+    ConflictError,
+    MalformedError,
+    NotFoundError,
+    RefoldError,
+    TransientError,
+    UnreachableError,
+)
+from refold.core.events import Cause
+from refold.core.ids import RunId, run_id
+from refold.core.run.state import ENDED, Status
+from refold.core.tables import Scalar, ViewRow
+from refold.core.topics import RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
+from refold.engine.ports.log import Place
+from refold.engine.ports.tables import MOST_PAGE, Query, RunsWith, ViewDatabase, ViewReader, ViewStore, Where
+
+_T = TypeVar("_T")
+
+WAIT_S = 2.0
+"""Seconds that a read waits for a write."""
+POLL_S = 0.02
+STATES: Mapping[str, Where] = {
+    name: Where(name, ">", 0) for name in ("doubt", "waiting_for_people", "on_hold", "paused", "waiting")
+}
+"""Conditions of a run beside its status; where several are met, the first names it."""
+STALLED = "stalled"
+STATUSES = (*get_args(Status), STALLED)
+SORTS = ("requested_ms", "at_ms", "ended_ms")
+INPUT_TOPICS = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED)
+MOST_AFTER = 100
+"""Places in a `Refold-After` at most."""
+MOST_KEPT_BYTES = 32 << 20
+"""Bytes of cached runs: three of 5,000 events, or hundreds of usual ones."""
+
+
+class NotYetError(TransientError):
+    """The view is behind the requested write."""
+
+    code = "behind"
+
+
+@dataclass(frozen=True)
+class RunQuery:
+    """Filter and order of a list of runs; empty fields match any. `alone`: by `one_state`. **Raises**
+    MalformedError."""
+
+    agent: str = ""
+    state: str = ""
+    alone: bool = False
+    labels: tuple[tuple[str, str], ...] = ()
+    session: str = ""
+    root: str = ""
+    top: bool = False
+    text: str = ""
+    tool: str = ""
+    code: str = ""
+    since_ms: int = 0
+    until_ms: int = 0
+    sort: str = "-requested_ms"
+    limit: int = MOST_PAGE
+
+    def __post_init__(self) -> None:
+        if self.state and self.state not in (*STATES, *STATUSES):
+            hint = f"use one of {', '.join((*STATUSES, *STATES))}"
+            raise MalformedError(f"state={self.state[:40]!r} is no state of runs", hint=hint)
+        if self.sort.removeprefix("-") not in SORTS:
+            raise MalformedError(
+                f"sort={self.sort[:40]!r} is no order of runs", hint=f"use one of {', '.join(SORTS)}, or -one"
+            )
+
+    def query(self) -> Query:
+        by = self.sort.lstrip("-")
+        where = [Where(name, "=", value) for name, value in (("agent", self.agent), ("root", self.root)) if value]
+        where += [Where("parent", "=", "")] if self.top else []
+        within = runs_with(self.labels, self.session)
+        if self.tool:
+            code = (Where("failure_code", "=", self.code),) if self.code else ()
+            within = (*within, RunsWith(STEPS, (Where("name", "=", self.tool), *code)))
+        elif self.code:
+            where.append(Where("failure_code", "=", self.code))
+        if self.state == STALLED:
+            within, where = (*within, RunsWith(HOLDS, ())), [*where, Where("ended_ms", "=", 0)]
+        elif self.state:
+            where.append(STATES.get(self.state, Where("status", "=", self.state)))
+        if self.alone and self.state:
+            others, without = self._others()
+            where, within = [*where, *others], (*within, *without)
+        where += [Where(by, ">=", self.since_ms)] if self.since_ms else []
+        where += [Where(by, "<", self.until_ms)] if self.until_ms else []
+        where += [Where("run_id says", "contains", self.text)] if self.text else []
+        return Query(RUNS, tuple(where), within, by, descending=self.sort.startswith("-"), limit=self.limit)
+
+    def _others(self) -> tuple[list[Where], list[RunsWith]]:
+        """Return conditions that exclude runs with another `one_state`."""
+        names, ends = [*STATES], self.state in (STALLED, *ENDED)
+        before = names.index(self.state) if self.state in names else len(names) - (self.state != "suspended")
+        where = [Where(name, "=", 0) for name in names[: 1 if ends else before]]
+        where += [Where("status", "=", "suspended")] if self.state == "waiting" else []
+        return where, [] if ends or self.state == "doubt" else [RunsWith(HOLDS, (), absent=True)]
+
+
+def one_state(row: Mapping[str, object], *, stalled: bool) -> str:
+    """Return the state under which people look for a run."""
+    status = str(row["status"])
+    if status in ENDED or stalled:
+        return "doubt" if row["doubt"] else status if status in ENDED else STALLED
+    state = next((name for name in STATES if row[name]), status)
+    return status if state == "waiting" and status != "suspended" else state
+
+
+class After(NamedTuple):
+    """Prerequisites of a read: positions in the run log, and inputs that have caused an entry."""
+
+    positions: Mapping[Place, int] = {}
+    causes: frozenset[Cause] = frozenset()
+
+
+class KeptRuns:
+    """Cache of recently folded runs, which must not be changed. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock, self._runs = threading.Lock(), dict[RunId, Run]()
+
+    def find(self, view: ViewReader, run: RunId) -> Run | None:
+        with self._lock:
+            cached = self._runs.copy()
+        heads = view.rows(HEADS, [(name,) for name in cached])
+        # Erased runs are dropped, whichever run is requested.
+        gone = [name for name in cached if (name,) not in heads or not heads[name,][HEADS.places["seq"]]]
+        runs, before = ViewedRuns(view), cached.get(run)
+        current = (runs.again(before) if before and run not in gone else None) or runs.find(run)
+        with self._lock:
+            for name in (*gone, run):
+                self._runs.pop(name, None)
+            if current is not None:
+                self._runs[run] = current
+            while sum(map(_folded_bytes, self._runs.values())) > MOST_KEPT_BYTES:
+                del self._runs[next(iter(self._runs))]
+        return current and replace(current)
+
+
+def _folded_bytes(run: Run) -> int:
+    # Measured with 1,700 entries of 200 bytes.
+    return sum(5_000 + 2 * len(judged.record.value or b"") for judged in run.records)
+
+
+Refused = Callable[[Cause], RefoldError | None]
+
+
+class ReadSide:
+    """Reads from the view in use. Thread-safe. `refused` returns the error of a refused input. **Raises**
+    UnreachableError without a view."""
+
+    def __init__(self, database: ViewDatabase, refused: Refused = lambda _: None) -> None:
+        self._database, self._refused, self.kept = database, refused, KeptRuns()
+
+    def store(self) -> ViewStore:
+        try:
+            with _in_use():
+                return self._database.store(Shipped.name, serving(self._database, Shipped.name))
+        except NotFoundError as error:
+            message = f"the views are not built so far: {error.message}"
+            raise UnreachableError(message, hint="`refold serve projections` builds them") from None
+
+    @contextmanager
+    def still(self, after: After | None = None) -> Iterator[ViewReader]:
+        """The view as of one moment, after these writes. **Raises** NotYetError if they are missing."""
+        self.check_after(after)
+        # A ConflictError inside means a generation that was just dropped: the block raises it for no other reason.
+        with _in_use(), self.store().snapshot() as view:
+            yield view
+
+    def check_after(self, after: After | None) -> None:
+        """**Raises** NotYetError if the view lacks these writes; the error of a refused input."""
+        if after and (missing := self._missing(after)):
+            hint = "ask again in a second; leave the header out for an input that changes nothing"
+            raise NotYetError(f"the view is behind {missing}", retry_after=1.0, hint=hint)
+
+    def _missing(self, after: After) -> str:
+        """Return the first place that the view lacks, or empty."""
+        with _in_use():
+            store = self.store()
+            positions = store.positions() if after.positions else {}
+            for place, end in after.positions.items():
+                if positions.get(place, 0) < end:
+                    return f"{place[0]}/{place[1]}/{end - 1}"
+            for cause in after.causes:
+                if not store.query(Query(ENTRIES, _caused_by(cause), limit=1)):
+                    break
+            else:
+                return ""
+        if (refused := self._refused(cause)) is not None:
+            raise refused
+        return f"{cause.topic}/{cause.partition}/{cause.offset}"
+
+    def wait(self, timeout_s: float) -> bool:
+        return self._database.wait(timeout_s)
+
+    def head(self, run: RunId) -> ViewRow | None:
+        with _in_use():
+            return self.store().rows(HEADS, [(run,)]).get((run,))
+
+    def find(self, run: RunId) -> Run | None:
+        with self.still() as view:
+            return ViewedRuns(view).find(run)
+
+    def run(self, view: ViewReader, run: str) -> Run:
+        """Return a run. **Raises** NotFoundError, GoneError if it was erased, MalformedError for an invalid id."""
+        name = run_id(run)
+        history = self.kept.find(view, name)
+        if history is None:
+            raise _missing(view, name)
+        return history
+
+    def run_at(self, view: ViewReader, run: str, seq: int) -> Run:
+        """Return a run after an event. **Raises** as `run`; MalformedError for an unknown event."""
+        return self.runs_at(view, run, [seq])[0]
+
+    def runs_at(self, view: ViewReader, run: str, seqs: Sequence[int]) -> list[Run]:
+        """Return a run after each event. **Raises** as `run_at`."""
+        last = int(self.check(view, run)[HEADS.places["seq"]])
+        if wrong := [seq for seq in seqs if not 1 <= seq <= last]:
+            raise MalformedError(f"run {run} has no event {wrong[0]}", hint=f"its events are 1 to {last}")
+        if not (points := ViewedRuns(view).points(run, seqs)):
+            raise _missing(view, run_id(run))
+        return points
+
+    def seq_at(self, view: ViewReader, run: str, at_ms: int) -> int:
+        """Return the number of a run's last event by a time. **Raises** as `run_at`."""
+        name = RunId(str(self.check(view, run)[0]))
+        if seq := ViewedRuns(view).seq_at(name, at_ms):
+            return seq
+        row = view.rows(RUNS, [(name,)])[name,]
+        first, last = (row[RUNS.places[column]] for column in ("requested_ms", "at_ms"))
+        raise MalformedError(f"run {run} was not there at {at_ms}", hint=f"its entries are from {first!s} to {last!s}")
+
+    def daily(self, view: ViewReader, filters: DailyFilter) -> list[DailyRow]:
+        where = [Where("day", ">=", filters.since)] if filters.since else []
+        where += [Where("day", "<=", filters.until)] if filters.until else []
+        where += [Where("agent", "=", filters.agent)] if filters.agent else []
+        where += [Where("tool", "=", filters.tool)] if filters.tool is not None else []
+        rows = view.query(Query(DAILY, tuple(where), descending=True, limit=2 * filters.limit))
+        return list(daily_sums(_of_models(rows)))[: filters.limit]
+
+    def actions(self, view: ViewReader, filters: ActionFilter) -> list[OperatorAction]:
+        where = [
+            Where(name, "=", value) for name, value in (("run_id", filters.run), ("actor", filters.actor)) if value
+        ]
+        where += [Where("at_ms", ">=", filters.since_ms)] if filters.since_ms else []
+        rows = view.query(Query(OPERATOR_ACTIONS, tuple(where), (), "at_ms", descending=True, limit=filters.limit))
+        return [OperatorAction(**OPERATOR_ACTIONS.named(row)) for row in rows]
+
+    def letters(self, view: ViewReader, filters: LetterFilter) -> list[Letter]:
+        where = [Where(name, "=", value) for name, value in (("run_id", filters.run), ("code", filters.code)) if value]
+        where += [Where("at_ms", ">=", filters.since_ms)] if filters.since_ms else []
+        query = Query(DEAD_LETTER_ROWS, tuple(where), (), "at_ms", descending=True, limit=filters.limit)
+        return [
+            Letter(
+                letter=of["letter"],
+                lies=f"{of['from_topic']}/{of['from_partition']}/{of['from_offset']}",
+                topic=of["from_topic"],
+                partition=of["from_partition"],
+                offset=of["from_offset"],
+                **{name: of[name] for name in ("code", "reason", "service", "at_ms")},
+            )
+            for of in map(DEAD_LETTER_ROWS.named, view.query(query))
+        ]
+
+    def limits(self, view: ViewReader) -> list[LimitInUse]:
+        return limits_of(map(spent_of, view.scan(LIMIT_ROWS)))
+
+    def missing(self, view: ViewReader, run: str) -> NotFoundError | None:
+        """Return the error of a run that the view lacks, or None."""
+        name = run_id(run)
+        heads = view.rows(HEADS, [(name,)])
+        return ViewedRuns(view).gone(name) if heads else _missing(view, name)
+
+    def check(self, view: ViewReader, run: str) -> ViewRow:
+        """Return the row of `heads` of a run with events. **Raises** as `run`."""
+        name = run_id(run)
+        head = view.rows(HEADS, [(name,)]).get((name,))
+        if head is None or not head[HEADS.places["seq"]]:
+            raise _missing(view, name)
+        return head
+
+    def check_seq(self, run: RunId, seq: int) -> bool:
+        """Return False if this is the last possible event. **Raises** NotYetError if it is missing, and as `run`."""
+        with _in_use():
+            head = self.check(self.store(), run)
+        last = int(head[HEADS.places["seq"]])
+        if last < seq:
+            raise NotYetError(f"run {run} has {last} events here, and not {seq}", retry_after=1.0)
+        return last > seq or head[HEADS.places["status"]] not in ("completed", "cancelled")
+
+    def runs(self, view: ViewReader, listing: RunQuery, cursor: str) -> RunPage:
+        """Return a page of runs. **Raises** MalformedError for a cursor of another query."""
+        rows, more = page_behind(view, cursor, listing, listing.query())
+        return RunPage(runs=[summary_of(row) for row in rows], cursor=more)
+
+
+async def patiently(look: Callable[[], _T]) -> _T:
+    """Repeat `look` while it raises NotYetError, for `WAIT_S` at most, without holding a thread."""
+    deadline, pause_s = time.monotonic() + WAIT_S, POLL_S
+    while True:
+        try:
+            return await run_in_threadpool(look)
+        except NotYetError:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, 0.25)
+
+
+def _of_models(rows: Sequence[ViewRow]) -> Iterator[ViewRow]:
+    """Assign calls without a model to their tool's only model."""
+    models = defaultdict[ViewRow, set[Scalar]](set)  # a call names its model only when it completes
+    for row in rows:
+        models[row[:3]] |= {row[3]} - {""}
+    for row in rows:
+        yield (*row[:3], *models[row[:3]], *row[4:]) if len(models[row[:3]]) == 1 else row
+
+
+def daily_sums(rows: Iterable[ViewRow]) -> Iterator[DailyRow]:
+    """Sum rows of `daily` by day, agent, tool and model, erased runs included."""
+    totals: dict[ViewRow, list[int]] = {}
+    for row in rows:
+        amounts = totals.setdefault(row[: DAILY.keys - 1], [0] * (len(row) - DAILY.keys))
+        for place, amount in enumerate(row[DAILY.keys :]):
+            amounts[place] += int(amount)
+    names = (*DAILY.names[: DAILY.keys - 1], *DAILY.names[DAILY.keys :])
+    for key, sums in totals.items():
+        of: dict[str, Any] = dict(zip(names, (*key, *sums), strict=True))
+        buckets = [of.pop(f"b{number}") for number in range(BUCKETS)]
+        yield DailyRow(**of, p50_ms=_below(buckets, 0.5), p95_ms=_below(buckets, 0.95))
+
+
+def _below(buckets: Sequence[int], share: float) -> int:
+    """Return the upper bound of a quantile of durations, in milliseconds."""
+    rank, total = share * sum(buckets), 0
+    for number, amount in enumerate(buckets):
+        total += amount
+        if amount and total >= rank:
+            return 1 << number
+    return 0
+
+
+def _missing(view: ViewReader, run: RunId) -> NotFoundError:
+    head = view.rows(HEADS, [(run,)]).get((run,))
+    if head is None:
+        return NotFoundError(f"there is no run {run}", hint="it may be on its way: look again in a second")
+    if (gone := ViewedRuns(view).gone(run)) is not None:
+        return gone
+    return NotFoundError(f"the history of run {run} cannot be told from the view: {head[HEADS.places['reason']]!s}")
+
+
+_SUMMARY = [(name, RUNS.places[name]) for name in RunSummary.model_fields]
+
+
+def summary_of(row: ViewRow) -> RunSummary:
+    values: dict[str, Any] = {name: row[place] for name, place in _SUMMARY}
+    return RunSummary.model_construct(None, **values)
+
+
+def events_after(view: ViewReader, run: str, seq: int, limit: int = MOST_PAGE) -> list[RunEvent]:
+    """Return events of a run after this number, from at most `limit` entries."""
+    where = (Where("run_id", "=", run), Where("last_seq", ">", seq))
+    rows = view.query(Query(ENTRIES, where, order="seq", limit=limit))
+    return [event for row in rows for event in events_in(row) if event.seq > seq]
+
+
+def events_in(row: ViewRow) -> list[RunEvent]:
+    return entry_events(entry_of(row)[0])
+
+
+def after_of(header: str) -> After | None:
+    """Parse `Refold-After`: `topic/partition/offset`, several with commas."""
+    parts = [part for entry in header.split(",") if (part := entry.strip())]
+    if len(parts) > MOST_AFTER:
+        raise MalformedError(f"Refold-After names {len(parts)} places", hint=f"name the last {MOST_AFTER}")
+    positions: dict[Place, int] = {}
+    causes = set[Cause]()
+    for part in parts:
+        topic, _, rest = part.partition("/")
+        partition, _, offset = (number_of(entry) for entry in rest.partition("/"))
+        if topic not in (RUN_LOG, *INPUT_TOPICS) or partition is None or offset is None:
+            raise MalformedError(f"{part[:80]!r} is no place of a write", hint="send it as an answer had it")
+        if topic == RUN_LOG:
+            positions[topic, partition] = max(positions.get((topic, partition), 0), offset + 1)
+        else:
+            causes.add(Cause(topic, partition, offset))
+    return After(positions, frozenset(causes)) if parts else None
+
+
+def number_of(text: str) -> int | None:
+    """Parse a number of up to 18 digits, which fits 64 bits; None for another text."""
+    return int(text) if len(text) <= 18 and text.isascii() and text.isdecimal() else None
+
+
+def _caused_by(cause: Cause) -> tuple[Where, ...]:
+    return (
+        Where("cause_topic", "=", cause.topic),
+        Where("cause_partition", "=", cause.partition),
+        Where("cause_offset", "=", cause.offset),
+    )
+
+
+@contextmanager
+def _in_use() -> Iterator[None]:
+    """Translate the error of a generation that was switched or dropped meanwhile."""
+    try:
+        yield
+    except ConflictError as error:
+        raise UnreachableError(error.message, hint="the views were switched: ask again") from None
+
+
+def cursor_behind(place: ViewRow, listing: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps([hash_of(listing), *place]).encode()).decode()
+
+
+def behind_cursor(cursor: str, listing: object, query: Query) -> Query:
+    """Return the query of a cursor's page. **Raises** MalformedError for a cursor of another query."""
+    if not cursor:
+        return query
+    try:
+        of, *place = json.loads(base64.b64decode(cursor.encode(), altchars=b"-_", validate=True))
+    except (ValueError, TypeError, RecursionError, binascii.Error):
+        of, place = None, []
+    kinds = [query.table.columns[name] for name in query.sorting]
+    if of != hash_of(listing) or [type(value) for value in place] != kinds or not all(map(_fits, place)):
+        raise MalformedError(
+            "the cursor is of another query, or none", hint="leave it out to begin with the first page"
+        )
+    return replace(query, after=tuple(place))
+
+
+def page_behind(view: ViewReader, cursor: str, listing: object, query: Query) -> tuple[list[ViewRow], str]:
+    """Return the page of a cursor, and the next cursor, empty after the last. **Raises** as `behind_cursor`."""
+    query = behind_cursor(cursor, listing, query)
+    rows = view.query(replace(query, limit=query.limit + 1))  # one more, to detect another page
+    page = rows[: query.limit]
+    return page, cursor_behind(query.place(page[-1]), listing) if len(rows) > query.limit else ""
+
+
+def _fits(value: Scalar) -> bool:
+    return not isinstance(value, int) or -(2**63) <= value < 2**63
+
+
+def hash_of(listing: object) -> str:
+    """Return a digest that binds cursors to a query."""
+    return blake2b(repr(listing).encode(), digest_size=8).hexdigest()

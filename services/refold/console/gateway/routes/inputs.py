@@ -1,0 +1,210 @@
+"""Inputs of runs, each one record in a topic, and their outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+
+from refold.client.operations import run as operations
+from refold.client.operations.operation import OperationRow, Performed
+from refold.client.operations.run import By, Changes, Done
+from refold.client.reading.api import (
+    AnswerCallback,
+    InputSent,
+    NoteBody,
+    RepairBody,
+    RetryBody,
+    RunBody,
+    SignalBody,
+    WithReason,
+)
+from refold.client.reading.history import Run
+from refold.client.reading.outcome import CommandResult, Started
+from refold.client.stores import blob_store
+from refold.console.gateway.site import DEFAULT_WAIT_S, Gateway, Key, Site, WaitOption
+from refold.core.errors import ConflictError, MalformedError
+from refold.core.events import Cause
+from refold.core.ids import RunId, run_id
+from refold.core.messages import RunRequest
+from refold.core.planning.pausing import PAUSE, RESUME
+from refold.core.topics import RUN_LOG
+from refold.core.wire import canonical
+
+NO_REASON, NO_CHANGES, NO_HEAD = WithReason(), RetryBody(), RepairBody()
+WORDS = {
+    "cancel": "End the run and its descendants as soon as possible. 409 if the run has ended otherwise.",
+    PAUSE: "Pause the run and its descendants: they propose no further calls until they are resumed.",
+    RESUME: "Resume a paused run. 409 if it is paused together with the run that started it.",
+}
+
+
+@dataclass(frozen=True)
+class Sending:
+    """Performs operations for one request, and puts the place of the outcome into its response."""
+
+    shared: Gateway
+    response: Response
+    wait_s: float
+
+    def perform(self, operation: OperationRow) -> Performed | InputSent:
+        return self._answered(operation.message.run_id, self.shared.writing.perform(operation, self.wait_s))
+
+    def settle(self, operation: OperationRow) -> CommandResult | InputSent:
+        return _said_of(self.perform(operation))
+
+    def on_run(self, run: str, build_row: Callable[[Run], OperationRow]) -> CommandResult | InputSent:
+        """Perform an operation on a run from the view."""
+        return self.settle(build_row(self.shared.writing.get(run_id(run))))
+
+    def by_log(self, run: str, build_row: Callable[[Run], OperationRow]) -> CommandResult | InputSent:
+        """Perform an operation on a run from the log."""
+        name = run_id(run)
+        return _said_of(self._answered(name, self.shared.writing.perform_by_log(name, build_row, self.wait_s)))
+
+    def _answered(self, run: RunId, done: Performed | Cause) -> Performed | InputSent:
+        if isinstance(done, Cause):
+            self.response.status_code = 202
+            self.response.headers["Refold-After"] = f"{done.topic}/{done.partition}/{done.offset}"
+            return InputSent(run_id=run, topic=done.topic, partition=done.partition, offset=done.offset)
+        last = done.run.records[-1].record if done.run.records else None
+        if last is not None:
+            self.response.headers["Refold-After"] = f"{RUN_LOG}/{last.partition}/{last.offset}"
+        return done
+
+
+def _said_of(done: Performed | InputSent) -> CommandResult | InputSent:
+    return done if isinstance(done, InputSent) else done.result
+
+
+async def _sending(shared: Site, response: Response, wait: WaitOption = DEFAULT_WAIT_S) -> Sending:
+    return Sending(shared, response, wait)
+
+
+Sends = Annotated[Sending, Depends(_sending)]
+
+
+def input_routes(site: APIRouter) -> None:
+    post = partial(site.post, responses={202: {"model": InputSent, "description": "Sent, and no outcome in time"}})
+
+    @post("/api/runs", summary="Start a run")
+    def start_run(sender: Sends, body: RunBody, key: Key = "") -> Started | InputSent:
+        """Start a run. `Idempotency-Key` is its id if the body has none; a repeated request starts no second run."""
+        whole = run_request(sender.shared, body, key)
+        done = sender.perform(operations.start_run(whole))
+        return done if isinstance(done, InputSent) else Started(run_id=whole.run_id, known=done.what == "known")
+
+    @post("/api/runs/{run}/signals", summary="Send a signal")
+    def send_signal(sender: Sends, run: str, body: SignalBody, key: Key = "") -> CommandResult | InputSent:
+        """Send a signal that the run waits for, now or later. `Idempotency-Key` is its id if the body has none."""
+        name, actor = run_id(run), sender.shared.actor
+        message = operations.signal_message(name, body.name, body.data, signal_id=_named(body.id, key), actor=actor)
+        return sender.on_run(name, lambda history: operations.signal(history.state, message))
+
+    @post("/api/callbacks/{token}", summary="Answer a callback")
+    def answer_callback(sender: Sends, token: str, body: AnswerCallback, key: Key = "") -> CommandResult | InputSent:
+        """Complete or fail a callback. The first answer counts.
+
+        `Idempotency-Key` is the key of the answer if the body has none.
+        """
+        named, actor = _named(body.key, key), sender.shared.actor
+        message = operations.answered(token, body.data, failure=body.failure, key=named, actor=actor)
+
+        def answer(history: Run) -> OperationRow:
+            operations.refuse_another_answer(history.state, message)
+            return operations.answer_callback(history.state, message)
+
+        return sender.on_run(message.run_id, answer)
+
+    def word(kind: str) -> Callable[..., CommandResult | InputSent]:
+        def say(sender: Sends, run: str, body: WithReason = NO_REASON) -> CommandResult | InputSent:
+            by = By(sender.shared.actor, body.reason, sign=sender.shared.sign)
+            return sender.on_run(run, lambda history: operations.word(history.state, kind, by))
+
+        return say
+
+    for kind in ("cancel", PAUSE, RESUME):
+        post(
+            f"/api/runs/{{run}}/{kind}",
+            summary=f"{kind.capitalize()} a run",
+            description=WORDS[kind],
+            name=f"{kind}_run",
+        )(word(kind))
+
+    @post("/api/runs/{run}/notes", summary="Add a note to a run")
+    def annotate_run(sender: Sends, run: str, body: NoteBody, key: Key = "") -> CommandResult | InputSent:
+        """Add a note to the history of a live run. `Idempotency-Key` is its id if the body has none."""
+        by, note_id = By(sender.shared.actor), _named(body.id, key)
+        return sender.on_run(run, lambda history: operations.annotate(history.state, body.note, by, note_id))
+
+    @post("/api/runs/{run}/retry", summary="Retry a failed or stalled run")
+    def retry_run(sender: Sends, run: str, body: RetryBody = NO_CHANGES) -> CommandResult | InputSent:
+        """Continue a failed run where it failed, or from a step on. All finished work before is kept.
+
+        For a stalled run, its code is run again; 409 if it stalls again. 409 also if a retry from a step would repeat
+        calls with effects, unless the body has `repeat_effects`.
+        """
+        name, edit = run_id(run), canonical.dumps(body.edit) if body.edit is not None else ""
+        actor, changes = sender.shared.actor, Changes(**body.model_dump(exclude={"edit", "repeat_effects"}), edit=edit)
+
+        def build(history: Run) -> OperationRow:
+            if history.status == "stalled" and changes == Changes(reason=body.reason):
+                return operations.retry_code(history, actor)
+            row = operations.redrive(history.state, actor, changes)
+            if changes.from_step and not body.repeat_effects:
+                refuse_effects(operations.left_behind(history.state, changes.from_step))
+            return row
+
+        history = sender.shared.writing.get(name)
+        # Only the log has the reason of a stall.
+        return sender.settle(build(history)) if history.state.over else sender.by_log(name, build)
+
+    @post("/api/runs/{run}/fail", summary="Fail a stalled run")
+    def fail_run(sender: Sends, run: str, body: WithReason = NO_REASON) -> CommandResult | InputSent:
+        """Fail a stalled run whose code will never match its history. 409 if the run is not stalled."""
+        by = By(sender.shared.actor, body.reason)
+        return sender.by_log(run, lambda history: operations.fail_stalled(history, by))
+
+    @post("/api/runs/{run}/repair", summary="Repair the records of a run")
+    def repair_run(sender: Sends, run: str, body: RepairBody = NO_HEAD) -> CommandResult | InputSent:
+        """Write the records of a run again in order, if a tool has mixed them. No event is added or changed.
+
+        With a `head`, the history that ends with that entry counts, and all other records are void for good.
+        """
+        return sender.by_log(run, lambda history: operations.repair(history, body.head, sender.shared.actor))
+
+
+def run_request(shared: Gateway, body: RunBody, key: str = "") -> RunRequest:
+    """Return the request for a run, in the name of the login. **Raises** as `operations.prepared`."""
+    request = RunRequest(
+        RunId(_named(body.id, key)),
+        body.agent,
+        canonical.dumps(body.input),
+        shared.actor,
+        body.not_before_ms,
+        body.labels,
+        sessions=body.sessions,
+        deadline_ms=body.deadline_ms,
+    )
+    settings, login = shared.platform.settings, shared.login
+    # Labels choose limits: the key signs only labels that the login proves, so clients cannot choose others.
+    labels = [name for name, value in body.labels.items() if login and login.has_label(name, value)]
+    return operations.prepared(request, settings, lambda: blob_store(settings), shared.request_key, labels)
+
+
+def refuse_effects(again: list[Done]) -> None:
+    """**Raises** ConflictError if calls may have had their effect, and would be made again."""
+    if again:
+        calls = ", ".join(f"step {done.step} {done.tool} ({done.effect})" for done in again[:10])
+        hint = "`repeat_effects` has them made again, if the code asks for them"
+        raise ConflictError(f"{len(again)} calls may have had their effect: {calls}", hint=hint)
+
+
+def _named(own: str, key: str) -> str:
+    """Return an input's id, from its body or `Idempotency-Key`. **Raises** MalformedError if they differ."""
+    if own and key and own != key:
+        raise MalformedError("the body has an id, and Idempotency-Key is another", hint="send one of them")
+    return own or key

@@ -1,0 +1,308 @@
+"""Events of runs as server-sent events.
+
+A shared watch looks for new entries in the view and wakes their streams. Each stream then reads the view from its own
+place; streams at the same place share a read. The stream of a run ends after its last event, and when it is erased;
+after `RunFailed` a returning client waits for a retry. Streams of several runs do not end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from refold.client.platform import Platform
+from refold.client.streams import LivePart
+from refold.console.gateway.parts import LiveParts
+from refold.console.gateway.reading import After, ReadSide
+from refold.console.gateway.selecting import (
+    NOWHERE,
+    Cursor,
+    Page,
+    Selection,
+    SelectionKind,
+    chunks_of,
+    entries_between,
+    json_bytes,
+    log_ends,
+)
+from refold.console.projections.projector import HEADS
+from refold.console.projections.shipped.tables import RUN_SESSIONS, RUNS
+from refold.core.errors import NotFoundError, RefoldError, TransientError
+from refold.core.ids import RunId, parents_of
+from refold.core.topics import RUN_LOG
+from refold.engine.ports.tables import Query, Where
+from refold.engine.runtime.outages import OUTAGES
+
+_T = TypeVar("_T")
+
+NEWS_S = 0.05
+"""Seconds between looks of the watch at the view."""
+NET_S = 1.0
+"""Seconds between looks where the database notifies of changes, in case a notification is lost."""
+LOOK_ENTRIES = 500
+"""Entries of a partition that a look reads; with more of them all streams are woken."""
+SLOW_S = 5.0
+"""Seconds between looks at all followed runs: an erased run has no entries."""
+HEARTBEAT_S = 15.0
+AWAY_S = 1.0
+"""Seconds that a stream waits while the database is away."""
+READS_AT_ONCE = 3
+"""Concurrent reads of streams: the watch needs a thread too."""
+MOST_PARTS_BYTES = 1 << 20
+"""Bytes of live parts that wait for a slow client."""
+MOST_STREAMS = 1_000
+"""Streams of a process. One actor has half of them."""
+
+
+class TooManyError(TransientError):
+    """More streams than a process serves."""
+
+    code = "too_many_streams"
+
+
+@dataclass(eq=False)
+class StreamListener:
+    """A stream that waits for news. `over`: its run was erased. Live parts are dropped if its client is slow."""
+
+    selection: Selection
+    over: bool = False
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    parts: list[bytes] = field(default_factory=list)
+    waiting_bytes: int = 0
+
+    def add(self, part: bytes) -> None:
+        if self.waiting_bytes + len(part) > MOST_PARTS_BYTES:
+            self.take()
+        self.parts.append(part)
+        self.waiting_bytes += len(part)
+        self.news.set()
+
+    def end(self) -> None:
+        self.over = True
+        self.news.set()
+
+    def take(self) -> list[bytes]:
+        parts, self.parts, self.waiting_bytes = self.parts, [], 0
+        return parts
+
+
+StreamKey = tuple[SelectionKind, str]
+
+
+class RunStreams:
+    """The streams of a process. Used on its event loop, except `begin`, which is thread-safe."""
+
+    def __init__(self, reading: ReadSide, platform: Platform | None = None) -> None:
+        self._reading = reading
+        self._live = LiveParts(platform, reading, self._wants, self._hand_over) if platform else None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._listeners: dict[StreamKey, set[StreamListener]] = {}
+        self._actors: Counter[str] = Counter()
+        self._pages: dict[tuple[Selection, str], asyncio.Task[Page]] = {}
+        self._reads = asyncio.Semaphore(READS_AT_ONCE)
+        self._ends: dict[int, int] = {}
+
+    @property
+    def count(self) -> int:
+        return self._actors.total()
+
+    def check_room(self, actor: str = "") -> None:
+        """**Raises** TooManyError for too many streams of the process or the actor."""
+        for count, most in ((self.count, MOST_STREAMS), (self._actors[actor], MOST_STREAMS // 2)):
+            if count >= most:
+                raise TooManyError(f"there are {count} streams", retry_after=5.0)
+
+    def begin(
+        self,
+        kind: SelectionKind,
+        name: str = "",
+        last: str = "",
+        after: After | None = None,
+        *,
+        parts: bool = False,
+        from_now: bool = False,
+    ) -> tuple[Selection, Cursor | None]:
+        """Return the selection and its start, None at its end. `from_now`: skip the past of a family. **Raises**
+        MalformedError, NotFoundError, GoneError; NotYetError if the view is behind the id."""
+        reading, home = self._reading, None
+        with reading.still(after) as view:
+            log, now = view.notes().get("log", ""), {number: (end, 0) for number, end in log_ends(view).items()}
+            if kind in ("run", "family"):
+                reading.check(view, name)
+                home = int(view.rows(RUNS, [(name,)])[name,][RUNS.places["partition"]])
+            elif kind == "session" and not view.query(Query(RUN_SESSIONS, (Where("session", "=", name),), limit=1)):
+                raise NotFoundError(f"no run is part of the session {name[:200]!r}")
+        selection = Selection(kind, name, home, log, parts)
+        start: Cursor = 0 if kind == "run" else now if from_now or kind in ("all", "inbox") else {}
+        at = selection.cursor(last) if last else start
+        if isinstance(at, int):
+            return selection, at if reading.check_seq(RunId(name), at) else None
+        ends = {(RUN_LOG, number): offset + bool(events) for number, (offset, events) in at.items()}
+        reading.check_after(After(ends))
+        return selection, at
+
+    async def follow(
+        self, selection: Selection, at: Cursor, *, named: bool = False, actor: str = ""
+    ) -> AsyncIterator[bytes]:
+        """Yield the events behind a place. `named`: begin with the place itself."""
+        with self._listening(selection, actor) as listener:
+            if named:
+                yield f"id: {selection.id_of(at)}\nevent: begun\ndata: {{}}\n\n".encode()
+            complete, sent_s = False, time.monotonic()
+            while True:
+                if listener.news.is_set() or not complete:
+                    listener.news.clear()  # before the read: an entry that comes during it is read next
+                    chunks, at, complete, over = await self._page(selection, at)
+                    parts = listener.take()
+                    # Parts are of the present: beside events of the past they are dropped.
+                    for chunk in (*chunks, *chunks_of(parts if complete else ())):
+                        yield chunk
+                        sent_s = time.monotonic()
+                    if over or listener.over:
+                        return
+                if time.monotonic() >= sent_s + HEARTBEAT_S:
+                    at = at if listener.news.is_set() or not complete else self._passed(at)
+                    yield _heartbeat(selection, at)
+                    sent_s = time.monotonic()
+                if complete:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(sent_s + HEARTBEAT_S - time.monotonic()):
+                            await listener.news.wait()
+
+    def close(self) -> None:
+        self._loop = None
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    @contextmanager
+    def _listening(self, selection: Selection, actor: str) -> Iterator[StreamListener]:
+        listener, key = StreamListener(selection), (selection.kind, selection.name)
+        self._listeners.setdefault(key, set()).add(listener)
+        self._actors[actor] += 1
+        if self._watcher is None or self._watcher.done():
+            self._loop = asyncio.get_running_loop()
+            self._watcher = self._loop.create_task(self._watch())
+        if selection.parts and self._live is not None:
+            self._live.listen()
+        try:
+            yield listener
+        finally:
+            self._actors[actor] -= 1
+            self._actors += Counter()  # forgets actors without a stream
+            self._listeners[key].remove(listener)
+            if not self._listeners[key]:
+                del self._listeners[key]
+
+    async def _page(self, selection: Selection, at: Cursor) -> Page:
+        """Return the next page, read once for all streams at this place."""
+        key = selection, selection.id_of(at)
+        if (task := self._pages.get(key)) is None:
+            task = self._pages[key] = asyncio.create_task(self._read(selection, at))
+            task.add_done_callback(lambda _: self._pages.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def _read(self, selection: Selection, at: Cursor) -> Page:
+        async with self._reads:
+            try:
+                return await _in_thread(lambda: selection.page(self._reading.store(), at))
+            except RefoldError as error:  # the database is away, or the view was just switched
+                OUTAGES.failed("gateway.view_unread", reason=error.message)
+        await asyncio.sleep(AWAY_S)
+        return Page([], at, complete=False)
+
+    def _passed(self, at: Cursor) -> Cursor:
+        """Return the place behind the last look, for a stream that it did not wake."""
+        if isinstance(at, int):
+            return at
+        return {**at, **{number: max(at.get(number, NOWHERE), (end, 0)) for number, end in self._ends.items()}}
+
+    async def _watch(self) -> None:
+        """Wake the streams for which the view has new entries, while there are streams."""
+        positions: dict[int, int] | None = None
+        self._ends, checked_s = {}, time.monotonic()
+        while self._listeners:
+            try:
+                notified = positions is not None and await _in_thread(lambda: self._reading.wait(NET_S))
+                ends, keys = await _in_thread(partial(self._look, positions))
+                if time.monotonic() >= checked_s + SLOW_S:
+                    checked_s = time.monotonic()
+                    for listener in await _in_thread(self._gone):
+                        listener.end()
+            except RefoldError as error:
+                OUTAGES.failed("gateway.view_unread", reason=error.message)
+                positions = None
+                await asyncio.sleep(AWAY_S)
+                continue
+            # With the wake-ups, without an await between: `_passed` must not move a stream past entries to send.
+            positions = self._ends = ends
+            self._pages.clear()  # a read under way may have begun before these entries: no stream joins it any more
+            for key in keys:
+                for listener in self._listeners.get(key, ()):
+                    listener.news.set()
+            if not notified:
+                await asyncio.sleep(NEWS_S)
+
+    def _look(self, before: dict[int, int] | None) -> tuple[dict[int, int], Collection[StreamKey]]:
+        """Return the ends of the log in the view, and the streams with entries since `before`; all, if it is None."""
+        store = self._reading.store()
+        ends, keys, everyone = log_ends(store), set[StreamKey](), [*self._listeners]
+        if before is None:
+            return ends, everyone
+        for number, end in ends.items():
+            if before.get(number, 0) < end:
+                rows = store.query(entries_between(number, before.get(number, 0), end, LOOK_ENTRIES))
+                if len(rows) == LOOK_ENTRIES:
+                    return ends, everyone
+                for run in {str(row[0]) for row in rows}:
+                    keys.update(_keys_of(run))
+                    if any(kind == "session" for kind, _ in everyone):
+                        keys.update(("session", str(row[1])) for row in store.rows_of(RUN_SESSIONS, RunId(run)))
+        return ends, keys
+
+    def _gone(self) -> list[StreamListener]:
+        """Return the streams of erased runs, and of a log that was replaced."""
+        listeners = [listener for group in [*self._listeners.values()] for listener in [*group]]
+        store, names = self._reading.store(), {listener.selection.name for listener in listeners}
+        heads, log = store.rows(HEADS, [(name,) for name in names]), store.notes().get("log", "")
+        erased = {str(row[0]) for row in heads.values() if row[HEADS.places["status"]] == "erased"}
+        return [listener for listener in listeners if listener.selection.is_gone(log, erased)]
+
+    def _wants(self, run: str) -> bool:
+        """True if a run's parts, or for the empty name any, are sent to clients. Thread-safe."""
+        keys = _keys_of(run) if run else [*self._listeners]
+        listeners = (listener for key in keys for listener in [*self._listeners.get(key, ())])
+        return self._loop is not None and any(listener.selection.parts for listener in listeners)
+
+    def _hand_over(self, parts: list[LivePart]) -> None:
+        with suppress(RuntimeError):  # the loop was closed
+            if (loop := self._loop) is not None:
+                loop.call_soon_threadsafe(self._give_parts, parts)
+
+    def _give_parts(self, parts: list[LivePart]) -> None:
+        for part in parts:
+            message = b"event: part\ndata: %s\n\n" % json_bytes(asdict(part))
+            for key in _keys_of(part.run_id):
+                for listener in self._listeners.get(key, ()):
+                    if listener.selection.parts:
+                        listener.add(message)
+
+
+def _keys_of(run: str) -> list[StreamKey]:
+    """Return the streams of a run's events, except those of its sessions."""
+    return [("all", ""), ("inbox", ""), ("run", run), *(("family", name) for name in (*parents_of(run), run))]
+
+
+def _heartbeat(selection: Selection, at: Cursor) -> bytes:
+    """Return a sign of life, which moves clients past positions without events for them."""
+    return b": still here\n\n" if isinstance(at, int) else f"id: {selection.id_of(at)}\n: still here\n\n".encode()
+
+
+async def _in_thread(work: Callable[[], _T]) -> _T:
+    return await asyncio.get_running_loop().run_in_executor(None, work)

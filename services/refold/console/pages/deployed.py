@@ -1,0 +1,250 @@
+"""Dead letters, versions and health, from the view and from Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+
+from refold.client.letters import find_letter
+from refold.client.reading.api import ApiBody, LetterFilter
+from refold.client.reading.halt import halt_rows
+from refold.client.reading.letter import whole_letter
+from refold.client.reading.member import AgentServed, ToolServed
+from refold.console.gateway.listing import version_rows
+from refold.console.gateway.roles import ROUTE_ROLES
+from refold.console.gateway.routes.health import health_of
+from refold.console.gateway.routes.lists import catalog_of, projections_of, replay_of, served_of, workers_of
+from refold.console.gateway.site import Gateway, Site
+from refold.console.pages.forms import form_of
+from refold.console.pages.rendering import html_page, view_page
+from refold.console.pages.screen import SCREEN, AskForm, Cell, Grid, Passage, grid_of, url
+from refold.core.errors import RefoldError
+from refold.core.redaction import public_url
+from refold.engine.ports.tables import ViewReader
+
+LETTERS = "/dead-letters"
+HEX_SHOWN = 2_000
+"""Digits of an input in hex."""
+
+
+class ShownLetter(ApiBody):
+    """Query of a dead letter's page."""
+
+    whole: bool = False
+    dry_run: bool = False
+    sent: str = Field("", pattern=r"^([a-z-]{1,40}/[0-9]{1,9}/[0-9]{1,18})?$")
+
+
+def deployed_pages(site: APIRouter) -> None:
+    @site.get(LETTERS, response_class=HTMLResponse)
+    def letters_page(shared: Site, request: Request, filters: Annotated[LetterFilter, Query()]) -> Response:
+        def made(view: ViewReader) -> dict[str, Any]:
+            chosen = filters.model_dump(exclude_defaults=True)
+            lead = (
+                "Inputs that no service could use. None of them is lost: each lies in its topic, and can be replayed."
+            )
+            actions = [("Show all", LETTERS)] if chosen else []
+            parts = [_letters(shared, view, filters)]
+            return {"place": LETTERS, "title": "Dead letters", "lead": lead, "actions": actions, "parts": parts}
+
+        return view_page(SCREEN, shared, request, made)
+
+    @site.get(f"{LETTERS}/{{place:path}}", response_class=HTMLResponse)
+    def letter_page(shared: Site, place: str, filters: Annotated[ShownLetter, Query()]) -> HTMLResponse:
+        role = ROUTE_ROLES["replay_form"]
+        if filters.dry_run:  # it reads a whole partition
+            shared.check_role(role)
+        with shared.log() as runs:
+            content = find_letter(runs.reader, place)
+            letter = whole_letter(place, content)
+            sent = replay_of(shared, place, dry_run=True) if filters.dry_run else None
+        link = f"{LETTERS}/{letter.letter}"
+        facts = (
+            *(("Reason", letter.reason), ("Code", letter.code), ("Refused by", letter.service)),
+            *(("Input lies in", letter.lies), ("Key", letter.key), ("Size", f"{len(content.value)} bytes")),
+        )
+        rows = [[Cell(name), Cell(text)] for name, text in facts]
+        parts: list[object] = [Grid("facts", "What was refused", ("Fact", "Value"), rows, "")]
+        if filters.sent:
+            parts.insert(0, Passage("sent", "The input was sent again", f"It lies in {filters.sent}."))
+        if sent is not None:
+            note = (
+                f"Nothing was sent. The replay writes the same {len(content.value)} bytes under the same key to "
+                f"{sent.topic}, partition {sent.partition}. The run that they are for takes them as if they came now; "
+                "one that has them already ignores them."
+            )
+            parts.append(AskForm("replay", "Replay this input?", f"{link}/replay", (), "Replay", note, back=link))
+        if filters.whole:
+            parts += [
+                Passage("value", "Input", letter.value, href=f"/api{link}"),
+                Passage("hex", "Input in hex", letter.value_hex[:HEX_SHOWN], "its beginning"),
+            ]
+        links = [("Show the input", f"{link}?whole=true")]
+        if shared.may_write("replay_form"):
+            links.append(("Replay: try it first", f"{link}?dry_run=true#replay"))
+        heading = f"Dead letter {letter.letter}"
+        return html_page(
+            SCREEN, shared, place=LETTERS, title="Dead letter", heading=heading, actions=links, parts=parts
+        )
+
+    @site.post(f"{LETTERS}/{{place:path}}/replay", response_class=HTMLResponse)
+    async def replay_form(shared: Site, place: str, request: Request) -> Response:
+        await form_of(request, shared)
+        done = await run_in_threadpool(replay_of, shared, place, dry_run=False)
+        return RedirectResponse(f"{LETTERS}/{place}?sent={done.topic}/{done.partition}/{done.offset}", 303)
+
+    @site.get("/versions", response_class=HTMLResponse)
+    def versions_page(shared: Site) -> HTMLResponse:
+        agents, tools = served_of(shared)
+        with shared.view("") as view:
+            needed = version_rows(view, agents)
+        needs = grid_of(
+            "needed",
+            "Versions that runs need",
+            needed,
+            "Agent; Version code version; Runs that go on num live; Planners; Such as",
+            {
+                "Agent": lambda row: Cell(row.agent, href=url("/", agent=row.agent)),
+                "Planners": lambda row: Cell("served" if row.members else "nobody has it", note=", ".join(row.members)),
+                "Such as": lambda row: Cell(row.runs[0], "code", href=f"/runs/{row.runs[0]}"),
+            },
+            empty="No run goes on, so none needs a version.",
+        )
+        parts = [needs, _agents_had(agents), _tools_run(tools), _halts(shared)]
+        lead = "Without a planner that has its version, a run goes on with the newest one where that agrees, or stalls."
+        return html_page(SCREEN, shared, place="/versions", title="Versions and halts", lead=lead, parts=parts)
+
+    @site.get("/health")
+    def health_page() -> RedirectResponse:
+        """Redirect from the address until 0.2."""
+        return RedirectResponse("/workers", 308)
+
+    @site.get("/workers", response_class=HTMLResponse)
+    def workers_page(shared: Site) -> HTMLResponse:
+        health, address = health_of(shared), public_url(shared.platform.settings.views.url)
+        facts = (("Views", health.views), ("Kafka", health.kafka), ("Database of the views", address))
+        rows = [[Cell(name), Cell(text)] for name, text in facts]
+        parts = [
+            *_workers(shared),
+            Grid("health", "Gateway", ("Part", "State"), rows, ""),
+            _reported("projections", "Projections", lambda: _projections(shared)),
+            _reported("halts", "Halts", lambda: _halts(shared)),
+        ]
+        lead = "Any SQL client reads the views at their address, with a user of its own."
+        return html_page(SCREEN, shared, place="/workers", title="Workers", lead=lead, parts=parts)
+
+
+def _letters(shared: Gateway, view: ViewReader, filters: LetterFilter) -> Grid:
+    rows = shared.reading.letters(view, filters)
+    return grid_of(
+        "letters",
+        "Dead letters",
+        rows,
+        "Time at at_ms; Code; Reason text reason; Refused by text service; Input code lies; Letter",
+        {
+            "Code": lambda row: Cell(row.code, href=url(LETTERS, code=row.code)),
+            "Letter": lambda row: Cell(row.letter, "code", href=f"{LETTERS}/{row.letter}"),
+        },
+        empty="Nothing was refused. An input that no service can use appears here with the reason; the same list:",
+        command="refold deadletter list",
+        note=f"the latest {filters.limit}" if len(rows) == filters.limit else "",
+    )
+
+
+def _reported(name: str, caption: str, grid: Callable[[], Grid]) -> Grid:
+    """Return a table; while Kafka is away, the reason why it is empty."""
+    try:
+        return grid()
+    except RefoldError as error:
+        return Grid(name, caption, (), (), f"{error.message}.", error.hint)
+
+
+def _by(row: AgentServed | ToolServed) -> Cell:
+    return Cell(len(row.members), "num", note=", ".join(member.shown for member in row.members))
+
+
+def _agents_had(agents: list[AgentServed]) -> Grid:
+    empty, command = "Planners report here which agents they have:", "refold serve planner --app app.py"
+    columns = "Agent text agent; Version code version; Planners"
+    return grid_of("agents", "Agents", agents, columns, {"Planners": _by}, empty=empty, command=command)
+
+
+def _tools_run(tools: list[ToolServed]) -> Grid:
+    return grid_of(
+        "tools",
+        "Tools",
+        tools,
+        "Tool; Version code version; Pool text pool; Effect; Executors",
+        {
+            "Tool": lambda row: Cell(row.tool, href=url("/", tool=row.tool), note=", ".join(row.tags)),
+            "Effect": lambda row: Cell(row.effect, note="always asks people" if row.approval else ""),
+            "Executors": _by,
+        },
+        empty="Executors report here which tools they run:",
+        command="refold serve executor --app app.py",
+    )
+
+
+def _halts(shared: Gateway) -> Grid:
+    rows = [[Cell(row.what), Cell(row.reason or "none given")] for row in halt_rows(catalog_of(shared).halts)]
+    empty = "Nothing is halted. All calls of a tool, agent, pool or requester wait after"
+    return Grid("halts", "Halts", ("Halted", "Reason"), rows, empty, "refold halt --tool NAME --reason WHY")
+
+
+def _workers(shared: Gateway) -> list[Grid]:
+    try:
+        workers = workers_of(shared)
+    except RefoldError as error:
+        return [Grid("workers", "Workers", (), (), f"{error.message}.", error.hint)]
+    groups = grid_of(
+        "groups",
+        "Services",
+        workers.groups,
+        "Service text name; Alive; Unserved; Waiting num waiting; Oldest; Lag",
+        {
+            "Alive": lambda row: Cell("missing", "status", note=row.command) if row.missing else Cell(row.members),
+            "Unserved": lambda row: Cell(", ".join(map(str, row.unserved)) if row.needed else ""),
+            "Oldest": lambda row: Cell(row.oldest_s * 1000 if row.waiting else "", "took"),
+            "Lag": lambda row: Cell(sum(row.lag.values()), "num", note=", ".join(sorted(filter(row.lag.get, row.lag)))),
+        },
+        note="partitions that nobody serves, and requests, calls or questions that nobody has taken",
+    )
+    rows = grid_of(
+        "workers",
+        "Workers",
+        workers.workers,
+        "Worker; State; Pool text pool; Partitions; Slots text load; Serves; Started at started_ms; Seen at seen_ms",
+        {
+            "Worker": lambda row: Cell(row.member, note=f"{row.role} {row.host}".strip()),
+            "State": lambda row: Cell("alive" if row.alive else "gone", "text" if row.alive else "status"),
+            "Partitions": lambda row: Cell(", ".join(map(str, row.partitions)) or ("in reserve" if row.alive else "")),
+            "Serves": lambda row: Cell(len(row.versions), "num", note=", ".join(row.versions)),
+        },
+        empty="Planners and executors appear here once they run:",
+        command="refold serve planner --app app.py",
+        note="a worker that was killed leaves its group within seconds; its last report stays for eight days",
+    )
+    return [groups, rows]
+
+
+def _projections(shared: Gateway) -> Grid:
+    return grid_of(
+        "projections",
+        "Projections",
+        [(info.projection, generation) for info in projections_of(shared) for generation in info.generations],
+        "Projection; State; Behind; Records a second; Compare with the log",
+        {
+            "Projection": lambda row: Cell(row[0], note=f"generation {row[1].generation}, version {row[1].version}"),
+            "State": lambda row: Cell(row[1].state, note=row[1].reason.partition("\n")[0]),
+            "Behind": lambda row: Cell(row[1].lag, "num", note=f"records, {row[1].left_s:g} s to go"),
+            "Records a second": lambda row: Cell(round(row[1].rate), "num"),
+            "Compare with the log": lambda row: Cell(f"refold projection verify {row[0]}", "code"),
+        },
+        empty="Projections appear here once something builds them:",
+        command="refold serve projections",
+    )

@@ -1,0 +1,152 @@
+"""The inbox: open questions and calls in doubt, and votes on several questions at once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, Literal, NamedTuple
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, Response
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+
+from refold.client.reading.api import ApiBody, CursorFilter
+from refold.console.gateway.listing import doubt_page
+from refold.console.gateway.reading import page_behind
+from refold.console.gateway.selecting import ASKS
+from refold.console.gateway.site import Gateway, Site
+from refold.console.pages.forms import form_of, one_of
+from refold.console.pages.questions import PageQuestion, checked_vote, informed, offers_of, question_in, topics_of
+from refold.console.pages.rendering import html_page
+from refold.console.projections.shipped.tables import APPROVALS, RUNS
+from refold.core.errors import MalformedError, RefoldError, TimedOutError
+from refold.core.events import DOUBT
+from refold.core.ids import RunId, parse_approval_id
+from refold.engine.ports.tables import Query as TableQuery
+from refold.engine.ports.tables import ViewReader, Where
+
+MOST_LISTED = 200
+DOUBTS_LISTED = 20
+"""Calls in doubt on a page: each one's history is folded."""
+PICK = "pick:"
+MOST_PICKED = 40
+MANY_WAIT_S = 10.0
+"""Seconds that each of several votes waits for its outcome."""
+TABS = (("mine", "for you"), ("all", "all"), ("doubt", "in doubt"), ("decided", "decided"))
+
+
+class InboxFilter(ApiBody):
+    """Query of the inbox; by default questions for the reader."""
+
+    show: Literal["", "mine", "all", "doubt", "decided"] = ""
+    cursor: str = Field("", max_length=2_000)
+
+
+class CameOf(NamedTuple):
+    """Outcome of one of several votes. `good`: it was sent, and counts."""
+
+    approval: str
+    tool: str
+    good: bool
+    words: str
+
+
+def inbox_pages(site: APIRouter) -> None:
+    @site.get("/inbox", response_class=HTMLResponse)
+    def inbox_page(shared: Site, filters: Annotated[InboxFilter, Query()]) -> HTMLResponse:
+        """Show open questions, soon expiring ones first, or decided ones, or calls in doubt."""
+        show = filters.show or "mine"
+        with shared.view("") as view:
+            counts = {"all": view.count(_listed("all")), "doubt": view.count(_listed("doubt"))}
+            doubts, cursor = _doubts(shared, view, filters.cursor) if show == "doubt" else ([], "")
+            rows: list[dict[str, Any]] = []
+            if show != "doubt":
+                page, cursor = page_behind(view, filters.cursor, f"inbox-{show == 'decided'}", _listed(show))
+                rows = [APPROVALS.named(row) for row in page]
+            named = map(RUNS.named, view.rows(RUNS, {(row["run_id"],) for row in rows}).values())
+            runs = {run["run_id"]: run for run in named}
+        if show != "decided":
+            rows.sort(key=lambda entry: (int(entry["expires_ms"]) or 2**62, int(entry["asked_ms"])))
+        rows, away = _known(shared, rows, own=show == "mine") if show in ("mine", "all") else (rows, False)
+        shown: dict[str, Any] = {"rows": rows, "runs": runs, "cursor": cursor, "counts": counts}
+        shown |= {
+            "doubts": _judged(shared, doubts),
+            "unknown": away,
+            "show": show,
+            "tabs": TABS,
+            "types": " ".join(ASKS),
+        }
+        return html_page("inbox.html", shared, place="/inbox", **shown)
+
+    @site.post("/inbox", response_class=HTMLResponse)
+    async def inbox_form(shared: Site, request: Request) -> Response:
+        """Show the chosen questions; then decide each by a vote of its own."""
+        fields = await form_of(request, shared)
+        picked = {name.removeprefix(PICK): digest for name, digest in fields.items() if name.startswith(PICK)}
+        if not 0 < len(picked) <= MOST_PICKED:
+            raise MalformedError(f"{len(picked)} questions are chosen", hint=f"choose 1 to {MOST_PICKED} of the inbox")
+        if "action" not in fields:
+            questions = await run_in_threadpool(_chosen, shared, list(picked))
+            return html_page("chosen.html", shared, place="/inbox", questions=questions)
+        action = one_of(fields, "action", ("approve", "reject"))
+        content = {"message": fields.get("message", "")}
+        came = [await _voted(shared, approval, picked[approval], action, content) for approval in picked]
+        return html_page("came.html", shared, place="/inbox", came=came, action=action)
+
+
+def _listed(show: str) -> TableQuery:
+    if show == "doubt":
+        return TableQuery(APPROVALS, (Where("open", "=", 1), Where("about", "=", DOUBT)))
+    open_ = Where("open", "=", int(show != "decided"))
+    return TableQuery(APPROVALS, (open_,), order="asked_ms", descending=show == "decided", limit=MOST_LISTED)
+
+
+def _judged(shared: Gateway, doubts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    judged = iter(informed(shared, [doubt["q"] for doubt in doubts if doubt["q"]]))
+    return [doubt | {"q": doubt["q"] and next(judged)} for doubt in doubts]
+
+
+def _known(shared: Gateway, rows: list[dict[str, Any]], *, own: bool) -> tuple[list[dict[str, Any]], bool]:
+    """Return questions with arguments and offers, those for the reader first, and True if Kafka is away."""
+    if not rows or (index := topics_of(shared)) is None:
+        return [row | {"args": "", "offers": (), "stand_ins": ()} for row in rows], bool(rows)
+    pairs = [(row, index.find(str(row["approval_id"]))) for row in rows]
+    known_rows = [row | {"args": of.request.args if of else ""} | offers_of(shared, index, of) for row, of in pairs]
+    shown = [row for row in known_rows if "reject" in row["offers"] or row["stand_ins"] or not own]
+    return sorted(shown, key=lambda row: "reject" not in row["offers"]), False
+
+
+def _doubts(shared: Gateway, view: ViewReader, cursor: str) -> tuple[list[dict[str, Any]], str]:
+    """Return calls in doubt with their steps and questions, and the next cursor."""
+    page = doubt_page(view, CursorFilter(cursor=cursor, limit=DOUBTS_LISTED))
+    doubts = []
+    for row in page.doubts:
+        run = shared.reading.run(view, RunId(row.run_id))
+        question = question_in(view, run, row.approval) if row.approval else None
+        doubts.append({"row": row, "step": run.timeline.steps[row.step - 1], "q": question})
+    return doubts, page.cursor
+
+
+def _chosen(shared: Gateway, picked: list[str]) -> list[PageQuestion]:
+    with shared.view("") as view:
+        questions = [question_in(view, shared.reading.run(view, parse_approval_id(one)[0]), one) for one in picked]
+    return informed(shared, questions)
+
+
+async def _voted(shared: Gateway, approval: str, digest: str, action: str, content: dict[str, Any]) -> CameOf:
+    """Vote on one of several questions; a refused vote does not stop the others."""
+    try:
+        with shared.room("writes"):
+            question = await run_in_threadpool(checked_vote, shared, approval, digest, action, content)
+    except RefoldError as error:
+        return CameOf(approval, "", good=False, words=f"{error.message}. Nothing was sent.")
+    tool = question.request.tool
+    try:
+        content = {"result": None} | content
+        voted = await shared.client.vote(approval, action, "", content, timeout=timedelta(seconds=MANY_WAIT_S))
+    except TimedOutError as error:
+        return CameOf(approval, tool, good=True, words=error.message)
+    except RefoldError as error:
+        return CameOf(approval, tool, good=False, words=error.message)
+    needed = f": {voted.leading} of {voted.quorum}" if voted.outcome == "counted" else ""
+    return CameOf(approval, tool, good=True, words=f"{voted.outcome.replace('_', ' ')}{needed}")

@@ -1,0 +1,189 @@
+"""Feeds a generation of a projection from the log, batch by batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
+
+from refold.console.projections.projector import Projector
+from refold.console.projections.publishing import RunRows
+from refold.console.projections.whole import LoggedRuns
+from refold.core.errors import ConflictError, UsageError
+from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
+from refold.engine.ports.log import LogFeed, LogSource, Place, Record
+from refold.engine.ports.tables import ViewStore
+from refold.sdk.projection import Projection
+
+MOST_RECORDS = 2_000
+"""Records of a batch at most: with 5,000 a rebuild took as long, and 25 MiB more."""
+FED_BYTES = 16 << 20
+OLDEST_S = 0.2
+"""Longest wait of a batch for more records; the delay for readers."""
+_LAST = "last "
+"""Prefix of the note with the last record read of a partition."""
+
+
+class Follower:
+    """A generation that follows the log; `store` contains its rows. Not thread-safe."""
+
+    def __init__(
+        self,
+        projection: Projection,
+        store: ViewStore,
+        source: LogSource,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        rows: RunRows | None = None,
+    ) -> None:
+        self.projection, self.store, self.rows = projection, store, rows
+        self.projector = Projector(projection, store, LoggedRuns(source.reader), notes_replaced=rows is not None)
+        notes, positions = store.notes(), store.positions()
+        bounds = source.bounds()  # after the positions, which another process may move until it is known to have ended
+        self.positions = dict.fromkeys(bounds, 0) | positions
+        self._last = _last_records(notes)
+        self._source, self._clock = source, clock
+        self._feed: LogFeed | None = None
+        self._until: Mapping[Place, int] | None = None
+        if reason := misplaced(notes, self.positions, source.identity(), bounds):
+            raise self._lost(reason)
+
+    def _lost(self, reason: str) -> UsageError:
+        name = self.projection.name
+        ways_out = f"`refold projection rebuild {name}` reads this log from its start; or name another database"
+        return UsageError(f"the views of {name} stand still: {reason}", hint=ways_out)
+
+    def advance(self, timeout_s: float, until: Mapping[Place, int] | None = None) -> int:
+        """Apply the next batch, up to the positions `until`, and return its number of records."""
+        if until != self._until:
+            self.close()  # records at the bound before were dropped: another feed begins at the positions
+            self._until = until
+        feed = self._feed = self._feed or self._source.feed(self._places())
+        positions = self.positions
+        records = [
+            record
+            for record in self._take(feed, timeout_s)
+            if record.offset >= positions[record.topic, record.partition] or self._check_last(record)
+        ]
+        batch = [
+            record
+            for record in records
+            if until is None or record.offset < until.get((record.topic, record.partition), 0)
+        ]
+        steps = self._steps(feed, batch, until)
+        if steps:
+            last = _last_of(batch)
+            # A marker is written before the tombstones that follow it, so markers of a batch come first.
+            batch.sort(key=_markers_first)
+            notes = {f"{_LAST}{topic}/{n}": at for (topic, n), at in last.items()}
+            changes = self.projector.apply(batch, steps, notes)
+            self._last |= last
+            self.positions.update({place: after for place, (_, after) in steps.items()})
+            if self.rows is not None:
+                self.rows.publish(changes)
+        if self._marking and not self._behind_in(RUN_SNAPSHOT):
+            self.close()
+        return len(batch)
+
+    def _steps(
+        self, feed: LogFeed, records: Iterable[Record], until: Mapping[Place, int] | None
+    ) -> dict[Place, tuple[int, int]]:
+        reached = {
+            place: end if until is None else min(end, until.get(place, 0)) for place, end in feed.reached.items()
+        }
+        reached |= {(record.topic, record.partition): record.offset + 1 for record in records}
+        positions = self.positions
+        return {place: (positions[place], after) for place, after in reached.items() if after > positions[place]}
+
+    def reach(self, until: Mapping[Place, int], timeout_s: float = 60.0) -> None:
+        """Advance to exactly these positions. **Raises** ConflictError if their records do not arrive."""
+        advanced = self._clock()
+        while any(self.positions[place] < end for place, end in until.items()):
+            if self.advance(0.1, until):
+                advanced = self._clock()
+            elif self._clock() - advanced > timeout_s:
+                raise ConflictError(f"the log is at {self.positions}, and does not come to {dict(until)}")
+
+    def close(self) -> None:
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            feed.close()
+
+    def _places(self) -> dict[Place, int]:
+        """Return the offsets to read from, by place; the last record of each is read again."""
+        bounds, until = self._source.bounds(), self._until
+        # Beyond `until` nothing is applied: markers that came since must not keep the other topics from being read.
+        self._ends = {
+            place: end if until is None else min(end, until.get(place, 0)) for place, (_, end) in bounds.items()
+        }
+        # Markers first: a tombstone without a marker costs a look at its run.
+        self._marking = self._behind_in(RUN_SNAPSHOT)
+        places = [place for place in self.positions if not self._marking or place[0] == RUN_SNAPSHOT]
+        return {place: max(self._again(place), bounds[place][0]) for place in places}
+
+    def _again(self, place: Place) -> int:
+        return int(self._last[place].partition(" ")[0]) if place in self._last else self.positions[place]
+
+    def _check_last(self, record: Record) -> bool:
+        """Return False for the last record, read again. **Raises** UsageError for another record in its place."""
+        # A log that was cut may have grown beyond the position since: offsets alone do not show it.
+        place = record.topic, record.partition
+        if place in self._last and self._last[place] != _named(record):
+            raise self._lost(f"the log has lost its end: {place[0]}/{place[1]} has another record {record.offset}")
+        return False
+
+    def _behind_in(self, topic: str) -> bool:
+        return any(self.positions[place] < end for place, end in self._ends.items() if place[0] == topic)
+
+    def _take(self, feed: LogFeed, timeout_s: float) -> list[Record]:
+        records = feed.take(timeout_s)
+        begun, size = self._clock(), sum(len(record.value or b"") for record in records)
+        while records and len(records) < MOST_RECORDS and size < FED_BYTES and self._clock() - begun < OLDEST_S:
+            more = feed.take(0)
+            if not more:
+                break
+            size += sum(len(record.value or b"") for record in more)
+            records += more
+        return records
+
+
+def _markers_first(record: Record) -> bool:
+    return record.topic != RUN_SNAPSHOT
+
+
+def _named(record: Record) -> str:
+    """Return the offset of a record and a digest."""
+    # Keys repeat in other topics, so their digest includes the time.
+    own = record.key or b"" if record.topic == RUN_LOG else f"{record.key!r} {record.at_ms}".encode()
+    return f"{record.offset} {blake2b(own, digest_size=8).hexdigest()}"
+
+
+def _last_of(records: Iterable[Record]) -> dict[Place, str]:
+    last = {(record.topic, record.partition): record for record in records}
+    return {place: _named(record) for place, record in last.items()}
+
+
+def _last_records(notes: Mapping[str, str]) -> dict[Place, str]:
+    names = {name: name.removeprefix(_LAST).rpartition("/") for name in notes if name.startswith(_LAST)}
+    return {(topic, int(number)): notes[name] for name, (topic, _, number) in names.items()}
+
+
+def misplaced(
+    notes: Mapping[str, str], positions: Mapping[Place, int], log: str, bounds: Mapping[Place, tuple[int, int]]
+) -> str:
+    """Return the reason why positions do not fit a log (another log, lost records), or empty."""
+    if (of := notes.get("log", "")) != log:
+        return f"they are of the log {of}, and this one is {log}"
+    for place, (start, end) in bounds.items():
+        at = positions.get(place, 0)
+        cut = f"{place[0]}/{place[1]} has the records {start} to {end}, and they go on at {at}"
+        if at > end:
+            return f"the log has lost its end: {cut}"
+        if at and place[0] == RUN_LOG and start > at:  # other topics lose superseded and old records
+            return f"the log has lost its beginning: {cut}"
+    return ""
+
+
+def lags(positions: Mapping[Place, int], bounds: Mapping[Place, tuple[int, int]]) -> dict[Place, int]:
+    """Return each position's distance from the high watermark, in offsets."""
+    return {place: max(0, end - positions.get(place, 0)) for place, (_, end) in bounds.items()}

@@ -1,0 +1,121 @@
+"""Runs folded from a view's rows of entries."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable, Iterator
+
+from refold.client.reading.history import JudgedRecord, Run, extend, fold_to
+from refold.console.projections.projector import HEADS
+from refold.console.projections.shipped.tables import ENTRIES, RUN_LABELS, RUN_SESSIONS
+from refold.core.errors import FoldError, GoneError
+from refold.core.events import Entry
+from refold.core.ids import NO_ENTRY, EntryId, RunId, entry_id, log_key, run_id
+from refold.core.run.erased import gone
+from refold.core.tables import ViewRow
+from refold.core.topics import RUN_LOG
+from refold.core.wire import codec
+from refold.engine.ports.log import Record
+from refold.engine.ports.tables import Query, RunsWith, ViewReader, Where
+
+
+class ViewedRuns:
+    """Reader of runs from `store`, the generation in use of the shipped projection."""
+
+    def __init__(self, store: ViewReader) -> None:
+        self._store = store
+
+    def find(self, run: str, until: int = 0) -> Run | None:
+        """Return a run up to the event `until`, 0 for all; None if the view has no complete history. Void records and
+        reasons of stalls are only in the log."""
+        points = self.points(run, [until or sys.maxsize])
+        return points[0] if points else None
+
+    def points(self, run: str, seqs: Collection[int]) -> list[Run]:
+        """Return a run as of each of these events; empty where `find` returns None."""
+        name = run_id(run)
+        head = self._store.rows(HEADS, [(name,)]).get((name,))
+        if head is None or head[HEADS.places["reason"]] or not head[HEADS.places["seq"]]:
+            return []
+        try:
+            # The projector has judged the entries, and rows contain those that count alone: they are not judged again.
+            folded = fold_to(name, _chained(self._store.rows_of(ENTRIES, name)), seqs)
+        except FoldError:
+            return []
+        # A point of the past lacks the head; one of now has the entry that the projector noted.
+        ids = {judged.id for judged in max(folded, key=lambda point: point.state.head.seq).records}
+        whole = max(seqs) < int(head[HEADS.places["seq"]] or 0) or head[HEADS.places["entry"]] in ids
+        return folded if ids and whole else []
+
+    def again(self, run: Run) -> Run | None:
+        """Return a known run with its newer entries; None if they do not continue it."""
+        name, seq = run.state.run_id, run.state.head.seq
+        head = self._store.rows(HEADS, [(name,)]).get((name,))
+        if head is None or head[HEADS.places["reason"]]:
+            return None
+        entry = head[HEADS.places["entry"]]
+        if entry == run.state.head.id:  # an id is a digest of all entries before it too
+            return run
+        newer, where = run.copy(), (Where("run_id", "=", name), Where("last_seq", ">", seq))
+        try:
+            rows = self._store.query(Query(ENTRIES, where, order="seq"))
+            for judged, fresh in _chained(rows, run.state.head.id):
+                extend(newer, judged, fresh)
+        except FoldError:
+            return None
+        return newer if entry == newer.state.head.id else None
+
+    def gone(self, run: RunId) -> GoneError | None:
+        """Return the error of an erased run while any topic has records of it; None for any other."""
+        head = self._store.rows(HEADS, [(run,)]).get((run,))
+        if (
+            head is None
+            or head[HEADS.places["seq"]]
+            or not (head[HEADS.places["status"]] or head[HEADS.places["marked"]])
+        ):
+            return None
+        return gone(run, head[HEADS.places["marked"]], head[HEADS.places["file"]])  # type: ignore[arg-type]
+
+    def seq_at(self, run: RunId, at_ms: int) -> int:
+        """Return the number of a run's last event by a time, 0 for none."""
+        where = (Where("run_id", "=", run), Where("at_ms", "<=", at_ms))
+        rows = self._store.query(Query(ENTRIES, where, order="seq", descending=True, limit=1))
+        return int(rows[0][ENTRIES.places["last_seq"]]) if rows else 0
+
+    def family(self, run: Run) -> list[Run]:
+        """Return the descendants of a run, each after its parent."""
+        runs: list[Run] = []
+        for name in children_of(run):
+            if (child := self.find(name)) is not None:
+                runs += [child, *self.family(child)]
+        return runs
+
+
+def runs_with(labels: Iterable[tuple[str, str]], session: str) -> tuple[RunsWith, ...]:
+    """Return the conditions on runs with all of these labels and, if named, the session."""
+    tests = [RunsWith(RUN_LABELS, (Where("name", "=", name), Where("value", "=", value))) for name, value in labels]
+    return (*tests, *([RunsWith(RUN_SESSIONS, (Where("session", "=", session),))] if session else []))
+
+
+def _chained(rows: Iterable[ViewRow], head: EntryId = NO_ENTRY) -> Iterator[tuple[JudgedRecord, Entry]]:
+    for judged, entry in map(entry_of, rows):
+        if entry.prev != head:
+            raise FoldError(f"an entry of run {entry.run_id} does not follow from the one before in the views")
+        head = judged.id
+        yield judged, entry
+
+
+def entry_of(row: ViewRow) -> tuple[JudgedRecord, Entry]:
+    """Decode a row of `entries`. **Raises** FoldError if its bytes have another id."""
+    of = ENTRIES.named(row)
+    entry, name = codec.decode(Entry, of["value"]), EntryId(of["id"])
+    if entry_id(of["value"][codec.FRAME_BYTES :]) != name or entry.run_id != of["run_id"]:
+        raise FoldError(f"an entry of run {of['run_id']} has other bytes in the views than in the log")
+    key = log_key(entry.run_id, entry.seq, name)
+    record = Record(RUN_LOG, of["partition"], of["offset"], key, of["value"], list, of["logged_ms"])
+    return JudgedRecord(entry.run_id, name, entry, "", record=record), entry
+
+
+def children_of(run: Run) -> list[RunId]:
+    """Return the direct children of a run."""
+    return [RunId(name) for step in run.timeline.steps if step.kind in ("run", "event") for name in step.runs]

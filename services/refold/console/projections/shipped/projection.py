@@ -1,0 +1,286 @@
+"""The shipped projection: rows of entries and runs, and the sums of families."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, get_args
+
+from refold.client.reading.steps import Timeline
+from refold.console.projections.batch import Batch
+from refold.console.projections.projector import Accepted
+from refold.console.projections.shipped import people, steps, tables
+from refold.console.projections.shipped.beside import rows_beside, take_beside, write_beside
+from refold.console.projections.shipped.steps import Apply
+from refold.console.projections.shipped.tables import DayAt, RunAt, StepAt
+from refold.console.projections.shipped.turn import PriceOf, Turn, cut, failed, is_question
+from refold.core import events
+from refold.core.ids import EntryId, parent_of, root_of
+from refold.core.run import fold
+from refold.core.run.state import ENDED, RunState, Step
+from refold.core.tables import ViewKey
+from refold.core.wire import codec
+from refold.engine.ports.log import Record
+from refold.sdk.projection import Projection, day_of
+
+
+class Shipped(Projection):
+    """Projection of runs, steps, questions and sums. `prices` apply to usage without a bill."""
+
+    name = "refold"
+    version = 3
+    entries = tables.ENTRIES
+    runs = tables.RUNS
+    run_labels = tables.RUN_LABELS
+    run_sessions = tables.RUN_SESSIONS
+    steps = tables.STEPS
+    approvals = tables.APPROVALS
+    votes = tables.VOTES
+    dead_letters = tables.DEAD_LETTER_ROWS
+    holds = tables.HOLDS
+    limits = tables.LIMIT_ROWS
+    operator_actions = tables.OPERATOR_ACTIONS
+    repeated_calls = tables.REPEATED_CALLS
+    families = tables.FAMILIES
+    daily = tables.DAILY
+    daily_failures = tables.DAILY_FAILURES
+
+    def __init__(self, prices: PriceOf | None = None, price_table: str = "") -> None:
+        self._prices, self._price_table = prices, price_table if prices else ""
+        self.inputs = self._price_table  # other prices need a rebuild
+
+    def expect(self, batch: Batch, entries: Sequence[events.Entry]) -> None:
+        """Read the rows that entries will change, with one query for each table."""
+        older = [entry for entry in entries if entry.run_id not in batch.new]
+        batch.fetch(tables.RUNS, ((entry.run_id,) for entry in older if entry.seq > 1))
+        batch.fetch(tables.STEPS, _changed_steps(older))
+        batch.fetch(tables.REPEATED_CALLS, _calls(older))
+
+    def beside(self, batch: Batch, record: Record, partitions: int) -> None:
+        take_beside(batch, record, partitions)
+
+    def forget(self, batch: Batch) -> None:
+        """Remove the run's rows that follow from the run log; the others stay."""
+        rows = rows_beside(batch)
+        batch.forget(batch.run, erased=False)
+        write_beside(batch, rows, root_of(batch.run))
+
+    def take(self, batch: Batch, accepted: Accepted) -> None:
+        entry = accepted.entry
+        _store(batch, accepted)
+        row = batch.edit(tables.RUNS, (entry.run_id,)) if entry.seq > 1 else None
+        if row is None:
+            row = _new(batch, accepted)
+            before: list[Any] = []
+        else:
+            before = row[RunAt.status :]
+        turn = Turn(batch, entry, row, self._prices, self._price_table)
+        for seq, event in enumerate(entry.events, start=entry.seq):
+            if (apply := _EVENTS.get(type(event))) is not None:
+                apply(turn, event, seq)
+        _end(turn, accepted)
+        if (after := row[RunAt.status :]) != before:
+            _count_in_family(turn, before, after)
+
+
+def _changed_steps(entries: Sequence[events.Entry]) -> Iterator[ViewKey]:
+    for entry in entries:
+        if entry.seq > 1:
+            for event in entry.events:
+                if type(event) in _ON_STEPS:
+                    yield entry.run_id, event.step  # type: ignore[union-attr]
+
+
+def _calls(entries: Sequence[events.Entry]) -> Iterator[ViewKey]:
+    for entry in entries:
+        for event in entry.events:
+            if type(event) is events.CallProposed:
+                yield entry.run_id, steps.digest_of_args(event)
+
+
+def _store(batch: Batch, accepted: Accepted) -> None:
+    name, entry, record, since = accepted
+    cause = entry.cause
+    topic, partition, offset = (cause.topic, cause.partition, cause.offset) if cause else ("", 0, 0)
+    batch.write(
+        tables.ENTRIES,
+        (entry.run_id, entry.seq),
+        [
+            entry.run_id, entry.seq, entry.last_seq, entry.at_ms, record.at_ms, record.partition, record.offset,
+            since, entry.actor, topic, partition, offset, bytes(name), record.value or b"",
+        ],
+    )  # fmt: skip
+
+
+def _new(batch: Batch, accepted: Accepted) -> list[Any]:
+    entry, record = accepted.entry, accepted.record
+    run = entry.run_id
+    row: list[Any] = [run, "", root_of(run), str(parent_of(run)[0]), "", "", "", "", record.partition, 0, 0, 0]
+    row += [0, 0, "", 0, 0, 0, 0, 0, "", "", "", 0, "", "pending", 0, 0, 0, 0, 0, "", 0]
+    batch.write(tables.RUNS, (run,), row)
+    return row
+
+
+def _requested(turn: Turn, event: events.RunRequested, seq: int) -> None:
+    run, row = turn.entry.run_id, turn.run
+    row[RunAt.agent], row[RunAt.requester], row[RunAt.policy] = event.agent, event.requester, event.policy
+    row[RunAt.requested_ms] = event.asked_ms(turn.entry.at_ms)
+    if event.forked:
+        row[RunAt.forked_from], row[RunAt.forked_at] = event.forked.run_id, event.forked.seq
+    for name, value in event.labels.items():
+        turn.batch.write(tables.RUN_LABELS, (run, name), [run, name, cut(value)])
+    for number, session in enumerate(dict.fromkeys(event.sessions), start=1):
+        turn.batch.write(tables.RUN_SESSIONS, (run, session), [run, session, number, turn.entry.at_ms])
+    turn.sums()[DayAt.runs_requested] += 1
+
+
+def _started(turn: Turn, event: events.RunStarted, seq: int) -> None:
+    row = turn.run
+    row[RunAt.status], row[RunAt.version], row[RunAt.app], row[RunAt.started_ms] = (
+        "running", event.version, event.app, turn.entry.at_ms
+    )  # fmt: skip
+
+
+def _status_set(turn: Turn, event: events.StatusSet, seq: int) -> None:
+    turn.run[RunAt.says] = cut(event.text)
+
+
+def _ended(status: str, column: int) -> Apply:
+    def end(turn: Turn, event: Any, seq: int) -> None:
+        turn.run[RunAt.status], turn.run[RunAt.ended_ms] = status, turn.entry.at_ms
+        turn.sums()[column] += 1
+
+    return end
+
+
+_completed = _ended("completed", DayAt.runs_completed)
+
+
+def _run_failed(turn: Turn, event: events.RunFailed, seq: int) -> None:
+    _ended("failed", DayAt.runs_failed)(turn, event, seq)
+    turn.run[RunAt.failure_code], turn.run[RunAt.failure_message] = cut(event.failure.code), cut(event.failure.message)
+    _count_failure(turn, "", event.failure)
+
+
+def _cancelled(turn: Turn, event: events.RunCancelled, seq: int) -> None:
+    _ended("cancelled", DayAt.runs_cancelled)(turn, event, seq)
+    turn.run[RunAt.failure_code], turn.run[RunAt.failure_message] = "cancelled", cut(event.reason or "it was cancelled")
+    people.cancelled(turn, event, seq)
+
+
+def _call_failed(turn: Turn, event: events.CallFailed, seq: int) -> None:
+    steps.call_failed(turn, event, seq)
+    if (row := turn.step(event.step)) is not None:
+        _count_failure(turn, row[StepAt.name], event.failure)
+
+
+def _count_failure(turn: Turn, tool: str, failure: events.Failure) -> None:
+    day, agent = day_of(turn.entry.at_ms), turn.run[RunAt.agent]
+    if turn.copied:
+        return
+    turn.batch.totals_of(tables.DAILY_FAILURES, (day, agent, tool, cut(failure.code)))[0] += 1
+
+
+def _retried(turn: Turn, event: events.RunRetried, seq: int) -> None:
+    people.retried_by(turn, event, seq)
+    _refold(turn, event, seq)
+    for step in filter(None, map(turn.step, event.again)):
+        step[StepAt.attempt] = 0
+
+
+def _forked(turn: Turn, event: events.RunForked, seq: int) -> None:
+    people.forked_by(turn, event, seq)
+    if event.source.run_id == turn.run[RunAt.forked_from]:  # and no copy, of a fork of another run
+        turn.run[RunAt.forked_at] = seq - 1
+    turn.run[RunAt.requested_ms] = turn.entry.at_ms
+    turn.sums()[DayAt.runs_requested] += 1
+    _refold(turn, event, seq)
+    for row in turn.batch.rows_of(tables.RUN_SESSIONS):
+        turn.batch.write(tables.RUN_SESSIONS, tuple(row[:2]), [*row[:3], turn.entry.at_ms])
+    for step in filter(None, map(turn.step, map(int, event.keys))):
+        if not step[StepAt.ended_ms]:
+            step[StepAt.started_ms] = turn.entry.at_ms
+            step[StepAt.attempt] = step[StepAt.attempts] = step[StepAt.dispatches] = step[StepAt.approvals] = 0
+
+
+def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -> None:
+    """Set a run and its steps from a fold of its history."""
+    batch, entry = turn.batch, turn.entry
+    # Only the fold decides which steps a retry or fork discards, and which wait again.
+    rows = [row for row in batch.rows_of(tables.ENTRIES) if row[1] != entry.seq]
+    history = [(EntryId(row[-2]), codec.decode(events.Entry, row[-1])) for row in rows]  # type: ignore[arg-type]
+    state, timeline = fold.fold(history, entry.run_id), Timeline(entry.run_id)
+    until = entry.events[: seq - entry.seq + 1]
+    fold.advance(state, until, seq=entry.seq, at_ms=entry.at_ms)
+    for _, past in history:
+        timeline.feed(past)
+    timeline.feed(replace(entry, events=until))
+    _set_run(turn.run, state)
+    for line in timeline.steps:
+        if (step := turn.step(line.step)) is None:
+            continue
+        was_asked, opened = is_question(step), state.open.get(line.step)
+        step[StepAt.status], step[StepAt.phase], step[StepAt.ended_ms] = (
+            line.status,
+            opened.phase if opened else "",
+            line.ended_ms,
+        )
+        failed(step, line.failure)
+        turn.count(step, 1)
+        if was_asked != is_question(step):
+            turn.question(step, open=int(not was_asked))
+
+
+def _set_run(row: list[Any], state: RunState) -> None:
+    """Set a run's columns from its fold; those that its steps sum begin at 0."""
+    row[RunAt.status], row[RunAt.says], row[RunAt.started_ms] = state.status, cut(state.says), state.started_ms
+    row[RunAt.open], row[RunAt.busy] = len(state.open), state.busy
+    row[RunAt.paused] = sum(people.paused_by(pause.role) for pause in state.paused)
+    row[RunAt.ended_ms], row[RunAt.failure_code], row[RunAt.failure_message] = 0, "", ""
+    row[RunAt.doubt] = row[RunAt.on_hold] = row[RunAt.waiting] = row[RunAt.waiting_for_people] = 0
+
+
+def _end(turn: Turn, accepted: Accepted) -> None:
+    """Set a run's status at the end of an entry, as `fold.advance` does."""
+    row, entry = turn.run, turn.entry
+    row[RunAt.at_ms], row[RunAt.seq], row[RunAt.head] = entry.at_ms, entry.last_seq, accepted.id.hex()
+    status = row[RunAt.status]
+    if status in ENDED:
+        row[RunAt.says], row[RunAt.on_hold], row[RunAt.waiting], row[RunAt.paused] = "", 0, 0, 0
+    elif status != "pending":
+        works = (row[RunAt.busy] or not row[RunAt.open]) and not row[RunAt.paused]
+        row[RunAt.status] = "running" if works else "suspended"
+
+
+def _count_in_family(turn: Turn, before: list[Any], after: list[Any]) -> None:
+    sums = turn.batch.totals_of(tables.FAMILIES, (turn.run[RunAt.root],))
+    for place, (now, was) in enumerate(zip(_part(after), _part(before) if before else (0,) * 10, strict=True)):
+        sums[place] += now - was
+
+
+def _part(row: list[Any]) -> tuple[int, ...]:
+    """Return a run's part in its family's sums."""
+    status, question, doubt, on_hold, tokens, nano_usd, *_ = row
+    live = status not in ENDED
+    ended = status == "completed", status == "failed", status == "cancelled"
+    return live, live and question > 0, doubt > 0, on_hold > 0, 0, *ended, tokens, nano_usd
+
+
+_ON_STEPS = frozenset({*steps.STEP_EVENTS, *people.QUESTION_EVENTS, events.CallCompleted}) - set(get_args(Step))
+"""Events that change an existing step."""
+
+_EVENTS: dict[type, Apply] = {
+    **steps.STEP_EVENTS,
+    **people.QUESTION_EVENTS,
+    **people.OPERATOR_EVENTS,
+    events.RunRequested: _requested,
+    events.RunStarted: _started,
+    events.StatusSet: _status_set,
+    events.CallCompleted: steps.call_completed,
+    events.CallFailed: _call_failed,
+    events.RunCompleted: _completed,
+    events.RunFailed: _run_failed,
+    events.RunCancelled: _cancelled,
+    events.RunRetried: _retried,
+    events.RunForked: _forked,
+}

@@ -1,0 +1,130 @@
+"""Progress of projections, read from their database and the log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from refold.client.reading.projection import (
+    ProjectionGeneration,
+    ProjectionInfo,
+    ProjectionPosition,
+    ProjectionVerified,
+    RowDifference,
+    TableDigest,
+)
+from refold.console.projections.following import lags, misplaced
+from refold.console.projections.service import Comparison
+from refold.console.projections.shipped.tables import APPROVALS, DEAD_LETTER_ROWS, HOLDS, STEPS
+from refold.core.errors import ConflictError, NotFoundError
+from refold.core.redaction import public_url
+from refold.core.tables import Scalar, ViewRow, ViewTable
+from refold.engine.ports.log import LogSource, Place
+from refold.engine.ports.tables import Query, ViewDatabase, ViewReader, Where
+
+SAMPLE_S = 1.0
+
+
+def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) -> ProjectionInfo:
+    """Return the progress of a projection; one that is behind is measured for a second. **Raises** NotFoundError."""
+    states = database.generations(name)
+    if not states:
+        names = ", ".join(database.projections()) or "none yet"
+        raise NotFoundError(
+            f"there is no projection {name}", hint=f"`refold serve projections` builds it; there is {names}"
+        )
+    begun, before = time.monotonic(), dict[int, Mapping[Place, int]]()
+    for number in states:
+        with suppress(ConflictError, NotFoundError):  # a rebuild has just replaced it
+            before[number] = database.store(name, number).positions()
+    # The log after the positions that are judged by it: the other way round, a view under load is ahead of its log.
+    bounds, log = source.bounds(), source.identity()
+    if any(sum(lags(positions, bounds).values()) for positions in before.values()):
+        time.sleep(SAMPLE_S)
+    generations = []
+    for number, state in database.generations(name).items():
+        try:
+            store = database.store(name, number)
+            notes, positions = store.notes(), store.positions()
+        except (ConflictError, NotFoundError):
+            continue
+        reason = stands_still(notes, before.get(number, {}), log, bounds)
+        lag = sum(lags(positions, bounds).values())
+        rate = (sum(positions.values()) - sum(before.get(number, positions).values())) / max(
+            0.001, time.monotonic() - begun
+        )
+        generations.append(
+            ProjectionGeneration(
+                generation=number,
+                state="stopped" if reason else "serving" if state == "serving" else "building",
+                version=int(notes.get("version", "0")),
+                lag=lag,
+                rate=round(rate, 1),
+                left_s=round(lag / rate, 1) if rate else 0.0,
+                reason=reason,
+                positions=_positions(positions, bounds),
+            )
+        )
+    return ProjectionInfo(projection=name, database=public_url(url), bytes=database.bytes(), generations=generations)
+
+
+def needs_of(view: ViewReader, since_ms: int) -> dict[str, int]:
+    """Return the numbers of runs, calls and questions that need people, and of dead letters since `since_ms`."""
+    steps = {name: view.count(Query(STEPS, (Where("status", "=", state),))) for name, state in _CALLS.items()}
+    letters = Query(DEAD_LETTER_ROWS, (Where("at_ms", ">=", since_ms),))
+    questions = view.count(Query(APPROVALS, (Where("open", "=", 1),)))
+    return {"stalled": view.count(Query(HOLDS)), **steps, "questions": questions, "dead_letters": view.count(letters)}
+
+
+_CALLS = {"doubts": "doubt", "held": "held"}
+
+
+def stands_still(
+    notes: Mapping[str, str], positions: Mapping[Place, int], log: str, bounds: Mapping[Place, tuple[int, int]]
+) -> str:
+    """Return the reason of a generation's halt, or empty."""
+    return notes.get("stopped", "") or misplaced(notes, positions, log, bounds)
+
+
+def _positions(positions: Mapping[Place, int], bounds: Mapping[Place, tuple[int, int]]) -> list[ProjectionPosition]:
+    return [
+        ProjectionPosition(topic=topic, partition=number, position=at, end=max(at, end))
+        for (topic, number), (_, end) in sorted(bounds.items())
+        for at in [positions.get((topic, number), 0)]
+    ]
+
+
+def as_verified(name: str, comparison: Comparison, tables: Iterable[ViewTable]) -> ProjectionVerified:
+    by_name = {table.name: table for table in tables}
+    return ProjectionVerified(
+        projection=name,
+        generation=comparison.generation,
+        equal=comparison.equal,
+        tables=[
+            TableDigest(table=table, view=f"{view:032x}", log=f"{log:032x}", equal=view == log)
+            for table, (view, log) in comparison.digests.items()
+        ],
+        differences=[
+            RowDifference(
+                table=row.table,
+                key=[_shown(value) for value in row.key],
+                run_id=_run_of(by_name[row.table], row.view or row.log),
+                view=_named(by_name[row.table], row.view),
+                log=_named(by_name[row.table], row.log),
+            )
+            for row in comparison.differences
+        ],
+    )
+
+
+def _run_of(table: ViewTable, row: ViewRow | None) -> str:
+    return str(row[table.run_place]) if row and "run_id" in table.places else ""
+
+
+def _named(table: ViewTable, row: ViewRow | None) -> dict[str, object] | None:
+    return None if row is None else {name: _shown(value) for name, value in zip(table.names, row, strict=True)}
+
+
+def _shown(value: Scalar) -> object:
+    return value.hex() if isinstance(value, bytes) else value

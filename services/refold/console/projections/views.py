@@ -1,0 +1,178 @@
+"""Runs from the database of projections. Import it lazily: it needs the extra `views`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import NamedTuple
+
+from refold.client.operations.runs import Runs, Selector
+from refold.client.reading.history import Run
+from refold.console.projections.projector import HEADS
+from refold.console.projections.runs import ViewedRuns, runs_with
+from refold.console.projections.service import serving
+from refold.console.projections.shipped.projection import Shipped
+from refold.console.projections.shipped.tables import RUNS
+from refold.console.projections.status import needs_of, status_of
+from refold.console.sql.opening import open_views
+from refold.core.errors import NotFoundError, UsageError
+from refold.core.ids import RunId, home, run_id
+from refold.core.messages import Hold
+from refold.core.topics import RUN_LOG
+from refold.engine.adapters.kafka.source import KafkaLogSource
+from refold.engine.ports.tables import MOST_PAGE, Query, ViewDatabase, ViewReader, Where
+from refold.engine.runtime.settings import Settings
+
+FRESH_S = 2.0
+"""Seconds to wait for a view behind the log, so that a writer reads its own writes."""
+VIEW_POLL_S = 0.02
+MOST_LOOKED = 5_000
+"""Runs examined for their state at a time: a millisecond or more each."""
+
+
+def views(settings: Settings) -> ViewDatabase:
+    """Open the database of projections. **Raises** UsageError when none is set, UnreachableError while it is away."""
+    if url := settings.views.url:
+        return open_views(url)
+    hint = "set REFOLD_VIEWS__URL, for example to sqlite:///views.db, and run `refold serve projections`"
+    raise UsageError("no database of views is set here", hint=hint)
+
+
+class Viewed(NamedTuple):
+    run: Run
+    family: list[Run]
+
+
+class Listed(NamedTuple):
+    """Newest runs of a view, oldest first, with the numbers of selected ones and of all."""
+
+    runs: list[Run]
+    meant: int
+    total: int
+
+
+def viewed(settings: Settings, run: str, runs: Runs) -> Viewed | None:
+    """Return a run from the view, at the log's end; None if the log has to be read. **Raises** GoneError."""
+    name, source = run_id(run), KafkaLogSource(settings.kafka)
+    number = home(name, source.partitions)
+    with _current(settings, source, (number,)) as view:
+        if view is None:
+            return None
+        viewed_runs = ViewedRuns(view)
+        current = viewed_runs.find(name)
+        below = viewed_runs.family(current) if current else []
+        if current is None and (gone := viewed_runs.gone(name)):
+            raise gone
+    if current is None:
+        return None
+    _stall((current, *below), lambda: runs.holds(number))
+    return Viewed(current, below)
+
+
+def listed(settings: Settings, which: Selector, status: str, limit: int, runs: Runs) -> Listed | None:
+    """Return the newest runs of the view; None if the log has to be read."""
+    if status == "stalled" or which.code or which.since_ms or (status in _LIVE and runs.holds()):
+        return None
+    source = KafkaLogSource(settings.kafka)
+    with _current(settings, source, range(source.partitions)) as view:
+        if view is None or view.count(Query(HEADS, (Where("reason", ">", ""),))):
+            return None
+        query = _listing(which, status, limit)
+        viewed_runs = ViewedRuns(view)
+        newest = [run for row in reversed(view.query(query)) if (run := viewed_runs.find(str(row[0]))) is not None]
+        meant, total = view.count(query), view.count(Query(RUNS))
+    _stall(newest, runs.holds)
+    return Listed(newest, meant, total)
+
+
+def listed_at(
+    settings: Settings, which: Selector, limit: int, at_ms: int, only: Callable[[Run], bool] | None
+) -> Listed | None:
+    """As `runs_then`, from the view of the settings; None if the log has to be read."""
+    source = KafkaLogSource(settings.kafka)
+    with _current(settings, source, range(source.partitions)) as view:
+        if view is None or view.count(Query(HEADS, (Where("reason", ">", ""),))):
+            return None
+        return runs_then(view, which, limit, at_ms, only)
+
+
+def runs_then(
+    view: ViewReader, which: Selector, limit: int, at_ms: int, only: Callable[[Run], bool] | None = None
+) -> Listed:
+    """Return the newest runs of a view that `only` accepts, as they were at a time. At most `MOST_LOOKED` are examined;
+    `meant` counts the accepted ones."""
+    query = _listing(which, "", MOST_PAGE)
+    query = replace(query, where=(*query.where, Where("requested_ms", "<=", at_ms)))
+    total, meant, viewed_runs, newest = view.count(query), 0, ViewedRuns(view), list[Run]()
+    for _ in range(MOST_LOOKED // MOST_PAGE):
+        rows = view.query(query)
+        for row in rows:
+            seq = viewed_runs.seq_at(name := RunId(str(row[0])), at_ms)
+            if seq and (run := viewed_runs.find(name, seq)) is not None and (only is None or only(run)):
+                meant += 1
+                newest += [run] if meant <= limit else []
+            if only is None and meant == limit:
+                return Listed(newest[::-1], total, total)
+        if len(rows) < MOST_PAGE:
+            break
+        query = replace(query, after=query.place(rows[-1]))
+    return Listed(newest[::-1], meant, total)
+
+
+def needs_people(settings: Settings, since_ms: int) -> tuple[dict[str, int] | None, list[str]]:
+    """Return the counts of `needs_of`, None if the log has to be read, and reasons of halted projections."""
+    database, source = views(settings), KafkaLogSource(settings.kafka)
+    try:
+        infos = [status_of(name, database, settings.views.url, source).row for name in database.projections()]
+    finally:
+        database.close()
+    stopped = [f"projection {row.projection} stands still: {row.reason.partition(chr(10))[0]}" for row in infos]
+    with _current(settings, source, range(source.partitions)) as view:
+        counts = None if view is None else needs_of(view, since_ms)
+    return counts, [f"{why}; refold projection list" for why, row in zip(stopped, infos, strict=True) if row.reason]
+
+
+_LIVE = ("pending", "running", "suspended")
+"""Statuses that a run does not have while its code is held."""
+_ALSO = {"doubt": "doubt", "held": "on_hold", "paused": "paused"}
+"""Conditions beside a status, with the columns that count them."""
+
+
+def _listing(which: Selector, status: str, limit: int) -> Query:
+    where = [Where("agent", "=", which.agent)] if which.agent else []
+    if status:
+        where.append(Where(_ALSO[status], ">", 0) if status in _ALSO else Where("status", "=", status))
+    within = runs_with(which.labels, which.session)
+    return Query(RUNS, tuple(where), within, "requested_ms", descending=True, limit=limit)
+
+
+def _stall(runs: Collection[Run], read: Callable[[], Mapping[RunId, Hold]]) -> None:
+    if live := [run for run in runs if not run.state.over]:
+        holds = read()
+        for run in live:
+            run.stall(holds.get(run.state.run_id))
+
+
+@contextmanager
+def _current(settings: Settings, source: KafkaLogSource, partitions: Iterable[int]) -> Iterator[ViewReader | None]:
+    """Yield the view once it has reached the log's end; None without one or after `FRESH_S`."""
+    database, store = views(settings), None
+    try:
+        with suppress(NotFoundError):
+            store = database.store(Shipped.name, serving(database, Shipped.name))
+        if store is None or store.notes().get("log") != source.identity():
+            yield None
+            return
+        ends = {place: source.end(place) for place in ((RUN_LOG, number) for number in partitions)}
+        deadline = time.monotonic() + FRESH_S
+        while any(store.positions().get(place, 0) < end for place, end in ends.items()):
+            if time.monotonic() > deadline:
+                yield None
+                return
+            time.sleep(VIEW_POLL_S)
+        with store.snapshot() as view:
+            yield view
+    finally:
+        database.close()

@@ -1,0 +1,47 @@
+"""Opens a view database by URL."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+
+from refold.core.errors import UsageError, not_installed
+from refold.core.redaction import public_url
+from refold.core.tables import ViewTable
+from refold.engine.ports.tables import ViewDatabase, ViewStore
+
+try:
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+except ModuleNotFoundError as missing:
+    raise not_installed(missing) from None
+
+from refold.console.sql.postgres import PostgresViews
+from refold.console.sql.sqlite import SqliteViews
+
+
+def open_views(url: str) -> ViewDatabase:
+    """Open `sqlite:///path/file.db` or `postgresql://user:password@host/database`. **Raises** UsageError for other URLs
+    and databases of a newer Refold; UnreachableError."""
+    try:
+        parsed = make_url(url)
+        if parsed.drivername == "sqlite" and not (parsed.database or ":").startswith((":", "file:")):
+            return SqliteViews(parsed)
+        if parsed.drivername == "postgresql":
+            return PostgresViews(parsed)
+    except ArgumentError:
+        pass
+    except ModuleNotFoundError as missing:
+        raise not_installed(missing) from None
+    raise UsageError(
+        f"{public_url(url)} is not the URL of a database for views",
+        hint="write sqlite:///views.db, or postgresql://USER:PASSWORD@HOST/DATABASE",
+    )
+
+
+@contextmanager
+def view_in_memory(tables: Collection[ViewTable]) -> Iterator[ViewStore]:
+    """Lend empty tables in memory, for one thread at a time."""
+    with closing(SqliteViews(make_url("sqlite://"))) as views:
+        views.create("memory", 1, tables, {})
+        yield views.store("memory", 1)

@@ -1,0 +1,222 @@
+"""Rows of one generation in a database: batches, queries and scans."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, ClassVar
+
+from refold.console.sql.queries import counts_of, page
+from refold.console.sql.statements import Statements, escaped, short, unescaped
+from refold.core.errors import ConflictError, not_installed
+from refold.core.ids import RunId
+from refold.core.tables import ViewKey, ViewRow, ViewTable
+from refold.engine.ports.log import Place
+from refold.engine.ports.tables import Query, ViewChanges, ViewReader
+
+try:
+    import sqlalchemy as sa
+except ModuleNotFoundError as missing:
+    raise not_installed(missing) from None
+
+_SCANNED = 2_000
+"""Rows of a scan in memory."""
+
+META = sa.MetaData()
+_OF: dict[str, Any] = {"projection": sa.Text, "generation": sa.BigInteger}
+
+
+def _table(name: str, key: dict[str, Any], **others: Any) -> sa.Table:
+    keyed = [sa.Column(column, kind, primary_key=True, autoincrement=False) for column, kind in key.items()]
+    return sa.Table(name, META, *keyed, *(sa.Column(column, kind, nullable=False) for column, kind in others.items()))
+
+
+VERSIONS = _table("refold_views", {"version": sa.Integer})
+GENERATIONS = _table("refold_generations", _OF, state=sa.Text, notes=sa.Text)
+POSITIONS = _table("refold_positions", {**_OF, "topic": sa.Text, "partition": sa.BigInteger}, next_offset=sa.BigInteger)
+TABLES = _table("refold_tables", {**_OF, "name": sa.Text}, physical=sa.Text, public=sa.Integer)
+"""Tables of each generation: logical and physical name, and whether users see them."""
+
+Lend = Callable[[], AbstractContextManager[sa.Connection]]
+
+
+class SqlDriver(ABC):
+    """Database operations of a store. **Raises** UnreachableError, also in the body of `reading` and `writing`."""
+
+    mark: ClassVar[str]
+    """Placeholder of a parameter."""
+
+    @abstractmethod
+    def reading(self, *, still: bool = False) -> AbstractContextManager[sa.Connection]:
+        """Lend a connection for reads, all as of one moment if `still`."""
+
+    @abstractmethod
+    def writing(self) -> AbstractContextManager[sa.Connection]:
+        """Lend a connection for one transaction."""
+
+    @abstractmethod
+    def cursor(self, connection: sa.Connection, *, streaming: bool = False) -> Any:
+        """Open a driver's cursor; `streaming`: rows are fetched in portions."""
+
+    @abstractmethod
+    def find(self, cursor: Any, of: Statements, keys: Collection[ViewKey]) -> Iterator[ViewRow]:
+        """Existing rows of these keys."""
+
+    @abstractmethod
+    def fill(self, cursor: Any, of: Statements, rows: Collection[ViewRow]) -> None:
+        """Write rows; sums are added."""
+
+    @abstractmethod
+    def announce(self, connection: sa.Connection) -> None:
+        """Notify listeners of the change at its commit."""
+
+    @abstractmethod
+    def cleanse(self, *, removed: bool) -> None:
+        """Remove traces of removed rows after a transaction, without raising."""
+
+
+class SqlViewReader:
+    """Reads a generation; `lend` provides a connection for each call."""
+
+    def __init__(self, driver: SqlDriver, projection: str, generation: int, lend: Lend) -> None:
+        self._driver, self._lend, self._of = driver, lend, (projection, generation)
+        self._statements: dict[ViewTable, Statements] = {}
+
+    def rows(self, table: ViewTable, keys: Collection[ViewKey]) -> dict[ViewKey, ViewRow]:
+        of = self._for(table)
+        named = escaped(keys, [place for place in of.texts if place < table.keys])
+        with self._lend() as connection:
+            matches = list(self._driver.find(self._driver.cursor(connection), of, named))  # type: ignore[arg-type]
+        return {row[: table.keys]: row for row in unescaped(matches, of.texts)}
+
+    def rows_of(self, table: ViewTable, run: RunId) -> list[ViewRow]:
+        of = self._for(table)
+        ((name,),) = escaped([(run,)], [0])
+        with self._lend() as connection:
+            cursor = self._driver.cursor(connection)
+            cursor.execute(f'{of.select} where "run_id" = {of.mark} order by {of.keys}', (name,))
+            return unescaped(cursor.fetchall(), of.texts)
+
+    def query(self, query: Query) -> list[ViewRow]:
+        statement, arguments = page(query, self._for)
+        with self._lend() as connection:
+            cursor = self._driver.cursor(connection)
+            cursor.execute(statement, arguments)
+            return unescaped(cursor.fetchall(), self._for(query.table).texts)
+
+    def count(self, query: Query) -> int:
+        return sum(self.counts(query, ()).values())
+
+    def counts(self, query: Query, by: Collection[str]) -> dict[ViewRow, int]:
+        statement, arguments = counts_of(query, by, self._for)
+        texts = [place for place, name in enumerate(by) if query.table.columns[name] is str]
+        with self._lend() as connection:
+            cursor = self._driver.cursor(connection)
+            cursor.execute(statement, arguments)
+            return {row[:-1]: int(row[-1]) for row in unescaped(cursor.fetchall(), texts)}
+
+    def scan(self, table: ViewTable, *, in_order: bool = True) -> Iterator[ViewRow]:
+        of = self._for(table)
+        with self._lend() as connection:
+            cursor = self._driver.cursor(connection, streaming=True)
+            cursor.execute(f"{of.select} order by {of.keys}" if in_order else of.select)
+            while rows := cursor.fetchmany(_SCANNED):
+                yield from unescaped(rows, of.texts)
+            cursor.close()
+
+    def positions(self) -> dict[Place, int]:
+        columns = POSITIONS.c
+        statement = sa.select(columns.topic, columns.partition, columns.next_offset).where(*self._own(POSITIONS))
+        with self._lend() as connection:
+            return {(topic, partition): offset for topic, partition, offset in connection.execute(statement)}
+
+    def notes(self) -> dict[str, str]:
+        with self._lend() as connection:
+            return self._notes(connection)
+
+    def _notes(self, connection: sa.Connection, *, lock: bool = False) -> dict[str, str]:
+        statement = sa.select(GENERATIONS.c.notes).where(*self._own(GENERATIONS))
+        text = connection.execute(statement.with_for_update() if lock else statement).scalar()
+        if text is None:
+            projection, generation = self._of
+            raise ConflictError(
+                f"generation {generation} of {projection} was dropped", hint="open the one that is in use"
+            )
+        notes: dict[str, str] = json.loads(text)
+        return notes
+
+    def _own(self, table: sa.Table) -> list[Any]:
+        return rows_about(table, *self._of)
+
+    def _for(self, table: ViewTable) -> Statements:
+        if (statements := self._statements.get(table)) is None:
+            statements = Statements(physical_name(*self._of, table.name), table, self._driver.mark)
+            self._statements[table] = statements
+        return statements
+
+
+class SqlViewStore(SqlViewReader):
+    def __init__(self, driver: SqlDriver, projection: str, generation: int) -> None:
+        super().__init__(driver, projection, generation, driver.reading)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[ViewReader]:
+        with self._driver.reading(still=True) as connection:
+            yield SqlViewReader(self._driver, *self._of, lambda: nullcontext(connection))
+
+    def commit(self, changes: ViewChanges) -> None:
+        with self._driver.writing() as connection:
+            notes = self._notes(connection, lock=True)
+            self._move(connection, changes.moves)
+            cursor = self._driver.cursor(connection)
+            if changes.runs:
+                self._remove(cursor, changes)
+            for table, rows in changes.rows.items():
+                self._put(cursor, self._for(table), rows)
+            for table, sums in changes.sums.items():
+                of = self._for(table)
+                added = escaped([(*key, *amounts) for key, amounts in sums.items()], of.texts)
+                self._driver.fill(cursor, of, added)  # type: ignore[arg-type]
+            if changes.notes:
+                noted = sa.update(GENERATIONS).where(*self._own(GENERATIONS))
+                connection.execute(noted, {"notes": json.dumps(notes | changes.notes)})
+            self._driver.announce(connection)
+        self._driver.cleanse(removed=bool(changes.runs))
+
+    def _move(self, connection: sa.Connection, steps: Mapping[Place, tuple[int, int]]) -> None:
+        own = dict(zip(_OF, self._of, strict=True))
+        for (topic, partition), (before, after) in steps.items():
+            at = [POSITIONS.c.topic == topic, POSITIONS.c.partition == partition, *self._own(POSITIONS)]
+            statement = sa.update(POSITIONS).where(*at, POSITIONS.c.next_offset == before).values(next_offset=after)
+            if connection.execute(statement).rowcount:
+                continue
+            position = connection.execute(sa.select(POSITIONS.c.next_offset).where(*at)).scalar()
+            if position is not None or before:
+                raise ConflictError(f"{(topic, partition)} is at {position or 0}, not at {before}")
+            first = {**own, "topic": topic, "partition": partition, "next_offset": after}
+            connection.execute(sa.insert(POSITIONS), first)
+
+    def _remove(self, cursor: Any, changes: ViewChanges) -> None:
+        runs = escaped([(run,) for run in changes.runs], [0])
+        for table in changes.tables:
+            if "run_id" in table.places:
+                cursor.executemany(self._for(table).delete("run_id"), runs)
+
+    def _put(self, cursor: Any, of: Statements, rows: Mapping[ViewKey, ViewRow | None]) -> None:
+        values = escaped([row for row in rows.values() if row is not None], of.texts)
+        if values:
+            self._driver.fill(cursor, of, values)  # type: ignore[arg-type]
+        if len(values) < len(rows):
+            places = [place for place in of.texts if place < of.table.keys]
+            gone = escaped([key for key, row in rows.items() if row is None], places)
+            cursor.executemany(of.delete(*of.table.key_names), gone)
+
+
+def rows_about(table: sa.Table, projection: str, generation: int) -> list[Any]:
+    return [table.c.projection == projection, table.c.generation == generation]
+
+
+def physical_name(projection: str, generation: int, table: str) -> str:
+    return short(f"{projection}__{generation}__{table}")

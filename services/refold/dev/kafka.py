@@ -1,0 +1,164 @@
+"""Kafka broker on a folder, in KRaft mode, without Docker."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import socket
+import subprocess
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from refold.core.errors import RefoldError
+from refold.dev.files import cache_dir, write_atomic
+from refold.dev.jars import Progress, fetch_jars, silent
+from refold.dev.jvm import Java, ensure_caches
+from refold.dev.ports import HOST, remembered_ports
+from refold.dev.properties import server_properties
+from refold.dev.server import EmbeddedServer
+
+_CONNECT_TIMEOUT_S = 0.2
+_METADATA_TIMEOUT_S = 1.0
+_WARMING_UP = "warming up Kafka (once for each Java: 20 to 80 s now, 3 s less at each later start)"
+_REHEARSAL_GRACE = timedelta(seconds=120)
+
+
+class EmbeddedKafka(EmbeddedServer):
+    """Broker and controller whose ports and topics survive restarts on the same folder. The first use on a machine
+    downloads Kafka and makes AOT caches (20 s), reported through `progress`. `properties` are added to
+    server.properties."""
+
+    name: ClassVar[str] = "kafka"
+    brokers: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        properties: Mapping[str, str] | None = None,
+        cache: Path | None = None,
+        progress: Progress | None = None,
+        log: Path | None = None,
+    ) -> None:
+        super().__init__(data_dir, log=log)
+        ports = remembered_ports(self.data_dir / "ports.json", "port", "controller")
+        self.port, self.controller_port = ports["port"], ports["controller"]
+        self._properties = dict(properties or {})
+        self._cache = cache or cache_dir()
+        self._progress = progress or silent
+        self._flags: tuple[Sequence[str], Sequence[str]] | None = None
+        self._admin: AdminClient | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    def prepare(self) -> None:
+        self._admin = None
+        java = self._java
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        (self.data_dir / "tmp").mkdir(exist_ok=True)
+        addresses = {"port": self.port, "controller_port": self.controller_port}
+        content = server_properties(self.store, **addresses, extra=self._properties)
+        write_atomic(self._conf, content, mode=0o600)
+        if not (self.store / "meta.properties").exists():
+            self._format(java)
+
+    def format_arguments(self) -> list[str]:
+        """Format tool's options for the cluster of the folder."""
+        return ["--standalone", f"--cluster-id={fresh_id()}"]
+
+    def client_options(self) -> dict[str, str]:
+        """Options of the client that checks the broker, besides its address."""
+        return {}
+
+    def command(self) -> list[str]:
+        _, flags = self._aot_flags()
+        # Native libraries are unpacked at every start and left behind by a crash: keep them out of the machine's /tmp.
+        flags = [*flags, f"-Djava.io.tmpdir={self.data_dir / 'tmp'}"]
+        return self._java.command("kafka.Kafka", [str(self._conf)], flags=flags)
+
+    def answers(self) -> bool:
+        try:
+            socket.create_connection((HOST, self.port), _CONNECT_TIMEOUT_S).close()
+        except OSError:
+            return False
+        if self._admin is None:
+            self._admin = AdminClient(
+                {
+                    "bootstrap.servers": self.bootstrap,
+                    "reconnect.backoff.ms": 20,
+                    "reconnect.backoff.max.ms": 50,
+                    "log_level": 0,
+                    **self.client_options(),
+                }
+            )
+        try:
+            # Fenced brokers are not listed, and take no writes.
+            ready = len(self._admin.list_topics(timeout=_METADATA_TIMEOUT_S).brokers) >= self.brokers
+        except KafkaException:
+            return False
+        if ready:
+            self._admin = None
+        return ready
+
+    @cached_property
+    def _java(self) -> Java:
+        return Java(tuple(fetch_jars(self._cache, progress=self._progress)))
+
+    def _aot_flags(self) -> tuple[Sequence[str], Sequence[str]]:
+        if self._flags is None:
+            digest = self._java.digest
+            try:
+                self._flags = ensure_caches(self._cache / "aot", digest, self._rehearse)
+            except (RefoldError, OSError):
+                # A cache only saves two seconds. The next start tries again; this one goes without.
+                self._flags = (), ()
+        return self._flags
+
+    def _rehearse(self, folder: Path, format_flags: Sequence[str], broker_flags: Sequence[str]) -> None:
+        """Run a broker on a separate folder, so that the JVM records the classes of a start."""
+        self._progress(_WARMING_UP, 0, 1)
+        broker = EmbeddedKafka(folder, cache=self._cache)
+        broker._flags = format_flags, broker_flags
+        # The JVM writes the cache at its end, which takes 5 s on two idle cores and far longer on busy ones.
+        broker.grace = _REHEARSAL_GRACE
+        broker.start().stop()
+        self._progress(_WARMING_UP, 1, 1)
+
+    def _format(self, java: Java) -> None:
+        """Format a new folder, or one whose format was interrupted."""
+        shutil.rmtree(self.store, ignore_errors=True)
+        args = ["format", *self.format_arguments(), "-c", str(self._conf)]
+        flags, _ = self._aot_flags()
+        done = subprocess.run(
+            java.command("kafka.tools.StorageTool", args, flags=flags), capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            reason = " ".join((done.stderr or done.stdout).strip().splitlines()[-1:])
+            hint = f"`refold dev --fresh`, or delete {self.store}"
+            raise RefoldError(
+                f"Kafka cannot format {self.store}: {reason}", hint=hint, output=done.stdout + done.stderr
+            )
+
+    @property
+    def _conf(self) -> Path:
+        return self.data_dir / "server.properties"
+
+    @property
+    def store(self) -> Path:
+        return self.data_dir / "store"
+
+
+def fresh_id() -> str:
+    """Random id in Kafka's form; a leading dash would be an option of its tools."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        continue
+    return text

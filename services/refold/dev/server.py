@@ -1,0 +1,104 @@
+"""Life cycle of the embedded servers."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import ClassVar, Self
+
+from refold.core.errors import RefoldError, UnreachableError, UsageError
+from refold.dev import process
+from refold.dev.process import Process
+
+_POLL_S = 0.02
+
+
+class EmbeddedServer(ABC):
+    """Server as a child process on a folder, whose data survives restarts. Tests call `start` and `stop`; the
+    supervisor calls `prepare`, runs `command()` and calls `wait_ready`."""
+
+    name: ClassVar[str]
+    grace: timedelta = timedelta(seconds=10)
+
+    def __init__(self, data_dir: Path, *, log: Path | None = None) -> None:
+        self.data_dir = data_dir.resolve()
+        self.log = log or self.data_dir / f"{self.name}.log"
+        self._process: Process | None = None
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Write the files that `command` needs; existing data is not changed."""
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """Command line of the server."""
+
+    @abstractmethod
+    def answers(self) -> bool:
+        """True if the server takes reads and writes."""
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Process id. **Raises** UsageError if the server is not running."""
+        if self._process is None:
+            raise UsageError(f"the embedded {self.name} is not running", hint="call start() first")
+        return self._process.pid
+
+    def start(self) -> Self:
+        """Start the server and wait until it takes writes. **Raises** UsageError if it runs already, RefoldError if it
+        fails."""
+        self.launch()
+        try:
+            self.wait_ready(alive=lambda: self.running)
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def launch(self) -> None:
+        """Start the process without waiting. **Raises** UsageError if it runs already."""
+        if self.running:
+            raise UsageError(f"the embedded {self.name} runs already as process {self.pid}")
+        self.prepare()
+        self._process = process.spawn(self.command(), log=self.log)
+
+    def wait_ready(
+        self, *, alive: Callable[[], bool] = lambda: True, timeout: timedelta = timedelta(seconds=60)
+    ) -> None:
+        """Wait until the server answers. **Raises** RefoldError if it ends, UnreachableError after `timeout`; both
+        carry the end of its log."""
+        deadline = time.monotonic() + timeout.total_seconds()
+        while not self.answers():
+            facts = {"log": str(self.log), "tail": process.tail(self.log)}
+            if not alive():
+                raise RefoldError(f"the embedded {self.name} ended while starting", hint=f"see {self.log}", **facts)
+            if time.monotonic() > deadline:
+                raise UnreachableError(
+                    f"the embedded {self.name} does not answer after {timeout}", hint=f"see {self.log}", **facts
+                )
+            time.sleep(_POLL_S)
+
+    def stop(self) -> None:
+        """Stop the server cleanly, by force after its grace period."""
+        if self._process is not None:
+            process.end(self._process, grace=self.grace)
+            self._process = None
+
+    def kill(self) -> None:
+        """Crash the server, as `kill -9` does."""
+        if self._process is not None:
+            process.kill(self._process)
+            self._process = None
+
+    def __enter__(self) -> Self:
+        return self if self.running else self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -1,0 +1,264 @@
+"""Platform of one developer on a folder: broker, Valkey and services as supervised processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from refold.core.errors import NotFoundError, RefoldError, UnreachableError, UsageError
+from refold.core.redaction import public_url
+from refold.dev.children import Child, Exit
+from refold.dev.files import FolderLock, write_atomic
+from refold.dev.jars import Progress
+from refold.dev.kafka import EmbeddedKafka
+from refold.dev.ports import HOST, check_free, remembered_ports
+from refold.dev.postgres import EmbeddedPostgres
+from refold.dev.server import EmbeddedServer
+from refold.dev.supervisor import Pids, Supervisor
+from refold.dev.valkey import EmbeddedValkey
+from refold.engine.runtime.settings import PARTITIONS
+from refold.engine.runtime.signals import stop_signals
+
+BLOBS_URL, VIEWS_URL = "REFOLD_BLOBS__URL", "REFOLD_VIEWS__URL"
+METRICS = "REFOLD_METRICS__ADDRESS"
+# The reverse of the order in which they stop.
+_BROKER, _VALKEY, _SERVICES = range(3)
+# Longest time until a broken supervision, a gateway's first answer, or a changed file is noticed.
+_WATCH_S = 0.25
+# Time that our own broker may need after its start, on a machine that compiles at the same time.
+_BUSY_S, _AGAIN_S = 60.0, 0.5
+
+
+@dataclass(frozen=True)
+class ServiceProcess:
+    """Service process of the stack; list it twice to run two under one name."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def _without_restart(supervisor: Supervisor, name: str) -> Callable[[], bool]:
+    return lambda: supervisor.active and supervisor.restarts(name) == 0
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Servers of a stack; an address replaces the embedded one. `properties` are for the embedded broker. `postgres`:
+    views are in an embedded Postgres, not in SQLite."""
+
+    kafka: str | None = None
+    redis: str | None = None
+    properties: Mapping[str, str] | None = None
+    postgres: bool = False
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """Callbacks of a stack; `on_trouble` gets a problem as text, and stops nothing."""
+
+    progress: Progress | None = None
+    on_exit: Callable[[Exit], None] | None = None
+    on_trouble: Callable[[str], None] | None = None
+
+
+class DevStack:
+    """Platform on a folder: starts and supervises its processes, and maintains `dev.json` there. `prepare` is called
+    with the bootstrap address before the first service starts: it creates topics, and returns their number of
+    partitions, if the stack sets it for services. `fresh` deletes all earlier data."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        services: Sequence[ServiceProcess],
+        *,
+        servers: Servers = Servers(),
+        fresh: bool = False,
+        prepare: Callable[[str], int | None] | None = None,
+        listeners: Listeners = Listeners(),
+    ) -> None:
+        self.data_dir = data_dir.resolve()
+        self.dev_json = self.data_dir / "dev.json"
+        self._servers, self._listeners = servers, listeners
+        self._fresh = fresh
+        self._services = list(services)
+        self._prepare = prepare
+        self._lock = FolderLock(self.data_dir / "lock")
+        self._writing = threading.Lock()
+        self._ready = False
+        self._supervisor: Supervisor | None = None
+        self.kafka, self.redis = servers.kafka or "", servers.redis or ""
+        self.blobs = os.environ.get(BLOBS_URL) or f"file://{self.data_dir / 'blobs'}"
+        self.views = os.environ.get(VIEWS_URL) or f"sqlite:///{self.data_dir / 'views' / 'views.db'}"
+        self._postgres = (
+            EmbeddedPostgres(self.data_dir / "postgres", log=self._log("postgres")) if servers.postgres else None
+        )
+        if self._postgres is not None:
+            self.views = self._postgres.url
+        self.views_shown = self._postgres.url if self._postgres else public_url(self.views)
+        self.gateway = self.metrics = ""
+        self.partitions = 0
+        """Partitions of each topic, by `prepare`."""
+        self.trouble = ""
+        """Reason why dev.json is out of date; empty if it is not."""
+
+    def start(self) -> Self:
+        """Start everything, and return when the servers answer and the services are started. **Raises** ConflictError
+        if another stack runs on the folder; any error of `prepare`. Nothing is left running then."""
+        self._lock.acquire()
+        try:
+            self.data_dir.chmod(0o700)  # logs, topics and the ledger have the arguments of tools, in clear
+            if self._fresh:
+                # By name: the folder may hold files of the user's.
+                for name in ("kafka", "valkey", "logs", "blobs", "views", "postgres"):
+                    shutil.rmtree(self.data_dir / name, ignore_errors=True)
+            (self.data_dir / "views").mkdir(exist_ok=True)
+            ports = remembered_ports(self.data_dir / "views" / "ports.json", "gateway", "metrics")
+            self.gateway, self.metrics = f"http://{HOST}:{ports['gateway']}", f"{HOST}:{ports['metrics']}"
+            self._supervisor = Supervisor(on_change=self._note, on_exit=self._listeners.on_exit)
+            self._start_servers(self._supervisor)
+            if self._prepare is not None:
+                self.partitions = self._prepared(self._prepare)
+            self._start_services(self._supervisor)
+            self._ready = True
+            self._note(self._supervisor.pids())
+            if self.trouble:
+                raise RefoldError(f"cannot write dev.json: {self.trouble}", hint="make room, or choose another folder")
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop services, then Valkey, then the broker."""
+        self._ready = False
+        try:
+            if self._supervisor is not None:
+                self._supervisor.stop()
+        finally:
+            self._supervisor = None
+            if self._lock.is_own():  # else it is the file of another stack
+                self.dev_json.unlink(missing_ok=True)
+            self._lock.release()
+
+    def run_until_stopped(self, turn: Callable[[], None] = lambda: None) -> None:
+        """Wait for SIGINT or SIGTERM, then stop everything; a second signal kills the remaining processes. `turn` is
+        called four times a second. **Raises** NotFoundError if the data folder is deleted: everything is killed
+        then."""
+        supervisor = self.supervisor
+        with stop_signals(supervisor.hurry) as stopping:
+            turn()
+            while supervisor.active and not stopping.wait(_WATCH_S) and self._lock.is_own():
+                turn()
+            if lost := not self._lock.is_own():
+                supervisor.hurry()
+            self.stop()
+        if lost:
+            hint = "start `refold dev` again: it begins with an empty folder"
+            raise NotFoundError(f"the data folder {self.data_dir} was deleted while the platform ran on it", hint=hint)
+
+    @property
+    def supervisor(self) -> Supervisor:
+        if self._supervisor is None:
+            raise UsageError("the stack is not running", hint="call start() first")
+        return self._supervisor
+
+    def __enter__(self) -> Self:
+        return self if self._ready else self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _start_servers(self, supervisor: Supervisor) -> None:
+        # Valkey first: it starts while the broker's folder is being formatted.
+        servers: list[tuple[str, EmbeddedServer]] = []
+        if self._servers.redis is None:
+            valkey = EmbeddedValkey(self.data_dir / "valkey", log=self._log("valkey"))
+            self.redis = valkey.url
+            self._supervise(supervisor, "valkey", valkey, rank=_VALKEY)
+            servers.append(("valkey", valkey))
+        if self._postgres is not None:
+            self._supervise(supervisor, "postgres", self._postgres, rank=_VALKEY)
+            servers.append(("postgres", self._postgres))
+        if self._servers.kafka is None:
+            broker = EmbeddedKafka(
+                self.data_dir / "kafka",
+                properties=self._servers.properties,
+                progress=self._listeners.progress,
+                log=self._log("broker"),
+            )
+            self.kafka = broker.bootstrap
+            self._supervise(supervisor, "broker", broker, rank=_BROKER)
+            servers.append(("broker", broker))
+        for name, server in servers:
+            server.wait_ready(alive=_without_restart(supervisor, name))
+
+    def _prepared(self, prepare: Callable[[str], int | None]) -> int:
+        """Call `prepare`, again while our own broker is unreachable, for `_BUSY_S`. **Raises** its errors."""
+        deadline = time.monotonic() + _BUSY_S
+        while True:
+            try:
+                return prepare(self.kafka) or 0
+            except UnreachableError as error:
+                # Our own broker is up, and on a busy machine slow to elect leaders.
+                if self._servers.kafka is not None:
+                    raise
+                if time.monotonic() > deadline:
+                    hint = f"the machine is too busy for the broker: see {self._log('broker')}, then start again"
+                    raise UnreachableError(error.message, hint=hint) from None
+                if self._listeners.progress is not None:
+                    self._listeners.progress(f"waiting for the broker ({error.message})", 0, 1)
+                time.sleep(_AGAIN_S)
+
+    def _supervise(self, supervisor: Supervisor, name: str, server: EmbeddedServer, *, rank: int) -> None:
+        check_free(server.data_dir / "ports.json")
+        server.prepare()
+        supervisor.add(Child(name, tuple(server.command()), server.log, rank=rank, grace=server.grace))
+
+    def _start_services(self, supervisor: Supervisor) -> None:
+        # A service that is restarted has no time to compile its modules again, whatever the shell prefers.
+        outer = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        shared = {**outer, "REFOLD_KAFKA__BOOTSTRAP": self.kafka, "REFOLD_REDIS__URL": self.redis}
+        shared |= {BLOBS_URL: self.blobs, VIEWS_URL: self.views}
+        if self.partitions:
+            shared[PARTITIONS] = str(self.partitions)
+        shared["REFOLD_GATEWAY__PORT"] = self.gateway.rpartition(":")[2]
+        # Lines that a killed service has printed must be in its log.
+        shared["PYTHONUNBUFFERED"] = "1"
+        for service in self._services:
+            # They share a machine, so one metrics address for all of them would serve only the first.
+            shared[METRICS] = outer.get(METRICS, self.metrics) if service.name == "gateway" else ""
+            env = {**shared, **service.env}
+            supervisor.add(Child(service.name, service.argv, self._log(service.name), env, rank=_SERVICES))
+
+    def _note(self, pids: Pids) -> None:
+        """Write dev.json, once the stack is ready: the file is the sign of that."""
+        with self._writing:
+            if self._ready and self._lock.is_own():  # else it is the file of another stack
+                processes = {"broker": [], "valkey": [], **pids}
+                restarts = {name: self.supervisor.restarts(name) for name in pids}
+                at = {"kafka": self.kafka, "redis": public_url(self.redis), "blobs": public_url(self.blobs)}
+                at |= {"views": self.views_shown, "gateway": self.gateway, "metrics": self.metrics}
+                content = {**at, "partitions": self.partitions, "processes": processes, "restarts": restarts}
+                self._write(json.dumps(content, indent=2) + "\n")
+
+    def _write(self, text: str) -> None:
+        before = self.trouble
+        try:
+            write_atomic(self.dev_json, text, mode=0o600)
+            self.trouble = ""
+        except OSError as error:
+            # An old dev.json (without disk space, say) is better than processes that end.
+            self.trouble = f"{error.strerror}: {error.filename}"
+        if self.trouble not in ("", before) and self._listeners.on_trouble is not None:
+            self._listeners.on_trouble(f"dev.json is not up to date: {self.trouble}")
+
+    def _log(self, name: str) -> Path:
+        return self.data_dir / "logs" / f"{name}.log"

@@ -1,0 +1,183 @@
+"""Named child processes, restarted when they die, and stopped in order."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Self
+
+from refold.core.errors import NotFoundError, RefoldError
+from refold.dev import process
+from refold.dev.children import Child, Exit, Slot
+from refold.engine.runtime.standby import serving_pid
+
+Pids = dict[str, list[int]]
+
+_STOP_POLL_S = 0.02
+_ALIVE_POLL_S = 0.1
+_FORKED_POLL_S = 0.2
+"""Longest delay until the death of a standby's child is noticed."""
+
+
+@dataclass(frozen=True)
+class _TakeDown:
+    """Request to kill all children of a name and to keep them down."""
+
+    slots: list[Slot]
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class Supervisor:
+    """Keeps children alive, from a thread of its own. `on_change` gets pids by name after every start and end,
+    `on_exit` every unexpected end; both on that thread. If one raises, all children are killed, and `stop` raises
+    RefoldError."""
+
+    def __init__(
+        self, *, on_change: Callable[[Pids], None] | None = None, on_exit: Callable[[Exit], None] | None = None
+    ) -> None:
+        self._on_change = on_change
+        self._on_exit = on_exit
+        self._slots: list[Slot] = []
+        self._inbox: queue.SimpleQueue[Slot | _TakeDown | None] = queue.SimpleQueue()
+        self._hurried = False
+        self._reported: Pids = {}
+        self._stopped_cleanly = False
+        # Linux ends a child with the thread that started it: this one lives as long as the children.
+        self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
+        self._thread.start()
+
+    def add(self, child: Child) -> None:
+        """Start a child and keep it alive; its pid is known on return. **Raises** UsageError if its command does not
+        exist; OSError for an unwritable log; RefoldError after the end."""
+        process.check_command(child.argv)
+        child.log.parent.mkdir(parents=True, exist_ok=True)
+        child.log.touch()
+        slot = Slot(child)
+        self._slots.append(slot)
+        self._inbox.put(slot)
+        self._await(slot.started)
+
+    def pids(self) -> Pids:
+        """Living processes by name; an empty list if all children of a name are down."""
+        alive: Pids = {}
+        for slot in list(self._slots):
+            living, running = alive.setdefault(slot.child.name, []), slot.process
+            if running is not None:
+                living.append(serving_pid(running.pid))
+        return alive
+
+    def restarts(self, name: str) -> int:
+        slots = [slot for slot in list(self._slots) if slot.child.name == name]
+        return sum(max(0, slot.starts - 1) + slot.deaths for slot in slots)
+
+    def restart(self, names: Sequence[str]) -> None:
+        """Stop all children of some names; each is then started again, as after a death."""
+        for slot in list(self._slots):
+            if slot.child.name in names and (running := slot.process) is not None:
+                process.ask(running)
+
+    @contextmanager
+    def down(self, name: str) -> Iterator[None]:
+        """Kill all children of a name, keep them down during the block, then start them at once. **Raises**
+        NotFoundError for an unknown name; RefoldError after the end."""
+        slots = [slot for slot in list(self._slots) if slot.child.name == name]
+        if not slots:
+            raise NotFoundError(f"no process is called {name}", name=name)
+        request = _TakeDown(slots)
+        self._inbox.put(request)
+        self._await(request.done)
+        try:
+            yield
+        finally:
+            for slot in slots:
+                slot.due = time.monotonic()
+                self._inbox.put(slot)
+
+    @property
+    def active(self) -> bool:
+        """True if children are kept alive: not after `stop`, or after a callback raised."""
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Stop all children, highest rank first, by force after their grace. **Raises** RefoldError if a callback ended
+        the supervision early."""
+        self._inbox.put(None)
+        self._thread.join()
+        if not self._stopped_cleanly:
+            raise RefoldError("supervision broke off", hint="see the traceback on stderr")
+
+    def hurry(self) -> None:
+        """Skip all grace periods of a stop, present and future."""
+        self._hurried = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+            for rank in sorted({slot.child.rank for slot in self._slots}, reverse=True):
+                self._end([slot for slot in self._slots if slot.child.rank == rank])
+            self._stopped_cleanly = True
+        finally:
+            for slot in self._slots:
+                slot.kill(due=None)
+
+    def _turn(self) -> bool:
+        """Start due children, then wait for the next event; False on a stop request."""
+        for slot in list(self._slots):
+            if slot.due is not None and slot.due <= time.monotonic():
+                slot.start(self._inbox.put)
+                self._changed()
+        pauses = [slot.due - time.monotonic() for slot in list(self._slots) if slot.due is not None]
+        try:
+            message = self._inbox.get(timeout=max(0.0, min([_FORKED_POLL_S, *pauses])))
+        except queue.Empty:
+            dead = [*filter(None, map(Slot.went_on, list(self._slots)))]
+            if self.pids() != self._reported:  # a process in reserve has forked the one that serves
+                self._changed()
+            for gone in dead:
+                self._ended(gone)
+            return True
+        if isinstance(message, _TakeDown):
+            for slot in message.slots:
+                slot.kill(due=None)
+            self._changed()
+            message.done.set()
+        elif message is not None and (exit_ := message.ended()) is not None:
+            self._changed()
+            self._ended(exit_)
+        return message is not None
+
+    def _end(self, slots: list[Slot]) -> None:
+        """Stop children together, within their longest grace, then kill the rest."""
+        deadline = time.monotonic() + max(slot.child.grace.total_seconds() for slot in slots)
+        for slot in slots:
+            if slot.process is not None:
+                process.ask(slot.process)
+        while any(slot.lives for slot in slots) and time.monotonic() < deadline and not self._hurried:
+            time.sleep(_STOP_POLL_S)
+        for slot in slots:
+            slot.kill(due=None)
+
+    def _await(self, done: threading.Event) -> None:
+        while not done.wait(_ALIVE_POLL_S):
+            if not self.active:
+                raise RefoldError("the supervisor has stopped")
+
+    def _ended(self, gone: Exit) -> None:
+        if self._on_exit is not None:
+            self._on_exit(gone)
+
+    def _changed(self) -> None:
+        self._reported = self.pids()
+        if self._on_change is not None:
+            self._on_change(self._reported)

@@ -1,0 +1,207 @@
+"""Reads partitions by position, without a group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from refold.engine.adapters.kafka import clients, offsets
+from refold.engine.adapters.kafka.clients import Names
+from refold.engine.adapters.kafka.trouble import ONE_ANSWER_S, Overdue, Trouble
+from refold.engine.ports.log import Membership, Place, Reached, Shrunk, Taken
+from refold.engine.runtime.settings import KafkaSettings
+
+OUT_OF_RANGE = frozenset({
+    KafkaError._AUTO_OFFSET_RESET,
+    KafkaError._LOG_TRUNCATION,
+    KafkaError.OFFSET_OUT_OF_RANGE,
+})  # fmt: skip
+"""Errors of a position outside the log, which must not be skipped silently."""
+
+
+RARE_WAIT_MS = 250
+"""Longest wait of a fetch of rare topics at the broker, which delays a new partition."""
+
+
+class Intake:
+    """Positions that are read, and progress on them; for one thread."""
+
+    def __init__(self, settings: KafkaSettings, membership: Membership, *, names: Names, trouble: Trouble) -> None:
+        self._names, self._trouble, self._topics = names, trouble, membership.topics
+        self._logical = {names[topic]: topic for topic in membership.topics}
+        # Never a silent reset: a position that is not there any more is news.
+        own: dict[str, Any] = {"client.id": f"{membership.member}-reader", "auto.offset.reset": "error"}
+        self._consumer = clients.consumer(settings, membership.group, error_cb=trouble.on_error, **own)
+        # A fetch names every partition of its consumer: rare topics have their own, so that busy fetches stay short.
+        self._rare_topics, self._rare = membership.rare, self._consumer
+        if membership.rare:
+            own |= {"client.id": f"{membership.member}-rare", "fetch.wait.max.ms": RARE_WAIT_MS}
+            self._rare = clients.consumer(settings, membership.group, error_cb=trouble.on_error, **own)
+        self._positions: dict[Place, int] = {}
+        self._ends: dict[Place, int] = {}
+        self._starting: dict[Place, int] = {}
+        self._paused: set[Place] = set()
+        self._read_through: dict[Place, int] = {}
+        self._stuck: dict[Place, tuple[int, float]] = {}
+        self.unstable: dict[Place, float] = {}
+        self._waiting = Overdue("ask where a partition ends whose records are gone")
+
+    def capture(self, numbers: set[int], absent: Collection[str] = ()) -> tuple[dict[Place, int], dict[Place, int]]:
+        """Low and high watermarks of partition numbers; `collect` reports the high ones once reached. **Raises**
+        KafkaException if any has no answer."""
+        topics = [topic for topic in self._topics if topic not in absent]
+        every = [TopicPartition(self._names[topic], number) for topic in topics for number in numbers]
+        if not self._positions and (
+            rare := [place for place in every if self._logical[place.topic] in self._rare_topics]
+        ):
+            offsets.asked(self._rare, rare, give_up_s=ONE_ANSWER_S)  # later its question would lie behind its fetch
+        starts, ends = (
+            {(self._logical[topic], number): at for (topic, number), at in bounds.items()}
+            # By this consumer: without a request it would notice only once a second that it lacks a topic's place.
+            for bounds in (self._offsets_at(every, which) for which in (offsets.EARLIEST, offsets.LATEST))
+        )
+        self._ends.update(ends)
+        return starts, ends
+
+    # What is read
+
+    def read(self, place: Place, offset: int) -> None:
+        """Continue from an offset at the next `begin`."""
+        self._starting[place] = offset
+
+    def begin(self) -> None:
+        """Start all positions of `read`, in one call."""
+        if not self._starting:
+            return
+        starting, self._starting = self._starting, {}
+        self._stop([place for place in starting if place in self._positions])
+        for consumer, places in self._by_consumer(starting):
+            consumer.incremental_assign([TopicPartition(self._names[t], n, starting[t, n]) for t, n in places])
+        self._positions.update(starting)
+        for place in starting:  # librdkafka's own pauses outlive the assignment that they were meant for
+            self._steer(place)
+
+    def drop(self, number: int) -> None:
+        self._stop([place for place in self._positions if place[1] == number])
+        for offsets_ in (self._ends, self._starting, self._read_through):
+            for place in [place for place in offsets_ if place[1] == number]:
+                del offsets_[place]
+        self._paused = {place for place in self._paused if place[1] != number}
+
+    def flow(self, place: Place, *, paused: bool) -> None:
+        (self._paused.add if paused else self._paused.discard)(place)
+        self.begin()
+        if place in self._positions:
+            self._steer(place)
+
+    def _steer(self, place: Place) -> None:
+        where = [TopicPartition(self._names[place[0]], place[1])]
+        consumer = self._consumer_of(place)
+        (consumer.pause if place in self._paused else consumer.resume)(where)
+
+    def _stop(self, places: list[Place]) -> None:
+        for consumer, those in self._by_consumer(places):
+            consumer.incremental_unassign([TopicPartition(self._names[topic], n) for topic, n in those])
+            for place in those:
+                del self._positions[place]
+
+    def _consumer_of(self, place: Place) -> Consumer:
+        return self._rare if place[0] in self._rare_topics else self._consumer
+
+    def _by_consumer(self, places: Collection[Place]) -> list[tuple[Consumer, list[Place]]]:
+        pairs = [(consumer, [p for p in places if self._consumer_of(p) is consumer]) for consumer in self._consumers]
+        return [(consumer, those) for consumer, those in pairs if those]
+
+    @property
+    def _consumers(self) -> list[Consumer]:
+        return [self._consumer] if self._rare is self._consumer else [self._consumer, self._rare]
+
+    # What comes
+
+    def poll(self, timeout_s: float) -> Message | None:
+        if self._rare is not self._consumer and (message := self._rare.poll(0)) is not None:
+            return message
+        return self._consumer.poll(timeout_s)
+
+    def rest(self, limit: int) -> list[Message]:
+        """Further messages, without waiting."""
+        if limit <= 0:
+            return []
+        # Half of it: a take-over reads through a rare topic, and the work of other partitions goes on beside it.
+        rare = self._rare.consume(max(1, limit // 2), 0) if self._rare is not self._consumer else []
+        return rare + (self._consumer.consume(limit - len(rare), 0) if len(rare) < limit else [])
+
+    def sort(self, message: Message, batch: Taken) -> None:
+        """Add a message to `batch` as a record, or handle its event."""
+        error, topic, number = message.error(), self._logical[message.topic() or ""], message.partition() or 0
+        if error is None:
+            record = clients.record(topic, message)
+            batch.records.append(record)
+            self._positions[topic, number] = record.offset + 1
+        elif error.code() == KafkaError._PARTITION_EOF:
+            self._read_through[topic, number] = offset = message.offset() or 0
+            self._passed((topic, number), offset, batch)
+        elif error.code() in OUT_OF_RANGE:
+            self._out_of_range((topic, number), batch)
+        else:
+            self._trouble.hear("kafka.read_error", error, f"read {message.topic()}", topic=message.topic())
+
+    def collect(self, batch: Taken) -> None:
+        """Report captured ends that are reached."""
+        for place, end in list(self._ends.items()):
+            if (position := self._positions.get(place, -1)) >= end:
+                del self._ends[place]
+                batch.reached.append(Reached(*place, position))
+
+    def look_for_transactions(self) -> None:
+        """Note partitions whose readable end is below the high watermark: open transactions. It sends no request."""
+        now, before, self._stuck = time.monotonic(), self._stuck, {}
+        for place, position in self._positions.items():
+            where = TopicPartition(self._names[place[0]], place[1])
+            read_through = self._read_through.get(place) == position
+            if read_through and self._consumer_of(place).get_watermark_offsets(where, cached=True)[1] > position:
+                last = before.get(place, (position, now))
+                self._stuck[place] = last if last[0] == position else (position, now)
+        self.unstable = {place: now - since for place, (_, since) in self._stuck.items()}
+
+    @property
+    def positions(self) -> dict[Place, int]:
+        """Next offsets; thread-safe."""
+        return dict(self._positions)
+
+    def close(self) -> None:
+        for consumer in self._consumers:
+            consumer.close()
+
+    def _passed(self, place: Place, offset: int, batch: Taken) -> None:
+        """Skip a hole: records before `offset` are compacted away, or were control records."""
+        if offset > self._positions.get(place, offset):
+            self._positions[place] = offset
+            self._ends.pop(place, None)
+            batch.reached.append(Reached(*place, offset))
+
+    def _offsets_at(self, where: list[TopicPartition], which: int) -> dict[Place, int]:
+        return offsets.asked(self._consumer, where, which, give_up_s=ONE_ANSWER_S)
+
+    def _out_of_range(self, place: Place, batch: Taken) -> None:
+        """Handle a position outside the log: its records are deleted (a hole), or the log has shrunk."""
+        position, where = self._positions.get(place), [TopicPartition(self._names[place[0]], place[1])]
+        if position is None:
+            return
+        key = (where[0].topic, where[0].partition)
+        try:
+            start, end = (self._offsets_at(where, which)[key] for which in (offsets.EARLIEST, offsets.LATEST))
+        except KafkaException as error:
+            self._waiting.late(error)
+            self.read(place, position)  # and is out of range once more
+            return
+        self._waiting.over()
+        if position < start:
+            batch.reached.append(Reached(*place, start))
+            self.read(place, start)
+        else:
+            self._stop([place])
+            batch.shrunk.append(Shrunk(*place, end))

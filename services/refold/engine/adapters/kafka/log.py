@@ -1,0 +1,349 @@
+"""`EventLog` of services: one member of a group on Kafka, with its producer.
+
+One consumer is the group member and never fetches (`membership`), one reads by position (`intake`). `take` belongs to
+one thread, other methods to any: a Consumer is locked while it polls, so `read`, `commit`, `pause` and `resume` leave
+notes for `take`, and `end` has its own consumer (0.3 ms, against 100 ms behind a fetch).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from itertools import count
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from refold.core.errors import UnreachableError
+from refold.core.topics import pool_of
+from refold.engine.adapters.kafka import clients, offsets
+from refold.engine.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
+from refold.engine.adapters.kafka.errors import REFUSED, UNKNOWN_TOPIC, meaning, of, translate
+from refold.engine.adapters.kafka.intake import Intake
+from refold.engine.adapters.kafka.membership import GroupMembership
+from refold.engine.adapters.kafka.trouble import ONE_ANSWER_S, Overdue, Trouble
+from refold.engine.ports.log import NEVER, Assigned, Delivery, Depth, Membership, Outgoing, Revoked, Taken
+from refold.engine.runtime.settings import KafkaSettings
+
+_SLICE_S = 0.002
+"""Longest poll while awaited delivery reports are due, which takes a millisecond or two per turn."""
+
+_DELIVERIES_S = 0.02
+"""Longest delay of delivery reports without a waiting caller."""
+
+_COMPANY = 8
+"""Records in a turn from which on it waits for more: their writes share requests."""
+
+_COMPANY_S = 0.003
+_PUSH_S = 0.001
+
+_IDLE_SLICE_S = 0.02
+"""Longest delay of notes from other threads: 50 wake-ups a second, under 0.1 % of a core."""
+
+_LOOK_S = 1.0
+"""Interval of checks for unknown topics and transactions, which take some milliseconds."""
+
+_ASK_AGAIN_S = 1.0
+"""Pause after an unanswered request, in which the present partitions are served."""
+
+
+class KafkaEventLog:
+    """Member of a group; joins with the first `take`."""
+
+    def __init__(self, settings: KafkaSettings, membership: Membership) -> None:
+        self.member = membership.member
+        self._settings, self._membership = settings, membership
+        self._names = names = Names(settings.prefix)
+        self._trouble = trouble = Trouble()
+        self._closing = False
+        self._producer = clients.producer(settings, membership.member, error_cb=trouble.on_error)
+        self._group = GroupMembership(settings, membership, names=names, trouble=trouble)
+        self._intake = Intake(settings, membership, names=names, trouble=trouble)
+        self._askers: dict[str, Consumer] = {}
+        self._notes: deque[Callable[[], None]] = deque()
+        # Each counter has one writing thread, or an update would be lost now and then.
+        self._published = self._collected = 0
+        self._awaited = self._answers = self._lingering = 0
+        self._rest_s = 0.0
+        self._assignments: dict[int, int] = {}
+        self._absent: frozenset[str] = frozenset()
+        self._number = count(1)
+        self._reported: deque[Delivery] = deque()
+        self._awaited_reports: deque[Delivery] = deque()
+        self._coming: list[int] = []
+        self._apart, self._ask_s, self._look_s = False, 0.0, 0.0
+        self._opening, self._ending = Overdue("begin with partitions"), dict[tuple[str, int], Overdue]()
+
+    # What comes in
+
+    def take(self, limit: int, timeout_s: float) -> Taken:
+        """Read a batch, as `EventLog`. **Raises** UsageError (unknown topic, ACL, login), ConflictError (another
+        process has this member's name), RefoldError (broken client): the process ends, and its supervisor starts it
+        again."""
+        batch = Taken()
+        if (rest := min(self._rest_s - time.monotonic(), timeout_s)) > 0:
+            time.sleep(rest)
+        try:
+            first = self._wait(batch, time.monotonic() + timeout_s)
+            if first is not None:
+                self._intake.sort(first, batch)
+                for message in self._intake.rest(limit - 1):
+                    self._intake.sort(message, batch)
+        except KafkaException as error:
+            self._trouble.ends_with(error, f"read as {self.member}")
+        self._collect(batch)
+        self._trouble.check()
+        busy = _COMPANY <= len(batch.records) < limit  # as many as it may take wait already: a log is read through
+        self._rest_s = time.monotonic() + _COMPANY_S if busy else 0.0
+        return batch
+
+    def _wait(self, batch: Taken, deadline: float) -> Message | None:
+        reported = False
+        while True:
+            self._look(batch)
+            self._run_notes()
+            waiting = self._awaited > self._answers
+            if self._published > self._collected:
+                self._producer.poll(0)
+            if self._reported and not reported:
+                reported, deadline = True, min(deadline, time.monotonic() + _DELIVERIES_S)
+            self._intake.collect(batch)
+            self._trouble.check()
+            left = deadline - time.monotonic()
+            if self._awaited_reports or batch.rebalances or batch.reached or batch.shrunk:
+                left = 0
+            longest = _SLICE_S if waiting else _IDLE_SLICE_S
+            message = self._intake.poll(max(0.0, min(left, longest)))
+            if message is not None:
+                if message.error() is None:
+                    return message
+                self._intake.sort(message, batch)
+            elif left <= 0:
+                return None
+
+    def _look(self, batch: Taken) -> None:
+        gone, came = self._group.look()
+        for number in sorted(gone - set(self._coming)):
+            self._intake.drop(number)
+            self._assignments.pop(number, None)
+            batch.rebalances.append(Revoked(number))
+        if gone:  # their news of this take would follow their next assignment
+            batch.reached = [end for end in batch.reached if end.partition not in gone]
+            batch.shrunk = [end for end in batch.shrunk if end.partition not in gone]
+        self._coming = [number for number in self._coming if number not in gone | came] + sorted(came)
+        if (now := time.monotonic()) >= self._look_s:
+            self._look_s = now + _LOOK_S
+            self._look_for_topics(now)
+            self._intake.look_for_transactions()
+        while self._coming and time.monotonic() >= self._ask_s:
+            self._open(batch)
+
+    def _open(self, batch: Taken) -> None:
+        """Report new partition numbers once the cluster returned their bounds."""
+        came = self._coming[:1] if self._apart else self._coming
+        left = self._coming[len(came) :]
+        try:
+            if self._membership.optional:
+                self._absent = self._topics()[1]
+            committed = self._group.committed(set(came))
+            starts, ends = self._intake.capture(set(came), self._absent)
+        except KafkaException as error:
+            self._opening.late(error)
+            # One partition without a leader fails the request of all: request them one by one.
+            self._coming, self._apart = left + came, True
+            self._ask_s = time.monotonic() + _ASK_AGAIN_S
+            return
+        self._coming, self._apart = left, bool(left)
+        if not left:
+            self._opening.over()
+        for number in came:
+            first, last = (
+                {topic: at for (topic, where), at in bounds.items() if where == number} for bounds in (starts, ends)
+            )
+            self._assignments[number] = assignment = next(self._number)
+            batch.rebalances.append(Assigned(number, committed[number], first, last, assignment, self._absent))
+
+    def _topics(self) -> tuple[Collection[str], frozenset[str]]:
+        """All topics by a fresh answer, and the missing optional ones. **Raises** KafkaException."""
+        topics = self._producer.list_topics(timeout=ONE_ANSWER_S).topics
+        names, optional = set(map(self._names.logical, topics)), self._membership.optional.items()
+        return topics, frozenset(own for own, beside in optional if not {own, beside} <= names)
+
+    def _look_for_topics(self, now: float) -> None:
+        """Restart lanes if an optional topic appears or disappears; end the process if a topic stays unknown."""
+        if not ((unknown := self._trouble.unknown) or self._absent):
+            return
+        try:
+            present, absent = self._topics()
+        except KafkaException:
+            unknown.update(dict.fromkeys(unknown, now))  # a broker that is away, or has just started, proves nothing
+            return
+        if absent != self._absent:
+            for number in self._group.owned:
+                self._group.reopen(number)
+        for name, since in list(unknown.items()):
+            error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"{name} is gone")
+            if name in present or pool_of(self._names.logical(name)):
+                del unknown[name]
+            elif now - since >= meaning(error).later_s:
+                self._trouble.ends_with(error)
+
+    def _collect(self, batch: Taken) -> None:
+        self._intake.collect(batch)
+        self._producer.poll(0)
+        while self._awaited_reports:
+            batch.deliveries.append(self._awaited_reports.popleft())
+            self._answers += 1
+            self._collected += 1
+        while self._reported:
+            batch.deliveries.append(self._reported.popleft())
+            self._collected += 1
+
+    # What goes out
+
+    def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
+        """Write and wait for delivery. **Raises** UsageError for a missing or forbidden topic."""
+        answers: list[Delivery] = []
+        for record in records:
+            self._produce(record, answers.append)
+        while len(answers) < len(records):
+            # A flush sends lingering records at once. In slices, because earlier records may take longer.
+            clients.flush(self._producer, 0.05)
+            self._trouble.check()
+        self._trouble.check()
+        self._lingering = 0
+        return answers
+
+    def publish(self, records: Sequence[Outgoing]) -> None:
+        for record in records:
+            self._published += 1
+            self._awaited += record.awaited
+            self._produce(record, (self._awaited_reports if record.awaited else self._reported).append)
+        self._lingering += len(records)
+        self._producer.poll(0)
+
+    def push(self) -> None:
+        lingering, self._lingering = self._lingering, 0
+        # Many records leave in full batches anyway.
+        if 0 < lingering < _COMPANY and self._settings.linger_ms:
+            clients.flush(self._producer, _PUSH_S)
+
+    def _produce(self, record: Outgoing, report: Callable[[Delivery], None]) -> None:
+        topic, partition, key, value, headers, token, _ = record
+        while True:
+            try:
+                self._producer.produce(
+                    self._names[topic],
+                    value=value,
+                    key=key,
+                    partition=partition,
+                    headers=list(headers),
+                    on_delivery=partial(self._delivered, token, report),
+                )
+                return
+            except BufferError:
+                self._producer.poll(0.1)
+                self._trouble.check()
+            except KafkaException as error:
+                code = of(error).code()
+                if code in UNKNOWN_TOPIC:  # senders retry until `take` knows better
+                    self._trouble.unknown.setdefault(self._names[topic], time.monotonic())
+                elif code not in REFUSED:
+                    raise translate(error, f"write to {self._names[topic]}") from None
+                report(Delivery(token, NEVER if code in REFUSED else None))
+                return
+
+    def _delivered(
+        self, token: int, report: Callable[[Delivery], None], error: KafkaError | None, message: Message
+    ) -> None:
+        report(clients.delivery(token, error, message))
+        if error is not None:
+            if error.code() in UNKNOWN_TOPIC and (message.partition() or 0) >= self._settings.partitions:
+                self._trouble.ends_with(error, f"write to {message.topic()}")  # such a partition never comes
+            else:
+                self._trouble.hear("kafka.write_error", error, f"write to {message.topic()}", topic=message.topic())
+
+    def end(self, topic: str, partition: int) -> int:
+        name = self._names[topic]
+        where = [TopicPartition(name, partition)]
+        try:
+            end = offsets.asked(self._asker(self._membership.group), where, give_up_s=ONE_ANSWER_S)[name, partition]
+        except KafkaException as error:
+            if unknown := of(error).code() in UNKNOWN_TOPIC:
+                self._trouble.unknown.setdefault(name, time.monotonic())
+            if not (unknown and pool_of(topic)):
+                owed = self._ending.setdefault((name, partition), Overdue(f"ask where {name} ends in {partition}"))
+                owed.late(error)
+            raise UnreachableError(f"the broker does not report where {name} ends", kafka=of(error).name()) from None
+        if answered := self._ending.pop((name, partition), None):
+            answered.over()
+        return end
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """Committed offsets by partition; empty, with a warning, without an answer or the right to see the group."""
+        name = self._names[topic]
+        places = [TopicPartition(name, number) for number in range(self._settings.partitions)]
+        try:
+            answers = self._asker(group).committed(places, timeout=ONE_ANSWER_S)
+        except KafkaException as error:
+            self._trouble.warn("kafka.committed_unknown", "committed", group=group, error=str(error))
+            return {}
+        return {answer.partition: answer.offset for answer in answers if not answer.error and answer.offset >= 0}
+
+    def _asker(self, group: str) -> Consumer:
+        """Consumer for queries that never joins; an AdminClient would keep to a coordinator that moved."""
+        if group not in self._askers:
+            self._askers[group] = clients.consumer(self._settings, group, **{"client.id": f"{self.member}-asker"})
+        return self._askers[group]
+
+    # Notes that `take` carries out
+
+    def read(self, topic: str, partition: int, offset: int, *, under: int | None = None) -> None:
+        self._notes.append(
+            partial(self._steer, partition, under, partial(self._intake.read, (topic, partition), offset))
+        )
+
+    def reopen(self, partition: int) -> None:
+        self._notes.append(partial(self._group.reopen, partition))
+
+    def commit(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Commit positions; those of partitions that moved to another member are dropped."""
+        self._notes.append(partial(self._group.commit, dict(positions)))
+
+    def pause(self, topic: str, partition: int, *, under: int | None = None) -> None:
+        flow = partial(self._intake.flow, (topic, partition), paused=True)
+        self._notes.append(partial(self._steer, partition, under, flow))
+
+    def resume(self, topic: str, partition: int, *, under: int | None = None) -> None:
+        flow = partial(self._intake.flow, (topic, partition), paused=False)
+        self._notes.append(partial(self._steer, partition, under, flow))
+
+    def depth(self) -> Depth:
+        return Depth(self._intake.positions, len(self._producer), self._group.placed, self._intake.unstable)
+
+    def leave(self) -> None:
+        if not self._settings.keep_place:
+            self._notes.append(self._group.leave)
+
+    def close(self) -> None:
+        """Flush and leave; with `keep_place` the group keeps the partitions for this name."""
+        if self._closing:
+            return
+        self._closing = True
+        clients.flush(self._producer, REQUEST_TIMEOUT_S)
+        self._run_notes()
+        self._group.close(leave=not self._settings.keep_place)
+        self._intake.close()
+        for asker in self._askers.values():
+            asker.close()
+
+    def _run_notes(self) -> None:
+        while self._notes:
+            self._notes.popleft()()
+        self._intake.begin()
+
+    def _steer(self, partition: int, under: int | None, note: Callable[[], None]) -> None:
+        now = self._assignments.get(partition)
+        if now is not None and under in (None, now):
+            note()

@@ -1,0 +1,71 @@
+"""Run log and related topics as the source of views, read by position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from functools import cached_property
+
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+
+from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, DEAD_LETTERS, RUN_LOG, RUN_SNAPSHOT
+from refold.engine.adapters.kafka import clients, offsets
+from refold.engine.adapters.kafka.clients import REQUEST_TIMEOUT_S
+from refold.engine.adapters.kafka.errors import translate
+from refold.engine.adapters.kafka.news import KafkaNews
+from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.ports.log import Place
+from refold.engine.runtime.settings import KafkaSettings
+
+TOPICS = (RUN_SNAPSHOT, RUN_LOG, APPROVAL_VOTED, BUDGET_SPENT, *DEAD_LETTERS)
+"""Markers of erased runs first: they are written before the tombstones that follow them."""
+
+
+class KafkaLogSource:
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self.reader = KafkaLogReader(settings)
+
+    @cached_property
+    def partitions(self) -> int:
+        return self.reader.partitions(RUN_LOG)
+
+    def identity(self) -> str:
+        """Ids of the cluster and of the run log's topic."""
+        admin, name = clients.admin(self._settings), self._settings.prefix + RUN_LOG
+        try:
+            cluster = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S).result()
+            topic = admin.describe_topics(TopicCollection([name]), request_timeout=REQUEST_TIMEOUT_S)[name].result()
+        except KafkaException as error:
+            raise translate(error, f"ask which log {name} is") from None
+        return f"{cluster.cluster_id}/{name}/{topic.topic_id}"
+
+    def bounds(self, topics: Sequence[str] = TOPICS) -> dict[Place, tuple[int, int]]:
+        prefix = self._settings.prefix
+        places = [TopicPartition(prefix + topic, number) for topic in topics for number in range(self.partitions)]
+        with closing(clients.consumer(self._settings, "reader")) as consumer:
+            starts = offsets.latest(consumer, places, offsets.EARLIEST)
+            ends = offsets.latest(consumer, places)
+        return {
+            (topic.removeprefix(prefix), number): (starts[topic, number], end) for (topic, number), end in ends.items()
+        }
+
+    def end(self, place: Place) -> int:
+        """High watermark of a partition. **Raises** UsageError for a missing topic."""
+        at = TopicPartition(self._settings.prefix + place[0], place[1])
+        with closing(clients.consumer(self._settings, "reader")) as consumer:
+            return offsets.latest(consumer, [at])[at.topic, at.partition]
+
+    def ends(self, places: Iterable[Place]) -> dict[Place, int]:
+        """High watermarks; empty without an answer within a second."""
+        prefix = self._settings.prefix
+        probes = [TopicPartition(prefix + topic, number) for topic, number in places]
+        if not probes:
+            return {}
+        with closing(clients.consumer(self._settings, "reader")) as consumer, suppress(KafkaException):
+            answers = offsets.asked(consumer, probes, give_up_s=1.0)
+            return {(topic.removeprefix(prefix), number): end for (topic, number), end in answers.items()}
+        return {}
+
+    def feed(self, positions: Mapping[Place, int]) -> KafkaNews:
+        return KafkaNews(self._settings, TOPICS, self.partitions, starts=positions)

@@ -1,0 +1,340 @@
+"""One partition of the approval service: its questions, votes and decisions.
+
+Everything is read from the start, up to the ends captured at the take-over: first catalog and requests, then decisions,
+then votes, so that the keys for each vote are known, and whether its question is open. A predecessor has answered
+unusable records below those ends: they do not become dead letters again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from refold.core.approval.ballot import BallotResult, Objection, Vote
+from refold.core.approval.catalog import Catalog
+from refold.core.approval.policy_check import vouched
+from refold.core.approval.question import received
+from refold.core.approval.requester import quorum_of
+from refold.core.errors import MalformedError, UnauthorisedError, UsageError
+from refold.core.ids import RunId
+from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
+from refold.engine.approval import inputs, outbox
+from refold.engine.approval.granting import Grants, may_grant
+from refold.engine.approval.hearing import Hearing
+from refold.engine.approval.outbox import ApprovalOutbox
+from refold.engine.approval.question import KEPT, OpenQuestion, Over, QuestionsOfCall, ToolDefs, as_judged, vote_in
+from refold.engine.approval.settings import REPLAYED, ApprovalSettings
+from refold.engine.approval.signing import Signer
+from refold.engine.ports.effects import AskEnd, Effect, Read
+from refold.engine.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
+from refold.engine.runtime.clock import LogClock
+from refold.engine.runtime.lanes import CatchUp, Journal, Positions
+from refold.engine.runtime.ruling import catalog_reached, follow
+from refold.sdk.sources import FactsTable
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """Parts that the lanes of a process share; `number` returns tokens for their records."""
+
+    settings: ApprovalSettings
+    signer: Signer
+    tools: ToolDefs
+    number: Callable[[], int]
+    journal: Journal
+
+
+class ApprovalLane:
+    """Lane of one partition. `work` is called once a turn, after the items were fed; then `orders` has its effects."""
+
+    def __init__(self, assigned: Assigned, equipment: Equipment, mono_ms: int) -> None:
+        self.partition, self.clock = assigned.partition, LogClock()
+        self.clock.tick(mono_ms)
+        self._equipment, self._settings, self._limits = equipment, equipment.settings, equipment.settings.limits
+        self._journal = equipment.journal
+        self._facts = FactsTable(equipment.tools)
+        self.catalog = Catalog(self._settings.trust)
+        self.questions: dict[str, OpenQuestion] = {}
+        self.grants = Grants()
+        self._starts = assigned.starts
+        self._later = [APPROVAL_DECIDED, APPROVAL_VOTED]
+        self.orders: list[Effect] = []
+        self._catch_up = CatchUp(assigned, REPLAYED)
+        number, ends = equipment.number, self._catch_up.ends
+        self.outbox = ApprovalOutbox(self.partition, self._settings, self._journal, number, ends=ends)
+        self.live = False
+        self._hearing = Hearing(self.questions, self.outbox, most_void=self._limits.void_bytes)
+        self._over, self._questions_of_call = Over(self._limits.remember), QuestionsOfCall()
+        self._due: dict[str, None] = {}
+        self._stale: dict[str, RunId] = {}
+        self._again_ms = 0
+
+    def reads(self) -> Mapping[str, int]:
+        return {topic: start for topic, start in self._starts.items() if topic not in self._later}
+
+    # Input
+
+    def feed(self, item: Record | Reached | End) -> None:
+        if isinstance(item, Reached):
+            if item.topic == CATALOG:
+                catalog_reached(self.catalog, item, self._journal)
+            self._reached(item.topic, item.offset)
+        elif isinstance(item, End):
+            self._hearing.unresolved.reached_end(item.offset)
+        else:
+            self.clock.read(item.at_ms)
+            self._read(item)
+            self._reached(item.topic, item.offset + 1)
+
+    @property
+    def now(self) -> int:
+        return self.clock.now_ms
+
+    def delivered(self, delivery: Delivery) -> bool:
+        expected = self.outbox.delivered(delivery.token, delivery.offset)
+        if expected and delivery.offset is not None and delivery.offset != NEVER:
+            self.clock.delivered(delivery.at_ms)
+        return expected
+
+    def low_water(self) -> Positions:
+        """No positions: a successor reads everything again."""
+        return {}
+
+    def work(self, votes: int) -> int:
+        """Judge changed questions until about `votes` votes are counted; return their number."""
+        self._read_on()
+        self._hearing.sift(self.catalog, self._equipment.tools, self._answer)
+        if not self.live and self._catch_up.done:
+            self._go_live()
+        # Without the present time, an expired question could still be decided.
+        if not (self.live and self.clock.fresh):
+            return 0
+        if self._again_ms and self.now >= self._again_ms:
+            self._again_ms = 0
+            self._judge_all()
+        due, self._due = self._due, {}
+        questions = [question for approval in due if (question := self.questions.get(approval))]
+        # Decided questions first: later votes on them may end a grant that would decide the others.
+        counted = 0
+        for question in sorted(questions, key=lambda question: not question.decided):
+            if counted < votes:
+                counted += 1 + len(question.tokens)
+                self._judge(question)
+            else:
+                self._due[question.request.approval_id] = None
+        while self._stale:
+            self.outbox.ask_again(*self._stale.popitem(), now=self.now)
+        return counted
+
+    def waiting_bytes(self) -> int:
+        """Bytes of votes without a request, and, once the lane judges, of unjudged votes."""
+        unjudged = (self.questions.get(approval) for approval in self._due if self.live and self.clock.fresh)
+        return self._hearing.unresolved.bytes + sum(question.waiting_bytes() for question in unjudged if question)
+
+    def next_due_ms(self) -> int | None:
+        """Time of the next judgement: in the next turn, or when the service's key may sign."""
+        if not (self.live and self.clock.fresh):
+            return None
+        if self._due:
+            return self.clock.mono_ms
+        return self.clock.mono_of(self._again_ms) if self._again_ms else None
+
+    def _reached(self, topic: str, offset: int) -> None:
+        if topic == APPROVAL_REQUESTED:
+            self._hearing.questions_end = max(self._hearing.questions_end, offset)
+        self._catch_up.reached(topic, offset)
+
+    def _read_on(self) -> None:
+        while self._later and all(self._catch_up.has(topic) for topic in REPLAYED if topic not in self._later):
+            topic = self._later.pop(0)
+            self.orders.append(Read(topic, self.partition, self._starts[topic]))
+        if not self._later and self._hearing.unresolved.has_fresh():
+            self.orders.append(AskEnd(APPROVAL_REQUESTED, self.partition))
+
+    def _go_live(self) -> None:
+        self.live = True
+        self.outbox.send(outbox.clock_probe(self.partition))
+        self._journal.counts["lane.live"] += 1
+        self._judge_all()
+
+    def _judge_all(self) -> None:
+        self._due.update(dict.fromkeys(self.questions))
+
+    def _read(self, record: Record) -> None:
+        try:
+            if record.topic == CATALOG:
+                self._learn(record)
+            elif record.topic == APPROVAL_REQUESTED:
+                self._question_read(record)
+            elif record.topic == APPROVAL_VOTED:
+                self._voted(record)
+            else:
+                self._decided(record)
+        except MalformedError as error:
+            self.outbox.dead_letter(record, Objection(error.code, str(error)), now=self.now)
+
+    def _learn(self, record: Record) -> None:
+        before = dict(self.catalog.keys), set(self.catalog.policies)
+        follow(self.catalog, record, self._journal)
+        if (self.catalog.keys, set(self.catalog.policies)) != before:
+            for question in self.questions.values():
+                question.forget()
+        self._judge_all()
+
+    def _question_read(self, record: Record) -> None:
+        if record.value is None:
+            approval = (record.key or b"").decode(errors="replace")
+            self.questions.pop(approval, None)
+            self._questions_of_call.close(approval)
+            self._stale.pop(approval, None)
+            self._over.close(approval)
+            return
+        settings, place = self._settings, {"partition": record.partition, "partitions": self._settings.partitions}
+        request = received(record.key, record.value, environment=settings.environment, **place)
+        approval = request.approval_id
+        if self._over.closed(approval):
+            # A predecessor of the planner died before it sent this request; its successor sent it again, and has closed
+            # it.
+            self._journal.counts["request.closed"] += 1
+            self._stale[approval] = request.run_id
+        elif approval not in self.questions:
+            if others := self._questions_of_call.open(request):
+                self.outbox.second(record, others)
+            most = self._limits.message_bytes(quorum_of(request, self.catalog.roles.askers))
+            question = OpenQuestion(request, most, decided=approval in self._over)
+            self.questions[approval] = question
+            self._due[approval] = None
+            for parked in self._hearing.unresolved.take(approval):
+                self._say(question, parked.record, parked.token)
+
+    def _voted(self, record: Record) -> None:
+        if record.value is None:
+            return
+        message = inputs.read_vote(record, partitions=self._settings.partitions)
+        approval = message.approval_id
+        if question := self.questions.get(approval):
+            self._say(question, record, message.token)
+        elif approval in self.grants:
+            self._say_afterwards(record, message.token)
+        elif approval in self._over:
+            self.outbox.dead_letter(record, Objection("late", "the approval is closed"), now=self.now)
+        else:
+            self._hearing.park(approval, record, message.token)
+
+    def _say(self, question: OpenQuestion, record: Record, token: str) -> None:
+        if question.decided:
+            self._say_afterwards(record, token)
+            return
+        self._hearing.hear(question, record, token)
+        self._due[question.request.approval_id] = None
+
+    def _say_afterwards(self, record: Record, token: str) -> None:
+        vote = vote_in(token, self.catalog)
+        self._answer(record, vote if isinstance(vote, Objection) else self._afterwards(vote))
+
+    def _decided(self, record: Record) -> None:
+        if record.value is None:
+            return
+        try:
+            message = inputs.read_decision(record)
+            if message.kind == "again":
+                return
+            past = record.offset < self._catch_up.ends[APPROVAL_DECIDED] and message.approval_id not in self.questions
+            if past and not may_grant(message.token):
+                self._over.decide(message.approval_id)
+                return
+            decided = inputs.opened(message, self.catalog)
+        except (MalformedError, UnauthorisedError) as error:
+            self.outbox.alarm(record, str(error))
+            return
+        question = self.questions.get(decided.approval)
+        if question is None:
+            self._over.decide(decided.approval)
+        elif question.request.question == decided.question and question.token != message.token:
+            self._journal.counts["decision.raced" if question.decided else "decision.read"] += 1
+            question.decide(message.token)
+        if self.grants.take(decided, message.token):
+            self._judge_all()
+
+    # Judgement and answers
+
+    def _judge(self, question: OpenQuestion) -> None:
+        before, limits, tools = question.decided, self._limits, self._equipment.tools
+        fresh, question.fresh = question.fresh, []
+        void: Mapping[Vote, Objection] = {}
+        if not before:
+            count = question.count(self.catalog, tools, self.now)
+            void = count.void
+            if question.make_room(count, self.catalog.roles, limits):
+                count = question.count(self.catalog, tools, self.now)
+            self._conclude(question, count.settled)
+        for record, token in fresh:
+            vote = question.read(token, self.catalog, tools)
+            if isinstance(vote, Objection):
+                self._answer(record, vote)
+            elif before or vote.action == "revoke-grant":
+                self._answer(record, self._afterwards(vote))
+            elif vote.action in KEPT and vote not in void and token not in question.tokens:
+                self._answer(record, Objection("too_many", f"{limits.votes} votes count on this approval"))
+            else:
+                self._answer(record, void.get(vote))
+        question.tidy()
+
+    def _afterwards(self, vote: Vote) -> Objection | None:
+        problem = self.grants.afterwards(vote, self.catalog.roles)
+        if problem is None and vote.action == "revoke-grant":
+            self._journal.tell("grant.revoked", grant=vote.approval, actor=vote.actor)
+        return problem
+
+    def _conclude(self, question: OpenQuestion, settled: BallotResult | None) -> None:
+        if not self._may_sign(question):
+            return
+        vouched_for = vouched(question.request, self.catalog, self._facts)
+        if vouched_for:
+            settled = settled or self.grants.use(question.request, self.catalog, self.now)
+        else:
+            self._keep_back(question, "its policy does not ask for what the request says: it can only be rejected")
+        # A rejection lets nothing out, so a forged request gains nothing by choosing its own voters.
+        if settled and (vouched_for or settled.verdict == "reject"):
+            self._decide(question, as_judged(question.request, settled, self.catalog, self._facts))
+        elif vouched_for:
+            question.kept_back = ""
+
+    def _may_sign(self, question: OpenQuestion) -> bool:
+        request, now = question.request, self.now
+        if request.expires_ms and now >= request.expires_ms:
+            return False
+        if not self._equipment.signer.in_force(self.catalog, now):
+            self._keep_back(question, "the key of this service is not in force by the catalog")
+            self._again_ms = now + 1_000
+            return False
+        return True
+
+    def _keep_back(self, question: OpenQuestion, reason: str) -> None:
+        if question.kept_back != reason:
+            question.kept_back = reason
+            self._journal.tell("approval.held", approval_id=question.request.approval_id, reason=reason)
+
+    def _decide(self, question: OpenQuestion, settled: BallotResult) -> None:
+        grant, signer = settled.grant, self._equipment.signer
+        try:
+            decided, token, record = signer.sign(
+                question, settled, self.catalog, partition=self.partition, now=self.now
+            )
+        except (UsageError, MalformedError) as error:
+            self._keep_back(question, f"its decision cannot be signed: {error}")
+            return
+        question.decide(token)
+        if grant and grant.use:
+            self.grants.take(decided, token)
+            self._journal.tell("grant.used", grant=grant.id, use=grant.use, run_id=decided.run)
+        people = [vote.actor for vote in settled.votes]
+        fields = {"approval_id": decided.approval, "verdict": decided.verdict, "rule": question.request.rule}
+        self._journal.tell("approval.decided", **fields, by=people)
+        self.outbox.send(record)
+
+    def _answer(self, record: Record, void: Objection | None) -> None:
+        if void is None:
+            self._journal.counts["vote.counted"] += 1
+        else:
+            self.outbox.dead_letter(record, void, now=self.now)

@@ -1,0 +1,107 @@
+"""Outgoing records of a lane, published again until the log has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from refold.core.approval.ballot import Objection
+from refold.core.approval.decision import Decision
+from refold.core.ids import RunId
+from refold.core.messages import ApprovalDecision
+from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED, DEAD_LETTER_APPROVAL
+from refold.core.wire import codec
+from refold.core.wire.headers import cloud_event
+from refold.engine.approval.inputs import ASKED_AGAIN
+from refold.engine.approval.settings import ApprovalSettings
+from refold.engine.ports.log import NEVER, Outgoing, Record
+from refold.engine.runtime import letters
+from refold.engine.runtime.lanes import Journal, Tokens
+
+
+class ApprovalOutbox:
+    """Outgoing records of a lane, which may be repeated. A predecessor has answered records below `ends`."""
+
+    def __init__(
+        self,
+        partition: int,
+        settings: ApprovalSettings,
+        journal: Journal,
+        number: Callable[[], int],
+        *,
+        ends: Mapping[str, int],
+    ) -> None:
+        self._partition, self._settings, self._journal, self._ends = partition, settings, journal, ends
+        self._flying: Tokens[Outgoing] = Tokens(number)
+        self.publishes: list[Outgoing] = []
+
+    def send(self, record: Outgoing) -> None:
+        self.publishes.append(record._replace(token=self._flying.give(record)))
+
+    def ask_again(self, approval: str, run: RunId, *, now: int) -> None:
+        """Notify the planner of a repeated question that is closed, so that it closes it again."""
+        key, actor = f"{ASKED_AGAIN}{approval}", self._settings.member
+        headers = cloud_event(APPROVAL_DECIDED, key, id=f"{key}/{now}", source=actor, at_ms=now)
+        value = codec.encode(ApprovalDecision(approval, run, "", kind="again"))
+        self.send(Outgoing(APPROVAL_DECIDED, self._partition, key.encode(), value, headers, 0))
+
+    def delivered(self, token: int, offset: int | None) -> bool:
+        """Handle the delivery of a record; None: unknown, so it is sent again. False: not of this lane."""
+        record = self._flying.take(token)
+        if record is None:
+            return False
+        if offset is None:
+            self._journal.counts["publish.unknown"] += 1
+            self.send(record)
+        elif offset == NEVER:
+            self._refused(record)
+        return True
+
+    def _refused(self, record: Outgoing) -> None:
+        """Report a record that the log never takes; send a short form of a dead letter."""
+        self._journal.tell("publish.refused", topic=record.topic, key=record.key.decode(errors="replace"))
+        if record.topic == DEAD_LETTER_APPROVAL and (short := letters.shortened(record)) != record:
+            self.send(short)
+
+    def answerable(self, record: Record) -> Record:
+        """Record with the parts that its answer needs: only its place if a predecessor has answered it."""
+        return record if record.offset >= self._ends[record.topic] else record._replace(value=None)
+
+    def dead_letter(self, record: Record, void: Objection, *, now: int) -> None:
+        """Write the dead letter of an unusable record; one from before the lane is only counted."""
+        if record.offset < self._ends[record.topic]:
+            self._journal.counts["void.known"] += 1
+            return
+        if void.code == "unauthorised":
+            self.alarm(record, void.reason)
+        event = "vote.void" if record.topic == APPROVAL_VOTED else "request.void"
+        self._journal.tell(event, **_place(record), **void._asdict())
+        member, limit = self._settings.member, self._settings.limits.payload_bytes
+        into = DEAD_LETTER_APPROVAL
+        self.send(letters.letter(record, void, service=member, at_ms=now, into=into, limit=limit))
+
+    def alarm(self, record: Record, reason: str) -> None:
+        """Report a record by an actor without the right, or with an invalid key."""
+        if record.offset >= self._ends[record.topic]:
+            self._journal.tell("unauthorised", **_place(record), reason=reason)
+
+    def second(self, record: Record, others: list[str]) -> None:
+        """Report a second open question about one call, which no honest planner asks."""
+        if record.offset >= self._ends[record.topic]:
+            approval = (record.key or b"").decode(errors="replace")
+            self._journal.tell("question.second", approval_id=approval, others=others)
+
+
+def decision_record(decision: Decision, token: str, *, partition: int, actor: str, trace: str) -> Outgoing:
+    message = ApprovalDecision(decision.approval, RunId(decision.run), token)
+    headers = cloud_event(
+        APPROVAL_DECIDED, decision.approval, id=decision.nonce, source=actor, at_ms=decision.issued, trace=trace
+    )
+    return Outgoing(APPROVAL_DECIDED, partition, decision.approval.encode(), codec.encode(message), headers, 0)
+
+
+def clock_probe(partition: int) -> Outgoing:
+    return Outgoing(APPROVAL_DECIDED, partition, b"beat", None, (), 0)
+
+
+def _place(record: Record) -> dict[str, object]:
+    return {"topic": record.topic, "partition": record.partition, "offset": record.offset}

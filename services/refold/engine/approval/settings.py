@@ -1,0 +1,49 @@
+"""Settings of an approval service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from refold.core import defaults
+from refold.core.approval import ballot
+from refold.core.approval.signature import NOBODY, Trust
+from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
+from refold.engine.ports.log import Membership
+
+REPLAYED = (APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, CATALOG)
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalLimits:
+    """Limits of a lane. **Units**: bytes.
+
+    Votes are not read while more than `waiting_bytes` wait to be judged, or for an unknown approval. An approval keeps
+    up to `votes` votes of `votes_bytes` in all; a lane keeps `void_bytes` of unusable ones, whose key may come later,
+    and `remember` closed approvals, so that a repeated request is not asked again. A turn counts about `turn_votes`:
+    half a second if every signature has to be verified.
+    """
+
+    waiting_bytes: int = 4 << 20
+    void_bytes: int = 1 << 20
+    votes: int = 1_000
+    votes_bytes: int = 4 << 20
+    remember: int = 100_000
+    turn_votes: int = 400
+    payload_bytes: int = defaults.PAYLOAD_BYTES
+
+    def message_bytes(self, quorum: int) -> int:
+        """Bytes of JSON that a vote may add to a decision by `quorum` people."""
+        return ballot.most_said(self.payload_bytes, quorum)
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalSettings:
+    partitions: int
+    member: str = "approval-1"
+    environment: str = "dev"
+    limits: ApprovalLimits = field(default_factory=ApprovalLimits)
+    trust: Trust = field(default_factory=lambda: NOBODY)
+
+    @property
+    def membership(self) -> Membership:
+        return Membership("refold-approval", self.member, REPLAYED)

@@ -1,0 +1,397 @@
+"""The archivist's passes over the topics: due runs are archived, marked and erased.
+
+Progress is read from topics and archive; the only state is the next due time of each partition, which saves reading it
+in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import sleep
+from typing import Protocol
+
+from refold.core.errors import BlobError, ConflictError, FoldError, MalformedError, NotFoundError, UnreachableError
+from refold.core.ids import RunId, depth_of, home, is_below, root_of, run_id
+from refold.core.messages import RunErased, RunOutcome, ToolClaim
+from refold.core.run.erased import HORIZON_KEY, Markers, erased_claims_key, erased_key
+from refold.core.topics import POOLED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, TOOL_CLAIMED, kind_of
+from refold.core.wire import codec
+from refold.core.wire.headers import cloud_event
+from refold.engine.archive import inspection
+from refold.engine.archive.blobs import ArchivedBlobs, values_behind
+from refold.engine.archive.collecting import (
+    ArchivableRun,
+    RunsOfLog,
+    batches,
+    kept_rows,
+    oldest_ends,
+    runs_of_log,
+    whole_runs,
+)
+from refold.engine.archive.container import ArchivedRun
+from refold.engine.archive.erasure import ORDER, Lying, lying_of, stages
+from refold.engine.archive.settings import ArchivistSettings
+from refold.engine.archive.store import ArchiveStore
+from refold.engine.ports.log import NEVER, Delivery, LogReader, Outgoing, Record
+
+BATCH_BYTES = 64 << 20
+"""Bytes of records in memory at once, which become one file."""
+
+WRITES = 10_000
+"""Records written before their acknowledgements are awaited."""
+
+LONGEST_MS = 86_400_000
+"""Longest pause of a partition: a mirror may bring runs that ended long ago."""
+
+_LIVES = "it has a marker, which no archivist has written, and is not over"
+_NO_SUCH_END = (
+    "it has a marker, and the archive has no such end of it; `refold run erase --no-archive` if it was erased so"
+)
+
+Steps = Callable[[str, int, int], None]
+
+
+class TopicWriter(Protocol):
+    """Writer of records in order; returns once each is acknowledged or unknown."""
+
+    def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
+        """**Shape**: one delivery per record, any order."""
+        ...
+
+
+@dataclass(slots=True)
+class Swept:
+    """Result of a pass; `left`: due runs that are left alone, with the reason."""
+
+    now_ms: int
+    due: list[str] = field(default_factory=list)
+    archived: dict[str, str] = field(default_factory=dict)
+    tombstones: int = 0
+    erasing: int = 0
+    gone: list[str] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+
+
+class Archivist:
+    """Archivist of all partitions. Without an `archive_store`, runs are erased uncopied."""
+
+    def __init__(
+        self,
+        reader: LogReader,
+        writer: TopicWriter,
+        archive_store: ArchiveStore | None,
+        settings: ArchivistSettings,
+        *,
+        archived_values: ArchivedBlobs | None = None,
+        progress: Steps = lambda action, done, total: None,
+    ) -> None:
+        self._reader, self._writer, self._archive_store, self._settings = reader, writer, archive_store, settings
+        self._archived_values = archived_values
+        self._progress = progress
+        self._partitions = reader.partitions(RUN_LOG)
+
+    def sweep(self, quiet: dict[int, int] | None = None, *, dry_run: bool = False) -> Swept:
+        """One pass: archive and erase due runs, and continue an interrupted pass. `dry_run` only reads. `quiet` is kept
+        from pass to pass: by partition, the time before which no run is due. **Raises** UnreachableError when the
+        outcome of a write is unknown; another pass does the rest."""
+        swept = Swept(self._now())
+        marked = self._markers()
+        quiet = {} if quiet is None else quiet
+        for partition in self._to_read(marked, quiet, swept.now_ms):
+            self._progress("look for runs that are due", partition, self._partitions)
+            log = runs_of_log(self._reader, partition, marked)
+            again = self._believe(marked, log, swept)
+            ended = [run for run in log.ended.values() if run.run_id not in marked]
+            quiet[partition] = self._next_due_ms(ended, swept.now_ms)
+            due = [run for run in ended if swept.now_ms - run.ended_ms >= self._settings.retention_of(run.agent)]
+            due = self._settled(_parents_first(due, marked), partition, swept, again)
+            due = _parents_first(due, marked)[: self._settings.most_runs]
+            swept.due += [run.run_id for run in due]
+            for batch in batches(due, BATCH_BYTES):
+                if dry_run:
+                    self._sound(partition, batch, swept, dry_run=True)
+                else:
+                    marked |= self._leave(partition, batch, swept)
+            if self._settings.horizon_ms and not dry_run:
+                self._move_horizon(partition, log, {*log.every, *marked}, swept)
+        if not dry_run:
+            self._clear(marked, swept)
+        return swept
+
+    def _to_read(self, marked: Iterable[RunId], quiet: Mapping[int, int], now_ms: int) -> list[int]:
+        homes = {home(run, self._partitions) for run in marked}
+        return [each for each in range(self._partitions) if now_ms >= quiet.get(each, 0) or each in homes]
+
+    def _next_due_ms(self, ended: list[ArchivableRun], now_ms: int) -> int:
+        """Time before which no run of a partition is due."""
+        soonest = min([self._settings.retention_ms, *self._settings.by_agent.values()])
+        due = (run.ended_ms + self._settings.retention_of(run.agent) for run in ended)
+        # A horizon moves with every pass.
+        return 0 if self._settings.horizon_ms else min([now_ms + soonest, now_ms + LONGEST_MS, *due])
+
+    def erase(self, run: str, *, dry_run: bool = False) -> Swept:
+        """Erase one finished run, whenever it ended, and its descendants. **Raises** NotFoundError, ConflictError when
+        a run is not over or cannot leave yet, and as `sweep`."""
+        root = run_id(run)
+        swept, partition = Swept(self._now()), home(root, self._partitions)
+        marked = {name: marker for name, marker in self._markers().items() if is_below(name, root)}
+        log = runs_of_log(self._reader, partition, marked)
+        again = self._believe(marked, log, swept)
+        ended_runs = log.ended
+        if root not in marked:
+            if (ended := ended_runs.get(root)) is None:
+                raise self._unfinished(root, partition)
+            _check_family(ended)
+        # An interrupted pass has marked the parents first: their children are still to be erased.
+        rest = [row for name, row in ended_runs.items() if is_below(name, root) and name not in marked]
+        family = _parents_first(rest, marked)
+        seconds_left = self._settings.give_up_s
+        while len(self._settled(family, partition, swept, again)) < len(family):
+            if not seconds_left:
+                (name, why), hint = next(iter(swept.left.items())), "a planner sees to that: is one running?"
+                raise ConflictError(f"run {name} cannot be erased yet: {why}", hint=hint)
+            seconds_left -= 1
+            swept.left.clear()
+            sleep(1)
+        swept.due += [row.run_id for row in family]
+        if dry_run:
+            self._sound(partition, family, swept, dry_run=True)
+        elif family:
+            marked |= self._leave(partition, family, swept)
+        if swept.left:
+            name, why = next(iter(swept.left.items()))
+            raise ConflictError(f"run {name} cannot be archived: {why}", hint="nothing of it was erased")
+        if not dry_run:
+            self._clear(marked, swept)
+        return swept
+
+    def _move_horizon(self, partition: int, log: RunsOfLog, left: set[RunId], swept: Swept) -> None:
+        """Publish the time before which no run with remaining records ended: planners may drop older rows."""
+        # A row may be written after its run ended, and may exist for a run whose end is unreadable here.
+        ends = [run.ended_ms for run in log.ended.values()] + oldest_ends(self._reader, partition, left)
+        horizon = min([swept.now_ms - self._settings.horizon_ms, *ends])
+        if horizon > 0:
+            self._write([_marker(partition, HORIZON_KEY, RunErased(RunId(""), at_ms=horizon))])
+
+    def _believe(self, marked: dict[RunId, RunErased], log: RunsOfLog, swept: Swept) -> set[RunId]:
+        """Drop markers that no archivist has written; return runs with a fitting marker whose copy is in another
+        archive."""
+        # Planners can write the topic. A genuine marker has a copy in the archive, if there is one. (A mirror may bring
+        # back the beginning of an erased run, or its failure before a retry.) Runs that are returned met the other
+        # conditions then, and the records that prove it may be gone.
+        again, files = set[RunId](), dict[str, set[tuple[str, str]]]()
+        for run in [name for name in marked if name in log.present]:
+            marker, ended = marked[run], log.ended.get(run)
+            copied = self._archive_store is None or (run, marker.digest) in self._copies(marker.file, files)
+            part = marker.head not in log.begun.get(run, ()) and (ended is None or run in log.begun)
+            if copied and (part or (ended is not None and ended.head == marker.head)):
+                continue
+            del marked[run]
+            if ended is None:
+                swept.left[run] = _LIVES if run in log.begun else _NO_SUCH_END
+            elif ended.head == marker.head:
+                again.add(run)
+        return again
+
+    def _copies(self, file: str, copies: dict[str, set[tuple[str, str]]]) -> set[tuple[str, str]]:
+        assert self._archive_store is not None, "asked where there is an archive"
+        if file not in copies:
+            copies[file] = set()
+            with suppress(NotFoundError, MalformedError):
+                lines = self._archive_store.index(file) if file else ()
+                copies[file] = {(line.run_id, line.digest) for line in lines}
+        return copies[file]
+
+    def _leave(self, partition: int, batch: list[ArchivableRun], swept: Swept) -> dict[RunId, RunErased]:
+        sound = self._sound(partition, batch, swept)
+        files = self._archive_store.keep(sound) if self._archive_store else {}
+        swept.archived |= {str(run): file for run, file in files.items()}
+        pools = {run.run_id: list(run.pools) for run in batch}
+        markers = {
+            run.run_id: RunErased(
+                run.run_id, run.head, run.digest, files.get(run.run_id, ""), pools[run.run_id], swept.now_ms
+            )
+            for run in sound
+        }
+        # If a parent's marker was lost, its child would be gone while the parent can start it again.
+        for depth in sorted({depth_of(run) for run in markers}):
+            layer = {run: marker for run, marker in markers.items() if depth_of(run) == depth}
+            self._write([_marker(partition, erased_key(run), marker) for run, marker in layer.items()])
+        self._take_back(partition, batch, markers, swept)
+        if self._archived_values:
+            self._archived_values.erase(markers)
+        return markers
+
+    def _take_back(
+        self, partition: int, batch: list[ArchivableRun], markers: dict[RunId, RunErased], swept: Swept
+    ) -> None:
+        """Remove the markers of families that changed while they were archived."""
+        # Reading a log takes minutes. Writers after this look read the run's marker, but for some milliseconds.
+        whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch}) if markers else ()
+        digests = {run.run_id: run.digest for run in whole}
+        changed = {root_of(run) for run, marker in markers.items() if digests[run] != marker.digest}
+        back = {run: _marker(partition, erased_key(run), markers[run]) for run in markers if root_of(run) in changed}
+        for run in back:
+            del markers[run]
+            swept.archived.pop(run, None)
+            swept.left[run] = "it went on while it was archived"
+        if back:
+            self._write(self._before(partition, [*reversed(back.values())]))
+
+    def _before(self, partition: int, markers: list[Outgoing]) -> list[Outgoing]:
+        """Records that undo markers: tombstones, or the marker of another archivist, which has erased the run
+        meanwhile."""
+        own, others = {marker.key: marker.value for marker in markers}, dict[bytes | None, bytes | None]()
+        for record in self._reader.scan(RUN_SNAPSHOT, partition):
+            if record.key in own and record.value != own[record.key]:
+                others[record.key] = record.value
+        previous = [marker._replace(value=others.get(marker.key)) for marker in markers]
+        return [marker if marker.value else marker._replace(headers=()) for marker in previous]
+
+    def _sound(
+        self, partition: int, batch: list[ArchivableRun], swept: Swept, *, dry_run: bool = False
+    ) -> list[ArchivedRun]:
+        """Runs of a batch that can leave, with their large values copied; the others are `left`."""
+        whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch})
+        for run in whole:
+            if problem := self._obstacle(run, dry_run=dry_run):
+                swept.left[run.run_id] = problem
+        for run in whole:
+            if left := next((name for name in swept.left if root_of(name) == root_of(run.run_id)), ""):
+                swept.left.setdefault(run.run_id, f"{left} of its family stays")
+        return [run for run in whole if run.run_id not in swept.left]
+
+    def _obstacle(self, run: ArchivedRun, *, dry_run: bool) -> str:
+        """Reason why a run cannot leave, or ""; its large values are then copied. **Raises** UnreachableError."""
+        if problems := inspection.flaws(run):
+            return "; ".join(problems)
+        if self._archived_values is None:
+            return "it has large values, and no blob store is set (REFOLD_BLOBS__URL)" if values_behind(run) else ""
+        try:
+            self._archived_values.copy(run, dry_run=dry_run)
+        except BlobError as error:
+            return f"a large value cannot be copied: {error.message}"
+        return ""
+
+    def _clear(self, marked: Mapping[RunId, RunErased], swept: Swept) -> None:
+        """Write missing tombstones; remove the markers of runs without any record."""
+        if not marked:
+            return
+        lying = self._lying(marked)
+        claims = [record for record in lying if record.valued and kind_of(record.topic) == TOOL_CLAIMED]
+        places = sorted({(record.topic, record.partition, record.run_id) for record in claims})
+        self._write([_in_place_of_claims(*place, swept.now_ms) for place in places])
+        for stage in stages(lying):
+            self._progress(f"erase from {stage[0].topic}", swept.tombstones, swept.tombstones + len(stage))
+            self._write([Outgoing(record.topic, record.partition, record.key, None, (), 0) for record in stage])
+            swept.tombstones += len(stage)
+        runs = {record.run_id for record in lying}
+        gone = [run for run in marked if run not in runs]
+        if self._archived_values:
+            self._archived_values.erase(gone)  # once more: a pass that was cut short, or a value that came late
+        self._write([Outgoing(RUN_SNAPSHOT, home(run, self._partitions), erased_key(run), None, (), 0) for run in gone])
+        swept.gone += gone
+        swept.erasing = len(marked) - len(gone)
+
+    def _lying(self, marked: Mapping[RunId, RunErased]) -> list[Lying]:
+        runs = frozenset(marked)
+        pools = {*self._settings.pools, *(pool for marker in marked.values() for pool in marker.pools)}
+        records: list[Lying] = []
+        names = [name for name in ORDER if name not in POOLED]
+        names += [f"{kind}.{pool}" for pool in sorted(pools) for kind in POOLED]
+        for number, topic in enumerate(names):
+            self._progress("look for what is left of erased runs", number, len(names))
+            try:
+                records += lying_of(self._reader.scan(topic), runs)
+            except NotFoundError:
+                if kind_of(topic) not in POOLED:
+                    raise
+                # A topic of a pool that is no more: nothing can lie there.
+        return records
+
+    def _settled(
+        self, runs: list[ArchivableRun], partition: int, swept: Swept, again: Container[RunId]
+    ) -> list[ArchivableRun]:
+        """Runs whose outcome is published and whose row is written, or that are `again` to leave."""
+        if not runs:
+            return []
+        # Without an outcome, waiters would get none; without a row, the same id could be requested again.
+        rows = kept_rows(self._reader, partition, runs)
+        ends = {run.run_id.encode(): run.seq for run in runs}
+        records = (record for record in self._reader.scan(RUN_COMPLETED, partition) if record.key in ends)
+        # A run that failed and was retried has an outcome there of its first end.
+        reported = {record.key for record in records if _is_outcome_of(record, ends[record.key or b""])}
+        for run in [candidate for candidate in runs if candidate.run_id not in again]:
+            if run.run_id.encode() not in reported:
+                swept.left[run.run_id] = f"its outcome is not in {RUN_COMPLETED} yet"
+            elif run.run_id not in rows:
+                swept.left[run.run_id] = f"its row is not in {RUN_SNAPSHOT} yet"
+        return [run for run in runs if run.run_id not in swept.left]
+
+    def _markers(self) -> dict[RunId, RunErased]:
+        return Markers((record.key, record.value) for record in self._reader.scan(RUN_SNAPSHOT)).runs
+
+    def _now(self) -> int:
+        probe = Outgoing(RUN_SNAPSHOT, 0, b"archivist", None, (), 0)
+        return self._write([probe])[0].at_ms
+
+    def _write(self, records: Sequence[Outgoing]) -> list[Delivery]:
+        """Write, and wait. **Raises** UnreachableError unless all records are acknowledged."""
+        answers: list[Delivery] = []
+        for start in range(0, len(records), WRITES):
+            part = records[start : start + WRITES]
+            answers += self._writer.append(part)
+            if any(answer.offset is None or answer.offset == NEVER for answer in answers):
+                hint = "nothing is half done: the next pass goes on where this one stopped"
+                raise UnreachableError(f"a write to {part[0].topic} was not acknowledged", hint=hint)
+        return answers
+
+    def _unfinished(self, run: RunId, partition: int) -> NotFoundError | ConflictError:
+        from_log = any(
+            (record.key or b"").startswith(f"{run}/".encode()) for record in self._reader.scan(RUN_LOG, partition)
+        )
+        if not from_log:
+            return NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")
+        return ConflictError(f"run {run} is not over", hint=f"end it first: refold run cancel {run}")
+
+
+def _parents_first(due: Iterable[ArchivableRun], gone: Container[RunId] = ()) -> list[ArchivableRun]:
+    """Runs without a remaining parent, which could start them again."""
+    leaving: dict[RunId, ArchivableRun] = {}
+    for run in sorted(due, key=lambda one: depth_of(one.run_id)):
+        if all(name in leaving or name in gone for name in run.above):
+            leaving[run.run_id] = run
+    return list(leaving.values())
+
+
+def _is_outcome_of(outcome: Record, seq: int) -> bool:
+    """True if an outcome is of the run's end at this seq, or unreadable."""
+    try:
+        return outcome.value is None or codec.decode(RunOutcome, outcome.value).seq >= seq
+    except (MalformedError, FoldError):
+        return True
+
+
+def _check_family(run: ArchivableRun) -> None:
+    """Refuse a run that cannot leave alone. **Raises** ConflictError."""
+    if run.above:
+        hint = f"erase that one, and all that it has started: {run.above[0]}"
+        raise ConflictError(f"run {run.run_id} was started by {run.above[-1]}", hint=hint)
+    if run.below:
+        hint = f"end it first: refold run cancel {run.below[0]}"
+        raise ConflictError(f"run {run.below[0]}, which {run.run_id} has started, is not over", hint=hint)
+
+
+def _marker(partition: int, key: bytes, marker: RunErased) -> Outgoing:
+    headers = cloud_event(
+        f"{RUN_SNAPSHOT}.erased", marker.run_id, id=key.decode(), source="archivist", at_ms=marker.at_ms
+    )
+    return Outgoing(RUN_SNAPSHOT, partition, key, codec.encode(marker), headers, 0)
+
+
+def _in_place_of_claims(topic: str, partition: int, run: RunId, at_ms: int) -> Outgoing:
+    key, nothing = erased_claims_key(run), ToolClaim.of_none("archivist")
+    headers = cloud_event(topic, key.decode(), id=key.decode(), source="archivist", at_ms=at_ms)
+    return Outgoing(topic, partition, key, codec.encode(nothing), headers, 0)

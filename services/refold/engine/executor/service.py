@@ -1,0 +1,356 @@
+"""All lanes and attempts of an executor process: starts attempts, and routes answers and time to them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from refold.core.errors import MalformedError
+from refold.core.ids import CallId
+from refold.core.messages import ToolRequest
+from refold.core.run.state import CHAINED
+from refold.core.wire.headers import call_key, taken_back
+from refold.core.wire.seal import OrderPlace
+from refold.engine.executor.attempt import Attempt
+from refold.engine.executor.chained import ChainedAttempt
+from refold.engine.executor.inputs import Requested
+from refold.engine.executor.lane import ExecutorLane, request_of
+from refold.engine.executor.outbox import ExecutorOutbox, Outlet, TimeAsked
+from refold.engine.executor.settings import ExecutorSettings
+from refold.engine.ports.effects import Answers, Effect, Item, LanesNow, Leave, Look, Looked, Now, ToolEnded
+from refold.engine.ports.ledger import (
+    Broken,
+    Claim,
+    Complete,
+    Fill,
+    Filled,
+    HandOver,
+    Lapsed,
+    Release,
+    Renew,
+    Reply,
+    Unlist,
+)
+from refold.engine.ports.log import Assigned, Delivery, End, Reached, Record
+from refold.engine.runtime.lanes import Awake, Lanes
+
+# Planners may read the end of a halt a moment before the executor.
+HALTED_MS = 5_000
+"""Time that a halted call is kept aside; after the halt planners send it again."""
+
+FULL, _ROOM = 0.8, 0.75
+"""Shares of the ledger's memory: above the first nothing is claimed, until below the second."""
+
+
+class Executor:
+    """The executor as a `Service`. `token` numbers attempts and outgoing records, `fresh` returns random ids."""
+
+    def __init__(
+        self, settings: ExecutorSettings, outlet: Outlet, *, token: Callable[[], int], fresh: Callable[[], str]
+    ) -> None:
+        self._settings, self._token = settings, token
+        self._outbox: ExecutorOutbox[Attempt] = ExecutorOutbox(settings, outlet, token=token, fresh=fresh)
+        self.counts, self.news = self._outbox.journal.counts, self._outbox.journal.news
+        self.lanes = Lanes(
+            lambda assigned: ExecutorLane(assigned, self._outbox),
+            leave=self._leave,
+            wake=ExecutorLane.wake,
+            commit_ms=settings.commit_ms,
+        )
+        self._awake = Awake(self.lanes)
+        self._queued: list[ExecutorLane] = []
+        self.attempts: dict[int, Attempt] = {}
+        self.draining = self._leaving = False
+        self._cut_ms = 0
+        self._by_call: dict[str, Attempt] = {}
+        self._tend_due = self._round_due = self._turns = self._acting = 0
+        self._missing: set[str] = set()
+        self._fetching: dict[tuple[int, int], tuple[str, OrderPlace]] = {}
+        self._claimed_in: set[int] = set()
+
+    def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
+        self._outbox.now = now
+        self._turns += 1
+        self._awake.begin(now.mono_ms)
+        for queued in self._queued:
+            self._awake.touch(queued.partition)
+        # Nothing is acted upon before all records of the turn are read: a policy, a key, a tombstone.
+        left = [effect for item in sorted(inbox, key=_is_answer) for effect in self._route(item)]
+        self._look()
+        if now.mono_ms >= self._tend_due:
+            self._tend_due = now.mono_ms + self._settings.tend_ms
+            self._tend()
+        if now.mono_ms >= self._round_due:
+            self._round_due = now.mono_ms + self._settings.reap_ms
+            self._go_round()
+        lanes = list(self._awake)
+        self._probe_clocks(lanes)
+        self._admit(lanes)
+        flow = self._throttle(sum(lane.waiting.bytes for lane in lanes))
+        self._queued = [lane for lane in lanes if len(lane.waiting)]
+        self._awake.rest(lambda lane: None)  # timers of a lane wait for the next round
+        effects = [*self._outbox.collect(), *left, *flow, *self.lanes.commit(now, at_once=self._leaving)]
+        if self._leaving:
+            effects.append(Leave())
+            self._leaving = False
+        return effects
+
+    def next_due_ms(self) -> int | None:
+        soon = self.attempts or self._queued or self._outbox.ledger
+        ahead = self._settings.tend_ms if soon else self._settings.reap_ms
+        return self._outbox.now.mono_ms + ahead if soon or len(self.lanes) else None
+
+    def drain(self) -> bool:
+        """Hand over all partitions and calls that have not begun; True once no attempt is left that could record an
+        outcome. Running tools are cut, by class, after the grace."""
+        if not self.draining:
+            self.draining = self._leaving = True
+            self._cut_ms = self._outbox.now.mono_ms + self._settings.grace_ms
+            for lane in self.lanes:
+                lane.waiting.clear()
+            for attempt in list(self.attempts.values()):
+                attempt.leave()
+                self._retire(attempt)
+            return False
+        if over := self._outbox.now.mono_ms >= self._cut_ms:
+            for attempt in self.attempts.values():
+                attempt.cut()
+        left = [attempt.phase for attempt in self.attempts.values() if attempt.phase != "over"]
+        return all(over and phase == "running" for phase in left)
+
+    def lanes_now(self) -> LanesNow:
+        return LanesNow(len(self.lanes), sum(not lane.caught_up for lane in self.lanes))
+
+    # Input
+
+    def _route(self, item: Item) -> list[Effect]:
+        if isinstance(item, Answers):
+            self._answered(item)
+        elif isinstance(item, Delivery):
+            self._delivered(item)
+        elif isinstance(item, Looked):
+            self._fetched(item)
+        elif isinstance(item, ToolEnded):
+            if attempt := self.attempts.get(item.number):
+                attempt.ended(item)
+                self._retire(attempt)
+        elif isinstance(item, (Record, Reached, End)):
+            if lane := self._awake.touch(item.partition):
+                lane.feed(item)
+                self._follow_up(item, lane)
+        else:
+            if isinstance(item, Assigned):
+                self._round_due = 0
+            return self.lanes.route(item)
+        return []
+
+    def _delivered(self, item: Delivery) -> None:
+        sent = self._outbox.delivered(item)
+        if isinstance(sent, TimeAsked):
+            if lane := self._awake.touch(sent.home):
+                lane.beaten(item, sent.sent_ms)
+        elif sent is not None:
+            sent.appended(item.offset)
+
+    def _follow_up(self, item: Record | Reached | End, lane: ExecutorLane) -> None:
+        """Pass on a record that an attempt may wait for, or that ends it."""
+        if item.topic == self._settings.chains:
+            self._claimed_in.add(item.partition)
+        elif isinstance(item, Record) and item.topic == self._settings.topic and item.value is None:
+            call, headers = CallId((item.key or b"").decode(errors="replace")), item.read_headers()
+            key = call_key(headers)
+            if headers and len(headers) > 1 and (upto := taken_back(headers)):
+                self._take_back(lane, call, key, upto)
+            else:
+                self._close(lane, call, key)
+
+    def _look(self) -> None:
+        homes, self._claimed_in = self._claimed_in, set()
+        for attempt in list(self.attempts.values()) if homes else ():
+            if attempt.home in homes and attempt.phase in ("waiting", "reading", "undoing"):
+                attempt.look()
+                self._retire(attempt)
+
+    def _take_back(self, lane: ExecutorLane, call: CallId, key: str, upto: int) -> None:
+        """Withdraw an attempt that is judged again, or in doubt; a running one goes on."""
+        self._outbox.taken_back.add(call, max(upto, self._outbox.taken_back.get(call, 0)))
+        lane.withdraw(call, upto)
+        if (attempt := self._by_call.get(call)) and attempt.request.attempt <= upto:
+            attempt.take_back()
+            self._retire(attempt)
+        self._outbox.close(lane.partition, key, call, upto)
+
+    def _close(self, lane: ExecutorLane, call: CallId, key: str) -> None:
+        lane.withdraw(call)
+        if attempt := self._by_call.get(call):
+            attempt.close()
+        sent_key = self._outbox.keys.pop(call, "")
+        for name in dict.fromkeys(name for name in (key, sent_key) if name):  # two, if people have edited the call
+            self._outbox.close(lane.partition, name, call)
+        if not key and not sent_key:
+            self._outbox.gone.add(call, None)
+
+    def _answered(self, answers: Answers) -> None:
+        for asker, operation, reply in self._outbox.ledger.answered(answers, self._outbox.now):
+            if isinstance(reply, Broken) and isinstance(operation, (Claim, Renew, Release, HandOver, Complete)):
+                self._outbox.broken(operation.home, operation.key)
+            if isinstance(asker, Attempt):
+                asker.answered(operation, reply)
+                self._retire(asker)
+            elif asker is not None:
+                asker.done = True
+            elif isinstance(operation, Lapsed):
+                self._reaped(operation, reply)
+            elif isinstance(operation, Fill) and isinstance(reply, Filled) and (lane := self.lanes.get(operation.home)):
+                self._filled(lane, reply)
+
+    def _reaped(self, operation: Lapsed, reply: Reply) -> None:
+        home = operation.home
+        if operation.heir and (lane := self.lanes.get(home)):
+            lane.inherited()
+        if not isinstance(reply, list):
+            self._outbox.lapsed_unread(home, (), "the index of leases is none")
+            return
+        for key, sealed in reply:
+            try:
+                place = self._settings.seal.open_order(home, key, sealed)
+            except MalformedError as error:
+                self._outbox.lapsed_unread(home, (key,), error.message)
+                continue
+            if place.call in self._outbox.gone:
+                self._outbox.close(home, key, place.call)
+            elif self._accepts(home, place.call) and (home, place.offset) not in self._fetching:
+                self._fetching[home, place.offset] = key, place
+                self._outbox.orders.append(Look(self._settings.topic, home, place.offset))
+
+    def _fetched(self, fetched: Looked) -> None:
+        """Queue the call of a request that was looked up at the ledger's offset."""
+        home = fetched.partition
+        pending, lane = self._fetching.pop((home, fetched.offset), None), self._awake.touch(home)
+        if pending is None or lane is None or not fetched.known or not self._accepts(home, pending[1].call):
+            return
+        (key, place), record = pending, fetched.record
+        request = request_of(record) if record else None
+        if (
+            record is None
+            or not isinstance(request, ToolRequest)
+            or (request.key, request.call_id, request.attempt) != (key, *place[:2])
+        ):
+            # Compacted away: it is settled, or was sent again since and will be read.
+            self._outbox.ledger.ask(Unlist(home, self._settings.pool, (key,)))
+            return
+        if not lane.halt_of(request):
+            self._outbox.journal.tell("lease.lapsed", call_id=request.call_id, attempt=request.attempt)
+            if requested := self._outbox.requested(home, request, record._replace(at_ms=0)):
+                lane.enqueue(requested)
+
+    def _accepts(self, home: int, call: CallId) -> bool:
+        lane = self.lanes.get(home)
+        return lane is not None and call not in self._by_call and call not in lane.waiting
+
+    def _filled(self, lane: ExecutorLane, filled: Filled) -> None:
+        """Stop or resume claims by the ledger's memory, which calls under way need."""
+        share = filled.used / filled.limit if filled.limit else 0.0
+        full = share >= (_ROOM if lane.full else FULL)
+        if full != lane.full:
+            event = "ledger.full" if full else "ledger.room"
+            self._outbox.journal.tell(event, partition=lane.partition, used=filled.used, limit=filled.limit)
+        lane.full = full
+
+    def _leave(self, lane: ExecutorLane) -> None:
+        for attempt in [open_attempt for open_attempt in self.attempts.values() if open_attempt.home == lane.partition]:
+            attempt.leave()
+            self._retire(attempt)
+        lane.waiting.clear()
+        self._awake.forget(lane.partition)
+        self._fetching = {at: request for at, request in self._fetching.items() if at[0] != lane.partition}
+
+    # Timers
+
+    def _tend(self) -> None:
+        for attempt in list(self.attempts.values()):
+            attempt.tend()
+            self._retire(attempt)
+        self._outbox.send_closes(at_once=self.draining)
+
+    def _go_round(self) -> None:
+        """Visit all lanes, also those at rest: no other process looks for leases that lapse there."""
+        settings, mono = self._settings, self._outbox.now.mono_ms
+        free = max(1, settings.slots - len(self.attempts) - sum(len(lane.waiting) for lane in self.lanes))
+        for lane in self.lanes:
+            self._awake.touch(lane.partition)
+            lane.tend()
+            if mono >= lane.fill_due:
+                lane.fill_due = mono + settings.fill_ms
+                self._outbox.ledger.ask(Fill(lane.partition, settings.pool))
+            if not self.draining:
+                self._outbox.ledger.ask(Lapsed(lane.partition, settings.pool, free, lane.heir))
+
+    def _probe_clocks(self, lanes: list[ExecutorLane]) -> None:
+        mono = self._outbox.now.mono_ms
+        for lane in lanes:
+            if mono >= lane.clock_probe_due:
+                lane.clock_probe_due = mono + self._settings.clock_probe_ms
+                self._outbox.probe_clock(lane.partition)
+
+    def _throttle(self, waiting: int) -> list[Effect]:
+        # The backlog is the process's: slots are, and waiting calls are in its memory.
+        limit, topics = self._settings.backlog_bytes, (self._settings.topic,)
+        if waiting <= limit and not self.lanes.throttled:
+            return []
+        return self.lanes.throttle(lambda lane: waiting, limit=limit, topics=topics)
+
+    def _admit(self, lanes: list[ExecutorLane]) -> None:
+        # Only with a free slot: a claim that waits behind others would only use up its lease.
+        ready = deque(lane for lane in lanes if lane.ready and not self.draining)
+        ready.rotate(self._turns)  # no lane is first for ever
+        while ready and len(self.attempts) < self._settings.slots and self._acting < self._settings.acting_bytes:
+            lane = ready.popleft()
+            self._begin(lane, lane.waiting.take())
+            if lane.ready:
+                ready.append(lane)
+
+    def _begin(self, lane: ExecutorLane, requested: Requested) -> None:
+        call, tool = requested.request.call_id, requested.request.tool
+        back = self._outbox.taken_back.get(call)
+        if call in self._by_call or (back and requested.request.attempt <= back):
+            if call not in self._by_call:
+                # A planner whose log has lost its end waits for an answer; all others ignore it.
+                self._outbox.refuse(lane.partition, requested.request)
+            requested.done = True
+            return
+        if lane.late(requested):
+            self._outbox.journal.tell("request.stale", call_id=call, at_ms=requested.at_ms)
+            requested.done = True  # the ledger may have forgotten it; after its deadline the planner sends a fresh one
+            return
+        if why := lane.halt_of(requested.request):
+            self._outbox.journal.tell("call.halted", call_id=call, tool=tool, reason=why)
+            lane.waiting.put_aside(requested, self._outbox.now.mono_ms + HALTED_MS)
+            return
+        if self._settings.tools is not None and tool not in self._settings.tools:
+            if tool not in self._missing:
+                self._missing.add(tool)
+                self._outbox.journal.tell("tool.missing", tool=tool, pool=self._settings.pool)
+            lane.waiting.put_aside(requested, self._outbox.now.mono_ms + self._settings.aside_ms)
+            return
+        self._outbox.settle(requested.request.key)
+        self._outbox.keys.add(call, requested.request.key)
+        common = self._token(), lane.partition, requested, lane.catalog, lane.clock, self._outbox
+        chained = self._settings.gate.effect(requested.request) in CHAINED
+        attempt = ChainedAttempt(*common, claims=lane.claims) if chained else Attempt(*common)
+        self.attempts[attempt.number] = self._by_call[call] = attempt
+        self._acting += requested.weight
+        attempt.begin()
+
+    def _retire(self, attempt: Attempt) -> None:
+        if attempt.phase not in ("leaving", "over"):
+            return
+        if self._by_call.get(attempt.request.call_id) is attempt:
+            del self._by_call[attempt.request.call_id]
+        if attempt.phase == "over" and not attempt.busy and attempt.number in self.attempts:
+            del self.attempts[attempt.number]
+            self._acting -= attempt.requested.weight
+
+
+def _is_answer(item: Item) -> bool:
+    return isinstance(item, (Answers, Delivery, ToolEnded))

@@ -1,0 +1,563 @@
+"""Inputs of a lane and their positions: inputs settle in any order, positions advance in theirs."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from refold.core.events import Cause, Entry
+from refold.core.ids import EntryId, RunId
+from refold.core.planning.verdict import ChildEnded, Due, Input
+from refold.core.run.handed import NO_VALUES, Values
+from refold.core.run.state import RunState
+from refold.core.topics import APPROVAL_DECIDED, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
+from refold.core.wire import headers
+from refold.engine.planner.intake import inputs
+from refold.engine.planner.settings import Limits
+from refold.engine.ports.effects import AskCommitted, AskEnd, CommittedAt, Effect
+from refold.engine.ports.log import End, Record
+from refold.engine.runtime.lanes import Outstanding, Owed, record_bytes
+
+
+class Emitted:
+    """Unacknowledged commands, by the run-log offset of the entry that ordered them."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[int, int] = OrderedDict()
+
+    def add(self, offset: int, count: int) -> None:
+        """Add `count` commands of the entry at `offset`; offsets only grow."""
+        self._open[offset] = self._open.get(offset, 0) + count
+
+    def acknowledge(self, offset: int) -> None:
+        self._open[offset] -= 1
+
+    def low_water(self, position: int) -> int:
+        """Run-log offset from which a successor has to send again, or `position`."""
+        while self._open and self._open[offset := next(iter(self._open))] <= 0:
+            del self._open[offset]
+        return next(iter(self._open), position)
+
+
+LARGE_BYTES = 65_536
+"""Size above which an input is decoded again at its turn: decoded, it takes four times as much."""
+
+
+class WaitsFor(StrEnum):
+    LOG = "the log to be read"
+    CATALOG = "the catalog to be read"
+    RUN = "a run that is not known"
+    STALLED = "a run that stands still"
+    ROOM = "room for a run"
+    TURN = "a turn of its own"
+    HISTORY = "a history to be read again"
+    DOUBT = "a history that is not sure"
+    VALUE = "large values"
+    EXECUTORS = "executors to pass its call"
+
+
+class InputSize(NamedTuple):
+    """Size of an input in bytes, and the counter that includes it."""
+
+    among: Counter[str]
+    topic: str
+    bytes: int
+
+
+class Owing(NamedTuple):
+    """An entry of one run that affects another, counted in `among` until it is answered."""
+
+    cause: Cause
+    among: Emitted
+
+
+class Buried(NamedTuple):
+    """Answer to an unusable input; `short` if the log refuses the whole dead letter."""
+
+    code: str
+    reason: str
+    short: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Answer to a refused or ignored input: a tombstone in its topic."""
+
+
+@dataclass(slots=True, eq=False)
+class Pending(Owed):
+    """A task of a lane: an input with the record of its `origin`, a timer, a message of another run's entry, or (no
+    input) a run to be driven.
+
+    `waited`: conditions that it has waited for, with offsets; `answer` is under way for a decided input.
+    """
+
+    run_id: RunId
+    input: Input | None
+    origin: Record | Owing | None = None
+    waited: Mapping[WaitsFor, int] | None = None
+    answer: Buried | Closed | None = None
+    counted: InputSize | None = None
+    values: Values = NO_VALUES
+
+    def finish(self) -> None:
+        origin, counted = self.origin, self.counted
+        # Its position may have to wait for others for months.
+        self.done, self.input, self.origin, self.counted, self.values = True, None, None, None, NO_VALUES
+        if counted is not None:
+            counted.among[counted.topic] -= counted.bytes
+        if isinstance(origin, Owing):
+            origin.among.acknowledge(origin.cause.offset)
+
+    def means(self, run: RunId, message: ChildEnded) -> None:
+        """Replace the message by a fuller one, or by one for another run."""
+        self.run_id, self.input = run, message
+
+    def rest(self) -> None:
+        if self.from_people and self.bytes > LARGE_BYTES:
+            self.input = None
+        self.values = NO_VALUES
+
+    def until(self, why: WaitsFor) -> int | None:
+        """Offset until which it has waited for this."""
+        return self.waited.get(why) if self.waited else None
+
+    def has_waited(self, why: WaitsFor, until: int = 1) -> None:
+        self.waited = {**(self.waited or {}), why: until}
+
+    def begins_again(self) -> None:
+        """Drop the offset of the log that it waited for: the log has grown since."""
+        self.waited = {why: until for why, until in (self.waited or {}).items() if why != WaitsFor.LOG}
+
+    @property
+    def would_know(self) -> bool:
+        """True if its subject would be known if it existed."""
+        return self.until(WaitsFor.RUN) is not None or self.until(WaitsFor.CATALOG) is not None
+
+    def count_among(self, among: Counter[str]) -> None:
+        if self.counted is not None:
+            before, topic, size = self.counted
+            before[topic] -= size
+            among[topic] += size
+            self.counted = InputSize(among, topic, size)
+
+    @property
+    def record(self) -> Record | None:
+        origin = self.origin
+        return None if isinstance(origin, Owing) else origin
+
+    @property
+    def bytes(self) -> int:
+        return self.counted.bytes if self.counted else 0
+
+    @property
+    def from_user(self) -> bool:
+        return self.record is not None and self.record.topic in inputs.FROM_USERS
+
+    @property
+    def from_people(self) -> bool:
+        return self.record is not None and self.record.topic in inputs.FROM_PEOPLE
+
+    @property
+    def cause(self) -> Cause | None:
+        """Position of the input, as its entry records it."""
+        origin = self.origin
+        if origin is None or isinstance(origin, Owing):
+            return origin.cause if origin else None
+        return Cause(origin.topic, origin.partition, origin.offset)
+
+
+@dataclass(slots=True, eq=False)
+class SentEntry:
+    """An entry on its way into the log, its input, the state after it, and its log time."""
+
+    id: EntryId
+    entry: Entry
+    after: RunState
+    value: bytes
+    item: Pending
+    at_ms: int = 0
+
+
+class WaitingInputs:
+    """Inputs of a lane that wait for a condition, by condition and subject."""
+
+    def __init__(self) -> None:
+        self._items: dict[WaitsFor, dict[Any, list[Pending]]] = {why: {} for why in WaitsFor}
+
+    def put(self, item: Pending, why: WaitsFor, which: Any = None) -> None:
+        self._items[why].setdefault(which, []).append(item)
+
+    def take(self, why: WaitsFor, which: Any = None, most: int | None = None) -> list[Pending]:
+        """Remove and return the first `most` inputs that wait for this."""
+        items = self._items[why].pop(which, [])
+        if most is not None and most < len(items):
+            self._items[why][which] = items[most:]
+        return items[:most]
+
+    def at(self, why: WaitsFor) -> Mapping[Any, list[Pending]]:
+        return self._items[why]
+
+    def counts(self) -> dict[WaitsFor, int]:
+        return {why: sum(map(len, which.values())) for why, which in self._items.items()}
+
+    # Inputs that wait for a high watermark captured after they were taken
+
+    def has_waiting(self, why: WaitsFor) -> bool:
+        return None in self._items[why]
+
+    def reached_end(self, why: WaitsFor, end: int) -> None:
+        if unasked := self.take(why):
+            self._items[why].setdefault(end, []).extend(unasked)
+
+    def reached(self, why: WaitsFor, position: int) -> list[Pending]:
+        """Remove and return the inputs whose end reading has reached."""
+        waiting = self._items[why]
+        ready: list[Pending] = []
+        for end in sorted(end for end in waiting if end is not None and end <= position):
+            for item in waiting.pop(end):
+                item.has_waited(why, end)
+                ready.append(item)
+        return ready
+
+
+class Inbox:
+    """Inputs of one lane from `topics`, whose `ends` were captured at its take-over. Order: inputs of operators, of
+    users up to an allowance per turn, of services. **Units**: bytes."""
+
+    def __init__(self, topics: tuple[str, ...], limits: Limits, ends: Mapping[str, int] | None = None) -> None:
+        self.topics, self._limits, self._ends = topics, limits, ends or {}
+        self._operated: deque[tuple[int, Pending]] = deque()
+        self._ready: deque[Pending] = deque()
+        self._signals: deque[tuple[int, Pending]] = deque()
+        self._requests: deque[tuple[int, Pending]] = deque()
+        self._queues = {RUN_OPERATED: self._operated, RUN_SIGNALLED: self._signals, RUN_REQUESTED: self._requests}
+        self.waiting = waiting = WaitingInputs()
+        self._for_log, self._for_catalog = waiting.at(WaitsFor.LOG), waiting.at(WaitsFor.CATALOG)
+        self._for_turn, self._for_runs = waiting.at(WaitsFor.TURN), waiting.at(WaitsFor.RUN)
+        self._for_stalled = waiting.at(WaitsFor.STALLED)
+        self._outstanding = {topic: Outstanding() for topic in topics}
+        self._bytes: Counter[str] = Counter(dict.fromkeys(topics, 0))
+        self._elsewhere: dict[WaitsFor, Counter[str]] = {
+            why: Counter() for why in (WaitsFor.RUN, WaitsFor.STALLED, WaitsFor.ROOM)
+        }
+        self._full: set[str] = set()
+        self.allowance = self.turn = self._rests_until = 0
+        self._starts: dict[str, int] = {}
+        self._unheard: list[Due] = []
+        self._read_by: dict[str, int] = {}
+        self._overtaking = set(_OVERTAKING.intersection(topics))
+
+    def __len__(self) -> int:
+        return len(self._operated) + len(self._ready) + len(self._signals) + len(self._requests)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of unanswered inputs, without those kept for runs that stand still."""
+        return self._bytes.total() + self._elsewhere[WaitsFor.RUN].total() + self.held_bytes
+
+    def begin(self, allowance: int, rests_until: int) -> None:
+        """Begin a turn with this allowance for user inputs; further ones request no turn before `rests_until`."""
+        self.turn += 1
+        self.allowance, self._rests_until = allowance, rests_until
+        if self._for_turn:
+            self._ready += self.waiting.take(WaitsFor.TURN, next(iter(self._for_turn)))
+
+    @property
+    def answerable(self) -> bool:
+        return bool(self._operated or self._ready or (self.allowance > 0 and self._overtaking_queue))
+
+    def next_due_ms(self) -> int | None:
+        """Monotonic time of the next answerable input; 0: now."""
+        if self._operated or self._ready or self._for_turn:
+            return 0
+        return self._rests_until if self._overtaking_queue else None
+
+    @property
+    def _overtaking_queue(self) -> deque[tuple[int, Pending]]:
+        # Read first, a cancel costs nothing, though its run was requested before it. Later ones have to wait.
+        if self._signals and (not self._requests or self._signals[0][0] <= self._requests[0][0]):
+            return self._signals
+        return self._requests
+
+    def take(self, record: Record) -> Pending:
+        """Add a record of an input topic; a tombstone counts as answered."""
+        item, topic = Pending(RunId(""), None, record), record.topic
+        self._outstanding[topic].add(record.offset, item)
+        if record.value is None:  # its input was answered long before it was erased
+            item.finish()
+            return item
+        size = record_bytes(record)
+        if topic in inputs.FROM_PEOPLE:
+            size += headers.size(record.read_headers())
+        self._bytes[topic] += size
+        item.counted = InputSize(self._bytes, topic, size)
+        if (queue := self._queues.get(topic)) is not None:
+            queue.append((self.turn, item))
+        else:
+            self._ready.append(item)
+        return item
+
+    def push(self, items: Iterable[Pending]) -> None:
+        self._ready.extend(items)
+
+    def postpone(self, run: RunId) -> None:
+        """Have a run driven in a turn of its own, as it takes long."""
+        item = Pending(run, None)
+        self.waiting.put(item, WaitsFor.TURN, item)
+
+    def push_front(self, item: Pending) -> None:
+        self._ready.appendleft(item)
+
+    def pop(self) -> Pending:
+        if self._operated:
+            return self._operated.popleft()[1]
+        if self.allowance > 0 and (queue := self._overtaking_queue):
+            item = queue.popleft()[1]
+            self.allowance -= item.bytes
+            return item
+        return self._ready.popleft()
+
+    def retry(self, item: Pending) -> None:
+        """Answer an input again next, as its entry did not count."""
+        item.begins_again()
+        self._ready.appendleft(item)
+
+    def settle(self, position: int, catalog: int) -> None:
+        """Queue the inputs that waited for these positions."""
+        if self._for_log:
+            self._ready.extendleft(reversed(self.waiting.reached(WaitsFor.LOG, position)))
+        if self._for_catalog:
+            self._ready += self.waiting.reached(WaitsFor.CATALOG, catalog)
+
+    # Waiting inputs
+
+    def confirms(self, item: Pending, position: int, *, speculated: bool) -> bool:
+        """True if an answer without an entry is final; if not, the input waits for the log."""
+        end = item.until(WaitsFor.LOG)
+        # Final: the fold has reached an end captured after the input was taken, and nothing is speculated. Otherwise an
+        # unread entry of another planner might contradict the answer.
+        if item.cause is None or (end is not None and position >= end and not speculated):
+            return True
+        self.waiting.put(item, WaitsFor.LOG, end)
+        item.rest()
+        return False
+
+    @property
+    def crowded(self) -> bool:
+        """False if no topic can be `full`: a cheap check."""
+        return bool(self._full) or max(self._bytes.values()) >= self._limits.topic_bytes // 2
+
+    def full(self, topic: str) -> bool:
+        """True while so much of a topic waits that it pauses, until half of that is answered."""
+        limit = self._limits.topic_bytes // (2 if topic in self._full else 1)
+        full = self._bytes[topic] >= limit
+        (self._full.add if full else self._full.discard)(topic)
+        return full
+
+    def wait_for_room(self, item: Pending, agent: str) -> None:
+        self._wait(item, WaitsFor.ROOM, agent)
+
+    @property
+    def holders(self) -> list[str]:
+        """Agents without room for another run."""
+        return list(self.waiting.at(WaitsFor.ROOM))
+
+    @property
+    def held_bytes(self) -> int:
+        return self._elsewhere[WaitsFor.ROOM].total()
+
+    def admit(self, agent: str, count: int) -> None:
+        for item in self.waiting.take(WaitsFor.ROOM, agent, count):
+            self._leave(item)
+
+    def parkable(self, item: Pending) -> bool:
+        """True if an input may be parked; large ones leave room for small ones."""
+        assert item.record is not None, "only records are parked"
+        most = self._limits.parked_bytes // (1 if item.bytes <= LARGE_BYTES else 2)
+        return self._elsewhere[WaitsFor.RUN][item.record.topic] + item.bytes <= most
+
+    def park(self, item: Pending) -> None:
+        item.begins_again()
+        self._wait(item, WaitsFor.RUN, item.run_id)
+
+    def parks(self, run: RunId) -> bool:
+        return run in self._for_runs
+
+    def keeps(self, item: Pending) -> bool:
+        """Keep an input of a run that stands still; False if people's inputs have no more room."""
+        counts = self._elsewhere[WaitsFor.STALLED]
+        waiting = sum(counts[topic] for topic in inputs.FROM_USERS) if item.from_user else counts[RUN_OPERATED]
+        # No topic waits for these inputs. Those from services are all needed.
+        if item.from_people and waiting + item.bytes > self._limits.topic_bytes:
+            return False
+        item.begins_again()
+        item.kept = True
+        self._wait(item, WaitsFor.STALLED, item.run_id)
+        return True
+
+    def unpark(self, run: RunId) -> None:
+        if run in self._for_stalled or run in self._for_runs:
+            for item in (*self.waiting.take(WaitsFor.STALLED, run), *self.waiting.take(WaitsFor.RUN, run)):
+                self._leave(item)
+
+    def give_up(self, item: Pending) -> None:
+        """Queue an input for its final answer: its run does not exist."""
+        if item in self._for_runs.get(item.run_id, ()):
+            for pending in self.waiting.take(WaitsFor.RUN, item.run_id):
+                if pending is item:
+                    item.has_waited(WaitsFor.RUN)
+                    self._leave(item)
+                else:
+                    self.waiting.put(pending, WaitsFor.RUN, item.run_id)
+
+    def _wait(self, item: Pending, why: WaitsFor, which: str) -> None:
+        item.rest()
+        item.count_among(self._elsewhere[why])
+        self.waiting.put(item, why, which)
+
+    def _leave(self, item: Pending) -> None:
+        item.kept = False
+        item.count_among(self._bytes)
+        self._ready.append(item)
+
+    # Inputs from before a take-over. A cancel comes before any cost, and an input that came in time to end a wait is
+    # not late because no planner ran.
+
+    @property
+    def is_read(self) -> bool:
+        """True if all inputs about runs from before the take-over are answered."""
+        return not self._overtaking or all(self._has_heard(topic) for topic in list(self._overtaking))
+
+    @property
+    def holds_back(self) -> bool:
+        """True if work waits for the answers to earlier inputs."""
+        return bool(self._overtaking and (self._unheard or self.waiting.at(WaitsFor.ROOM)))
+
+    def ready(self, timers: Iterable[Due], reached: Callable[[Due], bool]) -> list[Due]:
+        """Timers that may fire; those for which `reached` is true wait for earlier inputs."""
+        if self.is_read:
+            due, self._unheard = [*self._unheard, *timers], []
+            return due
+        due = []
+        for timer in timers:
+            (self._unheard if reached(timer) else due).append(timer)
+        return due
+
+    def _has_heard(self, topic: str) -> bool:
+        if topic not in self._read_by:
+            if max(self._starts.get(topic, 0), self.read(topic)) < self._ends.get(topic, 0):
+                return False
+            self._read_by[topic] = self.turn
+        queue = self._queues.get(topic)
+        if queue and queue[0][0] <= self._read_by[topic]:
+            return False  # inputs of services are answered before timers that become due later
+        self._overtaking.discard(topic)  # for good: inputs from now on are later ones
+        return True
+
+    # Positions
+
+    def starts(self, positions: Mapping[str, int]) -> None:
+        self._starts = {**positions}
+
+    def reached(self, topic: str, offset: int) -> None:
+        self._outstanding[topic].add(offset - 1, Pending(RunId(""), None, done=True))
+
+    def read(self, topic: str) -> int:
+        """Offset to which a topic was read; 0: none."""
+        return self._outstanding[topic].end
+
+    def passed(self, topic: str) -> int:
+        """Offset below which every input of a topic is settled, or kept for a known run."""
+        return max(self._starts.get(topic, 0), self._outstanding[topic].passed() or 0)
+
+    def low_water(self) -> dict[str, int]:
+        """By topic, the offset below which every input is settled."""
+        positions = {topic: outstanding.low_water() for topic, outstanding in self._outstanding.items()}
+        return self._starts | {topic: position for topic, position in positions.items() if position is not None}
+
+
+_OVERTAKING = frozenset({RUN_OPERATED, RUN_SIGNALLED, APPROVAL_DECIDED})
+"""Topics with inputs about existing runs."""
+
+
+ASK_MS = 1_000
+"""Interval of queries for other members' positions, which are committed twice a second."""
+
+
+@dataclass(slots=True)
+class Round:
+    """Inputs of one partition that began to wait together; `home_end` is captured last."""
+
+    partition: int
+    items: list[Pending]
+    ends: dict[int, int] = field(default_factory=dict)
+    home_end: int | None = None
+
+
+class UnknownRuns:
+    """Inputs of a planner's lanes that wait for unknown runs. **Units**: milliseconds, monotonic."""
+
+    def __init__(self, group: str, partitions: int) -> None:
+        self._group, self._partitions = group, partitions
+        self._fresh: dict[int, list[Pending]] = {}
+        self._rounds: list[Round] = []
+        self._committed: Mapping[int, int] = {}
+        self._due_ms = 0
+
+    def add(self, partition: int, item: Pending) -> None:
+        self._fresh.setdefault(partition, []).append(item)
+
+    def forget(self, partition: int) -> None:
+        self._fresh.pop(partition, None)
+        self._rounds = [scan for scan in self._rounds if scan.partition != partition]
+
+    def effects(self, now_ms: int) -> list[Effect]:
+        if now_ms < self._due_ms or not (self._fresh or self._rounds):
+            return []
+        self._due_ms = now_ms + ASK_MS
+        effects: list[Effect] = []
+        if self._fresh:
+            self._rounds += [Round(partition, items) for partition, items in self._fresh.items()]
+            self._fresh = {}
+            effects += [AskEnd(RUN_REQUESTED, number) for number in range(self._partitions)]
+        if self._partitions > 1:
+            effects.append(AskCommitted(self._group, RUN_REQUESTED))
+        last = {scan.partition for scan in self._rounds if scan.ends and scan.home_end is None and self._passed(scan)}
+        return effects + [AskEnd(RUN_REQUESTED, number) for number in sorted(last)]
+
+    def next_due_ms(self) -> int | None:
+        return self._due_ms if self._fresh or self._rounds else None
+
+    def take(self, answer: End | CommittedAt, now_ms: int) -> None:
+        # The answer may have taken long, and all else has waited for it.
+        self._due_ms = now_ms + ASK_MS
+        if isinstance(answer, CommittedAt):
+            self._committed = answer.positions
+            return
+        for scan in self._rounds:
+            if len(scan.ends) < self._partitions:
+                scan.ends.setdefault(answer.partition, answer.offset)
+            elif answer.partition == scan.partition and scan.home_end is None and self._passed(scan):
+                scan.home_end = answer.offset
+
+    def over(self, decided: Callable[[int], int]) -> Iterator[tuple[int, Pending]]:
+        """Inputs that have waited long enough, with their partition; `decided` returns an own lane's position."""
+        if not self._rounds:
+            return
+        waiting: list[Round] = []
+        for scan in self._rounds:
+            if scan.home_end is not None and decided(scan.partition) >= scan.home_end:
+                yield from ((scan.partition, item) for item in scan.items)
+            else:
+                waiting.append(scan)
+        self._rounds = waiting
+
+    def _passed(self, scan: Round) -> bool:
+        """True if other planners have decided all requests in their partitions."""
+        return len(scan.ends) == self._partitions and all(
+            self._committed.get(number, 0) >= end for number, end in scan.ends.items() if number != scan.partition
+        )

@@ -1,0 +1,657 @@
+"""Outgoing records of a lane: entries, commands, strays, dead letters.
+
+The run log is the planner's outbox: commands follow from accepted entries alone. The offset below which all are
+acknowledged is the planner's position on `run-log`; a successor sends the rest again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from refold.core.approval.catalog import Catalog, Halts
+from refold.core.events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    CallCompleted,
+    CallFailed,
+    Entry,
+    Event,
+    RunUnpaused,
+    SignalSent,
+    StepGivenUp,
+    Terminal,
+)
+from refold.core.ids import CallId, EntryId, RunId, call_id, entry_id, log_key, parse_approval_id, parse_call_id
+from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ShortRequest, ToolRequest, ToolResult
+from refold.core.planning.asking import opened_by
+from refold.core.planning.commands import Command, ask_people, close, commands, outcome, recall, request, without_result
+from refold.core.planning.verdict import Decided, Undeliverable
+from refold.core.run.building import Base, calls_before
+from refold.core.run.chain import CLOCK_PROBE_KEY, anchor_key
+from refold.core.run.snapshot import weight
+from refold.core.run.state import OpenStep, RunState
+from refold.core.topics import (
+    APPROVAL_REQUESTED,
+    RUN_COMPLETED,
+    RUN_LOG,
+    RUN_SIGNALLED,
+    RUN_SNAPSHOT,
+    TOOL_REQUESTED,
+    pool_of,
+    tool_requested,
+)
+from refold.core.wire import codec
+from refold.core.wire.headers import CALL_KEY, TAKEN_BACK, base_of, cloud_event, taken_back
+from refold.engine.planner.agents.stalls import hold_record
+from refold.engine.planner.intake.inbox import Buried, Closed, Emitted, Pending, SentEntry
+from refold.engine.planner.log.windows import SentSpent
+from refold.engine.planner.snapshot import SentKept
+from refold.engine.ports.effects import CommittedAt
+from refold.engine.ports.log import End, Outgoing, Record
+from refold.engine.runtime import letters
+from refold.engine.runtime.lanes import Recent, Tokens
+
+
+@dataclass(slots=True)
+class SentRequest:
+    """Last request of a call in its topic, after `times` earlier ones of the same attempt; `issued` is the run-log
+    offset of the entry that ordered it."""
+
+    attempt: int
+    topic: str
+    offset: int
+    at_ms: int
+    issued: int
+    times: int = 0
+
+
+class Unanswered:
+    """Unanswered requests of one lane. **Units**: milliseconds of the lane's clock."""
+
+    def __init__(self) -> None:
+        self._sent: dict[CallId, SentRequest] = {}
+        self._late: list[tuple[int, CallId]] = []
+        self._waiting: dict[str, list[tuple[int, CallId]]] = {}
+
+    @property
+    def topics(self) -> list[str]:
+        """Topics whose late calls wait for the executors' positions."""
+        return [topic for topic, waiting in self._waiting.items() if waiting]
+
+    def sent(self, call: CallId, sent: SentRequest) -> None:
+        before = self._sent.get(call)
+        if before is not None and before.attempt == sent.attempt:
+            sent.times = before.times + 1
+        self._sent[call] = sent
+
+    def last(self, call: CallId) -> SentRequest | None:
+        return self._sent.get(call)
+
+    def close(self, call: CallId) -> None:
+        self._sent.pop(call, None)
+
+    def watch(self, call: CallId, due_ms: int) -> None:
+        heapq.heappush(self._late, (due_ms, call))
+
+    def wait(self, call: CallId) -> None:
+        """Wait with a late call until executors have passed its request."""
+        sent = self._sent[call]
+        heapq.heappush(self._waiting.setdefault(sent.topic, []), (sent.offset, call))
+
+    def answered(self, answer: CommittedAt | End, partition: int) -> Iterable[CallId]:
+        """Late calls that will get no answer, by this position of executors or end of a topic."""
+        if isinstance(answer, End):
+            return self._lost(answer.topic, answer.offset)
+        return self._passed(answer.topic, answer.positions.get(partition, 0))
+
+    def _passed(self, topic: str, position: int) -> Iterator[CallId]:
+        waiting = self._waiting.get(topic, [])
+        while waiting and waiting[0][0] < position:
+            offset, call = heapq.heappop(waiting)
+            if (sent := self._sent.get(call)) is not None and sent.offset == offset:
+                yield call
+
+    def _lost(self, topic: str, end: int) -> list[CallId]:
+        # No executor can ever pass a request that its topic has lost.
+        waiting = self._waiting.get(topic, [])
+        self._waiting[topic] = sorted(order for order in waiting if order[0] < end)
+        return [call for offset, call in waiting if offset >= end]
+
+    def due(self, now: int) -> Iterator[CallId]:
+        """Calls to check again, if they are still open."""
+        while self._late and self._late[0][0] <= now:
+            yield heapq.heappop(self._late)[1]
+
+    def next_ms(self) -> int | None:
+        return self._late[0][0] if self._late else None
+
+
+CHECKS_PER_TURN = 100
+"""Sleeping runs folded in a turn after a halt was lifted: some milliseconds."""
+
+
+class Halting:
+    """Commands of one lane that a halt holds back. `missing` pools have no topics, and count as halted."""
+
+    def __init__(self, catalog: Catalog, missing: frozenset[str] = frozenset()) -> None:
+        self._catalog, self._halts = catalog, catalog.halts
+        self.missing = missing
+        self._never_sent: set[CallId] = set()
+        self._paused: set[CallId] = set()
+        self._resumed: set[RunId] = set()
+        self._unseen: deque[tuple[RunId, Halts]] = deque()
+
+    def passes(self, command: Command, state: RunState, *, own: bool = False) -> bool:
+        """True if a command may be sent now; `own`: this process wrote its entry."""
+        order = command.message
+        if not isinstance(order, ToolRequest):
+            self._never_sent.discard(CallId(command.key))
+            self._paused.discard(CallId(command.key))
+            return pool_of(command.topic) not in self.missing
+        if state.paused:
+            self._paused.add(order.call_id)
+        elif not self._why(order, command.topic.removeprefix(f"{TOOL_REQUESTED}.")):
+            self._never_sent.discard(order.call_id)
+            return True
+        if own and not order.again:
+            self._never_sent.add(order.call_id)
+        return False
+
+    def _why(self, order: ToolRequest, pool: str) -> str:
+        if pool in self.missing:
+            return "its topics are missing"
+        return self._catalog.halts.why(
+            tool=order.tool, pool=pool, agent=order.agent, requester=order.requester, above=order.above
+        )
+
+    def never_sent(self, call: CallId) -> bool:
+        return call in self._never_sent
+
+    def add(self, call: CallId) -> None:
+        """Hold a call until its paused run goes on."""
+        self._paused.add(call)
+
+    def resume(self, run: RunId) -> None:
+        self._resumed.add(run)
+
+    @property
+    def looking(self) -> bool:
+        """True while sleeping runs remain to be checked after a lifted halt."""
+        return bool(self._unseen)
+
+    def lifted(
+        self, states: Mapping[RunId, RunState], asleep: Iterable[RunId], find: Callable[[RunId], RunState | None]
+    ) -> Iterator[tuple[RunState, int]]:
+        """Calls (state and step) no longer held back; runs `asleep` are checked `CHECKS_PER_TURN` in a turn."""
+        resumed, self._resumed = self._resumed, set()
+        for run in resumed & states.keys():
+            yield from self._held_back(states[run])
+        before, now = self._halts, self._catalog.halts
+        self._halts = now
+        awake = list(states.values()) if before is not now else []
+        if before.by_name.keys() - now.by_name.keys():
+            # A predecessor held their calls back: without this they would go out at their deadlines only.
+            self._unseen.extend((run, before) for run in asleep)
+        for state in awake:
+            yield from self._freed(state, before)
+        for _ in range(min(CHECKS_PER_TURN, len(self._unseen))):
+            run, halts = self._unseen.popleft()
+            if (halted := find(run)) is not None:
+                yield from self._freed(halted, halts)
+
+    def _freed(self, state: RunState, before: Halts) -> Iterator[tuple[RunState, int]]:
+        for step, opened in sorted(state.open.items()) if not (state.over or state.copying) else ():
+            if (
+                opened.phase == "dispatched"
+                and _stopped(before, state, step)
+                and not _stopped(self._halts, state, step)
+            ):
+                yield state, step
+
+    def _held_back(self, state: RunState) -> Iterator[tuple[RunState, int]]:
+        for step, opened in sorted(state.open.items()) if not (state.over or state.paused) else ():
+            call = call_id(state.run_id, opened.seq)
+            if opened.phase == "dispatched" and call in self._paused:
+                self._paused.discard(call)
+                yield state, step
+
+
+def _stopped(halts: Halts, state: RunState, step: int) -> str:
+    call, request = state.call(step), state.request
+    if request is None:
+        return halts.why(tool=call.tool, pool=call.pool, agent="", requester="")
+    return halts.why(
+        tool=call.tool, pool=call.pool, agent=request.agent, requester=request.requester, above=request.above
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """A published command of the entry at `offset`. `again`: acknowledged before; `short`: in place of one that the log
+    refused; `asked`: the input to finish once it is in the log."""
+
+    offset: int
+    record: Outgoing
+    again: bool = False
+    short: bool = False
+    pending: Pending | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClockProbe:
+    """A record written to learn the log's time."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentHold:
+    """A published hold of a run, or its tombstone."""
+
+    run_id: RunId
+
+
+Asker = SentEntry | Ordered | Pending | ClockProbe | SentHold | SentKept | SentSpent | None
+"""Receivers of a delivery; None for records that may be lost."""
+
+AskerAt = tuple[int, Asker]
+
+
+ENDS_BYTES = 16 << 20
+"""Most bytes of held-back ends at a take-over: some 10,000 ends."""
+
+END_BYTES = 1_024
+"""Memory of an end besides its record."""
+
+_ENDS = ApprovalDecided | ApprovalEscalated | CallCompleted | CallFailed | SignalSent | StepGivenUp | Terminal
+"""Events that close a command, or end a run."""
+
+
+class Bases:
+    """Earlier calls that executors have confirmed and commands leave out; an executor without them requests all."""
+
+    def __init__(self) -> None:
+        self._sent: Recent[CallId, tuple[_Place, Base]] = Recent(BASES)
+        self._recent: Recent[_Place, Base] = Recent(BASES)
+
+    def complete(self, state: RunState, request: ToolRequest) -> ToolRequest:
+        """A request with the earlier calls that its executor lacks; with all if it is sent again."""
+        call, base = state.call(request.step), None
+        place = state.place_of(request.step)
+        if not request.again:
+            places = (place, *map(state.place_of, reversed(call.builds_on)))
+            base = next(filter(None, map(self._recent.get, places)), None)
+        before = calls_before(state, call, base.steps if base else frozenset())
+        longer = (base or Base.of(state.run_id)).followed_by(before)
+        self._sent.add(request.call_id, (place, longer))
+        if base is None:
+            return dataclasses.replace(request, earlier=before)
+        values = {name: getattr(request, name) for name in _FIELDS} | {"earlier": before, "base": base.digest}
+        return ShortRequest(**values)
+
+    def answered(self, result: ToolResult, record: Record) -> None:
+        # An executor of a version without short commands never confirms.
+        place, base = self._sent.pop(result.call_id, (None, None))
+        if place and base and base_of(record.read_headers()) == base.digest:
+            self._recent.add(place, base)
+
+
+BASES = 500
+"""Commands with earlier calls that a lane remembers, some kilobytes each."""
+
+_Place = tuple[EntryId, int, int]
+_FIELDS = tuple(field.name for field in dataclasses.fields(ToolRequest))
+
+
+class Outbox:
+    """Outgoing records of one lane. `tokens` names the receiver of each delivery."""
+
+    def __init__(self, partition: int, actor: str, tokens: Tokens[AskerAt], halting: Halting) -> None:
+        self._partition, self._actor, self._tokens, self.halting = partition, actor, tokens, halting
+        self._begun = self._ends_bytes = 0
+        self._touched: set[RunId] = set()
+        self._ends: OrderedDict[RunId, list[Outgoing]] = OrderedDict()
+        self.appends: list[Outgoing] = []
+        self.publishes: list[Outgoing] = []
+        self._accepted: list[tuple[RunState, Entry, int]] = []
+        self.emitted, self.owed = Emitted(), Emitted()
+        self.owed_before: list[Pending] = []
+        self.unanswered, self.bases = Unanswered(), Bases()
+        self._own_nonces: set[bytes] = set()
+
+    def append(self, sent: SentEntry, value: bytes) -> None:
+        entry, request = sent.entry, sent.after.request
+        run, trace = entry.run_id, request.traceparent if request else ""
+        headers = cloud_event(RUN_LOG, run, id=sent.id.hex(), source=self._actor, at_ms=entry.at_ms, trace=trace)
+        key = log_key(run, entry.seq, sent.id)
+        self._own_nonces.add(entry.nonce)
+        token = self._tokens.give((self._partition, sent))
+        self.appends.append(Outgoing(RUN_LOG, self._partition, key, value, headers, token))
+
+    def hear(self, after: RunState, entry: Entry, offset: int) -> None:
+        self.emitted.add(offset, 1)
+        self._accepted.append((after, entry, offset))
+        if type(entry.events[0]) is RunUnpaused and not after.paused:
+            self.halting.resume(after.run_id)
+
+    def send_accepted(self, states: Mapping[RunId, RunState]) -> None:
+        """Send the commands of accepted entries in log order, except obsolete ones."""
+        accepted, self._accepted = self._accepted, []
+        for after, entry, offset in accepted:
+            ordered = commands(after, entry, offset)
+            if (latest := states.get(after.run_id)) is not after:
+                ordered = [order for order in ordered if _is_current(order, states)]
+            # Another writer of the entry may have sent it as well, before it was held back here.
+            self._order(latest or after, ordered, offset, entry.at_ms, own=entry.nonce in self._own_nonces)
+            self._own_nonces.discard(entry.nonce)
+            self.emitted.acknowledge(offset)
+
+    # A take-over: state is sent, not history
+
+    def begin(self, emit_from: int) -> None:
+        """Start emitting at this run-log offset; earlier commands are acknowledged."""
+        self._begun = emit_from
+        self.emitted.add(emit_from, 1)
+
+    def begins(self, offset: int) -> bool:
+        """True if this lane has to send the commands of an entry."""
+        return offset >= self._begun
+
+    def begun(self) -> None:
+        """Note that all open commands were sent again."""
+        self._touched.clear()
+        self.emitted.acknowledge(self._begun)
+
+    @property
+    def beginning(self) -> bool:
+        """True while commands or family messages of a take-over are open."""
+        self.owed_before = [item for item in self.owed_before if not item.done]
+        return bool(self.owed_before) or self.emitted.low_water(self._begun + 1) <= self._begun
+
+    def low_water(self, position: int) -> int:
+        """Run-log offset below which all commands are acknowledged and family messages answered."""
+        return min(self.emitted.low_water(position), self.owed.low_water(position))
+
+    def is_sent(self, position: int) -> bool:
+        """True if all commands below a position are acknowledged, or a take-over has yet to send its own."""
+        return self.beginning or self.emitted.low_water(position) == position
+
+    def settled(self, after: RunState, entry: Entry, offset: int) -> None:
+        """Send the ends in an entry again that a predecessor may not have sent."""
+        if not self.begins(offset):
+            return
+        self._touched.add(after.run_id)
+        ended = _ended(after, entry, offset)
+        # The end of a run is final: it waits until the log is read and the run certainly has no other history.
+        if after.over:
+            self._hold_end(after.run_id, [self._record(after, order, self._begun, entry.at_ms) for order in ended])
+        else:
+            self._order(after, ended, self._begun, entry.at_ms)
+
+    def reread(self, state: RunState, news: Iterable[Entry], offset: int) -> None:
+        """Send the ends in entries read late, even if already sent; the run's outcome is sent apart."""
+        ended = (order for entry in news for order in _ended(state, entry, offset))
+        self._order(state, [sent for sent in ended if not isinstance(sent.message, RunOutcome)], offset, state.at_ms)
+
+    def _hold_end(self, run: RunId, ends: list[Outgoing]) -> None:
+        self._ends_bytes += _bytes(ends) - _bytes(self._ends.get(run, []))
+        self._ends[run] = ends
+        while self._ends_bytes > ENDS_BYTES:
+            oldest = self._ends.popitem(last=False)[1]
+            self._ends_bytes -= _bytes(oldest)
+            self._send(oldest, self._begun)
+
+    def release(self, frozen: Container[RunId]) -> None:
+        for run in [run for run in self._ends if run not in frozen]:
+            self._send(self._ends.pop(run), self._begun)
+
+    def take_up(self, state: RunState) -> None:
+        """Send the open commands of a run that has entries in the unacknowledged tail."""
+        if state.run_id in self._touched:
+            self._touched.discard(state.run_id)
+            self.open_orders(state, self._begun)
+
+    def open_orders(self, state: RunState, offset: int) -> None:
+        """Send a run's open commands, or its outcome, for the entry at `offset`."""
+        ends = self._ends.pop(state.run_id, [])
+        if state.over and state.end is None:  # only its held-back records are known
+            self._send(ends, offset)
+        orders = [outcome(state)] if state.end else []
+        for step, opened in sorted(state.open.items()) if not (state.over or state.copying) else ():
+            if opened.phase == "dispatched":
+                # A predecessor has probably sent it: executors differ in the bases that they hold.
+                orders.append(request(state, step, opened.attempt, issued=offset, at_ms=opened.sent_ms, again=True))
+            orders += recall(state, step)
+            orders += ask_people(state, step)
+        self._order(state, orders, offset, state.at_ms)
+
+    def _order(self, state: RunState, orders: list[Command], offset: int, at_ms: int, *, own: bool = False) -> None:
+        sent = [order for order in orders if self.halting.passes(order, state, own=own)]
+        self._send([self._record(state, order, offset, at_ms) for order in sent], offset)
+        for order in orders:
+            if order.message is None:
+                self.unanswered.close(CallId(order.key))
+
+    def _send(self, records: list[Outgoing], offset: int) -> None:
+        if records:
+            self.emitted.add(offset, len(records))
+        for record in records:
+            self._publish(record, Ordered(offset, record))
+
+    def snapshot_sent(self, sent: SentKept, now: int) -> None:
+        """Publish a record of the lane's snapshot."""
+        record = Outgoing(RUN_SNAPSHOT, self._partition, sent.key, sent.value, (), 0)
+        # The event id is a digest of the record: a repetition is the same event.
+        if sent.value is not None:
+            name, key = f"{self._partition}/{weight(sent.key, sent.value):032x}", sent.key.decode()
+            headers = cloud_event(RUN_SNAPSHOT, key, id=name, source=self._actor, at_ms=now)
+            # A lane that begins does nothing before its marks are there.
+            awaited = sent.marks is not None
+            record = Outgoing(RUN_SNAPSHOT, self._partition, sent.key, sent.value, headers, 0, awaited)
+        self._publish(record, sent)
+
+    # Deliveries
+
+    def acknowledged(self, ordered: Ordered, offset: int | None, states: Mapping[RunId, RunState], now: int) -> None:
+        """Handle the delivery of a command; None: unknown, so it is sent again if it still holds."""
+        if offset is None and (record := self._again(ordered, states)):
+            self._publish(record, dataclasses.replace(ordered, record=record))
+            return
+        if ordered.pending:
+            ordered.pending.finish()
+        if not ordered.again:
+            self.emitted.acknowledge(ordered.offset)
+        if offset is not None and is_request(ordered.record):
+            call = CallId(ordered.record.key.decode())
+            if opened := _open(call, states):
+                sent = SentRequest(opened.attempt, ordered.record.topic, offset, now, ordered.offset)
+                self.unanswered.sent(call, sent)
+
+    def ask_again(self, state: RunState, step: int, *, issued: int, now: int, asked: Pending | None = None) -> None:
+        """Repeat the request of an unanswered call, as the same attempt; `asked` is finished once the log has it."""
+        opened = state.open[step]
+        before = not self.halting.never_sent(call_id(state.run_id, opened.seq))
+        again = before or asked is not None
+        # Its time is now: a decision that has expired since lets nothing out, whatever an executor's clock reads.
+        command = request(state, step, opened.attempt, issued=issued, at_ms=now, again=again)
+        if self.halting.passes(command, state):
+            record = self._record(state, command, issued, now)
+            self._publish(record, Ordered(issued, record, again=True, pending=asked))
+        elif asked:
+            asked.finish()
+
+    def go_on(self, state: RunState, step: int, now: int, asked: Pending | None = None) -> None:
+        """Send the whole request of a call that was halted, or for which an executor `asked`."""
+        sent = self.unanswered.last(call_id(state.run_id, state.open[step].seq))
+        self.ask_again(state, step, issued=sent.issued if sent else 0, now=now, asked=asked)
+
+    def refused(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Pending | None:
+        """Shorten or drop a command that the log refuses; return the input about that, if any."""
+        record = ordered.record
+        if record.topic == RUN_COMPLETED and not ordered.short:
+            outcome = codec.decode(RunOutcome, record.value or b"")
+            record = record._replace(value=codec.encode(without_result(outcome)))
+            self._publish(record, dataclasses.replace(ordered, record=record, short=True))
+            return None
+        if ordered.pending:
+            ordered.pending.finish()
+        if not ordered.again:
+            self.emitted.acknowledge(ordered.offset)
+        if record.value is None or ordered.short or record.topic == RUN_SIGNALLED:
+            return None
+        name = record.key.decode()
+        if record.topic == APPROVAL_REQUESTED:
+            run, seq, _ = parse_approval_id(name)
+            return Pending(run, Undeliverable(run, seq, approval=name))
+        run, seq = parse_call_id(name)
+        message = codec.decode(ToolRequest, record.value)
+        return Pending(run, Undeliverable(run, seq, attempt=message.attempt, sent_before=message.again))
+
+    def close_again(self, state: RunState, given: ToolResult | Decided, now: int) -> None:
+        """Close a request again after a second answer: it may have been sent twice."""
+        orders: list[Command] = []
+        if isinstance(given, Decided):
+            if opened_by(state, given.approval) is None:
+                orders.append(Command(APPROVAL_REQUESTED, given.approval, None))
+        else:
+            step = state.step_of(parse_call_id(given.call_id)[1])
+            orders += [Command(tool_requested(pool), given.call_id, None) for pool in state.pools]
+            if step and (step not in state.open or given.call_id != state.call_id(step)):
+                orders.append(dataclasses.replace(close(state, step), key=given.call_id))
+            elif step:
+                orders += recall(state, step)
+        for order in orders:
+            if pool_of(order.topic) not in self.halting.missing:
+                self._publish(self._record(state, order, 0, now), None)
+
+    def sweep(self, key: bytes) -> None:
+        """Bury a run-log record that can never count."""
+        self._publish(Outgoing(RUN_LOG, self._partition, key, None, (), 0), None)
+
+    def repeat(self, record: Record, asker: Pending | None) -> None:
+        headers = record.read_headers() or []
+        self._publish(Outgoing(RUN_LOG, self._partition, record.key or b"", record.value, headers, 0), asker)
+
+    def clock_probe(self) -> None:
+        self._publish(Outgoing(RUN_LOG, self._partition, CLOCK_PROBE_KEY, None, (), 0, awaited=True), ClockProbe())
+
+    def anchor(self, position: int, now: int) -> None:
+        """Write an anchor for the snapshot when all entries are of erased runs."""
+        subject = f"{self._partition}/{position}"
+        name = entry_id(f"{self._actor}/{subject}".encode())
+        event = cloud_event("anchor", subject, id=name.hex(), source=self._actor, at_ms=now)
+        headers = [(key, b"application/json" if key == "content-type" else value) for key, value in event]
+        self._publish(Outgoing(RUN_LOG, self._partition, anchor_key(name), b"{}", headers, 0), None)
+
+    def publish_stall(self, run: RunId, hold: Hold | None) -> None:
+        self._publish(hold_record(self._partition, run, hold, source=self._actor), SentHold(run))
+
+    def forward(self, item: Pending, target: int) -> None:
+        record = item.record
+        assert record is not None, "only records stray"
+        key, headers = record.key or item.run_id.encode(), record.read_headers() or []
+        self._publish(Outgoing(record.topic, target, key, record.value, headers, 0), item)
+
+    def close(self, item: Pending) -> None:
+        """Finish an input that is refused or ignored for good; one of people gets a tombstone first."""
+        if not item.from_people:
+            item.finish()
+            return
+        # A refusal recorded in a position alone is undone if that is lost: a cancel of long ago would reach a run that
+        # reuses the id. A later record with the key is read before compaction (`min.compaction.lag.ms`) removes it.
+        record = item.record
+        assert record is not None, "what people send is a record"
+        item.answer = Closed()
+        self._publish(Outgoing(record.topic, record.partition, record.key or b"", None, (), 0), item)
+
+    def bury(self, item: Pending, now: int, limit: int) -> None:
+        """Send an unusable input to the dead letters: up to `limit` bytes, or its beginning if the log refused that."""
+        assert item.record is not None, "only records become dead letters"
+        dead = item.answer
+        assert isinstance(dead, Buried), "a dead letter has a reason"
+        limit = letters.SHORT_BYTES if dead.short else limit
+        at_ms = max(now, item.record.at_ms)
+        letter = letters.letter(item.record, dead[:2], service=self._actor, at_ms=at_ms, limit=limit)
+        self._publish(letter, item)
+
+    def _again(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Outgoing | None:
+        """Record to send again for a command, if it still holds; a question in its present form."""
+        record = ordered.record
+        question, name = record.topic == APPROVAL_REQUESTED, record.key.decode()
+        if record.value is None and taken_back(record.headers) and _open(CallId(name), states):
+            return None  # it would bury the request of a later attempt
+        if record.value is None or not (question or is_request(record)):
+            return record
+        state = states.get(parse_approval_id(name)[0] if question else parse_call_id(name)[0])
+        if state is None or state.over:
+            return None
+        if question:
+            step = opened_by(state, name)
+            return self._record(state, ask_people(state, step)[0], ordered.offset, state.at_ms) if step else None
+        # An acknowledgement may be 30 s late. By then an executor may have answered the request, and people may have
+        # rejected the call: sent again, it would let the call out under the earlier decision.
+        message = dataclasses.replace(codec.decode(ToolRequest, record.value), again=True)
+        opened = _open(CallId(name), states)
+        if opened is None or opened.attempt != message.attempt:
+            return None
+        if state.paused:
+            self.halting.add(CallId(name))
+            return None
+        return record._replace(value=codec.encode(message))
+
+    def _record(self, state: RunState, order: Command, offset: int, at_ms: int) -> Outgoing:
+        if order.message is None:
+            named = [(CALL_KEY, order.call_key.encode())] if order.call_key else []
+            if order.attempt:
+                named.append((TAKEN_BACK, b"%d" % order.attempt))
+            return Outgoing(order.topic, self._partition, order.key.encode(), None, named, 0)
+        trace = state.request.traceparent if state.request else ""
+        event = f"{self._partition}/{offset}/{order.key}"
+        headers = cloud_event(order.topic, order.key, id=event, source=self._actor, at_ms=at_ms, trace=trace)
+        message = order.message
+        if isinstance(message, ToolRequest) and state.call(message.step).builds_on:
+            message = self.bases.complete(state, message)
+        return Outgoing(order.topic, self._partition, order.key.encode(), codec.encode(message), headers, 0)
+
+    def _publish(self, record: Outgoing, asker: Asker) -> None:
+        token = self._tokens.give((self._partition, asker))
+        self.publishes.append(Outgoing(*record[:5], token, record[6]))  # as `_replace` would, in half the time
+
+
+def _bytes(records: list[Outgoing]) -> int:
+    return sum(END_BYTES + len(record.value or b"") for record in records)
+
+
+def is_request(record: Outgoing) -> bool:
+    return record.value is not None and record.topic.startswith(f"{TOOL_REQUESTED}.")
+
+
+def _ended(after: RunState, entry: Entry, offset: int) -> list[Command]:
+    """Commands for the ends and signals in an entry."""
+    ends: list[Event] = [event for event in entry.events if isinstance(event, _ENDS)]
+    orders = commands(after, dataclasses.replace(entry, events=ends), offset)
+    return [order for order in orders if not isinstance(order.message, ApprovalRequest)]
+
+
+def _is_current(order: Command, states: Mapping[RunId, RunState]) -> bool:
+    """False for a request or question that its call no longer waits for."""
+    if not isinstance(order.message, ToolRequest | ApprovalRequest):
+        return True
+    state = states.get(order.message.run_id)
+    if state is None or state.over:
+        return False
+    if isinstance(order.message, ApprovalRequest):
+        return opened_by(state, order.key) is not None
+    _, seq = parse_call_id(order.key)
+    return any(step.seq == seq and step.attempt == order.message.attempt for step in state.open.values())
+
+
+def _open(call: CallId, states: Mapping[RunId, RunState]) -> OpenStep | None:
+    """Open step of a call that is with the executors."""
+    run, seq = parse_call_id(call)
+    state = states.get(run)
+    step = state.step_of(seq) if state and not state.over else None
+    opened = state.open.get(step) if state and step else None
+    return opened if opened and opened.phase == "dispatched" and opened.seq == seq else None

@@ -1,0 +1,297 @@
+"""All lanes of a planner process: routes items to them, and collects their effects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
+
+from refold.core.run.log import NOTHING_LOST, Lost
+from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED, TOOL_REQUESTED, executors
+from refold.engine.planner.agents.stalls import LiveRoom
+from refold.engine.planner.deciding.decide_loop import BlobOrders, Shared
+from refold.engine.planner.intake.inbox import ASK_MS, UnknownRuns, WaitsFor
+from refold.engine.planner.lane import Lane
+from refold.engine.planner.log.outbox import AskerAt
+from refold.engine.planner.settings import PlannerSettings
+from refold.engine.ports.effects import (
+    Append,
+    AskCommitted,
+    AskEnd,
+    BlobLoaded,
+    BlobSaved,
+    CommittedAt,
+    Effect,
+    Flow,
+    Item,
+    LanesNow,
+    Now,
+    Publish,
+    Read,
+)
+from refold.engine.ports.log import Assigned, Delivery, End, Outgoing, Reached, Record, Revoked, Shrunk
+from refold.engine.runtime.lanes import Awake, Journal, Lanes, Tokens
+from refold.engine.runtime.watchdog import Mark
+from refold.sdk.app import App
+
+USERS_BYTES = 262_144
+"""Bytes of user inputs that a turn begins to answer: some 20 ms of work."""
+
+REST = 3
+"""Pause for user inputs after a turn that used up `USERS_BYTES`, as a multiple of its duration."""
+
+LONGEST_REST_MS = 200
+"""Longest such pause of user inputs: a turn may have been long for other reasons."""
+
+
+class Fairness:
+    """Order and time shares of the lanes of one planner. **Units**: monotonic, milliseconds."""
+
+    def __init__(self, lanes: Lanes[Lane]) -> None:
+        self._lanes, self._mono, self._first = lanes, 0, -1
+        self._left, self._begun, self._rests_until = USERS_BYTES, 0, 0
+        self._awake = Awake(lanes)
+        self.touch, self.forget, self.next_due_ms = self._awake.touch, self._awake.forget, self._awake.next_due_ms
+
+    def begin(self, mono_ms: int) -> None:
+        self._mono = mono_ms
+        self._awake.begin(mono_ms)
+
+    @property
+    def awake(self) -> list[Lane]:
+        """Lanes that work in this turn, in rotating order."""
+        return sorted(self._awake, key=lambda lane: lane.partition <= self._first)
+
+    def work(self) -> None:
+        """Have lanes work, with this turn's share of user inputs."""
+        now_ms, lanes = self._mono, self.awake
+        if self._left <= 0 and any(lane.admission.busy for lane in self._lanes):
+            self._rests_until = now_ms + min(LONGEST_REST_MS, REST * (now_ms - self._begun))
+        self._left = USERS_BYTES if now_ms >= self._rests_until else 0
+        self._begun = now_ms
+        self._first = lanes[0].partition if lanes else self._first
+        rested = self._left > 0
+        for lane in lanes:
+            lane.inbox.begin(self._left, self._rests_until)
+            lane.work()
+            self._left = lane.inbox.allowance
+        if not rested:
+            self._left = USERS_BYTES
+
+    def rest(self) -> None:
+        self._awake.rest(lambda lane: lane.lane_schedule.next_due_ms())
+
+
+class Planner:
+    """The planner as a `Service`. `nonce` returns 16 random bytes, a watchdog reads `mark`, and `process` distinguishes
+    entries of this process from a predecessor's."""
+
+    def __init__(
+        self,
+        app: App,
+        settings: PlannerSettings,
+        nonce: Callable[[], bytes],
+        mark: Mark | None = None,
+        *,
+        process: str = "",
+    ) -> None:
+        assert settings.windows or not app.windows, "whoever shares limits reads what others tell"
+        self.journal = Journal()
+        self.counts, self.news = self.journal.counts, self.journal.news
+        self._unknown_runs, self._blobs = UnknownRuns(settings.membership.group, settings.partitions), BlobOrders()
+        actor = f"{settings.member}/{process}" if process else settings.member
+        self._tokens = tokens = Tokens[AskerAt](count(1).__next__)
+        served, live = (
+            (self._unknown_runs, actor, self._blobs, tokens),
+            (LiveRoom(settings.budget.live_bytes), mark or Mark()),
+        )
+        self._shared = Shared(app, settings, nonce, self.journal, *served, *live)
+        self.lanes = Lanes(self._open, leave=self._leave, commit_ms=settings.commit_ms)
+        self._mono = self._ask_due = 0
+        self._draining = False
+        self._fairness = Fairness(self.lanes)
+        self._late: set[int] = set()
+        self._distrusted: dict[int, Lost] = {}
+        self._mirrored: set[int] = set()
+        self._paused: dict[int, frozenset[str]] = {}
+
+    def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
+        self._mono = now.mono_ms
+        self._fairness.begin(now.mono_ms)
+        effects: list[Effect] = []
+        for item in inbox:
+            effects += self._take(item)
+        for partition, waited in self._unknown_runs.over(self._decided):
+            if (served := self.lanes.get(partition)) is not None:
+                self._fairness.touch(partition)
+                served.inbox.give_up(waited)
+        if self._draining:
+            for lane in self.lanes:
+                self._fairness.touch(lane.partition)
+                if lane.log.live:  # entries accepted at the last moment
+                    lane.outbox.send_accepted(lane.log.fold.states)
+        else:
+            self._fairness.work()
+        lanes = self._fairness.awake
+        effects += [*self._collect(lanes), *self._ask(lanes), *self._flow(lanes)]
+        self._fairness.rest()
+        return [*effects, *self.lanes.commit(now, at_once=self._draining)]
+
+    def drain(self) -> bool:
+        """Stop deciding; True once all commands are in their topics."""
+        # A successor repeats the commands beyond the committed position: each deploy would publish outcomes twice.
+        begins, self._draining = not self._draining, True
+        return not begins and all(lane.outbox.is_sent(lane.log.position) for lane in self.lanes if lane.log.live)
+
+    def lanes_now(self) -> LanesNow:
+        lanes = list(self.lanes)
+        waiting = Counter[str]()
+        for lane in lanes:
+            waiting.update(lane.inbox.waiting.counts())
+        behind, executions = sum(not lane.log.live for lane in lanes), sum(lane.executions for lane in lanes)
+        return LanesNow(len(lanes), behind, executions, waiting)
+
+    def next_due_ms(self) -> int | None:
+        due = (self._fairness.next_due_ms(), self._unknown_runs.next_due_ms(), self._ask_due if self._late else None)
+        return min((time_ms for time_ms in due if time_ms is not None), default=None)
+
+    def _decided(self, partition: int) -> int:
+        return lane.decided() if (lane := self.lanes.get(partition)) is not None else 0
+
+    def _take(self, item: Item) -> list[Effect]:
+        if isinstance(item, Delivery):
+            return self._deliver(item)
+        if isinstance(item, (Record, Reached)):  # with deliveries, nearly all items
+            return self._route(item)
+        if isinstance(item, (BlobLoaded, BlobSaved)):
+            for lane in self.lanes:  # any of them may have requested it
+                self._fairness.touch(lane.partition)
+            self._blobs.answered(item)
+        elif isinstance(item, (End, CommittedAt)) and item.topic == RUN_REQUESTED:
+            self._unknown_runs.take(item, self._mono)
+            return self._route(item)  # a restarted lane needs this end too
+        elif isinstance(item, CommittedAt) or (isinstance(item, End) and item.topic.startswith(TOOL_REQUESTED)):
+            self._passed(item)
+        else:
+            self._position_changed(item)
+            return self._route(item)
+        return []
+
+    def _route(self, item: Item) -> list[Effect]:
+        if isinstance(item, (Record, Reached, End)):
+            self._fairness.touch(item.partition)
+        effects = self.lanes.route(item)
+        if isinstance(item, Assigned):
+            self._fairness.touch(item.partition)
+        return [*effects, *self._distrust(item)]
+
+    def _passed(self, item: CommittedAt | End) -> None:
+        self._ask_due = self._mono + ASK_MS  # the answer may have taken long, and all else has waited for it
+        for partition in sorted(self._late) if isinstance(item, CommittedAt) else (item.partition,):
+            if (late := self.lanes.get(partition)) is not None:
+                self._fairness.touch(partition)
+                late.passed(item)
+
+    def _position_changed(self, item: Item) -> None:
+        if isinstance(item, (Assigned, Revoked)):
+            self._unknown_runs.forget(item.partition)
+            self._paused.pop(item.partition, None)
+        elif isinstance(item, Shrunk):
+            read = self.lanes.get(item.partition)  # positions in its marks may rest on lost records
+            self._distrusted[item.partition] = _missed(read) if read else NOTHING_LOST
+
+    def _deliver(self, delivery: Delivery) -> list[Effect]:
+        if (sent := self._tokens.take(delivery.token)) is None:
+            return []
+        partition, asker = sent
+        if (lane := self.lanes.get(partition)) is None:
+            return []
+        self._fairness.touch(partition)
+        lane.delivered(asker, delivery)
+        return self._give_up(lane) if lane.log.shrunk else []
+
+    def _give_up(self, lane: Lane) -> list[Effect]:
+        """Restart a lane whose log has lost records."""
+        self.journal.tell("log.shrunk", topic=RUN_LOG, partition=lane.partition, position=lane.log.position)
+        self._distrusted[lane.partition] = _missed(lane)
+        return self.lanes.restart_lane(lane.partition)
+
+    def _distrust(self, item: Item) -> list[Effect]:
+        """Restart a lane whose log was truncated, or whose marks belong to another log."""
+        lane = self.lanes.get(item.partition) if isinstance(item, (Record, Reached, End)) else None
+        if lane is not None and lane.log.shrunk:
+            return self._give_up(lane)
+        if lane is None or not lane.start.foreign:
+            return []
+        self.journal.tell("marks.foreign", partition=lane.partition)
+        self._distrusted[lane.partition] = NOTHING_LOST
+        self._mirrored.add(lane.partition)
+        return self.lanes.restart_lane(lane.partition)
+
+    def _leave(self, lane: Lane) -> None:
+        lane.leave()
+        self._fairness.forget(lane.partition)
+        self._late.discard(lane.partition)
+        # The fate of records of a revoked lane is found out by its successor.
+        self._tokens.forget(lambda sent: sent[0] == lane.partition)
+
+    def _open(self, assigned: Assigned) -> Lane:
+        lost, mirrored = self._distrusted.pop(assigned.partition, None), assigned.partition in self._mirrored
+        return Lane(assigned, self._shared, mono_ms=self._mono, lost=lost, mirrored=mirrored)
+
+    def _collect(self, lanes: list[Lane]) -> list[Effect]:
+        publishes: list[Outgoing] = []
+        appends: list[Outgoing] = []
+        reads: list[Effect] = []
+        for lane in lanes:
+            outbox = lane.outbox
+            publishes += outbox.publishes
+            appends += outbox.appends
+            publishes += [
+                read._replace(token=self._tokens.give((lane.partition, who))) for read, who in lane.log.windows.orders()
+            ]
+            outbox.publishes, outbox.appends = [], []
+            if lane.histories.needs_log():
+                reads.append(Read(RUN_LOG, lane.partition, 0))
+            reads += [Read(topic, lane.partition, offset) for topic, offset in lane.start.seeks().items()]
+            if lane.wants_end:
+                lane.log.requested_at = lane.log.position
+                reads.append(AskEnd(RUN_LOG, lane.partition))
+            if lane.inbox.waiting.has_waiting(WaitsFor.CATALOG):
+                reads.append(AskEnd(CATALOG, lane.partition))
+        effects: list[Effect] = [*self._blobs.orders]
+        self._blobs.orders.clear()
+        if publishes:
+            effects.append(Publish(publishes))
+        if appends:
+            effects.append(Append(appends))
+        return effects + reads
+
+    def _ask(self, lanes: list[Lane]) -> list[Effect]:
+        """Query positions for waiting inputs and unanswered calls."""
+        effects = self._unknown_runs.effects(self._mono)
+        for lane in lanes:
+            (self._late.add if lane.outbox.unanswered.topics else self._late.discard)(lane.partition)
+        if self._late and self._mono >= self._ask_due:
+            late = [lane for lane in self.lanes if lane.partition in self._late]
+            topics = sorted({topic for lane in late for topic in lane.outbox.unanswered.topics})
+            self._ask_due = self._mono + ASK_MS
+            pools = [topic.removeprefix(f"{TOOL_REQUESTED}.") for topic in topics]
+            effects += [AskCommitted(executors(pool), topic) for pool, topic in zip(pools, topics, strict=True)]
+            effects += [AskEnd(topic, lane.partition) for lane in late for topic in lane.outbox.unanswered.topics]
+        return effects
+
+    def _flow(self, lanes: list[Lane]) -> list[Effect]:
+        effects: list[Effect] = []
+        for lane in lanes:
+            number, before = lane.partition, self._paused.get(lane.partition, frozenset())
+            self._paused[number] = paused = lane.admission.paused(before)
+            effects += [Flow("pause", topic, number) for topic in sorted(paused - before)]
+            effects += [Flow("resume", topic, number) for topic in sorted(before - paused)]
+        return effects
+
+
+def _missed(lane: Lane) -> Lost:
+    """Entries and runs that this lane or a truncated predecessor had read from a log that lost its end."""
+    log, before = lane.log, lane.log.fold.lost
+    return Lost(before.unread | log.unread, {*before.runs, *log.fold.states, *log.asleep})

@@ -1,0 +1,103 @@
+"""Settings of a planner, and the topics that it reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from refold.core import defaults
+from refold.core.approval.signature import NOBODY, Trust
+from refold.core.planning.verdict import Rules
+from refold.core.topics import (
+    APPROVAL_DECIDED,
+    BUDGET_SPENT,
+    CATALOG,
+    RUN_LOG,
+    RUN_OPERATED,
+    RUN_REQUESTED,
+    RUN_SIGNALLED,
+    RUN_SNAPSHOT,
+    tool_completed,
+    tool_requested,
+)
+from refold.core.wire.sizes import ENVELOPE_BYTES
+from refold.engine.ports.log import Membership
+from refold.sdk.execution import MOST_ASKED
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a lane.
+
+    **Units**: `payload_bytes` of one input, argument or result; a turn decides `turn_entries` and resumes
+    `turn_resumed` runs. A topic pauses while `topic_bytes` of it wait, requests also at `active` runs. Of each topic
+    `parked_bytes` may be about unknown runs; more is refused. Large inputs have `input_bytes` for active runs (others
+    wait in their topic), and as much for waiting runs (others are refused). `blob_bytes` is of one value in the blob
+    store; 0 without a store.
+    """
+
+    payload_bytes: int = defaults.PAYLOAD_BYTES
+    turn_entries: int = 500
+    turn_resumed: int = 100
+    topic_bytes: int = 4 << 20
+    parked_bytes: int = 4 << 20
+    # A run that waits for executors takes 7 kB with its agent: by default some 35 MB for a lane.
+    active: int = defaults.ACTIVE_RUNS
+    input_bytes: int = defaults.INPUT_BYTES
+    blob_bytes: int = 0
+
+    @property
+    def entry_bytes(self) -> int:
+        """The longest entry: an input payload, one that follows from it, and their envelopes."""
+        return 2 * self.payload_bytes + 2 * ENVELOPE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Limits of one run in its planner; a run beyond them fails, and its failure names the limit.
+
+    **Units**: steps; bytes of history, of the arguments of one call (JSON text in UTF-8), and, with a blob store,
+    `blob_bytes` of a run's input; `turn`: requests of its code in one turn; runs that it starts, and their depth.
+    `live_bytes` is for the executions of all runs of a process.
+    """
+
+    steps: int = defaults.RUN_STEPS
+    history_bytes: int = defaults.RUN_BYTES
+    turn: int = MOST_ASKED
+    live_bytes: int = defaults.LIVE_BYTES
+    payload_bytes: int = defaults.PAYLOAD_BYTES
+    blob_bytes: int = 0
+    children: int = defaults.RUN_CHILDREN
+    depth: int = defaults.RUN_DEPTH
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerSettings:
+    """Settings of a planner. **Units**: milliseconds. `snapshot_ms` has to be shorter than the log's
+    `min.compaction.lag.ms`, as a take-over reads the entries after a snapshot; `windows`: the app has limits per day or
+    month."""
+
+    partitions: int
+    member: str = "planner-1"
+    environment: str = "dev"
+    pools: tuple[str, ...] = ("default",)
+    commit_ms: int = defaults.COMMIT_MS
+    snapshot_ms: int = 5_000
+    rules: Rules = field(default_factory=Rules)
+    limits: Limits = field(default_factory=Limits)
+    budget: Bounds = field(default_factory=Bounds)
+    trust: Trust = field(default_factory=lambda: NOBODY)
+    windows: bool = False
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, *map(tool_completed, self.pools), APPROVAL_DECIDED)
+
+    @property
+    def membership(self) -> Membership:
+        """Topics of a planner; the group distributes `run-requested`."""
+        spent = (BUDGET_SPENT,) if self.windows else ()
+        rare = frozenset({RUN_OPERATED, APPROVAL_DECIDED, CATALOG, RUN_SNAPSHOT, BUDGET_SPENT})
+        topics = (*self.inputs, CATALOG, RUN_SNAPSHOT, *spent, RUN_LOG)
+        # A pool without topics delays only its own calls.
+        optional = {tool_completed(pool): tool_requested(pool) for pool in self.pools}
+        return Membership("refold-planner", self.member, topics, rare, optional)

@@ -1,0 +1,383 @@
+"""Production host of services: carries out their effects on an event log, a ledger and a toolbox. One thread takes
+turns. With a toolbox a second one reads the log: the end of a tool wakes the turn at once, and a slow ledger never
+keeps the consumer from polling."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+import structlog
+
+from refold.core.errors import RefoldError, UnreachableError, UsageError
+from refold.engine.ports import effects
+from refold.engine.ports.blobs import Blobs
+from refold.engine.ports.ledger import Ledger, Operation
+from refold.engine.ports.log import Assigned, Delivery, Depth, End, EventLog, Outgoing, Record, Revoked, Taken
+from refold.engine.ports.tools import Tools
+from refold.engine.runtime.alarms import ALARMS
+from refold.engine.runtime.blobs import BlobBackend
+from refold.engine.runtime.clock import clock_ms
+from refold.engine.runtime.gauges import Vitals
+from refold.engine.runtime.memory import give_back
+from refold.engine.runtime.outages import LINE_S, OUTAGES
+
+T = TypeVar("T")
+
+FAULT_VARIABLE = "REFOLD_FAULT_KILL"
+
+Lookup = Callable[[str, int, int], Record | None]
+"""Record at an offset of a partition, if any. **Raises** UnreachableError without an answer."""
+
+TAKE = 500
+"""Records per turn: more flush less often, but the first of a turn waits for the last."""
+
+IDLE_S = 0.1
+"""Longest sleep between turns: the delay of timers and stops."""
+
+DRAINING_S = 0.02
+"""Longest sleep while draining: other members wait for the partitions."""
+
+# A burst of runs leaves 50 MiB, and large values stay in cycles until a collection, which is rare.
+QUIET_S, GIVE_AFTER_S = 0.05, 1.0
+"""A second with less CPU time than QUIET_S is rest; memory is then returned after GIVE_AFTER_S of work, in 10 ms."""
+
+BLOBS_S = 0.01
+"""Longest sleep while large values are in transfer: their answers wake no poll of the log."""
+
+# All turns wait for such a request, and a partition may be without a leader for hours.
+ASK_AGAIN_S = 0.5
+"""First pause after an unanswered request for a log end, doubled up to `LONGEST_AGAIN_S`."""
+
+LONGEST_AGAIN_S = 16.0
+
+ANSWERS_S = 2.0
+"""Time without a refusal after which the ledger counts as back: one that refuses writes still answers queries."""
+
+UNSTABLE_S = 30.0
+"""Time after which a transaction that holds records back is an alarm; Kafka Streams' take 0.1 s."""
+
+ABORT = "`kafka-transactions.sh describe-producers` names its producer; end that, or `kafka-transactions.sh abort` it"
+
+MEASURED_S = 1.0
+"""Interval of measurements of lag and lanes, which cost some microseconds per partition."""
+
+log = structlog.get_logger()
+
+
+_Queued = Taken | effects.ToolEnded | effects.Looked | effects.BlobLoaded | effects.BlobSaved | BaseException
+
+
+class _Wait(NamedTuple):
+    due_s: float
+    again_s: float
+
+
+def system_now() -> effects.Now:
+    return effects.Now(clock_ms(), time.monotonic_ns() // 1_000_000)
+
+
+class Host:
+    """Services that share a membership, an event log and its backends."""
+
+    def __init__(
+        self,
+        services: Sequence[effects.Service],
+        event_log: EventLog,
+        *,
+        ledger: Ledger | None = None,
+        tools: Callable[[Callable[[effects.ToolEnded], None]], Tools] | None = None,
+        lookup: Lookup | None = None,
+        blobs: Blobs | None = None,
+    ) -> None:
+        self._services, self._log, self._ledger = services, event_log, ledger
+        self._queue: SimpleQueue[_Queued] = SimpleQueue()
+        self._blobs = BlobBackend(blobs, self._queue.put)
+        self._tools = tools(self._queue.put) if tools else None
+        self._lookup, self._looking = lookup, ThreadPoolExecutor(1, thread_name_prefix="lookup")
+        self._boundaries = Boundaries()
+        self._room = threading.Semaphore(4)
+        self._stopped = threading.Event()
+        self._assignments: dict[int, int] = {}
+        self._ends: dict[effects.AskEnd, _Wait] = {}
+        self._ask_end_s = 0.0
+        self._reader: threading.Thread | None = None
+        self.turns = 0
+        self.vitals = Vitals()
+        self._refused_s = self._transactions_s = 0.0
+        self._ledger_away = False
+        self._measured_s = self._spent_s = self._released_s = 0.0
+        self._unanswered: dict[type[effects.Effect], Callable[[Any], object]] = {
+            effects.Publish: self._publish,
+            effects.StopTool: self._stop,
+            effects.Commit: lambda effect: self._log.commit(effect.positions),
+            effects.AskEnd: lambda effect: self._ends.setdefault(effect, _Wait(0.0, ASK_AGAIN_S)),
+            effects.Read: lambda effect: self._log.read(*effect, under=self._assignments.get(effect.partition)),
+            effects.Look: lambda effect: self._looking.submit(self._fetch, effect),
+            effects.LoadBlob: lambda effect: self._blobs.take(effect),
+            effects.SaveBlob: lambda effect: self._blobs.take(effect),
+            effects.Reopen: lambda effect: self._log.reopen(effect.partition),
+            effects.Leave: lambda effect: self._log.leave(),
+            effects.Flow: self._flow,
+        }
+
+    def run(self, stopping: Callable[[], bool], *, grace_s: float = 10.0) -> None:
+        """Take turns until `stopping`, then drain the services for at most `grace_s`."""
+        take = self._take_queued if self._tools else self._take
+        reader = threading.Thread(target=self._read, name="reader", daemon=True)
+        self._reader = reader if self._tools else None
+        if self._tools:
+            reader.start()
+        try:
+            while not stopping():
+                self.pump(take(self._wait_s()))
+            deadline = time.monotonic() + grace_s
+            while not self._drained() and time.monotonic() < deadline:
+                self.pump(take(DRAINING_S))
+        finally:
+            self._stopped.set()
+            self._looking.shutdown(wait=False, cancel_futures=True)
+            self._blobs.close()
+            if self._tools:
+                self._tools.close()
+                reader.join(timeout=2)
+        self._log.close()
+
+    def _drained(self) -> bool:
+        drained = [service.drain() for service in self._services]  # every one is told, whatever the others say
+        return all(drained)
+
+    def pump(self, inbox: list[effects.Item]) -> None:
+        """Take one turn, and the turns that its answers cause."""
+        while True:
+            self._check_threads()
+            self.turns += 1
+            now = system_now()
+            vitals = self.vitals
+            vitals.begin_turn(time.monotonic())
+            orders = [effect for service in self._services for effect in service.turn(inbox, now)]
+            for service in self._services:
+                if service.news:
+                    self._deliver(service.news)
+            vitals.end_turn(ended := time.monotonic())
+            if ended >= self._measured_s:
+                self._measured_s = ended + MEASURED_S
+                depth = self._log.depth()
+                vitals.measure(self._services, depth, "Redis" * self._ledger_away)
+                self._warn_of(depth, ended)
+                self._rest(time.process_time())
+            inbox = self._carry_out(orders)
+            if not inbox:
+                return
+
+    def _rest(self, spent_s: float) -> None:
+        quiet, self._spent_s = spent_s - self._spent_s < QUIET_S, spent_s
+        if quiet and spent_s >= self._released_s + GIVE_AFTER_S:
+            give_back()
+            self._released_s = time.process_time()
+
+    def _deliver(self, news: list[effects.News]) -> None:
+        for name, fields in news:
+            self.vitals.report(name, alarm=name in ALARMS)
+            (log.warning if name in ALARMS else log.info)(name, **fields)
+        news.clear()
+
+    def _warn_of(self, depth: Depth, now_s: float) -> None:
+        place = max(depth.unstable, key=depth.unstable.__getitem__, default=None)
+        if place and depth.unstable[place] > UNSTABLE_S and now_s >= self._transactions_s:
+            self._transactions_s = now_s + LINE_S
+            facts = {"topic": place[0], "partition": place[1], "offset": depth.positions.get(place), "hint": ABORT}
+            self._deliver([("transaction.open", facts)])
+
+    def _check_threads(self) -> None:
+        """**Raises** RefoldError if a thread is gone."""
+        # Alive without it, the process would hold partitions that others could serve.
+        if self._tools is not None and not self._tools.alive:
+            raise RefoldError("the tools' thread is gone", hint="a tool has closed its event loop; this process ends")
+        dead = self._reader is not None and not self._reader.is_alive()
+        if dead and self._queue.empty() and not self._stopped.is_set():  # else its error comes with the next items
+            raise RefoldError("the reader's thread is gone", hint="this process ends, and its supervisor starts it")
+
+    def _carry_out(self, orders: list[effects.Effect]) -> list[effects.Item]:
+        answers: list[effects.Item] = []
+        ledger_requests: list[effects.AskLedger] = []
+        starts: list[effects.StartTool] = []
+        for effect in orders:
+            if isinstance(effect, effects.StartTool):
+                starts.append(effect)
+                continue
+            if starts:
+                self._start(starts)  # nothing that waits may come between the last look at the clock and the tool
+                starts = []
+            if isinstance(effect, effects.AskLedger):
+                ledger_requests.append(effect)
+            elif isinstance(effect, effects.Append):
+                answers += self._append(effect.records)
+            elif isinstance(effect, effects.AskCommitted):
+                answers.append(effects.CommittedAt(*effect, self._log.committed(*effect)))
+            else:
+                self._unanswered[type(effect)](effect)
+        if starts:
+            self._start(starts)
+        self._log.push()
+        return answers + self._ask(ledger_requests) + self._ask_ends()
+
+    def _append(self, records: list[Outgoing]) -> list[Delivery]:
+        records, begun = self._may(records, self._log.append), time.monotonic()
+        answers = self._log.append(records)
+        self.vitals.wrote(len(records), begun)
+        return answers
+
+    def _publish(self, effect: effects.Publish) -> None:
+        # Before a fault they are appended, which waits: a fault after an effect needs the effect.
+        self._log.publish(self._may(effect.records, self._log.append))
+        self.vitals.wrote(len(effect.records))
+
+    def _stop(self, effect: effects.StopTool) -> None:
+        assert self._tools is not None, "only a host with tools has services that stop some"
+        self._tools.stop(effect)
+
+    def _flow(self, effect: effects.Flow) -> None:
+        steer = self._log.pause if effect.action == "pause" else self._log.resume
+        steer(effect.topic, effect.partition, under=self._assignments.get(effect.partition))
+
+    def _ask_ends(self) -> list[effects.Item]:
+        """Ends of partitions; one without a leader is requested again later."""
+        answers: list[effects.Item] = []
+        while self._ends and (now := time.monotonic()) >= self._ask_end_s:
+            ask, wait = min(self._ends.items(), key=lambda end: end[1].due_s)
+            if wait.due_s > now:
+                break
+            try:
+                answers.append(End(ask.topic, ask.partition, self._log.end(ask.topic, ask.partition)))
+                del self._ends[ask]
+            except UnreachableError:
+                now = time.monotonic()
+                self._ends[ask] = _Wait(now + wait.again_s, min(2 * wait.again_s, LONGEST_AGAIN_S))
+                self._ask_end_s = now + ASK_AGAIN_S
+        return answers
+
+    def _start(self, orders: list[effects.StartTool]) -> None:
+        assert self._tools is not None, "only a host with tools has services that start some"
+        self._tools.start(orders)
+
+    def _fetch(self, fetch: effects.Look) -> None:
+        """Look up a record in a thread of its own."""
+        assert self._lookup is not None, "only a host with a lookup has services that look something up"
+        try:
+            # Brokers may be slow, and leases must be renewed meanwhile.
+            self._queue.put(effects.Looked(*fetch, self._lookup(*fetch)))
+        except UnreachableError as error:
+            OUTAGES.failed("lookup.unanswered", topic=fetch.topic, partition=fetch.partition, error=str(error))
+            self._queue.put(effects.Looked(*fetch, None, known=False))
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that takes turns
+            self._queue.put(error)
+
+    def _ask(self, requests: list[effects.AskLedger]) -> list[effects.Item]:
+        if not requests:
+            return []
+        assert self._ledger is not None, "only a host with a ledger has services that ask it"
+        operations: list[Operation] = [operation for batch in requests for operation in batch.operations]
+        operations, begun = self._may(operations, self._ledger.run), time.monotonic()
+        try:
+            replies = self._ledger.run(operations)
+        except UnreachableError as error:
+            self._refused_s, self._ledger_away = begun, True
+            OUTAGES.failed("ledger.unreachable", error=str(error))
+            return [effects.Answers(batch.batch, None) for batch in requests]
+        self._ledger_away &= begun - self._refused_s <= ANSWERS_S
+        self.vitals.ledger.add(time.monotonic() - begun)
+        in_order = iter(replies)
+        return [effects.Answers(batch.batch, list(islice(in_order, len(batch.operations)))) for batch in requests]
+
+    def _may(self, orders: list[T], carry_out: Callable[[list[T]], object]) -> list[T]:
+        """Return the effects; if a fault is due, carry out those before it and die."""
+        last = self._boundaries.take(len(orders))
+        if last is not None:
+            carry_out(orders[:last])
+            self._boundaries.die()
+        return orders
+
+    def _wait_s(self) -> float:
+        due = [due for service in self._services if (due := service.next_due_ms()) is not None]
+        if not due:
+            return IDLE_S
+        return min(IDLE_S, max(0.0, (min(due) - system_now().mono_ms) / 1000))
+
+    def _take(self, timeout_s: float) -> list[effects.Item]:
+        if not self._blobs.open:
+            return self._items(self._log.take(TAKE, timeout_s))
+        self._blobs.again()
+        batch = self._log.take(TAKE, min(timeout_s, BLOBS_S))
+        return [*self._items(batch), *self._take_queued(0)]
+
+    def _take_queued(self, timeout_s: float) -> list[effects.Item]:
+        items: list[effects.Item] = []
+        try:
+            item = self._queue.get(timeout=timeout_s) if timeout_s > 0 else self._queue.get_nowait()
+            while True:
+                if isinstance(item, BaseException):
+                    raise item
+                if isinstance(item, Taken):
+                    self._room.release()
+                    items += self._items(item)
+                else:
+                    self._blobs.open -= isinstance(item, (effects.BlobLoaded, effects.BlobSaved))
+                    items.append(item)
+                item = self._queue.get_nowait()
+        except Empty:
+            return items
+
+    def _items(self, batch: Taken) -> list[effects.Item]:
+        self.vitals.read(len(batch.records))
+        for change in batch.rebalances:
+            if isinstance(change, Assigned):
+                self._assignments[change.partition] = change.assignment  # what this turn orders is meant for it
+                log.info("partition.assigned", partition=change.partition, committed=dict(change.committed))
+            elif isinstance(change, Revoked):
+                log.info("partition.revoked", partition=change.partition)
+        for lost in batch.shrunk:
+            log.error("log.shrunk", topic=lost.topic, partition=lost.partition, end=lost.end)
+        return [*batch.rebalances, *batch.records, *batch.reached, *batch.shrunk, *batch.deliveries]
+
+    def _read(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                batch = self._log.take(TAKE, IDLE_S)
+                if batch.records or batch.rebalances or batch.deliveries or batch.reached or batch.shrunk:
+                    self._room.acquire()
+                    self._queue.put(batch)
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that takes turns
+            self._queue.put(error)
+
+
+class Boundaries:
+    """Fault injection for tests: `REFOLD_FAULT_KILL=17` kills the process before its 17th effect, `17:after` just after
+    it. Records and ledger operations are counted separately, over the life of the process."""
+
+    def __init__(self) -> None:
+        spec = os.environ.get(FAULT_VARIABLE, "")
+        number, _, when = spec.partition(":")
+        if spec and (not number.isdigit() or when not in ("", "before", "after")):
+            raise UsageError(f"{FAULT_VARIABLE}={spec!r}", hint="write a number, or a number and :after")
+        self._at = int(number) if spec else 0
+        self._after = when == "after"
+        self._count = 0
+
+    def take(self, effects: int) -> int | None:
+        """Count effects before they are carried out; return the number to carry out before dying, or None."""
+        # Effects are counted from 1, so 0 (no fault) matches none.
+        before, self._count = self._count, self._count + effects
+        if not before < self._at <= self._count:
+            return None
+        return self._at - before if self._after else self._at - before - 1
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)

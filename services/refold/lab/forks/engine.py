@@ -1,0 +1,699 @@
+"""Forks of a family of runs: today's code continues from a cut, with recorded answers. Answers are found by the request
+of a step: the k-th of equal steps gets the k-th recorded answers, after the same delays. The first unanswered step ends
+the fork."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol, cast
+
+from pydantic import Field
+
+from refold.client.reading.model import ReadModel, json_text
+from refold.core import events
+from refold.core.approval import decision
+from refold.core.approval.decision import Cast, Decision, Grant, Verdict
+from refold.core.approval.policy import Judgement, Policy
+from refold.core.approval.question import in_context
+from refold.core.errors import NonDeterminismError, RefoldError, UsageError
+from refold.core.events import Entry, Event
+from refold.core.ids import RunId, child_id, parse_call_id
+from refold.core.messages import RunSignal, ToolRequest, ToolResult
+from refold.core.planning import asking, commands, pausing
+from refold.core.planning.decide import decide
+from refold.core.planning.family import FamilyMessage, family_messages, origin_of, pause_above, waits_for
+from refold.core.planning.pausing import RequestedAt
+from refold.core.planning.verdict import ChildEnded, Due, Input, PauseAbove, Rules, Start
+from refold.core.run.building import complete
+from refold.core.run.handed import NO_VALUES, Lacks, Values
+from refold.core.run.state import OpenStep, RunState
+from refold.engine.planner.agents.agent_host import Agents
+from refold.engine.planner.agents.stalls import Stall
+from refold.engine.planner.log.windows import BudgetAccounts
+from refold.engine.planner.settings import Bounds
+from refold.lab.forks.authority import ForkAuthority
+from refold.lab.forks.entry import WrittenEntry, written
+from refold.lab.forks.record import Cue, RecordedRun, StepKey, input_for, may_answer, result_for, retry_for, step_key
+from refold.sdk.app import App
+
+ACTOR = "fork"
+"""Actor and nonce prefix of a fork's entries; planners never use it."""
+
+ATTEMPT_MS = 1_000
+"""Duration, on the log's clock, of a call answered by a stub or in this process."""
+
+NEAR_MS = 1_000
+"""Longest delay of a message within a family: a recorded message within it stands for the fork's."""
+
+_RESTING = ("child", "wait", "sleep", "proposed", "backoff")
+
+LAST = 1 << 62
+"""Place of an unrecorded input: after all others of the same time."""
+
+
+class Act(Protocol):
+    """Runner of `pure` calls in this process; `left`: its budget allows one more."""
+
+    @property
+    def left(self) -> bool: ...
+
+    def __call__(self, request: ToolRequest, /) -> ToolResult: ...
+
+
+class PeopleSaid(NamedTuple):
+    """Decision of people on a call: verdict, text, and arguments or result as canonical JSON. `event` is the recorded
+    decision, if any; it expires `later` milliseconds after the recorded time."""
+
+    verdict: Verdict
+    message: str = ""
+    content: str = ""
+    event: events.ApprovalDecided | None = None
+    later: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ForkChanges:
+    """Changes of a fork. `edits` and `results` are JSON by step, `stubs` by tool, `decisions` by call id."""
+
+    input: str = ""
+    edits: Mapping[int, str] = field(default_factory=dict)
+    results: Mapping[int, str] = field(default_factory=dict)
+    decisions: Mapping[str, PeopleSaid] = field(default_factory=dict)
+    stubs: Mapping[str, str] = field(default_factory=dict)
+    policy: Policy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Environment of a fork: platform, policies, large values, bounds, and the runner of `pure` calls, if allowed."""
+
+    environment: str
+    policies: Sequence[Policy] = ()
+    values: Values = NO_VALUES
+    act: Act | None = None
+    bounds: Bounds = field(default_factory=Bounds)
+
+
+class UnansweredStep(ReadModel):
+    """A step without an answer that stopped a fork: a call that would have been sent, or a question to people.
+
+    `phase`: `dispatched` for a call to an executor, `approval` for a question to `approvers`, or another phase.
+    """
+
+    run_id: str
+    step: int
+    call_id: str
+    phase: str
+    tool: str = ""
+    args: Any = None
+    effect: str = ""
+    judgement: str = ""
+    rule: str = ""
+    message: str = ""
+    approvers: list[str] = Field(default_factory=list)
+
+
+class StandstillError(RefoldError):
+    """Disagreement of code and history in a fork, from this `step` on; 0: unknown."""
+
+    code = "standstill"
+
+    def __init__(self, run: RunId, stall: Stall | Lacks) -> None:
+        self.run_id, self.step = run, 0
+        if isinstance(stall, Lacks):
+            super().__init__(f"large values are not here: {', '.join(place for _, place in stall.places)}"[:300])
+            return
+        super().__init__(f"{stall.reason}: {stall.message}")
+        if isinstance(stall.error, NonDeterminismError):
+            self.step = int(stall.error.fields["step"])
+
+
+class _Answer(NamedTuple):
+    """Next input of a step, or of a run (step 0): time, place in the record, content. `body` is None for a timer."""
+
+    due_ms: int
+    place: int
+    step: int
+    body: Cue | PeopleSaid | FamilyMessage | str | None
+
+    @property
+    def cue(self) -> Cue | None:
+        return self.body if isinstance(self.body, Cue) else None
+
+
+@dataclass(slots=True)
+class ForkedRun:
+    """Run of the fork: `forked`, as if recorded, beside `source`, the recorded one. `rows`: entries added after the
+    `copied` ones. `matched`: recorded step (or None) and delay, by step."""
+
+    forked: RecordedRun
+    source: RecordedRun | None
+    copied: int = 0
+    rows: list[tuple[bytes, bytes]] = field(default_factory=list)
+    outside: deque[Cue] = field(default_factory=deque)
+    matched: dict[int, tuple[int | None, int]] = field(default_factory=dict)
+    cues: dict[int, deque[Cue]] = field(default_factory=dict)
+    ahead: dict[int, StepKey] = field(default_factory=dict)
+
+    @property
+    def state(self) -> RunState:
+        return self.forked.state
+
+    def find(self, key: StepKey, nth: int) -> int | None:
+        """Recorded step of a key after `nth` equal ones, if there is one."""
+        same = self.source.equals.get(key, ()) if self.source else ()
+        return same[nth] if nth < len(same) else None
+
+    def foresee(self, call: events.CallProposed) -> int | None:
+        """Recorded step of a call in the unfinished entry."""
+        self.ahead[call.step] = key = step_key(call)
+        # Equal calls of the same entry are not in `forked` yet.
+        before = sum(step < call.step and other == key for step, other in self.ahead.items())
+        return self.find(key, len(self.forked.equals.get(key, ())) + before)
+
+    def adopt(self, at_ms: int | None, since: int) -> None:
+        """Match new steps with recorded ones; `at_ms` is their time, None for kept steps."""
+        for number in range(len(self.matched) + 1, len(self.state.steps) + 1):
+            request, later = self.forked.requests[number], 0
+            recorded = self.find(request.key, request.nth)
+            if self.source is not None and recorded is not None:
+                later = at_ms - self.source.requests[recorded].at_ms if at_ms is not None else 0
+                self.cues[number] = deque(cue for cue in self.source.cues.get(recorded, ()) if cue.place >= since)
+            self.matched[number] = recorded, later
+        self.ahead.clear()
+
+    def wrote(self, written: WrittenEntry, since: int) -> None:
+        self.rows.append(written.record)
+        self.forked.note(LAST, written.entry, written.state)
+        self.adopt(written.entry.at_ms, since)
+
+    def left(self, step: int, phase: str) -> bool:
+        """True if the matching recorded step had this phase after some entry."""
+        recorded = self.matched.get(step, (None, 0))[0]
+        return self.source is not None and recorded is not None and phase in self.source.phases[recorded]
+
+    def waits_still(self, step: int) -> bool:
+        """True if the recorded run is open, and still waits for this step."""
+        state = self.source.state if self.source else None
+        return state is not None and not state.over and self.matched[step][0] in state.open
+
+    def step_of(self, recorded: int) -> int:
+        """Step of this run that matches a recorded one; 0 if none."""
+        return next((step for step, (source, _) in self.matched.items() if source == recorded), 0)
+
+
+class _Agents(Agents):
+    def __init__(self, app: App, rules: Rules, around: Surroundings, edits: Mapping[tuple[str, int], str]) -> None:
+        super().__init__(app, rules, around.environment, budget=around.bounds)
+        self._edits = edits
+
+    def _propose(
+        self, state: RunState, intent: Any, frontier: Any, *, step: int, now: int, original: str
+    ) -> list[Event]:
+        if args := self._edits.get((state.run_id, step)):
+            intent, original = replace(intent, args=in_context(args, intent.args)), intent.args
+        return super()._propose(state, intent, frontier, step=step, now=now, original=original)
+
+
+class Fork:
+    """Family of recorded runs, cut after the last entry of `run` that ends at or before `at`. **Raises** UsageError for
+    a change of a kept step, or of an unknown one."""
+
+    def __init__(
+        self,
+        app: App,
+        family: Mapping[RunId, RecordedRun],
+        run: RunId,
+        at: int,
+        changes: ForkChanges,
+        around: Surroundings,
+    ) -> None:
+        self.app, self.root, self.changes, self.around = app, run, changes, around
+        self.family, source = family, family[run]
+        at = max(at, _forked_until(source))
+        self.since = next((place for place, entry, _ in source.entries if entry.last_seq > at), LAST)
+        self.now_ms = 0
+        self.answered: Counter[str] = Counter()
+        self.used: set[int | str] = set()  # of the changes: results by step, decisions by call
+        self.lines: dict[RunId, ForkedRun] = {}
+        self.unanswered: list[UnansweredStep] = []
+        self._messages: list[_Answer] = []
+        # Inputs that a run ignored in its present state: given again, they would loop forever.
+        self._vain: set[tuple[object, ...]] = set()
+        self._written = 0
+        doubt = next((recorded.doubt for recorded in family.values() if recorded.doubt), None)
+        self._authority = ForkAuthority(app, around.environment, around.policies, changes.policy, self._recall, doubt)
+        facts = replace(app.facts(), windows=())  # the use of windows by other runs is unknown here
+        self.rules = Rules(app=facts, authority=self._authority, above=BudgetAccounts(self._state).above)
+        edits: dict[tuple[str, int], str] = {(run, step): args for step, args in changes.edits.items()}
+        self._agents = _Agents(app, self.rules, around, edits)
+        for recorded in family.values():
+            self._restore(recorded)
+        self._check(source)
+
+    # Where it begins
+
+    def _restore(self, source: RecordedRun) -> None:
+        # A family is cut at one place of the log, so that its runs agree on the messages between them.
+        prefix = [row for row in source.entries if row[0] < self.since]
+        if not prefix:
+            return
+        line = self.lines[source.run_id] = ForkedRun(RecordedRun.empty(source.run_id), source, len(prefix))
+        for row in prefix:
+            line.forked.take(*row)
+        line.outside.extend(cue for cue in self._outside_of(source) if cue.place >= self.since)
+        line.adopt(None, self.since)
+        self.now_ms = max(self.now_ms, line.state.at_ms)
+
+    def _outside_of(self, source: RecordedRun) -> list[Cue]:
+        # Messages of a parent that is in the fork come from the fork, not from the record.
+        above = source.kin if source.run_id == self.root else []
+        return sorted([*source.outside, *above], key=lambda cue: cue.place)
+
+    def _check(self, source: RecordedRun) -> None:
+        line = self.lines.get(self.root)
+        state = line.state if line else RunState(self.root)
+        if self.changes.input and line is not None:
+            raise UsageError("the run has its input from its first entry on", hint="fork it at 0: --at 0")
+        for step in self.changes.edits.keys() | self.changes.results.keys():
+            seq = source.state.seqs[step - 1] if step <= len(state.steps) else 0
+            if step in self.changes.edits and seq:
+                raise UsageError(f"step {step} was asked for before the cut", hint=f"fork at {seq - 1} or before")
+            if step in state.outcomes:
+                hint = f"fork at {state.outcomes[step][2] - 1} or before"
+                raise UsageError(f"step {step} has its outcome before the cut", hint=hint)
+        for call in self.changes.decisions:
+            run, at = parse_call_id(call)
+            target = self.lines.get(run)
+            if target and (was := target.state.step_of(at)) and was not in target.state.open:
+                raise UsageError(f"{call} was over before the cut", hint=f"fork at {at} or before")
+
+    def run(self) -> Fork:
+        """Continue until all runs are over, wait as the recorded ones do, or a request has no answer. **Raises**
+        StandstillError if the code does not follow its history."""
+        for source in self.family.values():
+            for place, entry, _ in source.entries:
+                if place < self.since:
+                    self._send(self.lines[source.run_id], entry, entry.at_ms, copied=True)
+        try:
+            if self.root not in self.lines:
+                self._begin(self.family[self.root])
+            else:
+                self._join(self.lines[self.root])
+            while not self.unanswered:
+                if (due := self._next()) is not None:
+                    self._feed(*due)
+                elif (halted := self._halted()) is not None:  # nothing else gives its code a turn
+                    self._take(halted, [])
+                else:
+                    break
+        finally:
+            self._agents.forget_all()
+        if self.family[self.root].state.over and not (self.unanswered or self.lines[self.root].state.over):
+            every = ((line, *row) for line in self.lines.values() for row in sorted(line.state.open.items()))
+            self.unanswered = [self._want(*row) for row in every if row[2].phase not in _RESTING]
+        return self
+
+    def _begin(self, source: RecordedRun) -> None:
+        (_, first, _), draft = source.entries[0], self.changes.policy
+        line = self.lines[self.root] = ForkedRun(
+            RecordedRun.empty(self.root), source, outside=deque(self._outside_of(source))
+        )
+        begun: list[Event] = []
+        for event in first.events:
+            if isinstance(event, events.RunRequested):
+                begun.append(
+                    replace(
+                        event, input=self.changes.input or event.input, policy=draft.digest if draft else event.policy
+                    )
+                )
+            elif isinstance(event, events.RunStarted):
+                again = self.rules.app.start(source.request.agent)
+                begun.append(
+                    replace(again, input="" if self.changes.input else event.input) if event.version else event
+                )
+            elif isinstance(event, events.RunPaused):
+                begun.append(event)
+        self.now_ms = first.at_ms
+        self._take(line, begun, halt=first.held)
+
+    def _join(self, line: ForkedRun) -> None:
+        """Replay the history with today's code, after a migration if the version differs."""
+        state = line.state
+        if state.over or state.request is None or state.status == "pending":
+            return
+        name = state.request.agent
+        own, newest = self.app.agent_of(name, state.version), self.app.agents.get(name)
+        if newest and state.version and (own is None or own.needs(state.version)):
+            self._take(line, [events.RunMigrated(newest.version, ACTOR, self.app.manifest(name))], halt=True)
+        if not state.unseen and not state.paused and not state.mail.behind:
+            self._react(line.state, [], verify=True)
+
+    def _halted(self) -> ForkedRun | None:
+        """A run whose code was halted in the record, and was not tried since."""
+        for line in self.lines.values():
+            state, tried = line.state, (line.state.run_id, line.state.head.seq)
+            if state.unseen and not (state.over or state.paused) and tried not in self._vain:
+                self._vain.add(tried)
+                return line
+        return None
+
+    # Next inputs
+
+    def _next(self) -> tuple[ForkedRun, _Answer] | None:
+        """Input that is due first; unanswered steps go to `unanswered`."""
+        due = [(line, answer) for line in self.lines.values() for answer in self._answers(line)]
+        due += [(self.lines[self.root], message) for message in self._messages]
+        if self.unanswered or not due:
+            return None
+        line, answer = min(due, key=lambda pair: pair[1][:2])
+        if answer.cue is None or answer.cue.at_ms < answer.due_ms:  # else its planner has taken it before the deadline
+            for other in self.lines.values():
+                state = other.state
+                if not (state.over or state.paused) and 0 < state.deadline_ms < max(answer.due_ms, self.now_ms):
+                    return other, _Answer(state.deadline_ms, LAST, 0, None)
+        return line, answer
+
+    def _answers(self, line: ForkedRun) -> Iterator[_Answer]:
+        if line.outside:
+            cue = line.outside[0]
+            yield _Answer(cue.at_ms, cue.place, 0, cue)
+        if line.state.over:
+            return
+        for step, opened in sorted(line.state.open.items()):
+            answer = self._answer(line, step, opened)
+            due = answer is not None and (answer.body is None or (answer.cue is not None and answer.cue.kind == "due"))
+            if due and line.state.paused and opened.phase != "dispatched":
+                continue  # time does nothing to it
+            if answer is not None and (
+                isinstance(answer.body, Cue) or (line.state.run_id, step, *opened[:4]) not in self._vain
+            ):
+                yield answer
+            elif not (line.state.paused or self._may_stay_open(line, step, opened)):
+                self.unanswered.append(self._want(line, step, opened))
+
+    def _answer(self, line: ForkedRun, step: int, opened: OpenStep) -> _Answer | None:
+        later, run = line.matched[step][1], line.state.run_id
+        if opened.phase == "child" and self._source_of(child_id(run, step)) is not None:
+            return None
+        cue = next((cue for cue in line.cues.get(step, ()) if may_answer(cue, opened)), None)
+        due, place = (cue.at_ms + later, cue.place) if cue else (self.now_ms, LAST)
+        if (override := self._otherwise(line.state, step, opened)) is not None:
+            return _Answer(due, place, step, override)
+        if cue is not None:
+            return _Answer(max(due, opened.due_ms) if cue.kind == "due" else due, place, step, cue)
+        if opened.phase == "dispatched":
+            return self._instead(line, step)
+        timed = opened.phase in ("sleep", "wait", "callback", "backoff") and opened.due_ms > 0
+        # Other runs may have ended a step that the record left open; only time ends a backoff.
+        over = line.waits_still(step) if opened.phase == "backoff" else line.left(step, opened.phase)
+        return _Answer(opened.due_ms, LAST, step, None) if timed and not over else None
+
+    def _otherwise(self, state: RunState, step: int, opened: OpenStep) -> PeopleSaid | str | None:
+        """Answer from the changes, in place of the recorded one."""
+        if opened.question is not None:
+            return self.changes.decisions.get(state.call_id(step))
+        of_root = opened.phase == "dispatched" and state.run_id == self.root
+        return self.changes.results.get(step) if of_root else None
+
+    def _instead(self, line: ForkedRun, step: int) -> _Answer | None:
+        """Answer to an unrecorded call: a stub, or a `pure` run in this process."""
+        if line.left(step, "dispatched") and not line.waits_still(step):
+            return None
+        tool = line.state.call(step).tool
+        if tool in self.changes.stubs:
+            return _Answer(self.now_ms + ATTEMPT_MS, LAST, step, self.changes.stubs[tool])
+        # Today's declaration and the recorded one must both be `pure`: either alone could let an effect happen.
+        declared = self.app.tools[tool].facts.effect if tool in self.app.tools else ""
+        if self.around.act is not None and self.around.act.left and declared == line.state.call(step).effect == "pure":
+            return _Answer(self.now_ms + ATTEMPT_MS, LAST, step, None)
+        return None
+
+    def _may_stay_open(self, line: ForkedRun, step: int, opened: OpenStep) -> bool:
+        """True if time or other runs end a step, or the record left it in this phase."""
+        return opened.phase in _RESTING or line.left(step, opened.phase)
+
+    def _want(self, line: ForkedRun, step: int, opened: OpenStep) -> UnansweredStep:
+        state, authority = line.state, self.rules.authority
+        place = {"run_id": state.run_id, "step": step, "call_id": state.call_id(step), "phase": opened.phase}
+        if not state.is_call(step) or authority is None:
+            return UnansweredStep(**place)
+        call = state.call(step)
+        judgement = authority.judge(state, call, opened.policy)
+        return UnansweredStep(
+            **place,
+            tool=call.tool,
+            args=json_text(call.args),
+            effect=call.effect,
+            judgement=judgement.outcome,
+            rule=judgement.rule,
+            message=judgement.message,
+            approvers=judgement.requirement.approvers if judgement.requirement else [],
+        )
+
+    # Effects of an input
+
+    def _feed(self, line: ForkedRun, answer: _Answer) -> None:
+        self.now_ms = max(self.now_ms, answer.due_ms)
+        (_, _, step, body), cue = answer, answer.cue
+        if isinstance(body, FamilyMessage):
+            self._messages.remove(answer)
+            self._receive(body)
+            return
+        judged = {line.step_of(number): judged for number, judged in cue.judged.items()} if cue else {}
+        self._authority.follow(judged, asks_nobody=cue is not None and cue.asks_nobody)
+        if step == 0:
+            verdict = self._of_run(line, cue)
+        else:
+            queue = line.cues.get(step)
+            while cue is not None and queue and queue.popleft() is not cue:
+                continue
+            verdict = self._of_step(line, answer)
+        if verdict is not None:
+            self._take(line, verdict, halt=cue is not None and cue.stalled)
+        elif cue is None and step:  # time, or a stub, that the run does not heed as it is now
+            self._vain.add((line.state.run_id, step, *line.state.open[step][:4]))
+
+    def _of_run(self, line: ForkedRun, cue: Cue | None) -> list[Event] | None:
+        if cue is None:  # its deadline
+            return self._decide(line, Due(line.state.run_id, 0, 0))
+        line.outside.popleft()
+        state, event = line.state, cue.event
+        if isinstance(event, events.RunRetried):
+            self._agents.forget(state.run_id)
+            return self._decide(line, retry_for(state, event))
+        if isinstance(event, events.LateResultRecorded):
+            step = line.step_of(event.step)
+            return self._decide(line, result_for(state, step, cue, at_most=event.attempt)) if step else None
+        return None if state.over else self._outside(line, cue)
+
+    def _decide(self, line: ForkedRun, message: Input, sent: RequestedAt | None = None) -> list[Event] | None:
+        ruling = decide(line.state, message, self.now_ms, self.rules, sent=sent, values=self.around.values)
+        return ruling if isinstance(ruling, list) else None
+
+    def _of_step(self, line: ForkedRun, answer: _Answer) -> list[Event] | None:
+        state, step, body = line.state, answer.step, answer.body
+        opened = state.open[step]
+        if answer.cue is not None:
+            self.answered["record"] += 1
+            return self._recorded(line, step, answer.cue)
+        if isinstance(body, PeopleSaid):
+            self.answered["decided"] += 1
+            self.used.add(state.call_id(step))
+            return self._people(line, step, body)
+        if isinstance(body, str):
+            own = step in self.changes.results and state.run_id == self.root
+            self.answered["given" if own else "stub"] += 1
+            self.used |= {step} if own else set()
+            done = ToolResult(state.call_id(step), state.run_id, step, opened.attempt, "completed", body)
+            return self._decide(line, done)
+        if opened.phase == "dispatched":
+            assert self.around.act is not None, "only then nothing else answers it"
+            self.answered["pure"] += 1
+            order = commands.request(state, step, opened.attempt, issued=0, at_ms=self.now_ms).message
+            assert isinstance(order, ToolRequest), "it is the request of a call"
+            return self._decide(line, self.around.act(complete(state, order)))
+        return self._decide(line, Due(state.run_id, step, opened.due_ms))
+
+    def _recorded(self, line: ForkedRun, step: int, cue: Cue) -> list[Event] | None:
+        state, event, done = line.state, cue.event, cue.of(events.CallCompleted)
+        if isinstance(event, events.ApprovalDecided) and cue.kind == "decided":
+            content, verdict = event.args or (done.result if done else ""), cast(Verdict, event.verdict)
+            answer = PeopleSaid(verdict, event.message, content, event, self.now_ms - cue.at_ms)
+            return self._people(line, step, answer)
+        if isinstance(event, events.ApprovalDecided) and cue.kind == "reopened":
+            return asking.reopened(state, step, self.now_ms, self.rules, why=event.message)
+        if isinstance(event, events.CallbackCompleted | events.CallbackFailed):
+            return [replace(event, step=step)]
+        return self._decide(line, input_for(state, step, cue))
+
+    def _people(self, line: ForkedRun, step: int, answer: PeopleSaid) -> list[Event]:
+        """Events of a decision, as `decide` derives them. **Raises** UsageError if it contradicts the question."""
+        state, token = line.state, answer.event.token if answer.event else ""
+        final = _decision(state, step, answer, self.now_ms)
+        if answer.event is None and (why := asking.contradiction(state, step, final)):
+            raise UsageError(f"{answer.verdict} for {state.call_id(step)}: {why}", hint="approve or reject")
+        verdict = asking.accepted(state, step, final, token, now=self.now_ms, rules=self.rules)
+        verdict = pausing.keep_back(verdict) if state.paused else verdict
+        if any(isinstance(event, events.CallDoubted) for event in verdict):
+            after = asking.foreseen(state, verdict, self.now_ms)
+            verdict = verdict + asking.ask_what_came(after, step, self.now_ms, self.rules)
+        return verdict
+
+    def _outside(self, line: ForkedRun, cue: Cue) -> list[Event] | None:
+        state, event = line.state, cue.event
+        if isinstance(event, events.RunStarted):
+            return self._decide(line, Due(state.run_id, 0, 0))
+        if isinstance(event, events.SignalReceived):
+            signal = RunSignal(state.run_id, event.signal_id, "signal", event.data, event.actor, name=event.name)
+            sent_ms = event.sent_ms or (0 if cue.of(events.WaitEnded) else cue.at_ms)
+            return self._decide(line, signal, RequestedAt(sent_ms))
+        if isinstance(event, events.RunUnpaused):
+            return pausing.go_on(state, event, self.now_ms, self.rules) if state.paused else None
+        if isinstance(event, events.RunMigrated) and event.actor and self._has_version(state, event.version):
+            self._agents.forget(state.run_id)
+            return [event]
+        if isinstance(event, events.RunPaused | events.RunAnnotated | events.RunCancelled | events.RunFailed):
+            return [event]
+        return [] if state.unseen else None  # the code was held, and had its turn here
+
+    def _has_version(self, state: RunState, version: str) -> bool:
+        agent = self.app.agent_of(state.request.agent, version) if state.request else None
+        return agent is not None and not agent.needs(version)
+
+    # Other runs of the family
+
+    def _send(self, line: ForkedRun, entry: Entry, now: int, *, copied: bool = False) -> None:
+        for message in family_messages(line.state, entry):
+            if not (copied and self._is_delivered(message)):
+                self._messages.append(_Answer(*self._when(line, message, now), 0, message))
+
+    def _is_delivered(self, message: FamilyMessage) -> bool:
+        """True if another run's history has the effect of a kept entry already, or needs none."""
+        if isinstance(message, Start):
+            return message.request.run_id in self.lines
+        line = self.lines.get(message.run_id)
+        if line is None or line.state.over:
+            return True
+        return isinstance(message, ChildEnded) and message.step not in line.state.open
+
+    def _when(self, line: ForkedRun, message: FamilyMessage, now: int) -> tuple[int, int]:
+        """Time and place in the record of a message to another run."""
+        if isinstance(message, Start):
+            source = self._source_of(message.request.run_id)
+            if source is None or line.source is None:
+                return now, LAST
+            place, first, _ = source.entries[0]
+            return now + first.at_ms - line.source.requests[_started_in(source.run_id)].at_ms, place
+        other = self.lines.get(message.run_id)
+        if other is None or line.source is None:
+            return now, LAST
+        if isinstance(message, ChildEnded):
+            ended = (cue for cue in other.cues.get(message.step, ()) if cue.kind == "child")
+            cue, lag = next(ended, None), line.source.state.at_ms
+            return (now + max(0, cue.at_ms - lag), cue.place) if cue else (now, LAST)
+        kin = other.source.kin if other.source else []
+        cue = next((cue for cue in kin if cue.place >= self.since and 0 <= cue.at_ms - now < NEAR_MS), None)
+        return (cue.at_ms, cue.place) if cue else (now, LAST)
+
+    def _source_of(self, run: RunId) -> RecordedRun | None:
+        above, _, last = run.rpartition(".")
+        parent = self.lines.get(RunId(above))
+        step = parent.matched.get(_started_in(run), (None, 0))[0] if parent else None
+        if parent is None or parent.source is None or step is None:
+            return None
+        # Child ids contain the parent's step, which differs in the record: translate it.
+        return self.family.get(RunId(f"{parent.source.run_id}.{step}{last.removeprefix(str(_started_in(run)))}"))
+
+    def _receive(self, message: FamilyMessage) -> None:
+        if isinstance(message, Start):
+            self._start_child(message)
+            return
+        line = self.lines.get(message.run_id)
+        if line is None:
+            return
+        if isinstance(message, PauseAbove):
+            above, origin = self.lines[message.parent], origin_of(line.state)
+            message = replace(message, pause=pause_above(above.state, origin) if origin else None)
+        if (verdict := self._decide(line, message)) is not None:
+            self._take(line, verdict)
+
+    def _start_child(self, start: Start) -> None:
+        run, origin = start.request.run_id, start.origin
+        assert origin is not None, "a run that another starts has an origin"
+        parent = self.lines[origin.parent]
+        source = self._source_of(run)
+        crossed = source is not None and parent.state.at_ms == self.now_ms  # in one turn, after a take-over
+        if run in self.lines or not (crossed or waits_for(parent.state, origin)):
+            return
+        if source is None and parent.matched[_started_in(run)][0] is not None:
+            return  # its history is gone; its parent's has the end, if it is awaited
+        seed = source.request.seed if source else f"{self.family[self.root].request.seed}/{run}"
+        line = self.lines[run] = ForkedRun(
+            RecordedRun.empty(run), source, outside=deque(source.outside if source else ())
+        )
+        started = decide(
+            None, replace(start, seed=seed, pause=pause_above(parent.state, origin)), self.now_ms, self.rules
+        )
+        assert isinstance(started, list), "a run that is not there begins"
+        self._take(line, started)
+
+    def _state(self, run: RunId) -> RunState | None:
+        line = self.lines.get(run)
+        return line.state if line else None
+
+    def _recall(self, state: RunState, call: events.CallProposed) -> Judgement | None:
+        line = self.lines.get(state.run_id)
+        if line is None or line.source is None:
+            return None
+        recorded = line.matched[call.step][0] if call.step in line.matched else line.foresee(call)
+        return line.source.requests[recorded].judgement if recorded else None
+
+    # Writing
+
+    def _react(self, state: RunState, fresh: list[Event], *, verify: bool = False) -> list[Event]:
+        reaction = self._agents.react(state, fresh, self.now_ms, values=self.around.values, verify=verify)
+        if isinstance(reaction, Lacks | Stall):
+            raise StandstillError(state.run_id, reaction)
+        return reaction
+
+    def _take(self, line: ForkedRun, verdict: list[Event], *, halt: bool = False) -> None:
+        self._written += 1
+        nonce = ACTOR.encode() + self._written.to_bytes(12, "big")
+
+        def react(after: RunState, halted: bool) -> list[Event]:
+            if halted:
+                self._agents.forget(after.run_id)
+            return [] if halted else self._react(after, verdict)
+
+        if (addition := written(line.state, verdict, self.now_ms, react, by=(ACTOR, nonce), halt=halt)) is not None:
+            line.wrote(addition, self.since)
+            self._send(line, addition.entry, addition.entry.at_ms)
+
+
+def _forked_until(source: RecordedRun) -> int:
+    # A live fork copied these events from its source: its code never replayed them under this run's name.
+    begun = (
+        entry for _, entry, _ in source.entries if any(isinstance(event, events.RunForked) for event in entry.events)
+    )
+    return max((entry.last_seq for entry in begun), default=0)
+
+
+def _started_in(run: RunId) -> int:
+    """Parent's step that started a run, awaited or not."""
+    return int(run.rpartition(".")[2].partition("_")[0])
+
+
+def _decision(state: RunState, step: int, vote: PeopleSaid, now: int) -> Decision:
+    request, event = asking.question_of(state, state.call(step), state.open[step]), vote.event
+    if vote.verdict == "edit" and request.args == vote.content:  # others are asked about an edit, and agree to it here
+        vote = vote._replace(verdict="approve", content="")
+    content: dict[str, Any] = {"edited" if vote.verdict in ("edit", "amend") else "result": vote.content}
+    votes = tuple(Cast(actor, "*", ACTOR, "", now) for actor in (event.actors if event else [ACTOR]))
+    final = decision.build(request, vote.verdict, issued_ms=now, nonce="", votes=votes, message=vote.message, **content)
+    if event is None:
+        return final
+    grant = Grant(event.grant, decision.RUN, 0, 0, event.use) if event.grant else None
+    return replace(final, covers=event.covers, expires=event.expires_ms + vote.later, grant=grant)
