@@ -58,7 +58,10 @@ def documented(document: dict[str, Any]) -> dict[str, Any]:
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     schemas["HttpProblem"] = HttpProblem.model_json_schema(mode="serialization")
-    document["components"]["securitySchemes"] = _LOGINS
+    document["components"] |= {
+        "securitySchemes": _LOGINS,
+        "responses": {_name(status): _problem(status) for status in _PROBLEMS},
+    }
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             if role := role_of(operation["operationId"], {method.upper()}):
@@ -95,16 +98,28 @@ def _statuses(path: str, method: str) -> list[int]:
     return sorted(statuses)
 
 
+def _name(status: int) -> str:
+    return _PROBLEMS[status][0].replace(" ", "")
+
+
 def _add_problem(responses: dict[str, Any], status: int) -> None:
+    # The framework's own 422 has another form.
+    own = responses.get(str(status), {}) if status != 422 else {}
+    if "content" in own:
+        problem = _problem(status)
+        own |= problem | {"content": own["content"] | problem["content"]}
+    else:
+        responses[str(status)] = {"$ref": f"#/components/responses/{_name(status)}"}
+
+
+def _problem(status: int) -> dict[str, Any]:
     title, code, detail = _PROBLEMS[status]
     example = HttpProblem(title=title, status=status, detail=detail, code=code).model_dump()
-    response = responses[str(status)] = {**responses.get(str(status), {}), "description": title}
-    if status == 422:  # the framework's own, in another form
-        response["content"] = {}
-    content = response.setdefault("content", {})
-    content["application/problem+json"] = {"schema": {"$ref": _SCHEMA}, "example": example}
+    content = {"application/problem+json": {"schema": {"$ref": _SCHEMA}, "example": example}}
+    response: dict[str, Any] = {"description": title, "content": content}
     if status == 401:
         response["headers"] = {"WWW-Authenticate": {"description": "how to log in", "schema": {"type": "string"}}}
     if status in (429, 503):
         wait = {"description": "seconds until it is worth asking again", "schema": {"type": "integer"}}
         response["headers"] = {"Retry-After": wait}
+    return response
