@@ -199,7 +199,8 @@ def _content(operation: dict[str, Any], status: str) -> dict[str, Any]:
     """Declared contents of an answer by their type; a route shares most refusals with others."""
     declared = operation["responses"][status]
     shared = DOCUMENT["components"]["responses"]
-    return (shared[declared["$ref"].rpartition("/")[2]] if "$ref" in declared else declared).get("content", {})
+    whole = shared[declared["$ref"].rpartition("/")[2]] if "$ref" in declared else declared
+    return dict(whole.get("content", {}))
 
 
 @cache

@@ -398,11 +398,6 @@ def _child_over(step: RunStep, event: events.ChildCompleted, at_ms: int) -> dict
     return {**over, "result": event.result if done else ""}
 
 
-def _given_up_step(step: RunStep, event: events.StepGivenUp, at_ms: int) -> dict[str, Any]:
-    # People still settle the outcome of a call in doubt.
-    return {} if step.status == "doubt" else {"status": "given_up", "ended_ms": at_ms}
-
-
 def _time_is_over(status: StepStatus) -> StepChange:
     return lambda step, event, at_ms: {"status": status, "ended_ms": at_ms}
 
@@ -416,7 +411,10 @@ _CHANGES: dict[type, StepChange] = {
     events.CallHeld: _stopped("held", "failed"),
     events.DoubtResolved: lambda step, event, at_ms: {"resolved": event},
     events.LateResultRecorded: lambda step, event, at_ms: {"late": [*step.late, event]},
-    events.StepGivenUp: _given_up_step,
+    # People still settle the outcome of a call in doubt.
+    events.StepGivenUp: lambda step, event, at_ms: (
+        {} if step.status == "doubt" else {"status": "given_up", "ended_ms": at_ms}
+    ),
     events.ChildCompleted: _child_over,
     events.SleepEnded: _time_is_over("completed"),
     events.WaitExpired: _time_is_over("expired"),

@@ -43,7 +43,9 @@ def session_page(view: ViewReader, filters: CursorFilter) -> SessionPage:
         for row in rows:
             query = replace(query, after=query.place(row))
             session = str(row[RUN_SESSIONS.places["session"]])
-            if session not in sessions and _is_newest(view, newest, session, row, first=not filters.cursor):
+            of_session = replace(newest, where=(Where("session", "=", session),), limit=1)
+            # A session that an earlier page has stands there with a newer run.
+            if session not in sessions and (not filters.cursor or view.query(of_session) == [row]):
                 page.append(row)
                 if len(page) == filters.limit:
                     return _sessions(view, page, cursor_behind(query.after, "sessions"))
@@ -51,11 +53,6 @@ def session_page(view: ViewReader, filters: CursorFilter) -> SessionPage:
         if len(rows) < MOST_PAGE:
             return _sessions(view, page, "")
     return _sessions(view, page, cursor_behind(query.after, "sessions"))
-
-
-def _is_newest(view: ViewReader, newest: Query, session: str, row: ViewRow, *, first: bool) -> bool:
-    """True if no earlier page has the session."""
-    return first or view.query(replace(newest, where=(Where("session", "=", session),), limit=1)) == [row]
 
 
 def _sessions(view: ViewReader, page: list[ViewRow], cursor: str) -> SessionPage:

@@ -145,7 +145,9 @@ class Selection:
         """Return entries between two offsets, and the offset up to which they are complete."""
         query = entries_between(partition, begin, end, INBOX_ENTRIES if self.kind == "inbox" else PAGE_ENTRIES)
         if self.kind == "family":
-            query = replace(query, where=(*query.where, *_prefixed(self.name)))
+            # "/" follows ".", which begins a child's suffix.
+            names = Where("run_id", ">=", self.name), Where("run_id", "<", f"{self.name}/")
+            query = replace(query, where=(*query.where, *names))
         elif self.kind == "session":
             query = replace(query, within=(RunsWith(RUN_SESSIONS, (Where("session", "=", self.name),)),))
         rows = store.query(query)
@@ -190,7 +192,3 @@ def _place(text: str) -> tuple[int | None, tuple[int, int]]:
     offset, plus, events = rest.partition("+")
     numbers = [number_of(part) for part in (partition, offset, events if plus else "0")]
     return (None, NOWHERE) if None in numbers else (numbers[0], (numbers[1] or 0, numbers[2] or 0))
-
-
-def _prefixed(run: str) -> tuple[Where, Where]:
-    return Where("run_id", ">=", run), Where("run_id", "<", f"{run}/")  # "/" follows ".", which begins a child's suffix

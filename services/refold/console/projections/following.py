@@ -74,7 +74,7 @@ class Follower:
         if steps:
             last = _last_of(batch)
             # A marker is written before the tombstones that follow it, so markers of a batch come first.
-            batch.sort(key=_markers_first)
+            batch.sort(key=lambda record: record.topic != RUN_SNAPSHOT)
             notes = {f"{_LAST}{topic}/{n}": at for (topic, n), at in last.items()}
             changes = self.projector.apply(batch, steps, notes)
             self._last |= last
@@ -145,10 +145,6 @@ class Follower:
             size += sum(len(record.value or b"") for record in more)
             records += more
         return records
-
-
-def _markers_first(record: Record) -> bool:
-    return record.topic != RUN_SNAPSHOT
 
 
 def _named(record: Record) -> str:

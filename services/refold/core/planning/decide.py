@@ -10,7 +10,7 @@ from refold.core.approval import requester
 from refold.core.approval.signature import PublicKey
 from refold.core.errors import MalformedError, UsageError
 from refold.core.ids import RunId, parse_call_id
-from refold.core.messages import INCOMPLETE, RunOperation, RunRequest, RunSignal, ToolResult
+from refold.core.messages import INCOMPLETE, RunOperation, RunSignal, ToolResult
 from refold.core.planning import asking, copying, family, pausing, redrive
 from refold.core.planning.asking import ask_what_came, foreseen, judge_again, send, settled
 from refold.core.planning.budgets import bills, deadline_of, narrowed
@@ -135,7 +135,8 @@ def _start(state: RunState | None, message: Start, now: int, rules: Rules, sent_
     if state is not None:
         return _started(state, message, rules)
     ask, origin = message.request, message.origin
-    if origin is None and (why := _unasked(ask, now if sent_ms is None else sent_ms, rules)):
+    labels, at_ms = {window.label for window in rules.app.windows}, now if sent_ms is None else sent_ms
+    if origin is None and (why := requester.why_refused(ask, _askers(rules), at_ms, labels)):
         return Refuse("unauthorised", why)
     above = origin or Origin(RunId(""), 0, rules.authority.current if rules.authority else "", outlives=False)
     budget = narrowed(rules.app.budgets.get(ask.agent), ask.budget, root=above.counts_for)
@@ -180,10 +181,6 @@ def _started(state: RunState, message: Start, rules: Rules) -> Ruling:
     if signed and not requester.vouches(request.token, request.requester, keys):
         return Refuse("conflict", "the run was begun by an equal request that is not signed; choose another id")
     return Ignore("the run was started before")
-
-
-def _unasked(ask: RunRequest, sent_ms: int, rules: Rules) -> str:
-    return requester.why_refused(ask, _askers(rules), sent_ms, {window.label for window in rules.app.windows})
 
 
 def _askers(rules: Rules) -> Mapping[str, PublicKey]:

@@ -75,7 +75,11 @@ class Executor:
         for queued in self._queued:
             self._awake.touch(queued.partition)
         # Nothing is acted upon before all records of the turn are read: a policy, a key, a tombstone.
-        left = [effect for item in sorted(inbox, key=_is_answer) for effect in self._route(item)]
+        left = [
+            effect
+            for item in sorted(inbox, key=lambda item: isinstance(item, _ANSWERS))
+            for effect in self._route(item)
+        ]
         self._look()
         if now.mono_ms >= self._tend_due:
             self._tend_due = now.mono_ms + self._settings.tend_ms
@@ -352,5 +356,4 @@ class Executor:
             self._acting -= attempt.requested.weight
 
 
-def _is_answer(item: Item) -> bool:
-    return isinstance(item, (Answers, Delivery, ToolEnded))
+_ANSWERS = (Answers, Delivery, ToolEnded)

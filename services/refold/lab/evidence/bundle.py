@@ -97,7 +97,8 @@ class Bundle:
             yield body[:-1] + b',"seal":"' + seal + b'"}\n'
 
     def _contents(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        numbers, schemas = sorted({_schema_of(record) for _, record in self._records()}), registered()[0]
+        numbers = sorted({int.from_bytes((record.value or b"")[1:FRAME_BYTES]) for _, record in self._records()})
+        schemas = registered()[0]
         yield (
             HEADER,
             {
@@ -124,10 +125,6 @@ class Bundle:
         for run in self.runs:
             yield from ((ENTRY, record) for record in run.records)
             yield from ((CLAIMED, record) for record in run.claims)
-
-
-def _schema_of(record: Record) -> int:
-    return int.from_bytes((record.value or b"")[1:FRAME_BYTES])
 
 
 def _content(record: Record, *, redacted: bool) -> dict[str, Any]:

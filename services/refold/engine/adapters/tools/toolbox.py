@@ -11,14 +11,12 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import copy_context
-from functools import partial
 from typing import Any, cast
 
 import structlog
 
 from refold.core.errors import NotDone, RefoldError, TerminalError, TransientError, UsageError, text_of
 from refold.core.ids import RunId
-from refold.core.messages import ToolRequest
 from refold.core.wire import canonical
 from refold.core.wire.blobs import is_large, is_pointer
 from refold.engine.adapters.tools.memory import MemoryRun
@@ -120,13 +118,11 @@ class Toolbox:
         if isinstance(tool, AgentTool) and not tool.scripted:
             return tool, MemoryRun(self._app, tool.agent, order, self._perform).run()
         if request.earlier and not order.probe:
-            return tool, tool.run_on(partial(self._earlier, request), request.args, idempotency_key=request.key)
+            run = request.run_id
+            earlier = lambda: {call.step: (call.args, self._whole(run, call.result)) for call in request.earlier}  # noqa: E731
+            return tool, tool.run_on(earlier, request.args, idempotency_key=request.key)
         start = tool.run_probe if order.probe else tool.run
         return tool, start(request.args, idempotency_key=request.key, heartbeat=heartbeat, secrets=secrets)
-
-    def _earlier(self, request: ToolRequest) -> dict[int, tuple[str, str]]:
-        """Earlier calls that a call builds on, with large results. **Raises** BlobError, NotDone."""
-        return {call.step: (call.args, self._whole(request.run_id, call.result)) for call in request.earlier}
 
     def _whole(self, run: RunId, result: str) -> str:
         if not is_pointer(result):
