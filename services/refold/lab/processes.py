@@ -29,11 +29,10 @@ from refold.core.run.handed import Values, pointers
 from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical, codec
 from refold.core.wire.blobs import size_of
-from refold.engine.planner.settings import Bounds
 from refold.engine.ports.blobs import Blobs
 from refold.engine.ports.log import Record
 from refold.engine.runtime.memory import COLLECT_AFTER
-from refold.engine.runtime.settings import PREFIX, Settings
+from refold.engine.runtime.settings import PREFIX
 from refold.lab.evidence.bundle import Bundle, BundledRun, in_log
 from refold.lab.forks.agreement import CheckJob, ReplayCheck
 from refold.lab.forks.engine import PeopleSaid
@@ -91,19 +90,6 @@ def family_values(runs: Sequence[Run], blobs: Blobs | None, most: int = sys.maxs
         hint = "`refold run fork`, where the code is, forks runs of any size"
         raise UsageError(f"the run and those below it have {size:,} bytes, and a fork here {most:,} at most", hint=hint)
     return {place: value for run in runs for place, value in values_of(run.state, blobs).items()}
-
-
-def bounds_of(settings: Settings) -> Bounds:
-    own = settings.planner
-    return Bounds(
-        steps=own.run_steps,
-        history_bytes=own.run_bytes,
-        live_bytes=own.live_bytes,
-        children=own.run_children,
-        depth=own.run_depth,
-        payload_bytes=settings.max_payload_bytes,
-        blob_bytes=settings.blobs.max_bytes if settings.blobs.url else 0,
-    )
 
 
 _AS_M = (

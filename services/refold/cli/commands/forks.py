@@ -30,11 +30,12 @@ from refold.core.events import RunFailed, Spendable
 from refold.core.ids import RunId, parents_of
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
+from refold.engine.planner.settings import bounds_of
 from refold.engine.runtime.settings import load
 from refold.lab.forks.engine import ForkChanges, PeopleSaid
 from refold.lab.forks.report import ForkReport
 from refold.lab.forks.worker import ForkJob, ForkSetup
-from refold.lab.processes import bounds_of, family_rows, family_values, fork_bundle, forks, stubs_of, verdict_of
+from refold.lab.processes import family_rows, family_values, fork_bundle, forks, stubs_of, verdict_of
 
 AppOption = Annotated[str, "MODULE:APP", "The app with its code."]
 _CODES = {"same": 0, "other": ANOTHER, "stopped": STOPPED}

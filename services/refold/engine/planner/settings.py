@@ -21,6 +21,7 @@ from refold.core.topics import (
 )
 from refold.core.wire.sizes import ENVELOPE_BYTES
 from refold.engine.ports.log import Membership
+from refold.engine.runtime.settings import Settings
 from refold.sdk.execution import MOST_ASKED
 
 
@@ -101,3 +102,16 @@ class PlannerSettings:
         # A pool without topics delays only its own calls.
         optional = {tool_completed(pool): tool_requested(pool) for pool in self.pools}
         return Membership("refold-planner", self.member, topics, rare, optional)
+
+
+def bounds_of(settings: Settings) -> Bounds:
+    own = settings.planner
+    return Bounds(
+        steps=own.run_steps,
+        history_bytes=own.run_bytes,
+        live_bytes=own.live_bytes,
+        children=own.run_children,
+        depth=own.run_depth,
+        payload_bytes=settings.max_payload_bytes,
+        blob_bytes=settings.blobs.max_bytes if settings.blobs.url else 0,
+    )

@@ -16,11 +16,10 @@ from refold.engine.adapters.kafka.log import KafkaEventLog
 from refold.engine.adapters.kafka.publisher import KafkaPublisher
 from refold.engine.planner.agents.stalls import hang, hold_record
 from refold.engine.planner.service import Planner
-from refold.engine.planner.settings import Limits, PlannerSettings
+from refold.engine.planner.settings import Limits, PlannerSettings, bounds_of
 from refold.engine.runtime.host import Host
 from refold.engine.runtime.standby import stand_by
 from refold.engine.runtime.watchdog import Driven, Mark, Watchdog
-from refold.lab.processes import bounds_of
 
 _log = structlog.get_logger()
 

@@ -16,10 +16,11 @@ from refold.console.projections.runs import ViewedRuns
 from refold.core.approval.policy import Policy
 from refold.core.errors import UnreachableError
 from refold.core.wire import canonical
+from refold.engine.planner.settings import bounds_of
 from refold.lab.forks.engine import ForkChanges
 from refold.lab.forks.report import ForkReport
 from refold.lab.forks.worker import ForkJob, ForkSetup
-from refold.lab.processes import bounds_of, family_rows, family_values, verdict_of
+from refold.lab.processes import family_rows, family_values, verdict_of
 
 
 def fork_routes(site: APIRouter) -> None:
