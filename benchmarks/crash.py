@@ -20,7 +20,6 @@ from benchmarks.approvals import ALLOW, put_in_force
 from benchmarks.engine import TRUST, Engine
 from benchmarks.measure import STEPS
 
-from refold.client import keys
 from refold.client.operations.approvals import Approvals
 from refold.client.operations.runs import Runs
 from refold.core.approval.ballot import Vote
@@ -30,7 +29,7 @@ from refold.dev.kafka import EmbeddedKafka
 from refold.dev.valkey import EmbeddedValkey
 from refold.engine.adapters.kafka.publisher import KafkaPublisher
 from refold.engine.adapters.kafka.reader import KafkaLogReader
-from refold.engine.runtime import logging
+from refold.engine.runtime import keys, logging
 
 RUNS = 50
 AGENTS = ("ten_keyed", "ten_probed", "ten_once")

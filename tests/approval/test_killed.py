@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from refold.client import keys
 from refold.client.operations.approvals import Approvals
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest
@@ -24,6 +23,7 @@ from refold.dev.kafka import EmbeddedKafka
 from refold.engine.adapters.kafka.publisher import KafkaPublisher
 from refold.engine.adapters.kafka.reader import KafkaLogReader
 from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.runtime import keys
 from refold.engine.runtime.settings import KafkaSettings
 from tests.approval.driving import GATEWAY, POLICY, ROLES, SERVICE, app, request
 from tests.roots import PINNED, TRUST, entry, spread

@@ -19,7 +19,6 @@ from redis.exceptions import ResponseError
 
 from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
-from refold.client import keys
 from refold.client.operations.runs import Runs
 from refold.client.verify import verify_log
 from refold.core import topics
@@ -39,6 +38,7 @@ from refold.engine.archive.service import Archivist
 from refold.engine.archive.settings import ArchivistSettings
 from refold.engine.archive.store import ArchiveStore
 from refold.engine.ports.log import Outgoing, Record
+from refold.engine.runtime import keys
 from refold.engine.runtime.settings import KafkaSettings
 from tests.archive.world import ALL
 from tests.kafka.cleaning import EAGER, ROUND_S, make_eager

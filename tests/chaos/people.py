@@ -12,13 +12,13 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from refold.client import keys
 from refold.core.approval import signature
 from refold.core.approval.ballot import Remember, Vote
 from refold.core.approval.signature import SigningKey
 from refold.core.ids import home
 from refold.core.messages import ApprovalVote
 from refold.core.wire import canonical, codec
+from refold.engine.runtime import keys
 from refold.engine.runtime.settings import KafkaSettings
 from tests.chaos import raw
 from tests.chaos.actor import Actor, producer

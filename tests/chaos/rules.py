@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refold.client import keys
 from refold.core.approval.policy import Policy
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import RefoldError
 from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.runtime import keys
 from refold.engine.runtime.settings import KafkaSettings
 from tests import roots
 from tests.chaos.actor import Actor

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from refold.client import keys
 from refold.client.policies import load_file
 from refold.core.approval.policy import Policy
 from refold.core.events import (
@@ -28,6 +27,7 @@ from refold.dev.kafka import EmbeddedKafka
 from refold.engine.adapters.kafka.publisher import KafkaPublisher
 from refold.engine.adapters.kafka.reader import KafkaLogReader
 from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.runtime import keys
 from refold.engine.runtime.settings import KafkaSettings
 from tests.cli.chronicle import Chronicle, completed
 from tests.cli.terminal import refold

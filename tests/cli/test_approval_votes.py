@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from refold.cli.commands import approval as voting
-from refold.client import keys
-from refold.client.addresses import vote_key
 from refold.client.operations.approvals import changed
 from refold.core.approval.ballot import Remember
 from refold.core.approval.signature import SigningKey
@@ -25,6 +23,8 @@ from refold.core.errors import (
     UsageError,
 )
 from refold.core.wire import canonical
+from refold.engine.runtime import keys
+from refold.engine.runtime.addresses import vote_key
 from tests.approval.driving import GATEWAY, POLICY, SERVICE, World, request
 from tests.cli.desk import Desk
 from tests.cli.terminal import refold

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from refold.client.addresses import ROOT_PUB
 from refold.console.gateway.site import ROOMS
+from refold.engine.runtime.addresses import ROOT_PUB
 from tests.cli.terminal import Dev, refold
 from tests.waiting import eventually
 

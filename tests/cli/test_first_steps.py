@@ -19,7 +19,6 @@ from refold.cli.commands.serve.process import served
 from refold.cli.errors import report
 from refold.cli.views import approvals, policies
 from refold.cli.views import watching as records
-from refold.client.addresses import addresses
 from refold.client.operations.runs import Runs
 from refold.client.platform import listens
 from refold.client.reading.approval import question_row
@@ -28,6 +27,7 @@ from refold.core.errors import ConflictError, UnreachableError
 from refold.core.wire import canonical
 from refold.dev.files import write_atomic
 from refold.dev.stack import DevStack, Listeners, Servers, ServiceProcess
+from refold.engine.runtime.addresses import addresses
 from tests.approval.driving import World, request
 from tests.cli.chronicle import Chronicle, requested
 from tests.cli.desk import Desk

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from refold.client import keys
 from refold.core.errors import NotFoundError, UsageError
+from refold.engine.runtime import keys
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o620, 0o601])

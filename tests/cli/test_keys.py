@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from refold.client import keys
 from refold.client.catalog import write
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.requester import check_token
@@ -23,6 +22,7 @@ from refold.dev.kafka import EmbeddedKafka
 from refold.engine.adapters.kafka.publisher import KafkaPublisher
 from refold.engine.adapters.kafka.reader import KafkaLogReader
 from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.runtime import keys
 from refold.engine.runtime.settings import KafkaSettings
 from tests.cli.terminal import refold
 from tests.roots import PINNED

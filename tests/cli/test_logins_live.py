@@ -17,11 +17,11 @@ import httpx
 import pytest
 
 from refold.client import Client
-from refold.client.addresses import addresses
 from refold.core.approval.signature import content_of
 from refold.core.messages import ApprovalVote
 from refold.core.wire import codec
 from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.runtime.addresses import addresses
 from tests.cli.terminal import Dev, refold
 from tests.cli.test_gateway_live import answers
 from tests.waiting import eventually

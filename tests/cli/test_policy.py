@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from refold.client import keys
 from refold.client.catalog import read
 from refold.core.events import (
     RunCancelled,
     RunRequested,
 )
+from refold.engine.runtime import keys
 from tests.cli.chronicle import NOW, Chronicle
 from tests.cli.policing import ASKED, POLICY, Cluster, history
 from tests.cli.terminal import refold

@@ -16,7 +16,6 @@ import pytest
 from benchmarks.prefill import finished
 from starlette.testclient import TestClient
 
-from refold.client.addresses import Addresses
 from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform
 from refold.client.reading.steps import Timeline
@@ -37,6 +36,7 @@ from refold.engine.adapters.kafka.publisher import KafkaPublisher
 from refold.engine.archive.collecting import runs_of_log, whole_runs
 from refold.engine.archive.store import ArchiveStore
 from refold.engine.ports.tables import ViewChanges, ViewDatabase
+from refold.engine.runtime.addresses import Addresses
 from refold.engine.runtime.settings import ArchivePart, GatewayPart, KafkaSettings, Settings
 from tests.contract.raw_kafka import break_for_good
 from tests.projections.histories import long

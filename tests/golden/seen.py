@@ -27,7 +27,6 @@ from typer.testing import CliRunner
 
 from refold.cli import platform as cli_platform
 from refold.cli.main import app
-from refold.client import keys
 from refold.client.operations.approvals import Approvals
 from refold.client.operations.runs import Runs
 from refold.client.platform import Platform
@@ -37,6 +36,7 @@ from refold.core.events import Cause, Event
 from refold.core.ids import RunId, callback_token, home
 from refold.core.messages import ApprovalVote, DeadLetter, RunOperation, RunRequest, RunSignal
 from refold.core.wire import codec
+from refold.engine.runtime import keys
 from tests.cli.chronicle import NOW
 from tests.core.decisions import VOTING
 from tests.eventlog.log import MemoryLogReader

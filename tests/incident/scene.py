@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 from refold.cli.apps import app_pools
 from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
-from refold.client import keys
 from refold.client.operations.approvals import Answered, Approvals
 from refold.client.operations.runs import Runs
 from refold.client.reading.history import Run
@@ -26,6 +25,7 @@ from refold.dev.properties import QUICK_SESSION
 from refold.dev.stack import DevStack, Servers, ServiceProcess
 from refold.engine.adapters.kafka.publisher import KafkaPublisher
 from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.runtime import keys
 from refold.engine.runtime.settings import KafkaSettings
 from tests.chaos.stack import log_lines
 from tests.cli.terminal import refold

@@ -12,7 +12,6 @@ from refold.cli.commands.serve.gateway import gateway
 from refold.cli.commands.serve.planner import planner
 from refold.cli.commands.serve.process import Served, check_homes
 from refold.cli.commands.serve.projections import projections
-from refold.client.addresses import Addresses
 from refold.core.errors import ConflictError
 from refold.core.ids import CallId, EntryId, RunId, home, log_key
 from refold.core.messages import ToolClaim
@@ -21,6 +20,7 @@ from refold.core.topics import RUN_LOG, TOOL_CLAIMED
 from refold.core.wire import codec
 from refold.dev.kafka import EmbeddedKafka
 from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.runtime.addresses import Addresses
 from refold.engine.runtime.settings import KafkaSettings, Settings
 
 RUNS = [RunId(f"run-{number}") for number in range(40)]

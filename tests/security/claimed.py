@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from refold.client import keys
+from refold.engine.runtime import keys
 from tests.security.hijack import Call, Hijack, Outcome, ask_for, started_by
 from tests.security.plays import Play
 from tests.security.stage import ASKER

@@ -19,7 +19,6 @@ from typing import Any, Self
 
 from confluent_kafka import TopicPartition
 
-from refold.client import keys
 from refold.core.approval import signature
 from refold.core.approval.ballot import Vote
 from refold.core.approval.policy import Policy
@@ -32,6 +31,7 @@ from refold.dev.supervisor import Supervisor
 from refold.dev.valkey import EmbeddedValkey
 from refold.engine.adapters.kafka import clients
 from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.runtime import keys
 from refold.engine.runtime.settings import KafkaSettings
 from tests.kafka.secured import PARTITIONS, SecuredCluster
 from tests.roots import PINNED, entry, spread

@@ -20,8 +20,6 @@ import redis
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
 from refold.cli.commands.serve.process import accept, kafka_findings, redis_findings
-from refold.client import keys
-from refold.client.addresses import is_here
 from refold.core.errors import UsageError
 from refold.dev.kafka import EmbeddedKafka
 from refold.dev.valkey import EmbeddedValkey
@@ -30,6 +28,8 @@ from refold.engine.adapters.kafka.acls import has_authorizer
 from refold.engine.adapters.kafka.topics import Topics
 from refold.engine.adapters.redis import checks
 from refold.engine.adapters.redis.ledger import RedisLedger
+from refold.engine.runtime import keys
+from refold.engine.runtime.addresses import is_here
 from refold.engine.runtime.settings import KafkaSettings
 from tests.cli.terminal import refold
 from tests.embedded.secured import ADMIN

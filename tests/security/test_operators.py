@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from refold.client import keys
 from refold.client.operations.operation import OperationRow, RunInput, one
 from refold.client.operations.run import By, start_run, word
 from refold.client.operations.runs import Runs
@@ -18,6 +17,7 @@ from refold.core.ids import home
 from refold.core.messages import RunOperation, RunRequest, RunSignal
 from refold.engine.adapters.kafka.publisher import KafkaPublisher
 from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.runtime import keys
 from refold.engine.runtime.clock import clock_ms
 from refold.engine.runtime.settings import KafkaSettings
 from tests.kafka.secured import PARTITIONS, SecuredCluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -53,6 +54,18 @@ def test_no_module_takes_the_name_of_one_of_pythons_own() -> None:
     loose = [path for path in python() if path.parts[0] in ("tests", "examples")]
 
     assert [str(path) for path in loose if path.stem in sys.stdlib_module_names] == []
+
+
+def test_a_planner_loads_nothing_of_the_client_the_lab_and_the_console() -> None:
+    program = (
+        "import refold.cli.commands.serve.planner, sys; print(*sorted(m for m in sys.modules if m[:7] == 'refold.'))"
+    )
+
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+
+    rooms = Counter(name.split(".")[1] for name in loaded)
+    assert set(rooms) == {"core", "engine", "sdk", "cli"}, rooms
+    assert rooms.total() <= 190, loaded
 
 
 def test_every_module_and_room_tells_what_it_is_for() -> None:

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 from refold.cli import options, output
 from refold.cli.platform import Shell
-from refold.client.addresses import own_key
 from refold.client.operations.operation import OperationRow, Outcome, Performed, many, one
 from refold.client.operations.run import Done, Signed, signing
 from refold.client.platform import login
 from refold.client.reading.outcome import CommandResult
 from refold.core.approval.signature import REQUEST
 from refold.core.ids import RunId
+from refold.engine.runtime.addresses import own_key
 
 
 @dataclass(frozen=True)

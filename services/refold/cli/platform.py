@@ -17,7 +17,6 @@ import typer
 
 from refold.cli import options, output
 from refold.cli.errors import fail
-from refold.client.addresses import addresses
 from refold.client.operations.runs import Runs
 from refold.client.platform import Platform
 from refold.client.reading.history import Run
@@ -26,6 +25,7 @@ from refold.core.errors import MalformedError, UsageError
 from refold.core.events import Spendable
 from refold.core.run.metering import dollars, nano_usd
 from refold.core.wire import canonical
+from refold.engine.runtime.addresses import addresses
 from refold.engine.runtime.clock import clock_ms
 
 

@@ -11,12 +11,12 @@ from typing import Annotated
 from refold.cli import output
 from refold.cli.platform import Shell
 from refold.client.reading.history import Run
-from refold.client.stores import archived_blobs, blob_store
 from refold.core.errors import MalformedError, NotFoundError, may_be_archived
 from refold.core.ids import is_below, root_of
 from refold.core.redaction import public_url
 from refold.engine.adapters.blobs.store import ObjectBlobs
 from refold.engine.runtime.settings import Settings, load
+from refold.engine.stores import archived_blobs, blob_store
 from refold.lab.evidence.gathering import bundled_runs
 
 BundleFile = Annotated[str, "FILE", "Read the copy in this bundle, not Kafka."]

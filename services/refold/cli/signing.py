@@ -8,12 +8,13 @@ from pathlib import Path
 
 from refold.cli import options, output
 from refold.cli.platform import Shell
-from refold.client import catalog, keys
-from refold.client.addresses import ROOT_KEY, data_dir
+from refold.client import catalog
 from refold.client.catalog import CatalogReader
 from refold.core.approval.signature import ROOT, SigningKey, Trust
 from refold.core.errors import UsageError
 from refold.core.messages import CatalogEntry
+from refold.engine.runtime import keys
+from refold.engine.runtime.addresses import ROOT_KEY, data_dir
 
 
 def root_path(root: str, data: str) -> Path:

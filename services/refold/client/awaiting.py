@@ -19,7 +19,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal, Self, TypeVar
 
-from refold.client.addresses import addresses, own_key, vote_key
 from refold.client.operations import run as operations
 from refold.client.operations.approvals import names_the_question
 from refold.client.operations.operation import Followed, OperationRow, Performed, one, publish_input
@@ -30,7 +29,6 @@ from refold.client.reading.history import Run
 from refold.client.reading.member import AgentServed, ToolServed
 from refold.client.reading.outcome import CommandResult, SignalResult, Started, Voted
 from refold.client.reading.run import Ended, RunEvent, RunInfo, ending_of, events_of, info_of
-from refold.client.stores import blob_store
 from refold.client.streams import LivePart, live_parts
 from refold.client.values import in_full
 from refold.client.watcher import Watcher
@@ -43,6 +41,8 @@ from refold.core.planning.asking import VERDICTS_ON_DOUBT
 from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.wire import canonical
 from refold.engine.ports.blobs import Blobs
+from refold.engine.runtime.addresses import addresses, own_key, vote_key
+from refold.engine.stores import blob_store
 from refold.sdk.budget import Budget
 
 THREADS = 16

@@ -14,7 +14,6 @@ from functools import cached_property
 from confluent_kafka import KafkaException
 
 from refold.client import catalog
-from refold.client.addresses import Addresses
 from refold.client.catalog import CatalogReader
 from refold.client.operations.approvals import Approvals
 from refold.client.operations.runs import Runs
@@ -29,6 +28,7 @@ from refold.engine.adapters.kafka import clients
 from refold.engine.adapters.kafka.groups import GroupState, group_states
 from refold.engine.adapters.kafka.publisher import KafkaPublisher
 from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.runtime.addresses import Addresses
 from refold.engine.runtime.settings import Settings
 
 KNOCK_S = 3.0

@@ -14,7 +14,6 @@ from refold.cli import options, output
 from refold.cli.apps import load_app
 from refold.cli.platform import Shell, json_value, pair, source
 from refold.cli.views import approvals as approval_views
-from refold.client.addresses import vote_key
 from refold.client.operations.approvals import Answered, Approvals, changed, names_the_question
 from refold.client.operations.operation import one
 from refold.client.operations.run import Settlement, doubted, settle_call
@@ -38,6 +37,7 @@ from refold.core.events import DOUBT
 from refold.core.ids import asked_about, is_below
 from refold.core.planning.asking import VERDICTS_ON_DOUBT
 from refold.core.wire import canonical
+from refold.engine.runtime.addresses import vote_key
 
 ApprovalArgument = Annotated[
     str,

@@ -14,13 +14,13 @@ from refold.cli.archives import archive_store, history, settings_for
 from refold.cli.commands.serve.process import ServedApp
 from refold.cli.platform import Listing, Printer, Shell, agree, since_ms
 from refold.client.reading.run import events_of, info_of
-from refold.client.stores import archived_values
 from refold.core.errors import ConflictError, MalformedError, UsageError
 from refold.engine.adapters.kafka.writer import KafkaWriter
 from refold.engine.archive import inspection
 from refold.engine.archive.service import Archivist, Swept
 from refold.engine.archive.settings import ArchivistSettings
 from refold.engine.archive.store import ArchiveStore
+from refold.engine.stores import archived_values
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,13 @@ from refold.cli.apps import app_pools, load_app
 from refold.cli.commands.provision import Provision, folder_of, people_of
 from refold.cli.platform import Printer, quiet
 from refold.cli.reloading import CodeWatch, running_code
-from refold.client.addresses import data_dir, on_loopback, running_dev
 from refold.client.platform import listens
 from refold.core.errors import NotFoundError, UsageError
 from refold.core.redaction import public_url
 from refold.dev.children import Exit
 from refold.dev.files import FolderLock
 from refold.dev.stack import VIEWS_URL, DevStack, Listeners, Servers, ServiceProcess
+from refold.engine.runtime.addresses import data_dir, on_loopback, running_dev
 from refold.engine.runtime.standby import reserve_of
 
 

@@ -20,11 +20,9 @@ from refold.cli.commands.provision import nobody_text
 from refold.cli.commands.serve.process import check_homes
 from refold.cli.errors import expected
 from refold.cli.platform import Shell, connect
-from refold.client.addresses import LEDGER_KEY, is_here, on_loopback
 from refold.client.catalog import CatalogReader
 from refold.client.platform import Platform
 from refold.client.reading.halt import halt_rows
-from refold.client.stores import blob_store
 from refold.core.approval.policy import UNRULED, Policy
 from refold.core.approval.signature import PublicKey
 from refold.core.errors import UsageError
@@ -39,8 +37,10 @@ from refold.engine.adapters.kafka.acls import has_authorizer, may_do_everything
 from refold.engine.adapters.kafka.topics import Topics
 from refold.engine.adapters.redis.ledger import RedisLedger
 from refold.engine.executor.service import FULL
+from refold.engine.runtime.addresses import LEDGER_KEY, is_here, on_loopback
 from refold.engine.runtime.clock import clock_ms
 from refold.engine.runtime.gauges import WAITING_INPUTS
+from refold.engine.stores import blob_store
 
 Weight = Literal["ok", "warning", "problem"]
 

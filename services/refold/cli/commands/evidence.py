@@ -14,13 +14,13 @@ from refold.cli import options, output
 from refold.cli.errors import REDACTED, fail
 from refold.cli.platform import Printer, Shell, source, writing
 from refold.cli.recorded import FromLog, known_family
-from refold.client.addresses import addresses
 from refold.client.reading.history import Run
 from refold.client.reading.why import WhyLink, why
 from refold.client.reading.words import in_utc
 from refold.core.approval.signature import trusted
 from refold.core.errors import NotFoundError
 from refold.core.ids import RunId, asked_about, is_below, parse_call_id
+from refold.engine.runtime.addresses import addresses
 from refold.lab.evidence.bundle import Bundle
 from refold.lab.evidence.gathering import bundle_of, claims_of, linked_runs, reading, run_of_key
 from refold.lab.evidence.redaction import rules_of

@@ -10,12 +10,12 @@ from refold.cli import options, output
 from refold.cli.commands.provision import key_entry, new_root, save_pub
 from refold.cli.platform import Printer, Shell, time_ms
 from refold.cli.signing import SigningOptions, root_path, warn_of_void
-from refold.client import keys
-from refold.client.addresses import data_dir
 from refold.client.platform import Platform, login
 from refold.core.approval.catalog import is_person, no_person
 from refold.core.approval.signature import REQUEST, ROOT, PublicKey, SigningKey, pinned
 from refold.core.errors import ConflictError, NotFoundError, UsageError
+from refold.engine.runtime import keys
+from refold.engine.runtime.addresses import data_dir
 from refold.engine.runtime.clock import clock_ms
 
 KidArgument = Annotated[str, "KID", "The key's id, as `refold keys list` prints it."]

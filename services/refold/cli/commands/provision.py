@@ -14,8 +14,7 @@ from refold.cli import options, output
 from refold.cli.apps import load_app
 from refold.cli.platform import connect
 from refold.cli.signing import root_key
-from refold.client import catalog, keys, policies
-from refold.client.addresses import LEDGER_KEY, ROOT_KEY, Addresses, addresses, data_dir
+from refold.client import catalog, policies
 from refold.core.approval.catalog import CURRENT, ROLES_ENTRY, Catalog, Roles
 from refold.core.approval.policy import Policy
 from refold.core.approval.signature import ROOT, KeyRing, PublicKey, SigningKey, Trust, pinned
@@ -29,6 +28,8 @@ from refold.dev.files import write_atomic
 from refold.engine.adapters.kafka.publisher import KafkaPublisher
 from refold.engine.adapters.kafka.reader import KafkaLogReader
 from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.runtime import keys
+from refold.engine.runtime.addresses import LEDGER_KEY, ROOT_KEY, Addresses, addresses, data_dir
 from refold.engine.runtime.clock import clock_ms
 from refold.engine.runtime.settings import PARTITIONS, Settings
 

@@ -13,7 +13,6 @@ from refold.cli.platform import Listing, Shell, json_value, labels_of, since_ms,
 from refold.cli.recorded import BundleFile, FromLog, in_bundle, recorded_run, store_of, views_of
 from refold.cli.views import runs as run_views
 from refold.cli.views import watching
-from refold.client.addresses import own_key
 from refold.client.operations.operation import follow_up, publish_input
 from refold.client.operations.run import prepared, start_run
 from refold.client.operations.runs import Runs, Selector
@@ -36,7 +35,6 @@ from refold.client.reading.run import (
     row_of,
 )
 from refold.client.reading.then import RunThen, run_then
-from refold.client.stores import blob_store
 from refold.client.values import in_full, texts_of
 from refold.client.verify import verify_log
 from refold.core.approval.signature import REQUEST
@@ -47,7 +45,9 @@ from refold.core.messages import RunRequest
 from refold.core.planning.windows import value_digest
 from refold.core.topics import BUDGET_SPENT
 from refold.core.wire import canonical
+from refold.engine.runtime.addresses import own_key
 from refold.engine.runtime.clock import clock_ms
+from refold.engine.stores import blob_store
 
 RUN_STATES = (
     *("pending", "running", "suspended", "completed", "failed", "cancelled"),

@@ -15,8 +15,8 @@ from pathlib import Path
 import structlog
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from refold.client import keys
 from refold.core.errors import NotFoundError, RefoldError, UsageError
+from refold.engine.runtime import keys
 from refold.engine.runtime.clock import clock_ms
 
 _log = structlog.get_logger()

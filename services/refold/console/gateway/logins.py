@@ -25,13 +25,13 @@ except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 import structlog
 
-from refold.client import keys
 from refold.console.gateway.apikeys import KEY_PREFIX, ApiKeys
 from refold.console.gateway.oidc import TokenVerifier
 from refold.console.gateway.rates import BusyError, RateLimit
 from refold.console.gateway.roles import ACCESS, PUBLIC, SAFE, may, role_of
 from refold.core.approval.catalog import is_person
 from refold.core.errors import UnauthorisedError, UsageError
+from refold.engine.runtime import keys
 from refold.engine.runtime.own_host import is_own_host
 from refold.engine.runtime.settings import GatewayPart
 

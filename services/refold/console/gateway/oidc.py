@@ -16,8 +16,8 @@ from joserfc.errors import JoseError
 from joserfc.jwk import JWKRegistry, Key
 from joserfc.jwt import JWTClaimsRegistry
 
-from refold.client.addresses import is_here
 from refold.core.errors import UnreachableError, UsageError
+from refold.engine.runtime.addresses import is_here
 from refold.engine.runtime.outages import OUTAGES
 from refold.engine.runtime.settings import OidcPart
 

@@ -24,13 +24,11 @@ try:
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
-from refold.client.addresses import vote_key
 from refold.client.awaiting import AsyncClient
 from refold.client.operations.run import Signed, signing
 from refold.client.operations.runs import Runs
 from refold.client.platform import Platform
 from refold.client.reading.api import LARGEST_NUMBER
-from refold.client.stores import archived_blobs, blob_store
 from refold.console.gateway.figures import LiveFigures
 from refold.console.gateway.forks import ForkRoom
 from refold.console.gateway.logins import Login, Logins
@@ -46,6 +44,8 @@ from refold.core.topics import RUN_INSIGHT
 from refold.core.wire import canonical
 from refold.engine.adapters.blobs.store import ObjectBlobs
 from refold.engine.ports.tables import ViewDatabase, ViewReader
+from refold.engine.runtime.addresses import vote_key
+from refold.engine.stores import archived_blobs, blob_store
 
 if TYPE_CHECKING:
     from refold.console.projections.archived import ArchivedRuns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# Not `is_here` of `client.addresses`: that takes URLs too, and a user in front of a host.
+# Not `is_here` of `engine.runtime.addresses`: that takes URLs too, and a user in front of a host.
 _OWN_HOST = re.compile(
     r"(localhost|127(\.[0-9]{1,3}){3}|\[::(1|ffff:(127(\.[0-9]{1,3}){3}|7f[0-9a-f]{2}:[0-9a-f]{1,4}))\])(:[0-9]{1,5})?",
     re.IGNORECASE,

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
-from refold.client import keys
 from refold.core.errors import UsageError
 from refold.engine.adapters.kafka.log import KafkaEventLog
 from refold.engine.approval.service import ApprovalService
 from refold.engine.approval.settings import ApprovalLimits, ApprovalSettings
+from refold.engine.runtime import keys
 from refold.engine.runtime.host import Host
 
 

@@ -9,7 +9,6 @@ import structlog
 
 from refold.cli.archives import settings_for
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ServedApp, ends_within, served
-from refold.client.stores import archived_values
 from refold.core.errors import UnreachableError, UsageError
 from refold.engine.adapters.kafka.reader import KafkaLogReader
 from refold.engine.adapters.kafka.writer import KafkaWriter
@@ -17,6 +16,7 @@ from refold.engine.archive.service import Archivist
 from refold.engine.archive.store import ArchiveStore
 from refold.engine.runtime.gauges import Vitals
 from refold.engine.runtime.outages import OUTAGES
+from refold.engine.stores import archived_values
 
 _log = structlog.get_logger()
 

@@ -13,9 +13,6 @@ import structlog
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.presence import executor_member
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, StandbyOption, redis_findings, served
-from refold.client import keys
-from refold.client.addresses import LEDGER_KEY, data_dir
-from refold.client.stores import blob_store
 from refold.core.wire.seal import Seal
 from refold.engine.adapters.kafka.live import KafkaLive
 from refold.engine.adapters.kafka.log import KafkaEventLog
@@ -28,8 +25,11 @@ from refold.engine.executor.settings import ExecutorSettings, Times
 from refold.engine.ports.effects import ToolEnded
 from refold.engine.relay.service import Relay
 from refold.engine.relay.settings import RelaySettings
+from refold.engine.runtime import keys
+from refold.engine.runtime.addresses import LEDGER_KEY, data_dir
 from refold.engine.runtime.host import Host
 from refold.engine.runtime.standby import stand_by
+from refold.engine.stores import blob_store
 from refold.sdk.sources import FactsTable
 
 LAST_S = 2.0

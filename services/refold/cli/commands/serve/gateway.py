@@ -14,13 +14,13 @@ import structlog
 
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, check_homes, served
 from refold.cli.commands.serve.projections import keep_views, view_metrics
-from refold.client.addresses import data_dir, on_loopback, own_key
 from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform, login
 from refold.console.projections.views import views
 from refold.core.approval.signature import REQUEST
 from refold.core.errors import UsageError, not_installed
 from refold.dev.files import FolderLock
+from refold.engine.runtime.addresses import data_dir, on_loopback, own_key
 from refold.engine.runtime.gauges import Vitals
 from refold.engine.runtime.settings import GatewayPart
 

@@ -9,7 +9,6 @@ import structlog
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.presence import planner_member
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, StandbyOption, served
-from refold.client.stores import blob_store
 from refold.core.ids import home
 from refold.core.planning.verdict import Rules
 from refold.engine.adapters.kafka.log import KafkaEventLog
@@ -20,6 +19,7 @@ from refold.engine.planner.settings import Limits, PlannerSettings, bounds_of
 from refold.engine.runtime.host import Host
 from refold.engine.runtime.standby import stand_by
 from refold.engine.runtime.watchdog import Driven, Mark, Watchdog
+from refold.engine.stores import blob_store
 
 _log = structlog.get_logger()
 

@@ -22,7 +22,6 @@ import typer
 
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.presence import Presence, SlotsUsed
-from refold.client.addresses import Addresses, addresses, is_here
 from refold.core.approval.signature import Trust
 from refold.core.errors import ConflictError, UsageError
 from refold.core.ids import home, root_of
@@ -37,6 +36,7 @@ from refold.engine.adapters.kafka.topics import Topics
 from refold.engine.archive.erasure import run_of
 from refold.engine.ports.log import Record
 from refold.engine.runtime import logging
+from refold.engine.runtime.addresses import Addresses, addresses, is_here
 from refold.engine.runtime.gauges import Vitals
 from refold.engine.runtime.host import Host
 from refold.engine.runtime.member_lock import lock_member

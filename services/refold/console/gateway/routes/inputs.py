@@ -24,7 +24,6 @@ from refold.client.reading.api import (
 )
 from refold.client.reading.history import Run
 from refold.client.reading.outcome import CommandResult, Started
-from refold.client.stores import blob_store
 from refold.console.gateway.site import DEFAULT_WAIT_S, Gateway, Key, Site, WaitOption
 from refold.core.errors import ConflictError, MalformedError
 from refold.core.events import Cause
@@ -33,6 +32,7 @@ from refold.core.messages import RunRequest
 from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical
+from refold.engine.stores import blob_store
 
 NO_REASON, NO_CHANGES, NO_HEAD = WithReason(), RetryBody(), RepairBody()
 WORDS = {

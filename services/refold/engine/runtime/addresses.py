@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from refold.client import keys
 from refold.core.approval.signature import SigningKey, Trust, trusted
 from refold.core.errors import UnreachableError, UsageError
+from refold.engine.runtime import keys
 from refold.engine.runtime.settings import PARTITIONS, KafkaSettings, Settings, load
 
 DATA = Path(".refold")
