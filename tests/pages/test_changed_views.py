@@ -12,9 +12,12 @@ from urllib.parse import urlencode
 
 import pytest
 
+from refold.console.gateway.writing import WriteSide
+from refold.console.pages import questions
 from refold.console.pages.questions import MOST_INLINE
 from refold.console.projections import service
 from refold.console.sql.opening import open_views
+from refold.core.approval.ballot import DECIDING
 from refold.core.approval.question import named
 from refold.core.events import CallDoubted, CallProposed, Entry, Event, Failure
 from refold.core.ids import RunId, approval_id, call_id
@@ -72,6 +75,12 @@ def change_nothing(views: sqlite3.Connection, tables: dict[str, str]) -> None:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., tuple[Bench, str]]]:
     monkeypatch.setattr(service, "REFRESH_S", 0.0)
+    # The bench has no Kafka, which says who may decide: everybody may, so that the content alone withholds buttons.
+    monkeypatch.setattr(WriteSide, "listens", True)
+    monkeypatch.setattr(questions, "topics_of", lambda *_, **__: object())
+    monkeypatch.setattr(
+        questions, "_informed", lambda shared, index, question: replace(question, offers=frozenset(DECIDING))
+    )
     benches = list[Bench]()
 
     def site(change: Change, args: str, *, doubt: bool) -> tuple[Bench, str]:

@@ -174,9 +174,9 @@ def test_a_client_that_does_not_compare_digests_is_seen(
 
     on_another()
     source = inspect.getsource(approvals)
-    assert source.count("if asked.question != question:") == 1
+    assert source.count("if subject.question != question:") == 1
     mutant = dict(vars(approvals))
-    exec(source.replace("if asked.question != question:", "if False:"), mutant)
+    exec(source.replace("if subject.question != question:", "if False:"), mutant)
     mutant["_objection"] = lambda *_: ""  # the ballot itself would refuse it, too
     monkeypatch.setattr(approvals.Approvals, "vote", mutant["Approvals"].vote)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):

@@ -9,7 +9,7 @@ import pytest
 from fastapi import Request
 from fastapi.responses import RedirectResponse
 
-from refold.console import gateway
+from refold.console import pages
 from refold.console.gateway.site import below_prefix
 from tests.gateway.test_reading import Bench
 from tests.pages.test_pages import Tags, bench
@@ -55,7 +55,7 @@ def test_a_redirect_stays_below_the_prefix() -> None:
 
 
 def test_the_script_asks_below_the_place_that_it_came_from() -> None:
-    script = (Path(gateway.__file__).parent / "pages/static/refold.js").read_text()
+    script = (Path(pages.__file__).parent / "static/refold.js").read_text()
 
     assert script.count("${root}/api/") == 2
     assert not re.search(r"""(fetch|EventSource|URL)\(["'`]/""", script)

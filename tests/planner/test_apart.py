@@ -65,7 +65,7 @@ def test_a_forked_run_keeps_only_itself_out_of_the_snapshot(count: int) -> None:
     assert marks.log > end - 4
     assert list(marks.apart) == [run]
     # What is kept in memory of the others is a row each.
-    assert set(log.snapshot_writer._rows) <= {run}
+    assert set(log.snapshot_writer._by_run) <= {run}
     assert len(log.finished) >= count
 
 

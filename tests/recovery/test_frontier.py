@@ -64,7 +64,7 @@ async def by_hand(ctx: Context) -> None:
     from refold.core.run.intents import Note
     from refold.sdk import loop
 
-    loop.running("a note").tell(Note(kind=5, data=None))  # type: ignore[arg-type]
+    loop.running("a note").record(Note(kind=5, data=None))  # type: ignore[arg-type]
 
 
 async def cancelled(ctx: Context) -> None:

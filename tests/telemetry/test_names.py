@@ -29,7 +29,7 @@ from tests.telemetry.receiver import Receiver
 from tests.telemetry.test_metrics import ask, viewed
 from tests.telemetry.test_spans import GEN_AI, World, chats, of, ran
 
-ROOT = Path(names.__file__).parents[1]
+ROOT = Path(names.__file__).parents[2]
 OPERATING = ROOT.parents[1] / "docs" / "guides" / "operating.md"
 REGISTRY: dict[str, Any] = json.loads(Path(__file__).with_name("gen_ai.json").read_text())
 TYPES = {"string": str, "int": int, "double": float, "boolean": bool, "any": str, "enum": str}

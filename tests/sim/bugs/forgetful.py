@@ -19,7 +19,7 @@ def _acts_on_a_part(whole: object) -> object:
 
 def _goes_on_from_any(whole: object) -> object:
     def found(self: object, request: ToolRequest) -> object:
-        known = self._found  # type: ignore[attr-defined]
+        known = self._bases  # type: ignore[attr-defined]
         if isinstance(request, ShortRequest) and known:
             calls = [*next(reversed(known.values()))[2], *request.earlier]
             return replace(request, earlier=calls), None

@@ -144,7 +144,7 @@ def view_page(
 def html_file(template: str, **values: Any) -> str:
     """Return a self-contained page, for a file."""
     style = Markup(ASSETS["refold.css"].content.decode())
-    blank = {"lead": "", "actions": (), "place": "", "login": None, "csrf": "", "heading": values["title"]}
+    blank = {"lead": "", "actions": (), "place": "", "login": None, "away": "", "csrf": "", "heading": values["title"]}
     return _TEMPLATES.get_template(template).render({**blank, **values}, style=style)
 
 
