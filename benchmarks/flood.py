@@ -22,7 +22,7 @@ from typing import Any
 
 import orjson
 from benchmarks.measure import ends
-from benchmarks.planners import GIVE_UP_S, Planners, User
+from benchmarks.planners import GIVE_UP_S, Asked, Planners, User
 from confluent_kafka import Consumer, Producer
 
 from refold.core.ids import home
@@ -95,6 +95,11 @@ class Flood:
         """
         calm_since = time.monotonic()
         time.sleep(CALM_S)
+        while not (self._steps.between(calm_since, time.monotonic()) and self._asked(calm_since, time.monotonic())):
+            # A busy machine: there is nothing yet to compare with.
+            if time.monotonic() - calm_since > give_up_s:
+                raise TimeoutError(f"no run took a step in {give_up_s:g} s, before anything was written")
+            time.sleep(CALM_S)
         before, begun = self.planners.rss("flooded"), time.monotonic()
         peak = max(self._write(kinds, mebibytes << 20), before)
         written = last = time.monotonic()
@@ -124,8 +129,10 @@ class Flood:
         self.planners.close()
 
     def _latency(self, since: float, until: float) -> dict[str, float]:
-        asked = [each for each in list(self._user.asked.values()) if since <= each.at < until]
-        return _shape([(each.answered or until) - each.at for each in asked])
+        return _shape([(each.answered or until) - each.at for each in self._asked(since, until)])
+
+    def _asked(self, since: float, until: float) -> list[Asked]:
+        return [each for each in list(self._user.asked.values()) if since <= each.at < until]
 
     def _write(self, kinds: list[str], size: int) -> float:
         """Writes all of it as fast as the broker takes it; the most memory that the planner had meanwhile."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 import shlex
 import sys
 import tempfile
@@ -439,10 +438,6 @@ def structlog_reset() -> Iterator[None]:
 WAITING = ("cancel", "pause", "resume", "retry", "fail", "repair", "resolve", "signal")
 
 
-_OF_OTHERS = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[\w+ *\] (kafka\.client|outage\.over) .*\n", re.MULTILINE)
-"""Logs of Kafka clients in threads of other tests, whose broker is gone: the platform here has no Kafka."""
-
-
 def run(case: Case, *, writes: bool) -> str:
     """What a command prints: stdout, stderr, what it has sent, and the exit code."""
     words = list(case)
@@ -455,8 +450,7 @@ def run(case: Case, *, writes: bool) -> str:
         result = CliRunner().invoke(app, words)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    printed = _OF_OTHERS.sub("", result.stdout)
-    whole = printed if printed.endswith("\n") or not printed else f"{printed}%\n"
+    whole = result.stdout if result.stdout.endswith("\n") or not result.stdout else f"{result.stdout}%\n"
     told = [whole, *(f"! {line}\n" for line in result.stderr.splitlines())]
     told += [f"> {line}\n" for line in hand.sent]
     told += [f"= {result.exit_code}\n"] if result.exit_code else []

@@ -6,12 +6,16 @@ import os
 import shutil
 import signal
 import sqlite3
+import threading
 import time
 from collections import Counter
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from random import Random
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -28,6 +32,7 @@ from refold.core.wire import codec
 from refold.dev.kafka import EmbeddedKafka
 from refold.engine.adapters.kafka import clients
 from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.ports.log import Record
 from refold.engine.runtime.settings import KafkaSettings
 from tests.projections.killing import Load, Projecting, platform
 from tests.waiting import eventually
@@ -140,12 +145,30 @@ def killed(kafka: EmbeddedKafka, folder: Path, kills: int) -> int:
         eventually(lambda: of_topic(settings) == wanted, every=0.5)
         assert sum(wanted.values()) > 1_000
         calls = sum(number for (_, _, _, figure), number in wanted.items() if figure == "calls")
-        shown = LiveFigures(partial(KafkaLogReader(settings).tail, RUN_INSIGHT))
-        eventually(lambda: sum(each.calls for each in shown.latest()) == calls, what="the page has them all")
+        with followed(settings) as shown:
+            eventually(lambda: sum(each.calls for each in shown.latest()) == calls, what="the page has them all")
     finally:
         assert running.end() == 0
     print(f"{kills} kills, {len(load.runs)} runs: {service.gaps} gaps seen and filled")  # noqa: T201 - a figure of the campaign
     return service.gaps
+
+
+@contextmanager
+def followed(settings: KafkaSettings) -> Iterator[LiveFigures]:
+    """Figures of the topic; the thread that follows it ends with this block, as its broker does soon after."""
+    ended, threads = threading.Event(), set[threading.Thread]()
+
+    def read() -> Iterator[Record | None]:
+        threads.add(threading.current_thread())
+        with closing(cast(Any, KafkaLogReader(settings).tail(RUN_INSIGHT))) as records:
+            yield from takewhile(lambda _: not ended.is_set(), records)
+
+    try:
+        yield LiveFigures(read)
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_the_service_ends_well_on_a_signal_before_its_loop_runs_and_after(kafka: EmbeddedKafka, tmp_path: Path) -> None:

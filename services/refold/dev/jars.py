@@ -69,12 +69,12 @@ def fetch_jars(
     """Paths of all jars, in order of the lock; missing or altered ones are downloaded, by one process at a time.
     **Raises** UnreachableError if a download fails; RefoldError if it differs from the lock (do not retry)."""
     folder = (cache or cache_dir()) / "jars"
-    jars_needed = list(read_lock() if jars is None else jars)
+    needed = list(read_lock() if jars is None else jars)
     with exclusive(folder / ".lock"):
-        missing = [jar for jar in jars_needed if not _is_intact(folder / jar.filename, jar)]
+        missing = [jar for jar in needed if not _is_intact(folder / jar.filename, jar)]
         if missing:
             _download_all(missing, folder, progress)
-    return [folder / jar.filename for jar in jars_needed]
+    return [folder / jar.filename for jar in needed]
 
 
 def _download_all(jars: list[Jar], folder: Path, progress: Progress) -> None:

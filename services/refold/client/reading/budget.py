@@ -104,7 +104,7 @@ def _added(key: WindowKey, reports: list[WindowSpent]) -> LimitInUse:
     for report in reports:
         spent = spent.plus(Amount(report.tokens, report.nano_usd, report.calls))
     pairs = zip(spent, (limits.tokens, limits.nano_usd, limits.calls), strict=True)
-    used = max((used_amount * 100 / most for used_amount, most in pairs if most), default=0)
+    used = max((amount * 100 / most for amount, most in pairs if most), default=0)
     return LimitInUse(
         **key._asdict(),
         spent=Spending.of(spent),

@@ -36,7 +36,7 @@ class WaitingPart(NamedTuple):
 
 
 class LiveParts:
-    """Reader of live parts. `wanted`: true if a run, or any (""), has listeners; `give` receives parts."""
+    """Reader of live parts. `is_watched`: true if a run, or any (""), has listeners; `give` receives parts."""
 
     def __init__(
         self,

@@ -95,8 +95,8 @@ def changed_records(store: ViewStore, changes: ViewChanges) -> dict[str, bytes |
     for of in (Insights.agents, Insights.tools, Insights.runs):
         keys = {*changes.rows.get(of, ()), *changes.sums.get(of, ())}
         rows = store.rows(of, keys)
-        for key_ in keys:
-            records.update(_records(of, rows.get(key_, key_)))
+        for row_key in keys:
+            records.update(_records(of, rows.get(row_key, row_key)))
     return records
 
 

@@ -166,9 +166,9 @@ def _body(shared: Gateway, fields: Mapping[str, str]) -> ForkBody:
     body |= {"input": canonical.parse(filled["input"])} if "input" in filled else {}
     body["stubs"] = {tool: canonical.parse(text) for tool, text in stubs_of(filled.get("stubs", ""), "stubs").items()}
     body["decisions"] = {
-        name.partition(":")[2]: ":".join(filter(None, (text_, filled.get(name.replace("decide", "words", 1)))))
-        for name, text_ in filled.items()
-        if name.startswith("decide:") and text_ != AS_RECORDED
+        name.partition(":")[2]: ":".join(filter(None, (verdict, filled.get(name.replace("decide", "words", 1)))))
+        for name, verdict in filled.items()
+        if name.startswith("decide:") and verdict != AS_RECORDED
     }
     if "draft" in filled:
         body["policy"] = load_text(filled["draft"], "the policy", aliases=False)

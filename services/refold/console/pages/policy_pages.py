@@ -161,7 +161,7 @@ def _compared(shared: Gateway, back_test: BackTest, agent: str) -> Grid:
         listed = shared.reading.runs(view, RunQuery(agent=agent, limit=MOST_JUDGED), "").runs
         runs = [run for listed_run in listed if (run := ViewedRuns(view).find(listed_run.run_id)) is not None]
     calls = [call for run in runs for call in recorded(run)]
-    rows = [difference_row(listed_run) for listed_run in back_test.differences(calls)]
+    rows = [difference_row(difference) for difference in back_test.differences(calls)]
     kinds = Counter(row["kind"].replace("->", "→") for row in rows)
     parts = [f"{number} {kind}" for kind, number in kinds.most_common()]
     if back_test.unknown:

@@ -123,6 +123,8 @@ def _environment() -> Environment:
 
 
 _TEMPLATES = _environment()
+_FRAME: Mapping[str, Any] = {"lead": "", "actions": (), "people": (), "away": ""}
+"""Values of the frame around every page, where a page has none of its own."""
 
 
 def view_page(
@@ -144,17 +146,17 @@ def view_page(
 def html_file(template: str, **values: Any) -> str:
     """Return a self-contained page, for a file."""
     style = Markup(ASSETS["refold.css"].content.decode())
-    blank = {"lead": "", "actions": (), "place": "", "login": None, "away": "", "csrf": "", "heading": values["title"]}
+    blank = {**_FRAME, "place": "", "login": None, "csrf": "", "heading": values["title"]}
     return _TEMPLATES.get_template(template).render({**blank, **values}, style=style)
 
 
 def html_page(template: str, shared: Gateway | None = None, status: int = 200, **values: Any) -> HTMLResponse:
     """Return a page for the login."""
     login = shared.login if shared else None
-    values = {"heading": values.get("title"), "lead": "", "actions": (), **values}
+    values = {"heading": values.get("title"), **_FRAME, **values}
     values.setdefault("now_ms", int(time.time() * 1000))
     csrf = shared.logins.csrf(login.cookie) if shared and login and login.cookie else ""
-    context: dict[str, Any] = {"people": (), "away": ""}
+    context: dict[str, Any] = {}
     if shared:
         context = {"people": (*shared.logins.people,), "address": shared.address, "away": shared.writing.away}
     html = _TEMPLATES.get_template(template).render(values, csrf=csrf, login=login, style="", **context)

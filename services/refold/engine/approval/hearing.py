@@ -24,7 +24,7 @@ class Parked:
 
 
 class Hearing:
-    """Votes of a lane on their way to its `questions`, which are read up to `asked_to`. **Units**: `most_void` in
+    """Votes of a lane on their way to its `questions`, which are read up to `questions_end`. **Units**: `most_void` in
     bytes."""
 
     def __init__(self, questions: Mapping[str, OpenQuestion], outbox: ApprovalOutbox, *, most_void: int) -> None:

@@ -28,7 +28,7 @@ KEPT = (*ballot.STANCES, "reassign")
 @dataclass(slots=True)
 class OpenQuestion:
     """An approval until the planner closes it. `tokens` are the signed votes with their log times, `fresh` those
-    without an answer; `token` is the decision's, `held` the last reported reason why it waits."""
+    without an answer; `token` is the decision's, `kept_back` the last reported reason why it waits."""
 
     request: ApprovalRequest
     message_bytes: int

@@ -43,7 +43,7 @@ class RunsOfLog(NamedTuple):
     """Runs of a partition.
 
     `ended` are finished runs, earliest end first, without those whose state is unknown (unreadable, ambiguous, or
-    without a beginning). `begun` has the entry ids of wanted runs with a whole history that may go on; `there` are
+    without a beginning). `begun` has the entry ids of wanted runs with a whole history that may go on; `present` are
     wanted runs with any record but tombstones, `every` all runs with any record.
     """
 
@@ -111,8 +111,8 @@ def kept_rows(reader: LogReader, partition: int, runs: Collection[ArchivableRun]
 def oldest_ends(reader: LogReader, partition: int, runs: Collection[RunId]) -> list[int]:
     """Earliest end of these runs, in each record of planners' rows."""
     digests = {run_digest(run) for run in runs}
-    times_found = [[times[run] for run in times.keys() & digests] for times in _rows(reader, partition, times_of)]
-    return [min(ends) for ends in times_found if ends]
+    found_times = [[times[run] for run in times.keys() & digests] for times in _rows(reader, partition, times_of)]
+    return [min(ends) for ends in found_times if ends]
 
 
 def _rows(reader: LogReader, partition: int, read: Callable[[bytes], _Read]) -> Iterator[_Read]:

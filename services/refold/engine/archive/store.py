@@ -112,9 +112,9 @@ class ArchiveStore:
         failed: list[MalformedError] = []
         for line in self._copies(run):
             try:
-                for run_copy in self.runs(line.file):
-                    if run_copy.run_id == run:
-                        return run_copy
+                for archived in self.runs(line.file):
+                    if archived.run_id == run:
+                        return archived
                 text = f"{line.file} does not have the run {run}, though its index says so"
                 raise MalformedError(text, hint="delete the index")
             except MalformedError as error:

@@ -352,7 +352,7 @@ class Lane:
 
     def _read_log(self, item: Record | Reached | End) -> None:
         if isinstance(item, End):
-            # Records below `asked_at` are gone; records that came since prove nothing about them.
+            # Records below `requested_at` are gone; records that came since prove nothing about them.
             self.log.shrunk |= item.offset < self.log.requested_at
             self.inbox.waiting.reached_end(WaitsFor.LOG, item.offset)
             self.log.reached_end(item.offset)

@@ -37,8 +37,8 @@ _LOCAL: dict[str, Any] = {"automatic_cleanup": True}  # a folder goes with its l
 
 
 class ObjectStore:
-    """Store at `file:///folder` (created if missing), `s3://bucket/path` or another obstore address; `what` names its
-    use. In a folder, files are on disk before a write returns; in a `private` one only the owner may read them.
+    """Store at `file:///folder` (created if missing), `s3://bucket/path` or another obstore address; `purpose` is
+    for errors. In a folder, files are on disk before a write returns; in a `private` one only the owner may read them.
     **Raises** UsageError for an invalid address."""
 
     def __init__(self, url: str, purpose: str, *, private: bool = False) -> None:

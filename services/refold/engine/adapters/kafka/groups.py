@@ -47,8 +47,8 @@ def _described(settings: KafkaSettings, names: list[str]) -> dict[str, GroupStat
     admin = clients.admin(settings)  # a new one: an AdminClient stays with a coordinator that has moved
     try:
         topics, prefix = admin.list_topics(timeout=COORDINATOR_S).topics, settings.prefix
-        names_ = (topic for topic in topics if topic.startswith(prefix))
-        places = [TopicPartition(topic, number) for topic in names_ for number in topics[topic].partitions]
+        own = (topic for topic in topics if topic.startswith(prefix))
+        places = [TopicPartition(topic, number) for topic in own for number in topics[topic].partitions]
         committed = {name: _committed(settings, name, places) for name in names}
     except KafkaException as error:
         raise translate(error, "ask for the positions of groups") from None

@@ -86,9 +86,9 @@ class Intake:
 
     def drop(self, number: int) -> None:
         self._stop([place for place in self._positions if place[1] == number])
-        for offsets_ in (self._ends, self._starting, self._read_through):
-            for place in [place for place in offsets_ if place[1] == number]:
-                del offsets_[place]
+        for by_place in (self._ends, self._starting, self._read_through):
+            for place in [place for place in by_place if place[1] == number]:
+                del by_place[place]
         self._paused = {place for place in self._paused if place[1] != number}
 
     def flow(self, place: Place, *, paused: bool) -> None:

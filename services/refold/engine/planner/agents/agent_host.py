@@ -114,7 +114,7 @@ PASSING = (MemoryError, OSError, ImportError, RecursionError, BlobError)
 
 @dataclass(slots=True)
 class _Frontier:
-    """Requests of a run's code beyond its history, after event `seq`. `asked` are new steps without an outcome,
+    """Requests of a run's code beyond its history, after event `seq`. `requested` are new steps without an outcome,
     `closed` those settled or given up, `offers` waits for signals, `added` the resulting events."""
 
     execution: Execution

@@ -137,8 +137,8 @@ class Acceptance:
     """Accepted and speculated states of the runs of one lane.
 
     `fold` has live runs, `finished` rows of runs that are over, `erased` closed ids, `asleep` runs that only the
-    `snapshot` has. `seen` is the known end of the log, `asked_at` the position when an end was requested. Records
-    before `began` count only for runs that are `apart`.
+    `snapshot` has. `end_seen` is the known end of the log, `requested_at` the position when an end was requested.
+    Records before `began` count only for runs that are `apart`.
     """
 
     def __init__(

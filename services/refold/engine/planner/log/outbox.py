@@ -232,7 +232,7 @@ def _stopped(halts: Halts, state: RunState, step: int) -> str:
 @dataclass(frozen=True, slots=True)
 class Ordered:
     """A published command of the entry at `offset`. `again`: acknowledged before; `short`: in place of one that the log
-    refused; `asked`: the input to finish once it is in the log."""
+    refused; `pending`: the input to finish once it is in the log."""
 
     offset: int
     record: Outgoing
@@ -392,8 +392,9 @@ class Outbox:
 
     def reread(self, state: RunState, news: Iterable[Entry], offset: int) -> None:
         """Send the ends in entries read late, even if already sent; the run's outcome is sent apart."""
-        ended = (order for entry in news for order in _ended(state, entry, offset))
-        self._order(state, [sent for sent in ended if not isinstance(sent.message, RunOutcome)], offset, state.at_ms)
+        orders = (order for entry in news for order in _ended(state, entry, offset))
+        ends = [order for order in orders if not isinstance(order.message, RunOutcome)]
+        self._order(state, ends, offset, state.at_ms)
 
     def _hold_end(self, run: RunId, ends: list[Outgoing]) -> None:
         self._ends_bytes += _bytes(ends) - _bytes(self._ends.get(run, []))

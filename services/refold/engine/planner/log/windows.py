@@ -66,7 +66,7 @@ class SentSpent:
 
 
 class LaneSpent(NamedTuple):
-    """A lane's published sum up to `log`; `held` is the reserved part, `name` the record's key."""
+    """A lane's published sum up to `log`; `reserved` is the part for open calls, `name` the record's key."""
 
     log: int
     amount: Amount
