@@ -13,8 +13,7 @@ from refold.core.ids import RunId, child_id, is_below, parent_of
 from refold.core.messages import RunRequest
 from refold.core.planning.verdict import ChildEnded, Ignore, Origin, ParentEnded, PauseAbove, Ruling, Start
 from refold.core.run.pausing import PARENT, inherited
-from refold.core.run.state import RunState
-from refold.core.run.suspension import status_after
+from refold.core.run.state import END_STATUSES, RunState
 from refold.core.wire.canonical import utf8_bytes
 
 _COMPARED = ("agent", "input", "requester", "labels", "sessions", "not_before_ms")
@@ -42,23 +41,12 @@ def family_messages(state: RunState, entry: events.Entry) -> Iterator[FamilyMess
             yield from _left(state, event.step, "has given it up")
         elif isinstance(event, events.RunPaused | events.RunUnpaused):
             yield from _paused(state, entry.seq)
-        elif isinstance(event, events.RunCompleted | events.RunFailed | events.RunCancelled):
+        elif isinstance(event, events.Terminal):
             yield from _ended(state, event)
 
 
-FOR_OTHERS = frozenset(
-    (
-        events.ChildStarted,
-        events.EventPublished,
-        events.RunForked,
-        events.StepGivenUp,
-        events.RunCompleted,
-        events.RunFailed,
-        events.RunCancelled,
-        events.RunPaused,
-        events.RunUnpaused,
-    )
-)
+_OF_CHILDREN = (events.ChildStarted, events.EventPublished, events.RunForked, events.StepGivenUp)
+FOR_OTHERS = frozenset((*_OF_CHILDREN, events.RunPaused, events.RunUnpaused, *END_STATUSES))
 
 
 def origin_of(state: RunState) -> Origin | None:
@@ -171,12 +159,10 @@ def requested_digest(content: str) -> str:
     return blake2b(content.encode(), digest_size=16).hexdigest()
 
 
-def _ended(
-    state: RunState, event: events.RunCompleted | events.RunFailed | events.RunCancelled
-) -> Iterator[FamilyMessage]:
+def _ended(state: RunState, event: events.Terminal) -> Iterator[FamilyMessage]:
     if (origin := origin_of(state)) is not None and origin.step:
         # The state may be a later one, and the run may have been retried since.
-        status = status_after(state.status, [event])
+        status = END_STATUSES[type(event)]
         yield ChildEnded(origin.parent, origin.step, status, *_outcome(event), *_billed(state, origin))
     for step in sorted(state.open):
         yield from _left(state, step, f"is {state.status}")
@@ -211,7 +197,7 @@ def _left(state: RunState, step: int, why: str) -> Iterator[FamilyMessage]:
         yield left(child_id(state.run_id, step), state.run_id, why)
 
 
-def _outcome(event: events.RunCompleted | events.RunFailed | events.RunCancelled) -> tuple[str, events.Failure | None]:
+def _outcome(event: events.Terminal) -> tuple[str, events.Failure | None]:
     if isinstance(event, events.RunCompleted):
         return event.result, None
     if isinstance(event, events.RunFailed):

@@ -113,7 +113,12 @@ CHAINED = frozenset({"probed", "once"})
 """Effect classes with a claim chain: even a wiped ledger may not let two executors act on them."""
 
 _SEQ = attrgetter("seq")
-ENDED = frozenset({"completed", "failed", "cancelled"})
+END_STATUSES: Mapping[type[events.Terminal], Status] = {
+    events.RunCompleted: "completed",
+    events.RunFailed: "failed",
+    events.RunCancelled: "cancelled",
+}
+ENDED = frozenset(END_STATUSES.values())
 _NOTHING: Map[Any, Any] = Map()
 
 
@@ -154,7 +159,7 @@ class RunState:
     edited: Map[int, Edited] = _NOTHING  # arguments and key by which people replaced a call's
     writers: Map[int, tuple[str, ...]] = _NOTHING  # all authors of edited arguments
     uses: Map[tuple[str, int], int] = _NOTHING  # step by grant and use
-    end: events.RunCompleted | events.RunFailed | events.RunCancelled | None = None
+    end: events.Terminal | None = None
     pools: tuple[str, ...] = ()  # of its calls; only in rows of finished runs
     unseen: int = 0  # last events that wake the code without a reaction in the log, because it was held
     size_bytes: int = 0  # size of the history's texts

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from refold.core import events
 from refold.core.ids import call_id, child_id
-from refold.core.run.state import OpenStep, RunState, Status, StepPhase
+from refold.core.run.state import END_STATUSES, OpenStep, RunState, Status, StepPhase
 
 
 class Block(NamedTuple):
@@ -42,9 +42,7 @@ _STATUSES: Final[dict[type, Status]] = {
     events.RunRetried: "running",
     events.RunSuspended: "suspended",
     events.RunResumed: "running",
-    events.RunCompleted: "completed",
-    events.RunFailed: "failed",
-    events.RunCancelled: "cancelled",
+    **END_STATUSES,
 }
 
 REASONS: Final[tuple[StepPhase, ...]] = ("approval", "doubt", "held", "callback", "wait", "child", "backoff", "sleep")
