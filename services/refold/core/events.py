@@ -170,6 +170,10 @@ class RunRequested:
         return self.sessions[0] if self.sessions else self.labels.get("session", "")
 
 
+NO_REQUEST = RunRequested(agent="", input="", request_digest="", seed="")
+"""In place of the request of a run whose log lacks it: it was too large."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunStarted:
     """The agent's code begins. `version` is the agent's version, `app` the version of its app.
