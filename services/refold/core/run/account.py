@@ -23,7 +23,6 @@ class Amount(NamedTuple):
     calls: int = 0
 
     def plus(self, other: Amount) -> Amount:
-        """Sum, capped at `COUNTED_MOST`."""
         return Amount(*(min(COUNTED_MOST, one + more) for one, more in zip(self, other, strict=True)))
 
     def minus(self, other: Amount) -> Amount:

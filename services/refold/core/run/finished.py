@@ -107,7 +107,6 @@ class Finished:
         return at >= 0
 
     def drop(self, before_ms: int) -> None:
-        """Remove the runs that ended before a time."""
         least = min(before_ms // 1000, 0xFFFFFFFF).to_bytes(4)
         for number in range(len(self._buckets)):
             self._settle(number)
@@ -156,7 +155,6 @@ class Finished:
         return self._numbers[pools]
 
     def _begins(self, number: int) -> bytes:
-        """Lowest first four bytes of a digest in this bucket."""
         return (number << (32 - self._bits)).to_bytes(4)
 
     def _find(self, digest: bytes) -> tuple[int, int]:
@@ -206,7 +204,6 @@ class Finished:
 
 
 def run_digest(run: RunId) -> bytes:
-    """Digest of a run's id, 16 bytes."""
     return blake2b(run.encode(), digest_size=16).digest()
 
 

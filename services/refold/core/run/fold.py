@@ -31,7 +31,6 @@ def evolve(state: RunState | None, entry: events.Entry, entry_id: EntryId) -> Ru
 
 
 def fold(entries: Iterable[tuple[EntryId, events.Entry]], run_id: RunId) -> RunState:
-    """State of a whole history, given in order."""
     state = RunState(run_id)
     for entry_id, entry in entries:
         apply(state, entry, entry_id)

@@ -43,7 +43,6 @@ class Intent:
 
     @property
     def title(self) -> str:
-        """Name without arguments."""
         return self.words
 
     def agrees(self, recorded: Step) -> bool:

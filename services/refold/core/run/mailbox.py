@@ -26,8 +26,6 @@ class KeptSignal(NamedTuple):
 
 
 class Mailbox(NamedTuple):
-    """Immutable signals and open waits of a run."""
-
     kept: Map[str, KeptSignal] = _NOTHING  # untaken signals by id
     names: Map[str, tuple[str, ...]] = _NOTHING  # ids of `kept` by name, in order of arrival
     taken: Map[str, int] = _NOTHING  # steps that took the other signals
@@ -79,7 +77,6 @@ class Mailbox(NamedTuple):
         return mail._replace(behind=min([mail.waits[name][0] for name in names if name in mail.waits], default=0))
 
     def named(self, name: str) -> Iterator[KeptSignal]:
-        """Kept signals of a name, in order of arrival."""
         return map(self.kept.__getitem__, self.names.get(name, ()))
 
     def __repr__(self) -> str:

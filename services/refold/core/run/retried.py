@@ -36,7 +36,6 @@ class Retried(NamedTuple):
         return next_step(step, self.left)
 
     def counts(self, step: int) -> bool:
-        """True if a step was not left behind."""
         return not any(first <= step <= last for first, last in self.left)
 
     def __repr__(self) -> str:

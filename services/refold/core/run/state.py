@@ -207,7 +207,6 @@ class RunState:
 
     @property
     def copying(self) -> bool:
-        """True while a fork's history is being copied."""
         return self.copied(self.head.seq) and not self.over
 
     def fork(
@@ -290,7 +289,6 @@ class RunState:
         return call
 
     def edit(self, step: int, args: str, key: str, seq: int, *, by: Sequence[str] = ()) -> None:
-        """Record people's edit of a call's arguments and key."""
         # Only the first supporter is the author. The others may agree again: else three people could not decide with a
         # quorum of two.
         by = by[:1]
@@ -303,7 +301,7 @@ class RunState:
         return self.writers.get(step, (writer,) if step == edited else ())
 
     def take_edit(self, step: int) -> None:
-        """Record the author of an operator's edit once its call is proposed."""
+        # The author of an operator's edit is known only here: the call is proposed after the retry.
         self.writers = self.writers.set(step, self.writers_of(step))
         self.retried = self.retried._replace(edit=NO_EDIT)
 
@@ -350,5 +348,5 @@ _content = attrgetter(*(spec.name for spec in dataclasses.fields(RunState) if sp
 
 @cache
 def _shared(pools: frozenset[str]) -> tuple[str, ...]:
-    """One tuple for all runs with the same pools: a planner remembers every run that it has seen."""
+    # One tuple for all runs with the same pools: a planner remembers every run that it has seen.
     return tuple(sorted(pools))

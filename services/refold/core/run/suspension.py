@@ -14,8 +14,6 @@ from refold.core.run.state import END_STATUSES, OpenStep, RunState, Status, Step
 
 
 class Block(NamedTuple):
-    """Reason of a suspended run's wait; see `RunSuspended`."""
-
     reason: str
     blocked_by: str
 

@@ -185,7 +185,7 @@ def _branch() -> None:
 
 @lru_cache(maxsize=64)
 def _time(n: int) -> bytes:
-    """Six bytes of a number that is a time, cached because records of one turn have few different times."""
+    # Cached: records of one turn have few different times.
     return bytes(
         (n & 127 | 128, n >> 7 & 127 | 128, n >> 14 & 127 | 128, n >> 21 & 127 | 128, n >> 28 & 127 | 128, n >> 35)
     )
