@@ -114,7 +114,7 @@ class LogFold:
         run, seq, name = parts or (RunId(""), 0, EntryId(b""))
         if isinstance(read, Unreadable):
             self.frozen.setdefault(run, read.reason)
-            self._disorders.pop(run, None)
+            self._drop(run)
             return Judged(run, name, None, "unreadable")
         return self._bury(run, seq, name) if read == "tombstone" else Judged(run, name, None, read)
 
