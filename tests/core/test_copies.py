@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from refold.core.ids import log_key
+from refold.core.ids import entry_id, log_key
 from refold.core.run import disorder as run_disorder
 from refold.core.run import log as run_log
 from refold.core.run.chain import Head
@@ -114,6 +114,20 @@ class TestLinking:
         fold = scene.fold("2 3 4 1")
 
         assert "too much" in fold.frozen[RUN]
+
+    def test_records_that_an_unreadable_one_drops_take_no_room(
+        self, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        aside = [scene.records["2"], scene.records["3"]]
+        monkeypatch.setattr(run_log, "ASIDE_BYTES", sum(map(len, (record.value or b"" for record in aside))))
+        fold, newer = scene.fold("2 3", settle=False), b"whatever will be"
+        fold.feed(log_key(RUN, 9, entry_id(newer)), b"\0\0\0\x03\xe7" + newer)
+        fold.forget(RUN)
+
+        for record in (*aside, scene.records["1"]):
+            fold.feed(record.key, record.value)
+
+        assert (scene.name(fold), fold.frozen) == ("3", {})
 
 
 class TestRivals:

@@ -170,6 +170,10 @@ class RunRequested:
         return self.sessions[0] if self.sessions else self.labels.get("session", "")
 
 
+NO_REQUEST = RunRequested(agent="", input="", request_digest="", seed="")
+"""In place of the request of a run whose log lacks it: it was too large."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunStarted:
     """The agent's code begins. `version` is the agent's version, `app` the version of its app.
@@ -827,63 +831,32 @@ class CallRepeated:
     times: int
 
 
-OfBudget = CallReserved | CallBilled | ChildBilled | BudgetReached | CallRepeated
+# The order of an entry's union: its branches are numbered in every record, so a new event comes last.
+_OfRuns = RunRequested | RunStarted | NoteRecorded | CallProposed | CallDispatched | AttemptFailed | CallCompleted
+_OfEnds = CallFailed | CallDoubted | DoubtResolved | LateResultRecorded | SleepStarted | SleepEnded
+_OfPeople = CallJudged | ApprovalRequested | ApprovalEscalated | ApprovalDecided | StepGivenUp
+_OfProgress = RunSuspended | RunResumed | CheckpointReached | StatusSet | TaskFailed
+_OfSignals = SignalReceived | SignalDropped | WaitStarted | MatchFailed | WaitEnded | WaitExpired
+_OfCallbacks = CallbackCreated | CallbackCompleted | CallbackFailed
+_OfFamilies = ChildStarted | ChildCompleted | EventPublished | SignalSent
+_OfOperators = PatchTaken | RunMigrated | RunRetried | CallRenewed | RunPaused | RunUnpaused | WaitsPostponed | CallHeld
+_OfBudgets = CallReserved | CallBilled | ChildBilled | BudgetReached | CallRepeated
 
-
+Terminal = RunCompleted | RunFailed | RunCancelled
 Event = (
-    RunRequested
-    | RunStarted
-    | NoteRecorded
-    | CallProposed
-    | CallDispatched
-    | AttemptFailed
-    | CallCompleted
-    | CallFailed
-    | CallDoubted
-    | DoubtResolved
-    | LateResultRecorded
-    | SleepStarted
-    | SleepEnded
-    | RunCompleted
-    | RunFailed
-    | RunCancelled
-    | CallJudged
-    | ApprovalRequested
-    | ApprovalEscalated
-    | ApprovalDecided
-    | StepGivenUp
-    | RunSuspended
-    | RunResumed
-    | CheckpointReached
-    | StatusSet
-    | TaskFailed
-    | SignalReceived
-    | SignalDropped
-    | WaitStarted
-    | MatchFailed
-    | WaitEnded
-    | WaitExpired
-    | CallbackCreated
-    | CallbackCompleted
-    | CallbackFailed
-    | ChildStarted
-    | ChildCompleted
-    | EventPublished
-    | SignalSent
-    | PatchTaken
-    | RunMigrated
-    | RunRetried
-    | CallRenewed
-    | RunPaused
-    | RunUnpaused
-    | WaitsPostponed
-    | CallHeld
-    | OfBudget
+    _OfRuns
+    | _OfEnds
+    | Terminal
+    | _OfPeople
+    | _OfProgress
+    | _OfSignals
+    | _OfCallbacks
+    | _OfFamilies
+    | _OfOperators
+    | _OfBudgets
     | RunAnnotated
     | RunForked
 )
-
-Terminal = RunCompleted | RunFailed | RunCancelled
 
 
 @dataclass(frozen=True, slots=True)

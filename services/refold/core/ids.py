@@ -110,7 +110,6 @@ def entry_id(body: bytes) -> EntryId:
 
 
 def log_key(run: RunId, seq: int, entry: EntryId) -> bytes:
-    """Unique record key of an entry."""
     # Unique, or compaction could replace the accepted entry by one that lost.
     return b"%s/%010d/%s" % (run.encode(), seq, entry.hex().encode())
 
@@ -132,7 +131,6 @@ def parse_log_key(key: bytes | None) -> tuple[RunId, int, EntryId] | None:
 
 
 def call_id(run: RunId, seq: int) -> CallId:
-    """Id of the call proposed as event `seq`."""
     return CallId(f"{run}/{seq}")
 
 
@@ -147,7 +145,6 @@ def attempt_trace(run: RunId, activation: int, call: CallId, attempt: int) -> st
 
 
 def activation_span(run: RunId, activation: int) -> str:
-    """Hex span id of an activation, the parent of its attempts' spans."""
     return blake2b(b"%s/%d/root" % (run.encode(), activation), digest_size=8).hexdigest()
 
 
@@ -196,9 +193,9 @@ LIFE_CALLBACKS = 1_000_000
 
 
 def callback_token(run: RunId, seed: str, number: int) -> str:
-    """Token of a run's callback. It contains the run id, and only the owner of the seed can compute it."""
+    """Token of a run's callback, which contains the run id."""
     place = f"{run}/{number}".encode()
-    # Replay computes the token again, so the log needs only its digest.
+    # Only the owner of the seed can compute it. Replay computes it again, so the log needs only its digest.
     secret = blake2b(place, key=seed.encode()[:64], digest_size=_SECRET_BYTES, person=b"callback").digest()
     return _CALLBACK + urlsafe_b64encode(secret + place).decode().rstrip("=")
 
@@ -217,5 +214,5 @@ def parse_callback_token(text: str) -> RunId:
 
 
 def callback_digest(token: str) -> str:
-    """Digest of a token for the log and for lookups, so that no comparison leaks how much of a token was right."""
+    # Lookups compare digests: no comparison leaks how much of a token was right.
     return blake2b(token.encode("utf-8", "replace"), digest_size=16).hexdigest()

@@ -478,28 +478,6 @@ class RunErased:
     at_ms: int = 0
 
 
-Message = (
-    RunRequest
-    | RunSignal
-    | RunOperation
-    | ToolRequest
-    | ToolClaim
-    | ToolResult
-    | ApprovalRequest
-    | ApprovalVote
-    | ApprovalDecision
-    | CatalogEntry
-    | RunOutcome
-    | Hold
-    | KeptRun
-    | KeptBlock
-    | EndedRuns
-    | Marks
-    | DeadLetter
-    | RunErased
-)
-
-
 @dataclass(frozen=True, slots=True)
 class StreamPart:
     """Topic `run-stream`, key call_id: live output of a call, such as the tokens of a model. For display only.

@@ -9,9 +9,9 @@ from typing import Any
 from refold.core.approval import signature
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Decision, ToolFacts
-from refold.core.approval.policy import VARIABLES, Judgement
+from refold.core.approval.policy import VARIABLES, Judgement, Policy
 from refold.core.errors import MalformedError, UnauthorisedError
-from refold.core.events import CallProposed, Requirement
+from refold.core.events import NO_REQUEST, CallProposed, Requirement
 from refold.core.ids import depth_of
 from refold.core.run.metering import NANO
 from refold.core.run.state import RunState
@@ -53,12 +53,8 @@ class Authority:
             judgement = Judgement("deny", "", policy, "the run's policy is not in the catalog, and none is in force")
         else:
             judgement = Judgement("allow", "", policy)
-        if judgement.outcome == "allow" and tool is not None and needs_decision:
-            why = f"{'the tool' if tool.approval else 'this call of'} {tool.name} never runs without a decision"
-            if judge is None:
-                return Judgement("deny", "", policy, f"{why}, and no policy is in force that says who decides")
-            return judge.by_fallback(judgement.rule, why)
-        return judgement
+        asks = judgement.outcome == "allow" and needs_decision
+        return _left_to_people(tool, judge, policy, judgement.rule) if tool is not None and asks else judgement
 
     def settlers(self, policy: str) -> tuple[str, Requirement] | None:
         """Policy digest and requirement for a doubt about a call that `policy` judged; None if no people are named."""
@@ -74,6 +70,13 @@ class Authority:
             raise UnauthorisedError(error.message, reason="malformed") from None
 
 
+def _left_to_people(tool: ToolFacts, judge: Policy | None, policy: str, rule: str) -> Judgement:
+    why = f"{'the tool' if tool.approval else 'this call of'} {tool.name} never runs without a decision"
+    if judge is None:
+        return Judgement("deny", "", policy, f"{why}, and no policy is in force that says who decides")
+    return judge.by_fallback(rule, why)
+
+
 def variables(
     state: RunState,
     call: CallProposed,
@@ -83,23 +86,22 @@ def variables(
     needs: Collection[str] = VARIABLES.keys(),
 ) -> dict[str, Any]:
     """Values of the policy variables in `needs` for a call, without a stored input: a rule that reads it fails."""
-    request = state.request
-    if request and is_pointer(request.input):
+    request = state.request or NO_REQUEST
+    if is_pointer(request.input):
         needs = set(needs) - {"run.input"}
-    labels = request.labels if request else {}
     facts: dict[str, Callable[[], Any]] = {
         "args": lambda: json.loads(call.args),
         "tool.name": lambda: call.tool,
         "tool.effect": lambda: call.effect,
         "tool.version": lambda: tool.version if tool else "",
         "tool.tags": lambda: list(tool.tags) if tool else [],
-        "agent": lambda: request.agent if request else "",
-        "actor": lambda: request.requester if request else "",
+        "agent": lambda: request.agent,
+        "actor": lambda: request.requester,
         "environment": lambda: environment,
         "run.id": lambda: state.run_id,
-        "run.input": lambda: json.loads(request.input) if request else None,
-        "run.session": lambda: request.session if request else "",
-        "run.labels": lambda: dict(labels),
+        "run.input": lambda: json.loads(request.input or "null"),
+        "run.session": lambda: request.session,
+        "run.labels": lambda: dict(request.labels),
         "run.depth": lambda: depth_of(state.run_id),
         "run.calls": lambda: sum(isinstance(step, CallProposed) and step.step < call.step for step in state.steps),
         "run.cost": lambda: state.account.total.nano_usd / NANO if state.account else 0.0,

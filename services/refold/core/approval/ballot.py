@@ -88,8 +88,6 @@ class Vote:
 
 
 class BallotResult(NamedTuple):
-    """Verdict of the votes."""
-
     verdict: Verdict
     votes: tuple[Cast, ...]  # the deciding ones
     edited: str = ""
@@ -102,8 +100,6 @@ class BallotResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Count of votes."""
-
     settled: BallotResult | None
     cast: tuple[tuple[Vote, Cast], ...]  # votes that count, oldest first
     leading: int  # size of the largest agreement
@@ -135,7 +131,7 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, now: in
         for vote in sorted(deciding, key=order)
     )
     groups = _groups(cast)
-    leading = max((len(group) for group in groups), default=0)
+    leading = max(map(len, groups), default=0)
     settled = _settled(request, cast, groups, deciders.quorum)
     if settled:
         settled = settled._replace(said=deciders.behind(settled.votes))
@@ -162,14 +158,8 @@ def objection(request: ApprovalRequest, vote: Vote, now: int) -> Objection | Non
     """Objection to a vote that holds regardless of other votes; None if there is none."""
     if (vote.approval, vote.question, vote.environment) != (request.approval_id, request.question, request.environment):
         return Objection("wrong_question", "the vote answers another question")
-    # A late vote may be withdrawn: the question may be prolonged, and the vote is not late then.
-    if vote.action != "withdraw" and request.expires_ms and vote.issued >= request.expires_ms:
-        return Objection("late", "the vote was issued after the approval had expired")
-    if ahead := dated_ahead(vote, now):
-        return ahead
-    # By the expiry of the policy, not that of the request, which a planner may forge.
-    if now >= vote.issued + (request.requirement.expires_ms or VOTE_MS):
-        return Objection("outlived", "the vote is too old by now: say it again")
+    if untimely := _untimely(request, vote, now):
+        return untimely
     if vote.action in ("comment", "remind"):
         return None
     if request.requirement.not_requester and has_asked(request, vote.actor):
@@ -177,6 +167,17 @@ def objection(request: ApprovalRequest, vote: Vote, now: int) -> Objection | Non
     if not _may_change(request, vote.action):
         return Objection("edit_not_possible", "the call was sent before, it can only be approved as it is or rejected")
     return _too_long(request.requirement, vote.remember) if vote.remember else None
+
+
+def _untimely(request: ApprovalRequest, vote: Vote, now: int) -> Objection | None:
+    # A late vote may be withdrawn: the question may be prolonged, and the vote is not late then.
+    if vote.action != "withdraw" and request.expires_ms and vote.issued >= request.expires_ms:
+        return Objection("late", "the vote was issued after the approval had expired")
+    # By the expiry of the policy, not that of the request, which a planner may forge.
+    outlived = now >= vote.issued + (request.requirement.expires_ms or VOTE_MS)
+    return dated_ahead(vote, now) or (
+        Objection("outlived", "the vote is too old by now: say it again") if outlived else None
+    )
 
 
 def _may_change(request: ApprovalRequest, action: str) -> bool:
@@ -207,26 +208,28 @@ class _Deciders:
         self._delegated: dict[str, Vote] = {}
         self._reassigned: Vote | None = None
         if self.quorum <= 1:
-            self._reassign(vote for vote in votes if vote.action == "reassign")
+            self._reassign(votes)
         self.approvers = tuple(dict.fromkeys([*self._listed, *more]))
-        stances = (vote for vote in votes if vote.action in STANCES)
-        self.last = {vote.actor: vote for vote in stances if vote.action != "delegate" or self._own(vote)}
+        self.last = {vote.actor: vote for vote in votes if self._is_stance(vote)}
         seated = [vote for vote in self.last.values() if roles.entitled(self.approvers, vote.actor, vote.roles)]
         self.lineages = {vote.actor: self._lineage(vote) for vote in seated}
-        for vote in sorted(seated, key=lambda vote: vote.actor):
-            if vote.action == "delegate":
-                self._deputise(vote.to[0], vote)
+        self._deputise(vote for vote in sorted(seated, key=lambda vote: vote.actor) if vote.action == "delegate")
 
     def _reassign(self, votes: Iterable[Vote]) -> None:
         for vote in votes:
             # People named by the policy may always reassign again: else one mistake would leave no approver.
-            if own := self._own(vote):
+            if vote.action == "reassign" and (own := self._own(vote)):
                 self._listed, self._by, self._reassigned = vote.to, (Entitlement(vote.actor, own),), vote
 
-    def _deputise(self, deputy: str, vote: Vote) -> None:
-        if deputy not in self.lineages and self._roles.entitled([deputy], deputy):
-            self.lineages[deputy] = (Entitlement(deputy, deputy), *self.lineages[vote.actor])
-            self._delegated[deputy] = vote
+    def _is_stance(self, vote: Vote) -> bool:
+        return vote.action in STANCES and (vote.action != "delegate" or bool(self._own(vote)))
+
+    def _deputise(self, delegations: Iterable[Vote]) -> None:
+        for vote in delegations:
+            deputy = vote.to[0]
+            if deputy not in self.lineages and self._roles.entitled([deputy], deputy):
+                self.lineages[deputy] = (Entitlement(deputy, deputy), *self.lineages[vote.actor])
+                self._delegated[deputy] = vote
 
     def behind(self, cast: Iterable[Cast]) -> tuple[Vote, ...]:
         """Cast votes and their delegations: by themselves they give the same verdict."""

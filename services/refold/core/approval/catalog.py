@@ -4,25 +4,17 @@ add nor restore an entry."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import chain
 from sys import intern
 from typing import Any
 
 from refold.core.approval.policy import Policy
-from refold.core.approval.signature import (
-    NOBODY,
-    REQUEST,
-    ROOT,
-    KeyRing,
-    PublicKey,
-    Trust,
-    are_names,
-    check,
-    platform_of,
-)
+from refold.core.approval.signature import NOBODY, REQUEST, ROOT, KeyRing, PublicKey, are_names, check, platform_of
 from refold.core.confusables import is_clear, spelt
 from refold.core.errors import FoldError, MalformedError, UnauthorisedError, UsageError
 from refold.core.messages import CatalogEntry
@@ -73,7 +65,6 @@ ROLE, HANDED_ON = "role:", "handed:"
 
 
 def is_person(name: str) -> bool:
-    """True if a name is valid for a person."""
     # One spelling (`ada`, not `Ada`) and one alphabet, or one person could vote as two.
     proper = name not in ("", "*") and not name.startswith((ROLE, HANDED_ON))
     return proper and name == spelt(name) and is_clear(name)
@@ -126,7 +117,7 @@ class Roles:
         roles, revoked = content.get("roles", {}), content.get("revoked", [])
         if not isinstance(roles, dict) or not all(map(are_names, roles.values())) or not are_names(revoked):
             raise UsageError("a role is a list of names", hint="roles: {lead: [ada, bob]}")
-        for name in (name for people in (*roles.values(), revoked) for name in people):
+        for name in chain(*roles.values(), revoked):
             if not is_person(name):
                 raise UsageError(no_person(name), hint="name each person, not a role")
         return Roles({str(role): frozenset(people) for role, people in roles.items()}, frozenset(revoked))
@@ -153,49 +144,33 @@ def _digest_of(text: str) -> str:
     return policy.digest if policy else ""
 
 
-class Policies(MutableMapping[str, Policy]):
+class Policies(UserDict[str, Policy]):
     """Policies of a catalog by digest, stored as texts so that unused versions do not stay compiled."""
 
-    def __init__(self) -> None:
-        self._texts: dict[str, str | Policy] = {}
+    data: dict[str, Any]
 
     def put(self, name: str, text: str) -> None:
         digest = _digest_of(text)
         if digest and name != digest:
             raise MalformedError("the name is not the policy's digest")
         if digest:
-            self._texts[digest] = text
+            self.data[digest] = text
         else:
-            self._texts.pop(name, None)
+            self.data.pop(name, None)
 
     def __getitem__(self, digest: str) -> Policy:
-        entry = self._texts[digest]
+        entry = self.data[digest]
         if isinstance(entry, Policy):
             return entry
         policy = _compiled(entry)
         assert policy is not None, "the text of one that was taken back is not kept"
         return policy
 
-    def __setitem__(self, digest: str, policy: Policy) -> None:
-        self._texts[digest] = policy
-
-    def __delitem__(self, digest: str) -> None:
-        del self._texts[digest]
-
-    def __contains__(self, digest: object) -> bool:
-        return digest in self._texts
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._texts)
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
 
 class Catalog:
     """Fold of one partition of the topic."""
 
-    def __init__(self, trust: Trust = NOBODY) -> None:
+    def __init__(self, trust: Mapping[str, PublicKey] = NOBODY) -> None:
         self._trust = trust
         self.elsewhere = ""  # another platform, found in a signed entry
         self.named = False  # an entry named this platform, so entries without one are void
@@ -224,7 +199,7 @@ class Catalog:
         return ""
 
     def reached(self, offset: int) -> None:
-        """Advance to an offset. The topic is never cleaned, so a gap means lost records."""
+        # The topic is never cleaned, so a gap means lost records.
         if offset > self.position:
             self._lose()
         self.position = max(self.position, offset)
@@ -291,14 +266,16 @@ class Catalog:
         elif kind == HALT and isinstance(content, str | None):
             self.halts = self.halts.with_entry(rest, content)
         elif kind == "key":
-            public = PublicKey.parse(content)
-            if rest != public.kid or public.use == ROOT:
-                raise MalformedError("the name is not the key's id, or it is a root key")
-            self.keys[public.kid] = public
-            if public.use == REQUEST:
-                self._add_asker(public)
+            self._put_key(rest, PublicKey.parse(content))
         else:
             raise MalformedError(f"{entry.kind} is not a kind of entry")
+
+    def _put_key(self, kid: str, public: PublicKey) -> None:
+        if kid != public.kid or public.use == ROOT:
+            raise MalformedError("the name is not the key's id, or it is a root key")
+        self.keys[kid] = public
+        if public.use == REQUEST:
+            self._add_asker(public)
 
     def _close(self, name: str) -> None:
         """Replace an unreadable entry by its strictest possible meaning."""

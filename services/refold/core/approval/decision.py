@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack, get_ar
 
 from refold.core.approval.catalog import HANDED_ON, Roles
 from refold.core.approval.question import CONTEXT, args_digest, bound, context_digest
+from refold.core.approval.signature import are_texts
 from refold.core.errors import MalformedError
 from refold.core.events import DOUBT
 from refold.core.ids import home, parse_approval_id, parse_call_id
@@ -89,8 +90,6 @@ class Grant(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Signed content of a decision."""
-
     approval: str
     question: str
     environment: str
@@ -136,7 +135,7 @@ class Decision:
         tokens = fields["tokens"]
         if not isinstance(fields["votes"], list) or not isinstance(fields["asked"], dict):
             raise MalformedError("the decision has no list of votes or no question")
-        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        if not are_texts(tokens):
             raise MalformedError("the tokens of the decision are not a list of texts")
         fields["tokens"] = tuple(tokens)
         fields["votes"] = tuple(_shaped(Cast, vote) for vote in fields["votes"])
@@ -232,21 +231,21 @@ def refusal(
     """Refusal of an order whose call the decision does not permit exactly; None if it does. **Units**: `now_ms` is the
     executor's wall clock."""
     if decision.verdict not in ("approve", "edit"):
-        return _final(f"the decision says {decision.verdict}")
+        return final(f"the decision says {decision.verdict}")
     # Else an order could name a policy in force, and hide the policy of the decision.
     if decision.policy != request.policy:
-        return _final("the decision is for another policy")
+        return final("the decision is for another policy")
     if elsewhere := _elsewhere(decision, request, tool, environment, about=""):
         return elsewhere
     if not decision.attempt <= request.attempt <= decision.covers:
-        return _final(f"the decision is for attempts {decision.attempt} to {decision.covers}, not {request.attempt}")
+        return final(f"the decision is for attempts {decision.attempt} to {decision.covers}, not {request.attempt}")
     if tool.effect == "once" and decision.attempt != decision.covers:
         # A forged question may cover more attempts, and nothing else keeps those of such a call apart.
-        return _final("the decision is for several attempts of a call that is sent once")
+        return final("the decision is for several attempts of a call that is sent once")
     # The log's time counts as well, so that a slow clock does not prolong a decision.
     now = max(now_ms, request.at_ms)
     if decision.issued > now + SKEW_MS:
-        return _final("the decision was issued in the future")
+        return final("the decision was issued in the future")
     if decision.version != tool.version:  # redeployed since: people look at the call again
         return Refusal("tool_changed", "the decision is for another version of the tool", stale=True)
     if decision.schema != tool.schema:
@@ -263,10 +262,10 @@ def unsettled(
     the highest attempt that may have been acted on, and its start by the log."""
     highest, since_ms = begun
     if decision.verdict != "approve":
-        return _final(f"of the attempts before, the decision says {decision.verdict}")
+        return final(f"of the attempts before, the decision says {decision.verdict}")
     # The finding stays valid until another attempt begins: an effect that has not happened does not happen later.
     if not highest < decision.attempt <= request.attempt:
-        return _final(f"the decision is about what came before attempt {decision.attempt}")
+        return final(f"the decision is about what came before attempt {decision.attempt}")
     if refused := _elsewhere(decision, request, tool, environment, about=DOUBT):
         return refused
     # A question may be asked before the attempt begins: "nothing happened" is true then, and soon false.
@@ -279,12 +278,12 @@ def _elsewhere(
     decision: Decision, request: ToolRequest, tool: ToolFacts, environment: str, *, about: str
 ) -> Refusal | None:
     if decision.asked.get("about", "") != about:
-        return _final("the decision answers a question about something else")
+        return final("the decision answers a question about something else")
     try:
         args = canonical.dumps(canonical.parse(request.args))
         run, _ = parse_call_id(request.call_id)
     except MalformedError as error:
-        return _final(error.message)
+        return final(error.message)
     key = idempotency_key(environment=environment, run=run, step=request.step, tool=tool.name, args=args)
     expected = {
         "environment": (decision.environment, environment),
@@ -304,9 +303,9 @@ def _elsewhere(
     }
     for part, (decided, ordered) in expected.items():
         if decided != ordered:
-            return _final(f"the decision is for another {part}")
+            return final(f"the decision is for another {part}")
     if not decision.votes:
-        return _final("nobody stands behind the decision")
+        return final("nobody stands behind the decision")
     return None
 
 
@@ -325,13 +324,13 @@ def lineage(cast: Cast) -> tuple[Entitlement, ...]:
         names = canonical.parse(spelt)
     except MalformedError:
         return ()
-    if not isinstance(names, list) or len(names) != 3 or not all(isinstance(name, str) for name in names):
+    if not are_texts(names) or len(names) != 3:
         return ()
     return Entitlement(cast.actor, names[0]), Entitlement(names[1], names[2])
 
 
 def behind(decision: Decision) -> list[str]:
-    """Names of all people behind a decision: each may end the grant that it gives."""
+    # Each of them may end the grant that the decision gives.
     return sorted({name for vote in decision.votes for entitlement in lineage(vote) for name in entitlement})
 
 
@@ -341,19 +340,23 @@ def disowned(decision: Decision, roles: Roles) -> Refusal | None:
         # A deputy has no more rights than the delegator: both must still be entitled.
         for actor, approver in lineage(vote) or (Entitlement(vote.actor, ""),):
             if not roles.still(actor, approver):
-                return Refusal("decision_revoked", f"{actor} may not decide any more", stale=True)
+                return revoked(f"{actor} may not decide any more")
     return None
 
 
 def away(request: ToolRequest, partition: int, partitions: int) -> Refusal | None:
     """Refusal of a call outside its run's home partition."""
     if not request.call_id.startswith(f"{request.run_id}/"):
-        return _final("the call is not one of its run")
+        return final("the call is not one of its run")
     # In another partition the call would have a second claim chain.
     if home(request.run_id, partitions) != partition:
-        return _final("the call is not at home in this partition")
+        return final("the call is not at home in this partition")
     return None
 
 
-def _final(message: str) -> Refusal:
+def final(message: str) -> Refusal:
     return Refusal("unauthorised", message, stale=False)
+
+
+def revoked(message: str) -> Refusal:
+    return Refusal("decision_revoked", message, stale=True)

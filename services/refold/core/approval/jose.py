@@ -23,7 +23,6 @@ def serialized(header: Mapping[str, str], text: str, seed: bytes) -> str:
 
 @lru_cache(maxsize=128)
 def verifies(token: str, x: str) -> bool:
-    """True if the private key of `x` made the signature of a token."""
     try:
         jws.deserialize_compact(token, _public(x), registry=_REGISTRY)
     except (JoseError, ValueError):
@@ -32,7 +31,6 @@ def verifies(token: str, x: str) -> bool:
 
 
 def x_of(seed: bytes) -> str:
-    """Public half of a private key, as in a JWK."""
     return str(_private(seed).as_dict(private=False)["x"])
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 from refold.core.approval import requirement
 from refold.core.approval.condition import NONE, VARIABLES, Condition, Linked
@@ -251,12 +251,16 @@ def merge(files: Mapping[str, Any]) -> Any:
     return {**merged, "rules": rules}
 
 
+def _is_rule_name(name: Any) -> TypeGuard[str]:
+    return isinstance(name, str) and 0 < len(name.strip()) <= len(name) <= 200 and name not in (UNRULED, DOUBT)
+
+
 def _rule(content: Any) -> Rule:
     if not isinstance(content, dict):
         raise wrong("", "it is not an object", "{name: ..., when: ..., allow: true}")
     check_fields(content, ("name", "when", *OUTCOMES))
     name, when = content.get("name"), content.get("when")
-    if not isinstance(name, str) or not name.strip() or len(name) > 200 or name in (UNRULED, DOUBT):
+    if not _is_rule_name(name):
         raise wrong("name", f"it is not a name of up to 200 characters, other than {UNRULED} and {DOUBT}")
     if not isinstance(when, str):
         raise wrong("when", "it is not a text", "write an expression in CEL; for every call: when: 'true'")

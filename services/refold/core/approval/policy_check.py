@@ -10,7 +10,7 @@ from typing import Any
 
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import ToolFacts
-from refold.core.approval.policy import Policy
+from refold.core.approval.policy import Judgement, Policy
 from refold.core.events import DOUBT, Requirement
 from refold.core.ids import depth_of
 from refold.core.messages import ApprovalRequest
@@ -48,6 +48,16 @@ class PartialJudgement:
 
 def judge_partially(policy: Policy, facts: Mapping[str, Any]) -> PartialJudgement:
     """Judge a call by the known facts: a rule on an unknown fact may hold, fail, or not apply."""
+    candidates = _candidates(policy, facts)
+    requirements = [judgement.requirement for judgement in candidates if judgement.requirement]
+    allows = any(judgement.outcome == "allow" for judgement in candidates)
+    if allows and policy.fallback:  # a tool may ask by itself
+        requirements.append(policy.fallback)
+    denial = "" if requirements or allows else f"the rule {candidates[0].rule!r} denies it: {candidates[0].message}"
+    return PartialJudgement(tuple(requirements), allows, denial)
+
+
+def _candidates(policy: Policy, facts: Mapping[str, Any]) -> list[Judgement]:
     met, candidates = list[tuple[int, str, bool]](), [policy.unruled]
     for number, rule in enumerate(policy.rules):
         value = rule.when.value(facts)
@@ -62,12 +72,7 @@ def judge_partially(policy: Policy, facts: Mapping[str, Any]) -> PartialJudgemen
         failed = [policy.failed(number, error, behind) for behind in candidates]
         possible = failed if fails else [policy.judgements[number], *candidates, *failed]
         candidates = list({(judgement.outcome, judgement.rule): judgement for judgement in possible}.values())
-    requirements = [judgement.requirement for judgement in candidates if judgement.requirement]
-    allows = any(judgement.outcome == "allow" for judgement in candidates)
-    if allows and policy.fallback:  # a tool may ask by itself
-        requirements.append(policy.fallback)
-    denial = "" if requirements or allows else f"the rule {candidates[0].rule!r} denies it: {candidates[0].message}"
-    return PartialJudgement(tuple(requirements), allows, denial)
+    return candidates
 
 
 def of_request(policy: Policy, request: ApprovalRequest, tool: ToolFacts | None, *, args: str = "") -> PartialJudgement:

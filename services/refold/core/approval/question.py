@@ -36,7 +36,6 @@ def context_of(args: str) -> dict[str, Any]:
 
 
 def context_digest(args: str) -> str:
-    """Digest of a call's context; empty without one, or if the arguments are not JSON."""
     with suppress(MalformedError):
         if context := context_of(args):
             return args_digest(canonical.dumps(context))
@@ -113,9 +112,21 @@ def _typed(hint: Any, value: Any) -> Any:
 
 
 def named(request: ApprovalRequest) -> ApprovalRequest:
-    """Request under the id of its content."""
     question = question_digest(request)
     return dataclasses.replace(request, question=question, approval_id=approval_id(request.call_id, question))
+
+
+def _wrong_attempts(request: ApprovalRequest) -> dict[str, bool]:
+    past, doubt = request.history, request.about == DOUBT
+    last = past[-1] if past else None
+    return {
+        # More than one would turn a single vote into a right to act again after every unknown outcome.
+        "number of attempts": request.covers < request.attempt
+        or ((request.effect == "once" or doubt) and request.covers != request.attempt),
+        "subject": request.about not in ("", DOUBT) or doubt != (request.rule == DOUBT),
+        "doubt": doubt and (last is None or (last.what, last.attempt) != ("doubt", request.attempt - 1)),
+        "history": len(past) > TOLD or any(len(earlier.words + earlier.by) > 2 * TOLD_CHARS for earlier in past),
+    }
 
 
 def received(
@@ -129,8 +140,7 @@ def received(
     of_call = idempotency_key(
         environment=request.environment, run=request.run_id, step=request.step, tool=request.tool, args=request.args
     )
-    past, texts = request.history, [request.args, *filter(None, [request.proposed_args])]
-    doubt, last = request.about == DOUBT, request.history[-1] if request.history else None
+    texts = [request.args, *filter(None, [request.proposed_args])]
     wrong = {
         "key": key != request.approval_id.encode(),
         "call": (run, seq) != parse_call_id(request.call_id),
@@ -142,12 +152,7 @@ def received(
         "time that a decision is valid": not 0 < request.requirement.valid_ms <= MAX_MS,
         # A planner that leaves it out would keep an old vote alive.
         "expiry": bool(request.requirement.expires_ms) and not request.expires_ms,
-        # More than one would turn a single vote into a right to act again after every unknown outcome.
-        "number of attempts": request.covers < request.attempt
-        or ((request.effect == "once" or doubt) and request.covers != request.attempt),
-        "subject": request.about not in ("", DOUBT) or doubt != (request.rule == DOUBT),
-        "doubt": doubt and (last is None or (last.what, last.attempt) != ("doubt", request.attempt - 1)),
-        "history": len(past) > TOLD or any(len(earlier.words + earlier.by) > 2 * TOLD_CHARS for earlier in past),
+        **_wrong_attempts(request),
         "token": len(request.token) > TOKEN_CHARS,
         "question": request.question != question_digest(request),
         "name": request.approval_id != approval_id(request.call_id, request.question),

@@ -69,12 +69,10 @@ def why_refused(request: RunRequest, keys: Keys, at_ms: int, labels: Set[str]) -
 
 
 def vouches(token: str, requester: str, keys: Keys) -> bool:
-    """True if the token of a request proves its requester by a key of the catalog."""
     return _vouched(token, requester, keys) is not None
 
 
 def is_verified(request: ApprovalRequest, keys: Keys) -> bool:
-    """True if a key of the catalog vouches for the requester in a question."""
     # The token does not cover arguments that others wrote.
     return not request.writers and _is_signed(request, keys)
 
@@ -106,13 +104,13 @@ def signed_ms(signal: RunSignal, keys: Keys) -> int | None:
 
 
 def _vouched(token: str, name: str, keys: Keys) -> dict[str, Any] | None:
-    if not name.strip() or not is_clear(name):
+    if not token or not name.strip() or not is_clear(name):
         return None
     try:
-        claims = signature.verified(token, keys, use=signature.REQUEST) if token else None
+        claims = signature.verified(token, keys, use=signature.REQUEST)
     except UnauthorisedError:
         return None
-    if claims is None or claims.get("requester") != name:
+    if claims.get("requester") != name:
         return None
     platform, meant = platform_of(keys), claims.get("platform", "")
     if platform and meant not in ("", platform):
@@ -122,7 +120,6 @@ def _vouched(token: str, name: str, keys: Keys) -> dict[str, Any] | None:
 
 
 def _claims_of(message: RunRequest | RunSignal) -> dict[str, Any]:
-    """Content of a message's token, without its time."""
     if isinstance(message, RunRequest):
         budget = message.budget
         rest: dict[str, Any] = {"labels": dict(message.labels), "sessions": list(message.sessions)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -123,18 +123,19 @@ def _remember(field: str, value: Any) -> dict[str, Any]:
     return {"remember_ms": valid_ms, "remember_uses": uses}
 
 
+_PARSERS: dict[str, Callable[[str, Any], dict[str, Any]]] = {
+    "approvers": lambda field, value: {field: _approvers(field, value)},
+    "message": lambda field, value: {field: message(field, value)},
+    **dict.fromkeys(("expires", "valid"), lambda field, value: {f"{field}_ms": duration_ms(field, value)}),
+    "escalate": _escalation,
+    "remember": _remember,
+}
+
+
 def _changes(field: str, value: Any) -> dict[str, Any]:
     """Changes of a requirement by one field of the text. **Raises** UsageError."""
-    if field == "approvers":
-        return {field: _approvers(field, value)}
-    if field == "escalate":
-        return _escalation(field, value)
-    if field == "remember":
-        return _remember(field, value)
-    if field == "message":
-        return {field: message(field, value)}
-    if field in ("expires", "valid"):
-        return {f"{field}_ms": duration_ms(field, value)}
+    if parser := _PARSERS.get(field):
+        return parser(field, value)
     if field == "quorum" and (type(value) is not int or not 1 <= value <= MAX_APPROVERS):
         raise wrong(field, f"it is not a number from 1 to {MAX_APPROVERS}")
     if field == "not_requester" and not isinstance(value, bool):
@@ -147,12 +148,20 @@ def _changes(field: str, value: Any) -> dict[str, Any]:
 def _check(needed: Requirement, content: Mapping[str, Any]) -> None:
     """Refuse combinations of fields that no people can meet, or that have no effect. **Raises** UsageError."""
     people = {*needed.approvers, *needed.escalate_to}
-    if needed.quorum > len(people) and not any(name == "*" or name.startswith("role:") for name in people):
+    if needed.quorum > len(people) and not any(map(_may_be_many, people)):
         raise wrong("quorum", f"{needed.quorum} of {len(people)} people cannot agree", "name more people, or a role")
     if not needed.valid_ms:
         raise wrong("valid", "a decision that may never be used decides nothing", "write 15m, or leave it out")
     if "on_expiry" in content and not needed.expires_ms:
         raise wrong("on_expiry", "nothing expires", "write expires: 1h, or leave it out")
+    _check_escalation(needed)
+
+
+def _may_be_many(name: str) -> bool:
+    return name == "*" or name.startswith("role:")
+
+
+def _check_escalation(needed: Requirement) -> None:
     if needed.on_expiry == "escalate" and not needed.escalate_to:
         raise wrong("on_expiry", "it escalates to nobody", "escalate: {to: [role:head]}")
     if needed.escalate_to and not needed.escalate_ms and needed.on_expiry != "escalate":

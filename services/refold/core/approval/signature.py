@@ -43,8 +43,6 @@ _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """Key to verify signatures."""
-
     kid: str
     use: str
     x: str  # base64url of its 32 bytes, as in a JWK
@@ -83,7 +81,6 @@ class SigningKey:
     seed: bytes = field(repr=False)
 
     def public(self, **more: Any) -> PublicKey:
-        """Public half, with the fields that its publisher adds."""
         from refold.core.approval import jose
 
         return PublicKey(self.kid, self.use, jose.x_of(self.seed), **more)
@@ -159,8 +156,12 @@ def kid_of(token: str) -> str:
     return kid
 
 
+def are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
 def are_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) and name for name in value)
+    return are_texts(value) and all(value)
 
 
 def _decoded(token: str) -> tuple[str, str]:
@@ -317,7 +318,7 @@ def check(entry: CatalogEntry, trust: Trust) -> None:
 
 
 def _payload(entry: CatalogEntry) -> dict[str, Any]:
-    """Signed content of an entry, with the digest of its content. Entries of earlier releases name no platform."""
+    # Entries of earlier releases name no platform.
     return ({"platform": entry.platform} if entry.platform else {}) | {
         "actor": entry.actor,
         "content": sha256(entry.content.encode()).hexdigest(),

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from refold.core.approval import ballot, signature
 from refold.core.approval.catalog import Catalog
-from refold.core.approval.decision import AS_ASKED, Decision, Grant, Refusal, ToolFacts
+from refold.core.approval.decision import AS_ASKED, Decision, Grant, Refusal, ToolFacts, final, revoked
 from refold.core.approval.policy_check import suffices, vouched
 from refold.core.approval.question import args_digest, bound_request, digest
 from refold.core.approval.requester import has_asked, quorum_of
@@ -35,11 +35,11 @@ def unfounded(decided: Decision, catalog: Catalog) -> Refusal | None:
             return _granted(decided, decided.grant, request, catalog)
         return _counted(decided, request, catalog)
     except MalformedError as error:
-        return _final(error.message)
+        return final(error.message)
     except UnauthorisedError as error:
         if error.fields.get("reason") in signature.WITHDRAWN:
-            return _revoked(f"a vote does not hold any more: {error.message}")
-        return _final(f"a vote does not hold: {error.message}")
+            return revoked(f"a vote does not hold any more: {error.message}")
+        return final(f"a vote does not hold: {error.message}")
 
 
 def unread(decided: Decision, catalog: Catalog) -> bool:
@@ -58,19 +58,19 @@ def unasked(decided: Decision, order: ToolRequest, catalog: Catalog, tools: Mapp
     """Refusal of a decision by people that the policy does not require for the ordered call; None if it does. The
     policy is applied to edited arguments."""
     if decided.policy and decided.policy not in catalog.policies:
-        return _revoked("the decision's policy is not in the catalog any more")
+        return revoked("the decision's policy is not in the catalog any more")
     request, policy, tool = bound_request(decided.asked), catalog.policies.get(decided.policy), tools.get(order.tool)
     if decided.verdict == "edit" and policy is not None and tool is not None:
         required = suffices(request, policy, tool, args=order.args)
     elif request.proposed_args and not request.writers and tool is not None:
-        return _revoked("its question names nobody who has edited the arguments")
+        return revoked("its question names nobody who has edited the arguments")
     else:
         required = vouched(replace(request, args=order.args), catalog, tools)
     if required:
         return None
     if decided.verdict == "edit":  # maybe of an earlier release: people are asked about the edited call
-        return _revoked("others than whoever wrote its arguments have to agree to an edit")
-    return _final("its policy asks for other people about this call")
+        return revoked("others than whoever wrote its arguments have to agree to an edit")
+    return final("its policy asks for other people about this call")
 
 
 def _question(decided: Decision) -> ApprovalRequest:
@@ -102,37 +102,36 @@ def _counted(decided: Decision, request: ApprovalRequest, catalog: Catalog) -> R
     count = ballot.count(request, votes, catalog.roles, decided.issued)
     for void in count.void.values():
         if void.code not in _MAY_CHANGE:
-            return _final(f"a vote behind the decision is void: {void.reason}")
+            return final(f"a vote behind the decision is void: {void.reason}")
     settled = count.settled
     # An amendment is an edit by its votes, and lets nothing out.
     verdict = "edit" if decided.verdict == "amend" else decided.verdict
     if settled is None:
         people = {vote.actor for vote in votes if ballot.DECIDING.get(vote.action) == verdict}
-        needed = 1 if decided.verdict == "reject" else quorum_of(request, catalog.roles.askers)
-        gone = ", ".join(sorted(vote.actor for vote in count.void)) or "who decided"
-        return _unsettled(request, len(people), needed, gone)
+        needed = 1 if verdict == "reject" else quorum_of(request, catalog.roles.askers)
+        return _unsettled(request, len(people), needed, [vote.actor for vote in count.void])
     outcome = settled.verdict, settled.edited, settled.result, settled.message, settled.grant
     if outcome != (verdict, decided.edited, decided.result, decided.message, decided.grant):
-        return _final("its votes say otherwise than the decision")
+        return final("its votes say otherwise than the decision")
     if {(by.actor, by.vote, by.at_ms) for by in settled.votes} != {(b.actor, b.vote, b.at_ms) for b in decided.votes}:
-        return _final("other people stand behind the decision than it says")
+        return final("other people stand behind the decision than it says")
     return None
 
 
-def _unsettled(request: ApprovalRequest, people: int, needed: int, gone: str) -> Refusal:
+def _unsettled(request: ApprovalRequest, people: int, needed: int, gone: list[str]) -> Refusal:
     if people >= needed:
-        return _revoked(f"{gone} may not decide any more")
+        return revoked(f"{', '.join(sorted(gone)) or 'who decided'} may not decide any more")
     # Enough for a known requester: the key that vouched for them may be gone since.
     if request.token and people >= quorum_of(request, {}):
-        return _revoked("nobody knows any more who asked for the run")
-    return _final(f"{people} of {needed} people stand behind the decision")
+        return revoked("nobody knows any more who asked for the run")
+    return final(f"{people} of {needed} people stand behind the decision")
 
 
 def _granted(decided: Decision, grant: Grant, request: ApprovalRequest, catalog: Catalog) -> Refusal | None:
     """Refusal of a call by the grant of its decision; None if the grant permits it."""
     origin = Decision.parse(signature.verified(decided.given, catalog.keys, use="decision"))
     if origin.grant is None or origin.grant.use:
-        return _final("what the decision rests on gives no grant")
+        return final("what the decision rests on gives no grant")
     if refused := unfounded(origin, catalog):
         return refused
     same = all(getattr(decided, name) == getattr(origin, name) for name in _AS_GIVEN)
@@ -147,12 +146,4 @@ def _granted(decided: Decision, grant: Grant, request: ApprovalRequest, catalog:
         and len(people) >= quorum_of(request, catalog.roles.askers)
         and not (needed.not_requester and any(has_asked(request, name) for name in people))
     )
-    return None if good else _final("the grant that the decision uses is not for this call")
-
-
-def _revoked(message: str) -> Refusal:
-    return Refusal("decision_revoked", message, stale=True)
-
-
-def _final(message: str) -> Refusal:
-    return Refusal("unauthorised", message, stale=False)
+    return None if good else final("the grant that the decision uses is not for this call")

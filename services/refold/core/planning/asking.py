@@ -14,7 +14,7 @@ from refold.core.approval.policy import Judgement
 from refold.core.approval.question import args_digest, named, proposal_digest, question_digest
 from refold.core.approval.vote_check import unfounded, unread
 from refold.core.errors import MalformedError, UnauthorisedError
-from refold.core.events import DOUBT
+from refold.core.events import DOUBT, NO_REQUEST
 from refold.core.ids import approval_id, call_id, parse_approval_id
 from refold.core.messages import ApprovalRequest
 from refold.core.planning.outgoing import let_out
@@ -38,8 +38,8 @@ def propose(
     state: RunState, new: Proposal, authority: Authority, now: int
 ) -> tuple[events.CallProposed, events.CallFailed | events.ApprovalRequested | None]:
     """The call with the rule that judged it, and the event that blocks it; None if it may be dispatched."""
-    call, request = new.call, state.request
-    judgement = authority.judge(state, call, request.policy if request else "", ahead=new.ahead)
+    call = new.call
+    judgement = authority.judge(state, call, (state.request or NO_REQUEST).policy, ahead=new.ahead)
     if judgement.rule:
         call = dataclasses.replace(call, rule=judgement.rule)
     if judgement.outcome == "deny":
@@ -132,9 +132,13 @@ def _ask(state: RunState, of: _Attempt, judged: Judgement, authority: Authority,
     return dataclasses.replace(event, question=named(request).question)
 
 
+_AS_REQUESTED = ("attempt", "covers", "environment", "version", "schema", "policy", "rule", "requirement", "about")
+"""Fields that a question copies from its `ApprovalRequested`."""
+
+
 def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) -> ApprovalRequest:
     """Question about a call as it would be dispatched; equal to the byte whenever it is built again."""
-    question, request, first = opened.question, state.request, call
+    question, request, first = opened.question, state.request or NO_REQUEST, call
     if call.step in state.edited and isinstance(was := state.steps[call.step - 1], events.CallProposed):
         first = was if was.args != call.args else call  # a fork has changed its key alone
     edited, name = first is not call, call_id(state.run_id, opened.seq)
@@ -144,43 +148,35 @@ def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) ->
         run_id=state.run_id,
         call_id=name,
         step=call.step,
-        attempt=question.event.attempt,
-        covers=question.event.covers,
-        agent=request.agent if request else "",
-        requester=request.requester if request else "",
+        agent=request.agent,
+        requester=request.requester,
         # The token does not cover an operator who gave other arguments, so one more person has to agree.
-        token=request.token if request and not call.asked else "",
-        session=request.session if request else "",
-        environment=question.event.environment,
+        token="" if call.asked else request.token,
+        session=request.session,
         tool=call.tool,
-        version=question.event.version,
-        schema=question.event.schema,
         effect=call.effect,
         args=call.args,
         key=call.key,
-        policy=question.event.policy,
-        rule=question.event.rule,
-        requirement=question.event.requirement,
         question=question.question,
         proposal=proposal_digest(first),
         asked_ms=question.asked_ms,
         expires_ms=question.expires_ms,
         level=int(question.escalated),
         proposed_args=first.args if edited else "",
-        traceparent=request.traceparent if request else "",
+        traceparent=request.traceparent,
         round=opened.rounds,
         history=list(opened.past),
-        about=question.event.about,
         writers=list(state.writers_of(call.step)),
+        **{name: getattr(question.event, name) for name in _AS_REQUESTED},
     )
     return approval if question.question in ("", question_digest(approval)) else _in_older_form(state, approval)
 
 
 def _in_older_form(state: RunState, new: ApprovalRequest) -> ApprovalRequest:
     """Question in the form of earlier releases: without writers, or without attempts of the forked run."""
-    request = state.request
-    history = [past for past in new.history if not (request and request.forked) or past.at_ms > state.requested_ms]
-    before = dataclasses.replace(new, writers=[], token=request.token if request else "", history=history)
+    request = state.request or NO_REQUEST
+    history = [past for past in new.history if not request.forked or past.at_ms > state.requested_ms]
+    before = dataclasses.replace(new, writers=[], token=request.token, history=history)
     return before if question_digest(before) == new.question else new
 
 
@@ -235,6 +231,8 @@ def accepted(state: RunState, step: int, signed: Decision, token: str, *, now: i
     """Events of a valid decision, with the dispatch that it permits."""
     opened, question = _open_question(state, step)
     edits, actors = signed.verdict in ("edit", "amend"), [vote.actor for vote in signed.votes]
+    args, key = (signed.edited, signed.key) if edits else ("", "")
+    grant, use = (signed.grant.id, signed.grant.use) if signed.grant else ("", 0)
     decided = events.ApprovalDecided(
         step,
         question.seq,
@@ -242,12 +240,12 @@ def accepted(state: RunState, step: int, signed: Decision, token: str, *, now: i
         token=token,
         actors=actors,
         message=signed.message,
-        args=signed.edited if edits else "",
-        key=signed.key if edits else "",
+        args=args,
+        key=key,
         covers=signed.covers,
         expires_ms=signed.expires,
-        grant=signed.grant.id if signed.grant else "",
-        use=signed.grant.use if signed.grant else 0,
+        grant=grant,
+        use=use,
         question=question.question,
     )
     by = ", ".join(actors)
@@ -357,11 +355,49 @@ def settled(state: RunState, answer: events.DoubtResolved, result: str, now: int
     return [answer, *send(foreseen(state, [answer], now), step, attempt + 1, now, rules, may_have_happened=False)]
 
 
+class Draft:
+    """Events of an entry in the making, and the state `after` them."""
+
+    def __init__(self, state: RunState, now: int) -> None:
+        self.after, self.events = state.copy(), list[events.Event]()
+        self._seq, self._at_ms = state.head.seq + 1, max(now, state.at_ms)
+
+    def add(self, fresh: list[events.Event]) -> None:
+        # Folded at once: questions contain the seq of events before them in the entry.
+        advance(self.after, fresh, seq=self._seq + len(self.events), at_ms=self._at_ms)
+        self.events += fresh
+
+    def start(self, now: int, rules: Rules) -> None:
+        after = self.after
+        if after.status == "pending" and not after.paused and after.request and after.request.not_before_ms <= now:
+            self.add([rules.app.start(after.request.agent)])
+
+
 def foreseen(state: RunState, fresh: list[events.Event], now: int) -> RunState:
-    """State after the earlier events of the same entry."""
-    after = state.copy()
-    advance(after, fresh, seq=state.head.seq + 1, at_ms=max(now, state.at_ms))
-    return after
+    draft = Draft(state, now)
+    draft.add(fresh)
+    return draft.after
+
+
+def _unverified(state: RunState, step: int, error: UnauthorisedError, now: int, rules: Rules) -> Ruling:
+    reason = error.fields.get("reason")
+    if reason == "unknown_key":  # a key just published may be read after its first signature
+        return Park(error.message, code="unauthorised")
+    if reason in signature.WITHDRAWN:  # the approval service is done with the question: ask another
+        return reopened(state, step, now, rules)
+    return Refuse("unauthorised", error.message)
+
+
+def _unvoted(state: RunState, step: int, signed: Decision, now: int, rules: Rules) -> Ruling | None:
+    assert rules.authority is not None, "only an authority has a catalog"
+    (_, question), catalog = _open_question(state, step), rules.authority.catalog
+    # No executor sees these verdicts and checks their votes, nor those of a call that is given up: the planner does.
+    unseen = signed.verdict == "answer" or question.event.about == DOUBT
+    if not unseen or not (refused := unfounded(signed, catalog)):
+        return None
+    if unread(signed, catalog):  # a key just published, as of a decision
+        return Park(refused.message, code="unauthorised")
+    return reopened(state, step, now, rules) if refused.stale else Refuse("unauthorised", refused.message)
 
 
 def take_decision(state: RunState, decided: Decided, now: int, rules: Rules, *, sent_ms: int) -> Ruling:
@@ -372,21 +408,12 @@ def take_decision(state: RunState, decided: Decided, now: int, rules: Rules, *, 
     try:
         decision = rules.authority.open(decided.token)
     except UnauthorisedError as error:
-        reason = error.fields.get("reason")
-        if reason == "unknown_key":  # a key just published may be read after its first signature
-            return Park(error.message, code="unauthorised")
-        if reason in signature.WITHDRAWN:  # the approval service is done with the question: ask another
-            return reopened(state, step, now, rules)
-        return Refuse("unauthorised", error.message)
+        return _unverified(state, step, error, now, rules)
     if reason := contradiction(state, step, decision):
         return Refuse("unauthorised", reason)
+    if (ruling := _unvoted(state, step, decision, now, rules)) is not None:
+        return ruling
     _, question = _open_question(state, step)
-    unseen, catalog = decision.verdict == "answer" or question.event.about == DOUBT, rules.authority.catalog
-    # No executor sees these verdicts and checks their votes, nor those of a call that is given up: the planner does.
-    if unseen and (refused := unfounded(decision, catalog)):
-        if unread(decision, catalog):  # as above, for votes
-            return Park(refused.message, code="unauthorised")
-        return reopened(state, step, now, rules) if refused.stale else Refuse("unauthorised", refused.message)
     # The timer ends it. A later decision would otherwise count or not by which of the two is read first.
     if question.expires_ms and sent_ms >= question.expires_ms:
         return Ignore("the approval has expired")

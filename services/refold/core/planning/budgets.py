@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from refold.core import events
@@ -14,6 +15,7 @@ from refold.core.ids import parse_call_id
 from refold.core.messages import ToolResult
 from refold.core.planning.verdict import Rules, Scope
 from refold.core.run.account import BUDGET_CODES, COUNTED_MOST, LIMIT_CODES, NOTHING, Amount, Booked, BudgetAccount
+from refold.core.run.counting import account_of
 from refold.core.run.handed import NO_VALUES, Values
 from refold.core.run.metering import Reserve, in_usd, nano_usd, tokens_of, usage_of
 from refold.core.run.state import RunState
@@ -66,7 +68,7 @@ class _Measure(NamedTuple):
 
 def judged(state: RunState, order: Attempted, now: int, rules: Rules, reservation: Reservation | None = None) -> Found:
     """Judge an attempt by the budgets of its run; `reservation` is the total of the dispatches before it."""
-    account, reservation = state.account or BudgetAccount(since_ms=state.requested_ms), reservation or Reservation()
+    account, reservation = account_of(state), reservation or Reservation()
     added = reservation.amount.plus(order.most or NOTHING)._replace(calls=reservation.amount.calls + 1)
     recorded: list[events.Event] = []
     judgement = Found("go", recorded)
@@ -77,15 +79,20 @@ def judged(state: RunState, order: Attempted, now: int, rules: Rules, reservatio
             return Found("stop", recorded, _spent(state, scope, over))
         if (near := _first_beyond(scope.limits.soft_percent, measures)) is None:
             continue
-        then = scope.limits.then
         if scope.run not in {*account.told, *reservation.told}:
-            recorded.append(events.BudgetReached(scope.run, near.unit, near.usage, near.limit, then))
-        if then == "ask" and not account.passed:
-            judgement = Found("ask", recorded, _near(scope, near))
-        elif judgement.outcome == "go" and _may_degrade(order, near, then):
-            judgement = Found("degrade", recorded, replace(_near(scope, near), code=DEGRADE))
+            recorded.append(events.BudgetReached(scope.run, near.unit, near.usage, near.limit, scope.limits.then))
+        judgement = _soft(judgement, scope, near, order, account)
     if judgement.failure is None and order.most is not None:
         recorded.append(_most(order, order.attempt))
+    return judgement
+
+
+def _soft(judgement: Found, scope: Scope, near: _Measure, order: Attempted, account: BudgetAccount) -> Found:
+    """Judgement with the reaction of one more budget above its soft threshold: to ask outranks to degrade."""
+    if scope.limits.then == "ask" and not account.passed:
+        return judgement._replace(outcome="ask", failure=_near(scope, near))
+    if judgement.outcome == "go" and _may_degrade(order, near, scope.limits.then):
+        return judgement._replace(outcome="degrade", failure=replace(_near(scope, near), code=DEGRADE))
     return judgement
 
 
@@ -126,17 +133,21 @@ def bills(state: RunState, result: ToolResult, rules: Rules, values: Values = NO
         return []
     if (booked := account.booked.get((call, result.attempt))) is None:
         return []
+    amount = _taken(state, result, booked.amount, rules, values)
+    return [] if amount is None else [_billed(result, call, booked, amount, rules)]
+
+
+def _taken(state: RunState, result: ToolResult, booked: Amount, rules: Rules, values: Values) -> Amount | None:
+    """Amount that an attempt took by its outcome; None if that is unknown."""
     if result.status == "completed":
         text = values.get((result.run_id, result.result), result.result)
-        amount = _usage_amount(text if isinstance(text, str) and len(text) <= LOOKED_INTO else "", booked.amount, rules)
-        return [_billed(result, call, booked, amount, rules)]
+        return _usage_amount(text if isinstance(text, str) and len(text) <= LOOKED_INTO else "", booked, rules)
     # "It did not happen" covers one order: where there were two, the other may have been made.
     if result.status in ("failed", "unauthorised") and not result.again:
-        return [_billed(result, call, booked, NOTHING, rules)]
+        return NOTHING
     pure = state.call(result.step).effect == "pure"
-    if pure and result.again and result.status in ("unknown", "broken"):  # made twice, both outcomes unknown
-        return [_billed(result, call, booked, booked.amount, rules)]
-    return []
+    # Made twice, both outcomes unknown.
+    return booked if pure and result.again and result.status in ("unknown", "broken") else None
 
 
 def _billed(result: ToolResult, call: int, booked: Booked, amount: Amount, rules: Rules) -> events.CallBilled:
@@ -188,6 +199,17 @@ def _less(one: int, other: int) -> int:
 def deadline_of(limits: Spendable | None, requested_ms: int, now: int) -> int:
     """Deadline of a run by its request and its budget; 0: none."""
     return _less(requested_ms, min(COUNTED_MOST, now + limits.ms) if limits and limits.ms else 0)
+
+
+def missed(state: RunState, now: int) -> events.RunFailed | None:
+    """Failure of a run whose deadline has passed."""
+    if not 0 < state.deadline_ms <= now:
+        return None
+    by = datetime.fromtimestamp(state.deadline_ms / 1000, UTC).isoformat(timespec="seconds")
+    why = f"it was to be over by {by}; `refold run retry --deadline` gives it more time"
+    limit_ms = state.account.limits.ms if state.account else 0
+    of_budget = limit_ms and state.deadline_ms == state.requested_ms + limit_ms
+    return events.RunFailed(Failure(BUDGET_CODES["seconds"] if of_budget else "deadline", why))
 
 
 def _scopes(state: RunState, account: BudgetAccount, now: int, rules: Rules) -> Sequence[Scope]:

@@ -4,13 +4,16 @@ emitting them twice (after a take-over) is harmless."""
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from refold.core import events
+from refold.core.events import NO_REQUEST
 from refold.core.ids import RunId, approval_id, attempt_trace, signal_id
 from refold.core.messages import ApprovalRequest, RunOutcome, RunSignal, ToolRequest
 from refold.core.planning import asking
-from refold.core.run.state import RunState
+from refold.core.run.state import END_STATUSES, RunState
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_SIGNALLED, tool_requested
 
 
@@ -24,9 +27,6 @@ class Command:
     message: ToolRequest | ApprovalRequest | RunOutcome | RunSignal | None
     call_key: str = ""
     attempt: int = 0
-
-
-_JUDGED_AGAIN = (events.ApprovalRequested, events.CallDoubted, events.CallHeld)
 
 
 def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]:
@@ -44,47 +44,43 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
         if isinstance(event, events.CallDispatched):
             if event.step not in state.given_up:  # not if given up in the same entry
                 requests.append(request(state, event.step, event.attempt, issued=offset, at_ms=entry.at_ms))
-        elif isinstance(event, events.SignalSent):
-            requests.append(_signal(state, event))
         elif isinstance(event, (events.CallCompleted, events.CallFailed)):
             closed.append(close(state, event.step, at=entry.last_seq))
-        elif isinstance(event, _JUDGED_AGAIN):
+        elif isinstance(event, (events.ApprovalRequested, events.CallDoubted, events.CallHeld)):
             requests, ended = [*requests, *ended, *_judged_again(state, event, at=entry.last_seq)], []
-        elif isinstance(event, events.ApprovalEscalated):
-            requests += _ask_others(state, event.step)
         elif isinstance(event, events.ApprovalDecided):
             ended.append(question_closed(state, event.step, event.question, at=entry.last_seq))
         elif isinstance(event, events.LateResultRecorded):
             closed += _close_again(state, event.step, closed, at=entry.last_seq)
-        elif isinstance(event, events.StepGivenUp):
-            closed += _give_up(state, event.step, at=entry.last_seq)
-        elif isinstance(event, events.Terminal):
-            retried = isinstance(event, events.RunFailed) and state.retried.at > entry.last_seq
-            # A retried run reports its next end.
-            requests += [] if retried else [outcome(state)]
-            closed += _end(state, entry.last_seq, retried=retried)
+        elif further := _FURTHER.get(type(event)):
+            more, tombstones = further(state, event, entry.last_seq)
+            requests, closed = requests + more, closed + tombstones
     return requests + ended + closed
 
 
-def _end(state: RunState, last_seq: int, *, retried: bool) -> list[Command]:
-    if retried:  # the retry makes other calls
+_Commands = tuple[list[Command], list[Command]]
+"""Requests, and tombstones of calls and of their questions."""
+
+
+def _end(state: RunState, event: events.Terminal, last_seq: int) -> _Commands:
+    if isinstance(event, events.RunFailed) and state.retried.at > last_seq:
+        # A retried run reports its next end, and makes other calls.
         early = [step for step in state.open_at(last_seq) if state.seqs[step - 1] <= last_seq]
-        return [close(state, step, at=last_seq) for step in early]
+        return [], [close(state, step, at=last_seq) for step in early]
     closed: list[Command] = []
     for step, opened in sorted(state.open.items()):
         if opened.question is not None:
             closed.append(question_closed(state, step, opened.question.question))
         if state.is_call(step):
             closed.append(close(state, step))
-    return closed
+    return [outcome(state)], closed
 
 
-def _signal(state: RunState, event: events.SignalSent) -> Command:
-    target = RunId(event.run_id)
-    name = signal_id(state.run_id, event.step)
-    actor = state.request.requester if state.request else ""
+def _signal(state: RunState, event: events.SignalSent, last_seq: int) -> _Commands:
+    target, name = RunId(event.run_id), signal_id(state.run_id, event.step)
+    actor = (state.request or NO_REQUEST).requester
     signal = RunSignal(target, name, "signal", event.data, actor, name=event.name)
-    return Command(RUN_SIGNALLED, f"{target}/{name}", signal)
+    return [Command(RUN_SIGNALLED, f"{target}/{name}", signal)], []
 
 
 def close(state: RunState, step: int, *, at: int = 0) -> Command:
@@ -120,21 +116,29 @@ def _close_again(state: RunState, step: int, closed: list[Command], *, at: int) 
     return [command for command in again if command not in closed]
 
 
-def _ask_others(state: RunState, step: int) -> list[Command]:
-    opened = state.open.get(step)
+def _ask_others(state: RunState, event: events.ApprovalEscalated, last_seq: int) -> _Commands:
+    step, opened = event.step, state.open.get(event.step)
     tombstones = [question_closed(state, step, opened.question.event.question)] if opened and opened.question else []
-    return [*tombstones, *ask_people(state, step)]
+    # Before the next question: two at a time indicate forgery.
+    return [*tombstones, *ask_people(state, step)], []
 
 
-def _give_up(state: RunState, step: int, *, at: int) -> list[Command]:
-    """Tombstones of request and question of a step that was given up. A question about a doubt stays."""
-    opened = state.given_up.get(step)
-    if opened is None:  # a retry has taken that back
-        return [close(state, step, at=at)] if state.is_call(step) else []
-    if opened.phase == "doubt" or not state.is_call(step):
-        return []
-    tombstones = [question_closed(state, step, opened.question.question, at=at)] if opened.question else []
-    return [*tombstones, close(state, step, at=at)]
+def _give_up(state: RunState, event: events.StepGivenUp, last_seq: int) -> _Commands:
+    step, opened = event.step, state.given_up.get(event.step)
+    # A question about a doubt stays.
+    if not state.is_call(step) or (opened is not None and opened.phase == "doubt"):
+        return [], []
+    question = opened.question if opened else None  # None, too: a retry has taken that back
+    tombstones = [question_closed(state, step, question.question, at=last_seq)] if question else []
+    return [], [*tombstones, close(state, step, at=last_seq)]
+
+
+_FURTHER: dict[type, Callable[[RunState, Any, int], _Commands]] = {
+    events.SignalSent: _signal,
+    events.ApprovalEscalated: _ask_others,
+    events.StepGivenUp: _give_up,
+    **dict.fromkeys(END_STATUSES, _end),
+}
 
 
 def question_closed(state: RunState, step: int, question: str, *, at: int = 0) -> Command:
@@ -153,7 +157,7 @@ def ask_people(state: RunState, step: int) -> list[Command]:
 
 def request(state: RunState, step: int, attempt: int, *, issued: int, at_ms: int, again: bool = False) -> Command:
     """Request of an attempt; `again` if it was sent before without an answer. The sender adds `earlier` calls."""
-    call, opened = state.call(step), state.open.get(step)
+    call, opened, order = state.call(step), state.open.get(step), state.request or NO_REQUEST
     first_ms = opened.first_sent_ms if opened else state.at_ms
     name = state.call_id(step)
     message = ToolRequest(
@@ -173,20 +177,20 @@ def request(state: RunState, step: int, attempt: int, *, issued: int, at_ms: int
         decision=opened.decision.token if opened and opened.decision else "",
         at_ms=at_ms,
         again=again,
-        agent=state.request.agent if state.request else "",
-        requester=state.request.requester if state.request else "",
+        agent=order.agent,
+        requester=order.requester,
         settled=opened.settled.token if opened and opened.settled else "",
-        above=state.request.above if state.request else [],
+        above=order.above,
     )
     return Command(tool_requested(call.pool), name, message)
 
 
 def outcome(state: RunState) -> Command:
-    request, event = state.request, state.end
+    request, event = state.request or NO_REQUEST, state.end
     message = RunOutcome(
         run_id=state.run_id,
         status=state.status,
-        agent=request.agent if request else "",
+        agent=request.agent,
         result=event.result if isinstance(event, events.RunCompleted) else "null",
         failure=event.failure if isinstance(event, events.RunFailed) else None,
         seq=state.head.seq,
@@ -194,7 +198,7 @@ def outcome(state: RunState) -> Command:
         at_ms=state.at_ms,
         stop=_stop(state),
         used=state.account.used if state.account else None,
-        labels=request.labels if request else {},
+        labels=request.labels,
     )
     return Command(RUN_COMPLETED, state.run_id, message)
 

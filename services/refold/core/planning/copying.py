@@ -4,7 +4,7 @@ which has the home of its source. Copied entries cause nothing. `RunForked` ends
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from refold.core import events
 from refold.core.errors import ConflictError, MalformedError, UsageError
@@ -34,19 +34,23 @@ class ForkAsked(NamedTuple):
 
 def fork_asked(order: RunOperation) -> ForkAsked:
     """Parse the content of a fork request. **Raises** MalformedError."""
-    try:
-        data = canonical.parse(order.data)
-        source = ForkedFrom(run_id(data["source"]), data["at"], bytes.fromhex(data["head"]))
-        edit, tool, reason = data.get("edit"), data.get("tool", ""), data.get("reason", "")
-    except (TypeError, KeyError, ValueError, AttributeError):
-        raise MalformedError("a fork says `source`, `at` and `head`, and maybe `edit`, `tool` and `reason`") from None
+    source, edit, tool, reason = _parsed(order.data)
     if "." in order.run_id or order.run_id == source.run_id:
         raise MalformedError(f"a fork of {source.run_id} is a run of its own: {order.run_id} is a child, or the same")
     if type(source.seq) is not int or not isinstance(reason, str) or not isinstance(edit, dict | None):
         raise MalformedError("`at` is a number, `reason` a text, and `edit` an object with all arguments of a call")
     if (edit is None) != (tool == "") or not isinstance(tool, str) or len(reason) > REASON_CHARS:
         raise MalformedError(f"an edit names its `tool`, and a reason has at most {REASON_CHARS:,} characters")
-    return ForkAsked(source, canonical.dumps(edit) if edit is not None else "", tool, reason)
+    return ForkAsked(source, canonical.dumps(edit) if tool else "", tool, reason)
+
+
+def _parsed(text: str) -> tuple[ForkedFrom, Any, Any, Any]:
+    try:
+        data = canonical.parse(text)
+        source = ForkedFrom(run_id(data["source"]), data["at"], bytes.fromhex(data["head"]))
+        return source, data.get("edit"), data.get("tool", ""), data.get("reason", "")
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raise MalformedError("a fork says `source`, `at` and `head`, and maybe `edit`, `tool` and `reason`") from None
 
 
 def lacks_history(state: RunState | None, request: ForkAsked) -> bool:
@@ -81,7 +85,6 @@ def fork_digest(request: ForkAsked) -> str:
 
 
 def copy_of(entry: Entry, request: ForkAsked, run: RunId, before: RunState | None) -> Entry:
-    """Entry of the source as the next one of the fork."""
     fresh = [_request(event, request) if isinstance(event, events.RunRequested) else event for event in entry.events]
     return replace(entry, run_id=run, prev=before.head.id if before else b"", events=fresh)
 
@@ -101,7 +104,6 @@ def _request(event: events.RunRequested, request: ForkAsked) -> events.RunReques
 
 
 def fork(state: RunState | None, order: RunOperation, now: int, rules: Rules) -> Ruling:
-    """Events of a fork whose history is copied, up to the point where its code runs."""
     try:
         request = fork_asked(order)
         edit = fitting(request, rules)

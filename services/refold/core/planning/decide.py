@@ -10,11 +10,10 @@ from refold.core.approval import requester
 from refold.core.approval.signature import PublicKey
 from refold.core.errors import MalformedError, UsageError
 from refold.core.ids import RunId, parse_call_id
-from refold.core.messages import INCOMPLETE, RunOperation, RunSignal, ToolResult
+from refold.core.messages import INCOMPLETE, RunOperation, RunRequest, RunSignal, ToolResult
 from refold.core.planning import asking, copying, family, pausing, redrive
 from refold.core.planning.asking import ask_what_came, foreseen, judge_again, send, settled
-from refold.core.planning.budgets import bills, deadline_of, narrowed
-from refold.core.planning.deadlines import missed
+from refold.core.planning.budgets import bills, deadline_of, missed, narrowed
 from refold.core.planning.matrix import course, is_last_word
 from refold.core.planning.operator_commands import ANNOTATE, OPERATORS_ONLY, command_content, not_own, take_note
 from refold.core.planning.pausing import PAUSE, RESUME, RequestedAt
@@ -41,7 +40,7 @@ from refold.core.planning.windows import binding
 from refold.core.run.account import of_budget
 from refold.core.run.handed import NO_VALUES, Values
 from refold.core.run.retry import backoff_ms
-from refold.core.run.state import SENT_BACK, OpenStep, RunState
+from refold.core.run.state import SENT_BACK, OpenStep, RunState, Settled
 from refold.core.wire import canonical
 
 NEVER_ORDERED = "an executor sent a result, and no attempt was ordered"
@@ -85,12 +84,6 @@ def _decide(state: RunState | None, message: Input, now: int, rules: Rules, sent
         return _result(state, message, now, rules)
     if isinstance(message, Due):
         return _due(state, message, now, rules)
-    if isinstance(message, Decided):
-        return asking.take_decision(state, message, now, rules, sent_ms=_append_ms(now, sent))
-    if isinstance(message, Undeliverable):
-        return _never_sent(state, message)
-    if isinstance(message, UnreadableResult):
-        return _unreadable_result(state, message)
     return _obey(state, message, now, rules, sent)
 
 
@@ -104,7 +97,19 @@ def _not_alive(state: RunState | None, message: Input, now: int, rules: Rules, s
     return _over(state, message, sent_ms)
 
 
-def _obey(state: RunState, order: RunSignal | RunOperation, now: int, rules: Rules, sent: RequestedAt | None) -> Ruling:
+def _obey(
+    state: RunState,
+    order: RunSignal | RunOperation | Decided | Undeliverable | UnreadableResult,
+    now: int,
+    rules: Rules,
+    sent: RequestedAt | None,
+) -> Ruling:
+    if isinstance(order, Decided):
+        return asking.take_decision(state, order, now, rules, sent_ms=_append_ms(now, sent))
+    if isinstance(order, Undeliverable):
+        return _never_sent(state, order)
+    if isinstance(order, UnreadableResult):
+        return _unreadable_result(state, order)
     if order.kind in (PAUSE, RESUME):
         return pausing.take_word(state, order, now, rules, sent=sent or RequestedAt(0))
     if order.kind == ANNOTATE:
@@ -135,13 +140,11 @@ def _start(state: RunState | None, message: Start, now: int, rules: Rules, sent_
     if state is not None:
         return _started(state, message, rules)
     ask, origin = message.request, message.origin
-    labels, at_ms = {window.label for window in rules.app.windows}, now if sent_ms is None else sent_ms
-    if origin is None and (why := requester.why_refused(ask, _askers(rules), at_ms, labels)):
+    if origin is None and (why := _not_allowed(ask, now, rules, sent_ms)):
         return Refuse("unauthorised", why)
-    above = origin or Origin(RunId(""), 0, rules.authority.current if rules.authority else "", outlives=False)
-    budget = narrowed(rules.app.budgets.get(ask.agent), ask.budget, root=above.counts_for)
-    if budget is None and any(binding(rules.app.windows, ask.agent, ask.labels, ask.requester, now)):
-        budget = events.Spendable()  # without limits of its own, and counted
+    policy = rules.authority.current if rules.authority else ""
+    above = origin or Origin(RunId(""), 0, policy, outlives=False)
+    budget = _budget_of(ask, above, now, rules)
     fresh: list[events.Event] = [
         events.RunRequested(
             agent=ask.agent,
@@ -168,6 +171,18 @@ def _start(state: RunState | None, message: Start, now: int, rules: Rules, sent_
     if ask.not_before_ms <= now and not message.waits:
         fresh.append(rules.app.start(ask.agent))
     return fresh
+
+
+def _not_allowed(ask: RunRequest, now: int, rules: Rules, sent_ms: int | None) -> str:
+    at_ms, labels = now if sent_ms is None else sent_ms, {window.label for window in rules.app.windows}
+    return requester.why_refused(ask, _askers(rules), at_ms, labels)
+
+
+def _budget_of(ask: RunRequest, origin: Origin, now: int, rules: Rules) -> events.Spendable | None:
+    budget = narrowed(rules.app.budgets.get(ask.agent), ask.budget, root=origin.counts_for)
+    if budget is None and any(binding(rules.app.windows, ask.agent, ask.labels, ask.requester, now)):
+        return events.Spendable()  # without limits of its own, and counted
+    return budget
 
 
 def _started(state: RunState, message: Start, rules: Rules) -> Ruling:
@@ -200,11 +215,7 @@ def _due(state: RunState, message: Due, now: int, rules: Rules) -> Ruling:
     if state.paused:
         return Ignore("time does nothing to a run that is paused")
     if message.step == 0:
-        if (end := missed(state, now)) is not None:
-            return [end]
-        if state.status == "pending" and state.request and state.request.not_before_ms <= now:
-            return [rules.app.start(state.request.agent)]
-        return Ignore("the run has started")
+        return _run_due(state, now, rules)
     opened = state.open.get(message.step)
     # A timer may be set for a deadline that was moved since: only the deadline in the log counts.
     if opened is None or not 0 < opened.due_ms <= now:
@@ -216,6 +227,14 @@ def _due(state: RunState, message: Due, now: int, rules: Rules) -> Ruling:
     if opened.question is not None:
         return asking.due(state, message.step, now)
     return _call_due(state, message.step, now, rules)
+
+
+def _run_due(state: RunState, now: int, rules: Rules) -> Ruling:
+    if (end := missed(state, now)) is not None:
+        return [end]
+    if state.status == "pending" and state.request and state.request.not_before_ms <= now:
+        return [rules.app.start(state.request.agent)]
+    return Ignore("the run has started")
 
 
 def _call_due(state: RunState, step: int, now: int, rules: Rules) -> Ruling:
@@ -310,14 +329,20 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
     if result.status != "completed" and result.call_id != state.call_id(step):
         return Ignore("the call was asked for anew")  # this result is of the superseded call
     opened = state.open.get(step)
+    # A result counts from any attempt, however late: the effect has happened, and another attempt could double it.
+    if opened is not None and result.status == "completed":
+        return _completed(state, step, opened, result)
+    return _no_result(state, step, result, now, rules)
+
+
+def _no_result(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Ruling:
+    """Ruling on a report that ends no call by a result: of a failure, or of a call that is over."""
+    opened = state.open.get(step)
     if result.status == INCOMPLETE:
         waits = opened is not None and (opened.phase, opened.attempt) == ("dispatched", result.attempt)
         return Again(step, whole=True) if waits else Ignore("the attempt is not under way")
     if opened is None:
         return _after_the_end(state, step, result)
-    # A result counts from any attempt, however late: the effect has happened, and another attempt could double it.
-    if result.status == "completed":
-        return _completed(state, step, opened, result)
     # A human has overruled this: that the effect happened all the same is recorded, and ends nothing.
     if result.status == "broken" and _overruled(state, step, result):
         return _contradiction(state, step, result)
@@ -326,18 +351,25 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
 
 def _attempt_over(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Ruling:
     opened = state.open[step]
-    # The executor that claimed a call in doubt may still report that it did not happen, or how it failed.
-    expected = "doubt" if result.late and result.status in ("failed", "broken") else "dispatched"
-    if result.attempt != opened.attempt or opened.phase not in ("dispatched", expected):
-        return Ignore("another attempt is under way")
-    if result.late and opened.phase == "dispatched" and not is_last_word(state.call(step).effect, result.status):
-        return Ignore("somebody else acts on it")
+    if outdated := _outdated(state, step, result):
+        return Ignore(outdated)
     if result.status == "unauthorised" and rules.authority and reason_of(result).code in SENT_BACK:
         return _sent_back(state, step, result, now, rules)
     ruling = unsuccessful(state, step, result, now)
     if isinstance(ruling, list) and opened.question is not None:
         return [asking.unanswered(step, opened.question, "its executor has said what came of it"), *ruling]
     return ruling
+
+
+def _outdated(state: RunState, step: int, result: ToolResult) -> str:
+    """Reason why the report of an attempt no longer counts; empty if it does."""
+    opened = state.open[step]
+    # The executor that claimed a call in doubt may still report that it did not happen, or how it failed.
+    expected = "doubt" if result.late and result.status in ("failed", "broken") else "dispatched"
+    if result.attempt != opened.attempt or opened.phase not in ("dispatched", expected):
+        return "another attempt is under way"
+    late = result.late and opened.phase == "dispatched"
+    return "somebody else acts on it" if late and not is_last_word(state.call(step).effect, result.status) else ""
 
 
 def _completed(state: RunState, step: int, opened: OpenStep, result: ToolResult) -> Ruling:
@@ -364,20 +396,28 @@ def _ended(step: int, result: ToolResult) -> events.CallCompleted:
 def _after_the_end(state: RunState, step: int, result: ToolResult) -> Ruling:
     if (was := state.given_up.get(step)) is not None and step not in state.outcomes:
         # The outcome of an attempt is recorded once: an attempt that was over by then has reported it.
-        if result.status in ("completed", "broken") or (was.phase, was.attempt) == ("dispatched", result.attempt):
-            return _recorded(state, step, result, contradicts=False)
-        return Ignore("the call was given up")
+        if not _acted(result) and (was.phase, was.attempt) != ("dispatched", result.attempt):
+            return Ignore("the call was given up")
+        return _recorded(state, step, result, contradicts=False)
     if not state.retried.counts(step):  # its outcome no longer counts
         return Ignore("a retry has left the call behind")
-    if result.status not in ("completed", "broken") or not _overruled(state, step, result):
+    if not _acted(result) or not _overruled(state, step, result):
         return Ignore("the call is settled")
-    outcome = state.outcomes.get(step, (0, None))[1]
-    # The human said that it happened, or this very result was accepted before. Equal results of two attempts are not
-    # the same: it happened twice.
-    recorded = outcome if isinstance(outcome, events.CallCompleted) and outcome.attempt == result.attempt else None
-    if recorded and (result.status == "broken" or recorded.result == result.result):
+    if _agrees(state.outcomes.get(step, (0, None))[1], result):
         return Ignore("the call is settled")
     return _contradiction(state, step, result)
+
+
+def _acted(result: ToolResult) -> bool:
+    return result.status in ("completed", "broken")
+
+
+def _agrees(outcome: Settled | None, result: ToolResult) -> bool:
+    """True if a human said that it happened, or this very result was accepted before."""
+    # Equal results of two attempts are not the same: it happened twice.
+    if not isinstance(outcome, events.CallCompleted) or outcome.attempt != result.attempt:
+        return False
+    return result.status == "broken" or outcome.result == result.result
 
 
 def _overruled(state: RunState, step: int, result: ToolResult) -> bool:
@@ -386,7 +426,7 @@ def _overruled(state: RunState, step: int, result: ToolResult) -> bool:
 
 
 def _contradiction(state: RunState, step: int, result: ToolResult) -> Ruling:
-    """Record an effect that contradicts the verdict of people. It is never dropped."""
+    # An effect that contradicts the verdict of people is never dropped.
     return _recorded(state, step, result, contradicts=True)
 
 
@@ -424,25 +464,35 @@ MAX_RETRY_AFTER_MS = 366 * 86_400_000
 
 def unsuccessful(state: RunState, step: int, result: ToolResult, now: int) -> Ruling:
     opened, call, failure = state.open[step], state.call(step), reason_of(result)
-    # A `pure` call that was sent twice has no effect to look for.
-    sent_before = opened.may_have_happened or (result.again and call.effect != "pure")
-    again, last = course(call.effect, result.status, sent_before=sent_before)
+    again, last = course(call.effect, result.status, sent_before=_sent_before(opened, result, call.effect))
     unknown = last == "doubt"
     # "Not retryable" counts only from a tool that knows its outcome; an unknown outcome is retried all the same.
-    meant = unknown or (result.retryable and (not call.retry.retry_if or failure.code in call.retry.retry_if))
+    meant = unknown or _may_repeat(call.retry, result, failure.code)
     if again == "retry" and meant and step not in state.given_up:
         if result.attempt < call.retry.attempts + opened.uncounted:
-            wait = min(result.retry_after_ms, MAX_RETRY_AFTER_MS)
-            if wait <= 0:
-                wait = backoff_ms(call.retry, result.attempt - opened.uncounted, f"{state.run_id}/{step}")
-            return [events.AttemptFailed(step, result.attempt, failure, unknown, now + wait)]
-        if last == "fail" and call.retry.then == "hold":
+            wait_ms = _wait_ms(call.retry, result, opened.uncounted, f"{state.run_id}/{step}")
+            return [events.AttemptFailed(step, result.attempt, failure, unknown, now + wait_ms)]
+        if (last, call.retry.then) == ("fail", "hold"):
             return [events.CallHeld(step, result.attempt, failure)]
     if last == "fail":
         return [events.CallFailed(step, result.attempt, failure, acted=result.status == "broken")]
     if opened.phase == "doubt":
         return Ignore("the call is in doubt")
     return [events.CallDoubted(step, result.attempt, failure)]
+
+
+def _sent_before(opened: OpenStep, result: ToolResult, effect: str) -> bool:
+    # A `pure` call that was sent twice has no effect to look for.
+    return opened.may_have_happened or (result.again and effect != "pure")
+
+
+def _wait_ms(policy: events.RetryPolicy, result: ToolResult, uncounted: int, salt: str) -> int:
+    wait_ms = min(result.retry_after_ms, MAX_RETRY_AFTER_MS)
+    return wait_ms if wait_ms > 0 else backoff_ms(policy, result.attempt - uncounted, salt)
+
+
+def _may_repeat(policy: events.RetryPolicy, result: ToolResult, code: str) -> bool:
+    return result.retryable and (not policy.retry_if or code in policy.retry_if)
 
 
 def reason_of(result: ToolResult) -> events.Failure:
@@ -454,23 +504,37 @@ def resolve(
     state: RunState, actor: str, data: dict[str, object], now: int, rules: Rules, *, sent_ms: int | None
 ) -> Ruling:
     """Events of an operator's verdict on a call in doubt or held."""
-    step, attempt, verdict = data.get("step"), data.get("attempt"), data.get("verdict")
-    if type(step) is not int or type(attempt) is not int or verdict not in ("happened", "did_not_happen", "give_up"):
+    resolved = _resolved(actor, data)
+    if resolved is None:
         return Refuse("malformed", "resolve needs step, attempt and verdict (happened, did_not_happen or give_up)")
-    resolved = events.DoubtResolved(step, attempt, str(verdict), actor, str(data.get("comment", "")))
+    step, attempt, verdict = resolved.step, resolved.attempt, resolved.verdict
     if (ruling := _not_open(state, resolved, sent_ms) or _for_people(state, resolved, now, rules)) is not None:
         return ruling
     opened, call, result = state.open[step], state.call(step), canonical.dumps(data.get("result"))
-    if verdict == "happened" and rules.app.takes:
-        try:
-            rules.app.takes(call.tool, result)
-        except UsageError as error:
-            return Refuse("malformed", f"{call.tool} cannot have had this result: {error}")
+    if verdict == "happened" and (why := _impossible(rules, call.tool, result)):
+        return Refuse("malformed", why)
+    failure = opened.failure if (opened.phase, verdict) == ("held", "give_up") else None
     # The failure of a call held by its budget says nothing about its earlier attempts, which may have had their effect.
-    abandoned = opened.phase == "held" and verdict == "give_up"
-    if abandoned and opened.failure and not (attempt and of_budget(opened.failure)):
-        return [resolved, events.CallFailed(step, attempt, opened.failure)]
+    if failure and not (attempt and of_budget(failure)):
+        return [resolved, events.CallFailed(step, attempt, failure)]
     return settled(state, resolved, result, now, rules)
+
+
+def _resolved(actor: str, data: dict[str, object]) -> events.DoubtResolved | None:
+    step, attempt, verdict = data.get("step"), data.get("attempt"), data.get("verdict")
+    if type(step) is not int or type(attempt) is not int or verdict not in ("happened", "did_not_happen", "give_up"):
+        return None
+    return events.DoubtResolved(step, attempt, str(verdict), actor, str(data.get("comment", "")))
+
+
+def _impossible(rules: Rules, tool: str, result: str) -> str:
+    """Reason why a tool cannot have had this result; empty if it can."""
+    try:
+        if rules.app.takes:
+            rules.app.takes(tool, result)
+    except UsageError as error:
+        return f"{tool} cannot have had this result: {error}"
+    return ""
 
 
 def _not_open(state: RunState, resolved: events.DoubtResolved, sent_ms: int | None) -> Ruling | None:

@@ -13,8 +13,7 @@ from refold.core.ids import RunId, child_id, is_below, parent_of
 from refold.core.messages import RunRequest
 from refold.core.planning.verdict import ChildEnded, Ignore, Origin, ParentEnded, PauseAbove, Ruling, Start
 from refold.core.run.pausing import PARENT, inherited
-from refold.core.run.state import RunState
-from refold.core.run.suspension import status_after
+from refold.core.run.state import END_STATUSES, OpenStep, RunState
 from refold.core.wire.canonical import utf8_bytes
 
 _COMPARED = ("agent", "input", "requester", "labels", "sessions", "not_before_ms")
@@ -42,23 +41,12 @@ def family_messages(state: RunState, entry: events.Entry) -> Iterator[FamilyMess
             yield from _left(state, event.step, "has given it up")
         elif isinstance(event, events.RunPaused | events.RunUnpaused):
             yield from _paused(state, entry.seq)
-        elif isinstance(event, events.RunCompleted | events.RunFailed | events.RunCancelled):
+        elif isinstance(event, events.Terminal):
             yield from _ended(state, event)
 
 
-FOR_OTHERS = frozenset(
-    (
-        events.ChildStarted,
-        events.EventPublished,
-        events.RunForked,
-        events.StepGivenUp,
-        events.RunCompleted,
-        events.RunFailed,
-        events.RunCancelled,
-        events.RunPaused,
-        events.RunUnpaused,
-    )
-)
+_OF_CHILDREN = (events.ChildStarted, events.EventPublished, events.RunForked, events.StepGivenUp)
+FOR_OTHERS = frozenset((*_OF_CHILDREN, events.RunPaused, events.RunUnpaused, *END_STATUSES))
 
 
 def origin_of(state: RunState) -> Origin | None:
@@ -68,11 +56,12 @@ def origin_of(state: RunState) -> Origin | None:
 
 
 def ended_before(child: RunState, origin: Origin) -> ChildEnded:
-    """End of a child, for a parent that starts to wait after it. A row has neither failure nor result."""
+    """End of a child, for a parent that starts to wait after it."""
     if child.end is not None:
         return ChildEnded(origin.parent, origin.step, child.status, *_outcome(child.end), *_billed(child, origin))
     if child.status == "completed":
         return ChildEnded(origin.parent, origin.step, child.status, UNREAD, None)
+    # A row has neither failure nor result.
     failure = events.Failure(child.status, "the log has lost why, or who had started it")
     return ChildEnded(origin.parent, origin.step, child.status, "null", failure)
 
@@ -107,13 +96,16 @@ def respond(state: RunState | None, message: ChildEnded | ParentEnded) -> Ruling
         return Ignore("the run is over")
     if isinstance(message, ParentEnded):
         return [events.RunCancelled(message.reason, message.parent)]
-    opened = state.open.get(message.step) if not message.child else None
-    if opened is not None and opened.phase == "child":
+    if not message.child and _is_child(state.open.get(message.step)):
         return [events.ChildCompleted(message.step, message.status, message.result, message.failure, message.used)]
     child = message.child or child_id(state.run_id, message.step)
     if message.used is None or (state.account and child in state.account.heard):
         return Ignore("nobody waits for that run")
     return [events.ChildBilled(child, message.used)]
+
+
+def _is_child(opened: OpenStep | None) -> bool:
+    return opened is not None and opened.phase == "child"
 
 
 def further_above(ended: ChildEnded) -> ChildEnded | None:
@@ -154,7 +146,6 @@ def request_digest(request: RunRequest) -> str:
 
 
 def conflict(request: RunRequest, recorded: events.RunRequested) -> str:
-    """Error message for a request whose run exists with another content."""
     # A finished run has only a digest.
     other = [name for name in _COMPARED if recorded.agent and getattr(recorded, name) != getattr(request, name)]
     names = ", ".join(other) or "deadline or budget" if recorded.agent else "input, requester, labels or times"
@@ -162,7 +153,6 @@ def conflict(request: RunRequest, recorded: events.RunRequested) -> str:
 
 
 def is_of(request: RunRequest, digest: str, began_with: str) -> bool:
-    """True if a request with this digest is the one that began a run."""
     # The digest of earlier releases covers less.
     return began_with in (digest, requested_digest(f"{len(request.agent)}:{request.agent}{request.input}"))
 
@@ -171,12 +161,10 @@ def requested_digest(content: str) -> str:
     return blake2b(content.encode(), digest_size=16).hexdigest()
 
 
-def _ended(
-    state: RunState, event: events.RunCompleted | events.RunFailed | events.RunCancelled
-) -> Iterator[FamilyMessage]:
+def _ended(state: RunState, event: events.Terminal) -> Iterator[FamilyMessage]:
     if (origin := origin_of(state)) is not None and origin.step:
         # The state may be a later one, and the run may have been retried since.
-        status = status_after(state.status, [event])
+        status = END_STATUSES[type(event)]
         yield ChildEnded(origin.parent, origin.step, status, *_outcome(event), *_billed(state, origin))
     for step in sorted(state.open):
         yield from _left(state, step, f"is {state.status}")
@@ -188,7 +176,6 @@ def _billed(child: RunState, origin: Origin) -> tuple[events.Used | None, str]:
 
 
 def _begin_again(state: RunState) -> Iterator[FamilyMessage]:
-    """Messages that start a fork's own children in place of those open at the cut."""
     for step, started in _waited_for(state):
         yield _start(state, step, child_id(state.run_id, step), started)
 
@@ -211,7 +198,7 @@ def _left(state: RunState, step: int, why: str) -> Iterator[FamilyMessage]:
         yield left(child_id(state.run_id, step), state.run_id, why)
 
 
-def _outcome(event: events.RunCompleted | events.RunFailed | events.RunCancelled) -> tuple[str, events.Failure | None]:
+def _outcome(event: events.Terminal) -> tuple[str, events.Failure | None]:
     if isinstance(event, events.RunCompleted):
         return event.result, None
     if isinstance(event, events.RunFailed):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from refold.core import events
 from refold.core.approval.requester import FRESH_MS, signed_ms
 from refold.core.confusables import is_same
@@ -47,7 +49,6 @@ def signed_at(signal: RunSignal, rules: Rules) -> int | None:
 
 
 def command_content(command: RunSignal | RunOperation) -> dict[str, object] | Refuse:
-    """Parse the content of a request besides its kind."""
     try:
         data = canonical.parse(command.data)
     except MalformedError as error:
@@ -63,14 +64,11 @@ def take_note(state: RunState, command: RunSignal | RunOperation, at_ms: int, ru
     if isinstance(data, Refuse):
         return data
     if isinstance(command, RunSignal):
-        role, why = REQUESTER, not_own(state, command, at_ms, rules)
-        # A token does not cover the signal id: a reader of it could send the note again under another id.
-        if not why and is_signed(state) and data.get("id") != command.signal_id:
-            why = "its token is of another note"
+        role, why = REQUESTER, not_own(state, command, at_ms, rules) or _of_another(state, command, data)
         if why:
             return Refuse(OPERATORS_ONLY, why)
     note = data.get("note")
-    if not (isinstance(note, str) and command.signal_id and note.strip() and len(note) <= REASON_CHARS):
+    if not command.signal_id or not _is_note(note):
         return Refuse("malformed", f"a note has an id, and a text of at most {REASON_CHARS:,} characters")
     if (recorded := state.notes.get(command.signal_id)) is not None:
         same = recorded == note_digest(note)
@@ -78,3 +76,12 @@ def take_note(state: RunState, command: RunSignal | RunOperation, at_ms: int, ru
     if len(state.notes) >= MOST_NOTES:
         return Refuse("conflict", f"run {state.run_id} has {MOST_NOTES} notes, which is the limit")
     return [events.RunAnnotated(command.signal_id, note, command.actor, role)]
+
+
+def _is_note(note: object) -> TypeGuard[str]:
+    return isinstance(note, str) and bool(note.strip()) and len(note) <= REASON_CHARS
+
+
+def _of_another(state: RunState, signal: RunSignal, data: dict[str, object]) -> str:
+    # A token does not cover the signal id: a reader of it could send the note again under another id.
+    return "its token is of another note" if is_signed(state) and data.get("id") != signal.signal_id else ""

@@ -8,13 +8,12 @@ from typing import NamedTuple
 
 from refold.core import events
 from refold.core.messages import RunOperation, RunSignal
-from refold.core.planning.asking import send
-from refold.core.planning.deadlines import missed
+from refold.core.planning.asking import Draft, send
+from refold.core.planning.budgets import missed
 from refold.core.planning.operator_commands import OPERATORS_ONLY, command_content, is_signed, not_own, signed_at
 from refold.core.planning.verdict import Ignore, PauseAbove, Refuse, Rules, Ruling
-from refold.core.run.fold import advance
 from refold.core.run.pausing import OPERATOR, PARENT, REQUESTER, inherited, own
-from refold.core.run.state import LastCommand, RunState
+from refold.core.run.state import LastCommand, OpenStep, RunState
 
 PAUSE, RESUME = "pause", "resume"
 
@@ -25,16 +24,20 @@ class RequestedAt(NamedTuple):
     ms: int
     place: int = 0
 
+    def append_ms(self, now: int) -> int:
+        return min(now, self.ms or now)
+
 
 def take_word(state: RunState, order: RunSignal | RunOperation, now: int, rules: Rules, *, sent: RequestedAt) -> Ruling:
     """Ruling on a request to pause or resume a run."""
-    role = OPERATOR if isinstance(order, RunOperation) else REQUESTER
-    if isinstance(order, RunSignal) and (why := not_own(state, order, min(now, sent.ms or now), rules)):
-        return Refuse(OPERATORS_ONLY, why)
+    role, signed = OPERATOR, 0
+    if isinstance(order, RunSignal):
+        role, signed = REQUESTER, (signed_at(order, rules) or 0) if is_signed(state) else 0
+        if why := not_own(state, order, sent.append_ms(now), rules):
+            return Refuse(OPERATORS_ONLY, why)
     data = command_content(order)
     if isinstance(data, Refuse):
         return data
-    signed = (signed_at(order, rules) or 0) if isinstance(order, RunSignal) and is_signed(state) else 0
     if _is_old(state, role, sent, signed):
         return Ignore("it was heard before, or something was said since")
     if order.kind == RESUME:
@@ -56,9 +59,10 @@ def _resume(state: RunState, over: events.RunUnpaused, now: int, rules: Rules) -
 
 
 def _is_old(state: RunState, role: str, sent: RequestedAt, signed: int) -> bool:
-    """True if a request was overtaken by a later one. A user's request never overtakes an operator's."""
+    """True if a request was overtaken by a later one."""
     last, operators = state.pause_said.get(role, LastCommand()), state.pause_said.get(OPERATOR, LastCommand())
-    # A request comes again after lost positions, a signed one also by replay.
+    # A request comes again after lost positions, a signed one also by replay. A user's request never overtakes an
+    # operator's.
     return 0 < signed <= last.signed_ms or (sent.ms > 0 and (sent <= last[:2] or sent.ms < operators.ms))
 
 
@@ -78,25 +82,26 @@ def follow_parent(state: RunState | None, above: PauseAbove, now: int, rules: Ru
 
 def go_on(state: RunState, over: events.RunUnpaused, now: int, rules: Rules) -> list[events.Event]:
     """Events of the end of a pause, with the work that it held back if it was the last."""
-    added: list[events.Event] = []
-    after, seq, at_ms = state.copy(), state.head.seq + 1, max(now, state.at_ms)
-
-    def add(more: list[events.Event]) -> None:
-        advance(after, more, seq=seq + len(added), at_ms=at_ms)
-        added.extend(more)
-
-    add([over])
-    if not after.paused and (end := missed(after, now)) is not None:
+    draft = Draft(state, now)
+    draft.add([over])
+    after = draft.after
+    if after.paused:
+        return draft.events
+    if (end := missed(after, now)) is not None:
         return [over, end]
-    request = after.request
-    if not after.paused and after.status == "pending" and request and request.not_before_ms <= now:
-        add([rules.app.start(request.agent)])
-    for step in sorted(after.open) if not after.paused else ():
-        opened, resolved = after.open[step], after.resolved.get(step)
-        settled = opened.phase in ("doubt", "held") and resolved is not None and resolved.attempt == opened.attempt
-        if (opened.phase == "proposed" or settled) and not after.over:
-            add(send(after, step, opened.attempt + 1, now, rules, may_have_happened=opened.may_have_happened))
-    return added
+    draft.start(now, rules)
+    for step in sorted(after.open):
+        opened = after.open[step]
+        if _is_kept_back(after, step, opened) and not after.over:
+            draft.add(send(after, step, opened.attempt + 1, now, rules, may_have_happened=opened.may_have_happened))
+    return draft.events
+
+
+def _is_kept_back(state: RunState, step: int, opened: OpenStep) -> bool:
+    """True if the pause kept back the next attempt of a call: proposed, or settled by people since."""
+    resolved = state.resolved.get(step)
+    settled = opened.phase in ("doubt", "held") and resolved is not None and resolved.attempt == opened.attempt
+    return opened.phase == "proposed" or settled
 
 
 def keep_back(fresh: list[events.Event]) -> list[events.Event]:

@@ -3,7 +3,7 @@ so an earlier effect is found. A step repeated on purpose is a new step with a n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 from refold.core import events
 from refold.core.approval.question import in_context
@@ -12,7 +12,6 @@ from refold.core.messages import RunOperation
 from refold.core.planning import asking, family, pausing
 from refold.core.planning.outgoing import let_out
 from refold.core.planning.verdict import Ignore, Refuse, Rules, Ruling
-from refold.core.run.fold import advance
 from refold.core.run.redrive import staying
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
@@ -25,20 +24,6 @@ HAPPENED = frozenset({"bad_result", "too_large"})
 
 
 LIMITS = ("steps", "bytes", "children", "deadline_ms", "tokens", "nano_usd", "calls")
-
-
-@dataclass(frozen=True, slots=True)
-class RetryAsked:
-    from_step: int
-    edit: str
-    steps: int
-    history_bytes: int
-    deadline_ms: int
-    children: int
-    tokens: int
-    nano_usd: int
-    calls: int
-    reason: str
 
 
 def failure_named(operation: RunOperation) -> int:
@@ -61,7 +46,6 @@ def child_refusal(state: RunState) -> tuple[str, str] | None:
 
 
 def retry(state: RunState, operation: RunOperation, now: int, rules: Rules) -> Ruling:
-    """Events of a retry of a finished run, up to the point where its code runs."""
     # It contains the failure's seq, so a repeated request applies to that failure alone.
     if not (seq := failure_named(operation)):
         return Ignore("the run is over")
@@ -71,25 +55,10 @@ def retry(state: RunState, operation: RunOperation, now: int, rules: Rules) -> R
         return Refuse("conflict", f"run {state.run_id} has failed before its request was in the log: start another")
     if (refused := child_refusal(state)) is not None:
         return Refuse("conflict", ": ".join(refused))
-    options = _options(state, operation, rules)
-    if isinstance(options, Refuse):
-        return options
-    fresh: list[events.Event] = [
-        events.RunRetried(
-            operation.actor,
-            options.reason,
-            options.from_step,
-            [] if options.from_step else _failed(state),
-            edit=options.edit,
-            steps=options.steps,
-            history_bytes=options.history_bytes,
-            deadline_ms=options.deadline_ms,
-            children=options.children,
-            tokens=options.tokens,
-            nano_usd=options.nano_usd,
-            calls=options.calls,
-        )
-    ]
+    retried = _retried(state, operation, rules)
+    if isinstance(retried, Refuse):
+        return retried
+    fresh: list[events.Event] = [retried]
     after = asking.foreseen(state, fresh, now)
     if child := next((step for step in sorted(after.open) if after.open[step].phase == "child"), 0):
         why = "has started a run that was cancelled with this one, or whose end nobody has heard"
@@ -97,39 +66,32 @@ def retry(state: RunState, operation: RunOperation, now: int, rules: Rules) -> R
     return fresh + renewed(state, fresh, now, rules)
 
 
-def _options(state: RunState, operation: RunOperation, rules: Rules) -> RetryAsked | Refuse:
+def _retried(state: RunState, operation: RunOperation, rules: Rules) -> events.RunRetried | Refuse:
     try:
         data = canonical.parse(operation.data) or {}
         numbers = {name: data.get(name, 0) for name in ("from", *LIMITS)}
     except (MalformedError, AttributeError):
-        return Refuse(
-            "malformed",
-            f"a retry says `seq`, and maybe `from`, `edit`, `reason`, {', '.join(f'`{name}`' for name in LIMITS)}",
-        )
-    least = {"deadline_ms": -1}  # -1: no deadline
-    if wrong := [name for name, number in numbers.items() if type(number) is not int or number < least.get(name, 0)]:
-        return Refuse("malformed", f"{wrong[0]!r} is no number, or a negative one")
-    step, reason = numbers["from"], data.get("reason", "")
-    if step and not (0 < step <= len(state.steps) and state.retried.counts(step)):
+        return Refuse("malformed", f"a retry says `seq`, and maybe `from`, `edit`, `reason`, `{'`, `'.join(LIMITS)}`")
+    if wrong := next(filter(lambda name: not _is_limit(name, numbers[name]), numbers), ""):
+        return Refuse("malformed", f"{wrong!r} is no number, or a negative one")
+    step, reason = numbers.pop("from"), data.get("reason", "")
+    if step > len(state.steps) or not state.retried.counts(step):
         return Refuse("conflict", f"run {state.run_id} has no step {step} that counts: `refold run show` lists them")
-    edit = _edit(state, step, data["edit"], rules) if data.get("edit") is not None else ""
+    edit = _edit(state, step, data.get("edit"), rules)
     if isinstance(edit, Refuse):
         return edit
-    return RetryAsked(
-        step,
-        edit,
-        numbers["steps"],
-        numbers["bytes"],
-        deadline_ms=numbers["deadline_ms"],
-        children=numbers["children"],
-        tokens=numbers["tokens"],
-        nano_usd=numbers["nano_usd"],
-        calls=numbers["calls"],
-        reason=reason if isinstance(reason, str) else "",
-    )
+    again, numbers["history_bytes"] = [] if step else _failed(state), numbers.pop("bytes")
+    reason = reason if isinstance(reason, str) else ""
+    return events.RunRetried(operation.actor, reason, step, again, edit, **numbers)
+
+
+def _is_limit(name: str, number: Any) -> bool:
+    return type(number) is int and number >= (-1 if name == "deadline_ms" else 0)  # -1: no deadline
 
 
 def _edit(state: RunState, step: int, edit: object, rules: Rules) -> str | Refuse:
+    if edit is None:
+        return ""
     call = state.steps[step - 1] if step else None
     if not isinstance(call, events.CallProposed):
         return Refuse("malformed", "an edit is for a call: name its step in `from`")
@@ -162,26 +124,18 @@ def _may_go_out(call: events.CallProposed, failed: events.CallFailed) -> bool:
 
 def renewed(state: RunState, fresh: list[events.Event], now: int, rules: Rules) -> list[events.Event]:
     """Consequences of a retry or fork: the start of a run that never started, and every open call again."""
-    after, seq, at_ms = state.copy(), state.head.seq + 1, max(now, state.at_ms)
-    advance(after, fresh, seq=seq, at_ms=at_ms)
-    added: list[events.Event] = []
-
-    def add(*more: events.Event) -> None:
-        advance(after, more, seq=seq + 1 + len(added), at_ms=at_ms)
-        added.extend(more)
-
-    if after.status == "pending" and not after.paused and after.request and after.request.not_before_ms <= now:
-        add(rules.app.start(after.request.agent))
-    for step in sorted(after.open):
-        if after.is_call(step) and not after.over:
-            add(events.CallRenewed(step))
-            out = _out(after, step, now, rules)
-            add(*(pausing.keep_back(out) if after.paused else out))  # at once: questions contain the seq of events
-    return added
+    draft = asking.Draft(state, now)
+    draft.add(fresh)
+    draft.start(now, rules)
+    for step in sorted(draft.after.open):
+        if draft.after.is_call(step) and not draft.after.over:
+            draft.add([events.CallRenewed(step)])
+            out = _out(draft.after, step, now, rules)
+            draft.add(pausing.keep_back(out) if draft.after.paused else out)
+    return draft.events[len(fresh) :]
 
 
 def _out(state: RunState, step: int, now: int, rules: Rules) -> list[events.Event]:
-    """Events of a new judgement of a repeated call."""
     if rules.authority is None:
         return let_out(state, state.call(step), 1, now, rules)
     maybe = state.open[step].may_have_happened

@@ -60,10 +60,25 @@ def take_signal(state: RunState, message: RunSignal, at_ms: int, rules: Rules) -
         if (earlier.name, earlier.data) == (signal.name, signal.data):
             return Ignore("the signal was received before")
         return Refuse("conflict", f"run {state.run_id} has received another signal of this id; choose another id")
-    failures: list[events.Event] = []
     if state.unseen:
-        signal = dataclasses.replace(signal, sent_ms=at_ms)
-    for step in () if state.unseen else state.mail.waits.get(signal.name, ()):
+        taken, failures, signal = 0, list[events.Event](), dataclasses.replace(signal, sent_ms=at_ms)
+    else:
+        taken, failures = _offer(state, signal, at_ms)
+    if taken:
+        return [signal, *failures, events.WaitEnded(taken, signal.signal_id)]
+    size = signal_bytes(signal)
+    if state.mail.bytes + size <= rules.signal_bytes:
+        return [signal, *failures]
+    if state.mail.full:
+        reason = f"run {state.run_id} keeps {state.mail.bytes:,} bytes of signals that nobody has waited for so far"
+        return Refuse("no_room", f"{reason}: say it again when it has taken some, or send less")
+    return [events.SignalDropped(signal.signal_id, signal.name, size, signal.actor), *failures]
+
+
+def _offer(state: RunState, signal: events.SignalReceived, at_ms: int) -> tuple[int, list[events.Event]]:
+    """First open wait that takes a signal, 0 if none does, and the failed matches to record."""
+    failures: list[events.Event] = []
+    for step in state.mail.waits.get(signal.name, ()):
         if 0 < state.mail.behind <= step:
             break
         wait, opened = state.steps[step - 1], state.open[step]
@@ -72,16 +87,10 @@ def take_signal(state: RunState, message: RunSignal, at_ms: int, rules: Rules) -
             continue
         result = matches(wait, signal)
         if result is True:
-            return [signal, *failures, events.WaitEnded(step, signal.signal_id)]
+            return step, failures
         if result and opened.failure is None:
             failures.append(events.MatchFailed(step, signal.signal_id, result))
-    size = signal_bytes(signal)
-    if state.mail.bytes + size <= rules.signal_bytes:
-        return [signal, *failures]
-    if state.mail.full:
-        reason = f"run {state.run_id} keeps {state.mail.bytes:,} bytes of signals that nobody has waited for so far"
-        return Refuse("no_room", f"{reason}: say it again when it has taken some, or send less")
-    return [events.SignalDropped(signal.signal_id, signal.name, size, signal.actor), *failures]
+    return 0, failures
 
 
 def find_kept(
@@ -125,7 +134,6 @@ def offered_to(state: RunState, signal: RunSignal, ruling: Ruling) -> int:
 
 
 def take_answer(state: RunState, answer: RunSignal, at_ms: int) -> Ruling:
-    """Ruling on an answer with a callback's token, to a run that is not over."""
     digest = callback_digest(answer.callback)
     step = state.callbacks.get(digest)
     callback = state.steps[step - 1] if step else None
@@ -189,12 +197,12 @@ def matches(wait: events.WaitStarted, signal: events.SignalReceived) -> bool | s
 
 @lru_cache(maxsize=1_024)
 def _condition(match: str) -> Condition:
-    """Cached: 5 KiB each, 30 microseconds to compile."""
+    # Cached: 5 KiB each, 30 microseconds to compile.
     return Condition(match, OF_SIGNALS)
 
 
 @lru_cache(maxsize=32)
 def _facts(signal: events.SignalReceived) -> Facts:
-    """Cached: one signal may be matched with a thousand waits, and a wait with a thousand signals."""
+    # Cached: one signal may be matched with a thousand waits, and a wait with a thousand signals.
     variables = {"data": canonical.parse(signal.data), "actor": signal.actor, "signal_id": signal.signal_id}
     return Facts(variables, OF_SIGNALS)

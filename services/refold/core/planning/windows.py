@@ -67,7 +67,7 @@ def key_of(spent: WindowSpent) -> WindowKey:
 
 @lru_cache(maxsize=4_096)
 def value_digest(value: str) -> str:
-    """Digest of a label's value: names of tenants and users stay out of topics that outlive their runs."""
+    # Names of tenants and users stay out of topics that outlive their runs.
     return blake2b(value.encode(), digest_size=12).hexdigest()
 
 
@@ -92,7 +92,6 @@ def end_of(window: str) -> int:
 def binding(
     windows: Iterable[Window], agent: str, labels: Mapping[str, str], requester: str, at_ms: int
 ) -> Iterator[Bound]:
-    """Limits that bind a run of this agent, labels and requester, at a time."""
     for limit in windows:
         if not limit.agent or limit.agent == agent:
             value = value_of(limit.label, labels, requester) if limit.label else ""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from immutables import Map
 
 from refold.core.events import Failure, Spendable, Used
-
-_NOTHING: Map[Any, Any] = Map()
+from refold.core.run.persistent import EMPTY, stable_repr
 
 COUNTED_MOST = 1 << 60
 """Cap of any count: results may report any number, and a sum must fit into a record."""
@@ -23,7 +22,6 @@ class Amount(NamedTuple):
     calls: int = 0
 
     def plus(self, other: Amount) -> Amount:
-        """Sum, capped at `COUNTED_MOST`."""
         return Amount(*(min(COUNTED_MOST, one + more) for one, more in zip(self, other, strict=True)))
 
     def minus(self, other: Amount) -> Amount:
@@ -51,18 +49,18 @@ class BudgetAccount(NamedTuple):
     spent: Amount = NOTHING  # billed to the run and its finished children, with the calls of all
     open: Amount = NOTHING  # sum of `booked`
     lost: Amount = NOTHING  # uncertain part of the children's usage
-    booked: Map[tuple[int, int], Booked] = _NOTHING  # reserved and not billed, by call and attempt
-    most: Map[int, tuple[Amount, bool]] = _NOTHING  # by step: reservation per attempt, and if it is the cheaper way
+    booked: Map[tuple[int, int], Booked] = EMPTY  # reserved and not billed, by call and attempt
+    most: Map[int, tuple[Amount, bool]] = EMPTY  # by step: reservation per attempt, and if it is the cheaper way
     told: frozenset[str] = frozenset()  # budgets whose soft threshold was reached
     passed: bool = False  # an operator lets the run exceed soft thresholds
     heard: frozenset[str] = frozenset()  # billed runs below this one
-    asked: Map[bytes, int] = _NOTHING  # number of equal calls, if bounded
+    asked: Map[bytes, int] = EMPTY  # number of equal calls, if bounded
     own: Amount = NOTHING  # usage without children
 
     def freed(self, later_ms: int) -> BudgetAccount:
         """Account without reservations, its start moved by `later_ms`."""
         own, since_ms = self.own.minus(self.open), self.since_ms + later_ms
-        return self._replace(booked=_NOTHING, open=NOTHING, own=own, since_ms=since_ms)
+        return self._replace(booked=EMPTY, open=NOTHING, own=own, since_ms=since_ms)
 
     @property
     def total(self) -> Amount:
@@ -74,8 +72,7 @@ class BudgetAccount(NamedTuple):
         return Used(*all_, lost.tokens, lost.nano_usd)
 
     def __repr__(self) -> str:
-        parts = (sorted(field.items()) if isinstance(field, Map) else field for field in self)
-        return f"BudgetAccount({', '.join(repr(sorted(p)) if isinstance(p, frozenset) else repr(p) for p in parts)})"
+        return stable_repr(self)
 
 
 BUDGET_CODES = {"tokens": "budget_tokens", "usd": "budget_usd", "calls": "budget_calls", "seconds": "budget_seconds"}

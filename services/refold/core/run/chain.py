@@ -73,7 +73,7 @@ def read(key: bytes | None, value: bytes | None) -> LogRecord | Unreadable | Voi
 
 
 def anchor_key(name: EntryId) -> bytes:
-    """Key of a record that belongs to no run. No erasure removes it, so a snapshot is checked against it."""
+    # It belongs to no run: no erasure removes it, so a snapshot can be checked against it.
     return _ANCHOR + name.hex().encode()
 
 

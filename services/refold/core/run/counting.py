@@ -57,7 +57,6 @@ def reached(state: RunState, event: events.BudgetReached, seq: int, at_ms: int) 
 
 
 def let_on(state: RunState) -> None:
-    """Let a run exceed its soft thresholds, as an operator permitted."""
     state.account = account_of(state)._replace(passed=True)
 
 

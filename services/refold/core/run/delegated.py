@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from refold.core import events
 from refold.core.ids import RunId
-from refold.core.run.intents import Intent, run_words, signal_words
+from refold.core.run.intents import Intent
 from refold.core.run.state import Settled, Step
 from refold.core.wire.blobs import stands_for
 
@@ -24,10 +24,6 @@ class StartRun(Intent):
     means: Callable[[str, str], bool] | None = None
 
     texts: ClassVar[tuple[str, ...]] = ("agent", "input")
-
-    @property
-    def words(self) -> str:
-        return run_words(self.agent, self.input)
 
     def agrees(self, recorded: Step) -> bool:
         if not isinstance(recorded, events.ChildStarted):
@@ -55,10 +51,6 @@ class SendSignal(Intent):
 
     waits: ClassVar[bool] = False
     texts: ClassVar[tuple[str, ...]] = ("run", "name", "data")
-
-    @property
-    def words(self) -> str:
-        return signal_words(self.name, self.run)
 
     def agrees(self, recorded: Step) -> bool:
         same = (self.run, self.name, self.data)

@@ -27,12 +27,11 @@ def erased_key(run: RunId) -> bytes:
 
 
 def erased_claims_key(run: RunId) -> bytes:
-    """Key of the record in place of a run's claims, with the digest of its id, which may contain a user's name."""
+    # By the digest of the id, which may contain a user's name: this record stays for ever.
     return _PREFIX + run_digest(run).hex().encode()
 
 
 def is_erased_claims_key(key: bytes | None) -> TypeGuard[bytes]:
-    """True if a record stands in place of the claims of an erased run."""
     return key is not None and len(key) == _CLAIMS_KEY_BYTES and key.startswith(_PREFIX)
 
 
@@ -60,7 +59,6 @@ class Markers:
         return True
 
     def hides(self, key: bytes | None) -> bool:
-        """True if a record of the run log is a remainder of an erased run."""
         parts = parse_log_key(key) if self.runs else None
         return parts is not None and parts[0] in self.runs
 
@@ -73,7 +71,7 @@ def gone(run: RunId, at_ms: int, file: str) -> GoneError:
 
 
 def read_marker(run: RunId, value: bytes) -> RunErased:
-    """Content of a marker. An unreadable one still marks its run."""
+    # An unreadable marker still marks its run.
     try:
         return codec.decode(RunErased, value)
     except (MalformedError, FoldError):

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Sequence
 from hashlib import blake2b
 from math import isqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from refold.core.errors import MalformedError
 from refold.core.events import RunRequested
@@ -80,7 +79,7 @@ class Finished:
         number, at = self._find(digest)
         rows = self._buckets[number]
         if at < 0:
-            at = _Digests(rows).place(digest)
+            at = _place(rows, digest)
             self._buckets[number] = b"".join((rows[:at], row, rows[at:]))
             self._count += 1
             self._grow()
@@ -107,7 +106,6 @@ class Finished:
         return at >= 0
 
     def drop(self, before_ms: int) -> None:
-        """Remove the runs that ended before a time."""
         least = min(before_ms // 1000, 0xFFFFFFFF).to_bytes(4)
         for number in range(len(self._buckets)):
             self._settle(number)
@@ -156,7 +154,6 @@ class Finished:
         return self._numbers[pools]
 
     def _begins(self, number: int) -> bytes:
-        """Lowest first four bytes of a digest in this bucket."""
         return (number << (32 - self._bits)).to_bytes(4)
 
     def _find(self, digest: bytes) -> tuple[int, int]:
@@ -200,13 +197,12 @@ class Finished:
             self._bits += 1
             halves: list[bytes] = []
             for number, rows in enumerate(self._buckets):
-                half = _Digests(rows).place(self._begins(2 * number + 1))
+                half = _place(rows, self._begins(2 * number + 1))
                 halves += rows[:half], rows[half:]
             self._buckets, self._loaded = halves, [[] for _ in halves]
 
 
 def run_digest(run: RunId) -> bytes:
-    """Digest of a run's id, 16 bytes."""
     return blake2b(run.encode(), digest_size=16).digest()
 
 
@@ -227,18 +223,12 @@ def ended_by(rows: bytes) -> int:
     return ((high << 8 | low) + 1 << 16) * 1000
 
 
-class _Digests(Sequence[bytes]):
-    def __init__(self, rows: bytes) -> None:
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows) // ROW_BYTES
-
-    def __getitem__(self, at: Any) -> Any:
-        return self._rows[at * ROW_BYTES : at * ROW_BYTES + 16]
-
-    def place(self, digest: bytes) -> int:
-        return bisect_left(self, digest) * ROW_BYTES
+def _place(rows: bytes, digest: bytes) -> int:
+    """Offset at which to insert a row with this digest."""
+    numbers = range(len(rows) // ROW_BYTES)
+    return (
+        bisect_left(numbers, digest, key=lambda number: rows[number * ROW_BYTES : number * ROW_BYTES + 16]) * ROW_BYTES
+    )
 
 
 def _split(rows: bytes) -> list[bytes]:

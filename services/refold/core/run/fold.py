@@ -16,7 +16,7 @@ from refold.core.run.account import BudgetAccount, of_budget
 from refold.core.run.chain import Head
 from refold.core.run.counting import ACCOUNT_TRANSITIONS, add_child, called, let_on, proposed, raised
 from refold.core.run.pausing import PAUSE_TRANSITIONS
-from refold.core.run.state import SENT_BACK, Asked, OpenStep, RunState, Status
+from refold.core.run.state import END_STATUSES, SENT_BACK, Asked, OpenStep, RunState
 from refold.core.run.steps import give_up, keep, number, settle
 from refold.core.run.waiting import TRANSITIONS as OF_WAITS
 from refold.core.run.waiting import waits_no_more
@@ -31,7 +31,6 @@ def evolve(state: RunState | None, entry: events.Entry, entry_id: EntryId) -> Ru
 
 
 def fold(entries: Iterable[tuple[EntryId, events.Entry]], run_id: RunId) -> RunState:
-    """State of a whole history, given in order."""
     state = RunState(run_id)
     for entry_id, entry in entries:
         apply(state, entry, entry_id)
@@ -102,28 +101,19 @@ _WAKES = frozenset(WAKING)
 EVENT_BYTES = 64
 """Approximate bytes of an event besides its texts."""
 
-_TEXTS: dict[type, Callable[[Any], str]] = {
-    events.RunRequested: attrgetter("input"),
-    events.RunStarted: attrgetter("input"),
-    events.RunMigrated: attrgetter("input"),
-    events.NoteRecorded: attrgetter("data"),
-    events.StatusSet: attrgetter("text"),
-    events.CallProposed: attrgetter("args"),
-    events.ApprovalDecided: attrgetter("token"),
-    events.CallCompleted: attrgetter("result"),
-    events.SignalReceived: attrgetter("data"),
-    events.CallbackCreated: attrgetter("schema"),
-    events.CallbackCompleted: attrgetter("result"),
-    events.LateResultRecorded: attrgetter("result"),
-    events.ChildStarted: attrgetter("input"),
-    events.ChildCompleted: attrgetter("result"),
-    events.EventPublished: attrgetter("data"),
-    events.SignalSent: attrgetter("data"),
-    events.PatchTaken: attrgetter("patch"),
-    events.RunRetried: attrgetter("edit"),
-    events.RunForked: attrgetter("edit"),
-    events.RunAnnotated: attrgetter("note"),
+_TEXT_FIELDS: dict[str, tuple[type[events.Event], ...]] = {
+    "input": (events.RunRequested, events.RunStarted, events.RunMigrated, events.ChildStarted),
+    "data": (events.NoteRecorded, events.SignalReceived, events.EventPublished, events.SignalSent),
+    "result": (events.CallCompleted, events.CallbackCompleted, events.LateResultRecorded, events.ChildCompleted),
+    "edit": (events.RunRetried, events.RunForked),
+    "text": (events.StatusSet,),
+    "args": (events.CallProposed,),
+    "token": (events.ApprovalDecided,),
+    "schema": (events.CallbackCreated,),
+    "patch": (events.PatchTaken,),
+    "note": (events.RunAnnotated,),
 }
+_TEXTS = {kind: attrgetter(name) for name, kinds in _TEXT_FIELDS.items() for kind in kinds}
 
 
 def _requested(state: RunState, event: events.RunRequested, seq: int, at_ms: int) -> None:
@@ -288,11 +278,10 @@ TOLD, TOLD_CHARS = 10, 300
 """Limits of the past shown in a question: number of attempts, characters of each text."""
 
 
-def _settled(state: RunState, event: _WithoutMore, seq: int, at_ms: int) -> None:
+def _settled(
+    state: RunState, event: events.CallCompleted | events.CallFailed | events.SleepEnded, seq: int, at_ms: int
+) -> None:
     settle(state, event.step, event, seq=seq, at_ms=at_ms)
-
-
-_WithoutMore = events.CallCompleted | events.CallFailed | events.SleepEnded
 
 
 def _child_over(state: RunState, event: events.ChildCompleted, seq: int, at_ms: int) -> None:
@@ -334,24 +323,16 @@ def _migrated(state: RunState, event: events.RunStarted | events.RunMigrated, se
     state.read_as(event.input)
 
 
-def _ended(
-    state: RunState, event: events.RunCompleted | events.RunFailed | events.RunCancelled, seq: int, at_ms: int
-) -> None:
-    state.end = event
-    state.status = _END_STATUS[type(event)]
-
-
-_END_STATUS: dict[type, Status] = {
-    events.RunCompleted: "completed",
-    events.RunFailed: "failed",
-    events.RunCancelled: "cancelled",
-}
+def _ended(state: RunState, event: events.Terminal, seq: int, at_ms: int) -> None:
+    state.end, state.status = event, END_STATUSES[type(event)]
 
 
 _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.RunRequested: _requested,
     events.RunStarted: _started,
-    events.NoteRecorded: _noted,
+    events.RunMigrated: _migrated,
+    events.RunRetried: _retried,
+    events.RunForked: _forked,
     events.CallProposed: _proposed,
     events.CallJudged: _judged,
     events.ApprovalRequested: _question_opened,
@@ -359,35 +340,25 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.ApprovalDecided: _decided,
     events.CallDispatched: _dispatched,
     events.AttemptFailed: _attempt_failed,
-    events.CallCompleted: _settled,
-    events.CallFailed: _settled,
     events.CallDoubted: _doubted,
+    events.CallHeld: _call_held,
     events.DoubtResolved: _resolved,
     events.LateResultRecorded: _late,
+    events.CallRenewed: redrive.call_redriven,
     events.SleepStarted: _slept,
-    events.SleepEnded: _settled,
     events.StepGivenUp: _step_given_up,
     events.ChildStarted: _child_started,
     events.ChildCompleted: _child_over,
     events.EventPublished: _published,
-    events.SignalSent: _noted,
     events.PatchTaken: _patched,
-    events.RunMigrated: _migrated,
-    events.RunCompleted: _ended,
-    events.RunFailed: _ended,
-    events.RunCancelled: _ended,
-    events.RunSuspended: _no_change,
-    events.RunResumed: _no_change,
-    events.CheckpointReached: _noted,
     events.StatusSet: _status_set,
     events.RunAnnotated: _annotated,
-    events.TaskFailed: _no_change,
+    **dict.fromkeys((events.NoteRecorded, events.SignalSent, events.CheckpointReached), _noted),
+    **dict.fromkeys((events.CallCompleted, events.CallFailed, events.SleepEnded), _settled),
+    **dict.fromkeys(END_STATUSES, _ended),
+    **dict.fromkeys((events.RunSuspended, events.RunResumed, events.TaskFailed), _no_change),
     **OF_WAITS,
-    events.RunRetried: _retried,
-    events.RunForked: _forked,
-    events.CallRenewed: redrive.call_redriven,
     **PAUSE_TRANSITIONS,
-    events.CallHeld: _call_held,
     **ACCOUNT_TRANSITIONS,
 }
 

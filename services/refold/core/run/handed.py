@@ -92,17 +92,9 @@ class Handing:
     def moment(self) -> Moment:
         return self._execution.moment
 
-    @moment.setter
-    def moment(self, moment: Moment) -> None:
-        self._execution.moment = moment
-
     @property
     def end(self) -> Returned | Raised | None:
         return self._execution.end
-
-    @end.setter
-    def end(self, end: Returned | Raised | None) -> None:
-        self._execution.end = end
 
     @property
     def steps(self) -> int:

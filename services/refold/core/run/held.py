@@ -14,7 +14,7 @@ def held_run(key: bytes | None) -> RunId | None:
 
 
 def read_hold(run: RunId, value: bytes) -> Hold:
-    """Content of a hold. An unreadable one, of a newer version or malformed, still holds its run."""
+    # An unreadable hold, of a newer version or malformed, still holds its run.
     try:
         return codec.decode(Hold, value)
     except (MalformedError, FoldError):

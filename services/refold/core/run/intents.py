@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from refold.core import events
 from refold.core.errors import CallbackError
@@ -39,11 +39,10 @@ class Intent:
 
     @property
     def words(self) -> str:
-        raise NotImplementedError
+        return words_of(cast("Step", self.recorded(0)))
 
     @property
     def title(self) -> str:
-        """Name without arguments."""
         return self.words
 
     def agrees(self, recorded: Step) -> bool:
@@ -112,10 +111,6 @@ class Sleep(Intent):
 
     until_ms: int
 
-    @property
-    def words(self) -> str:
-        return "sleep"
-
     def agrees(self, recorded: Step) -> bool:
         return isinstance(recorded, events.SleepStarted)
 
@@ -132,10 +127,6 @@ class Note(Intent):
 
     waits: ClassVar[bool] = False
     texts: ClassVar[tuple[str, ...]] = ("kind", "data")
-
-    @property
-    def words(self) -> str:
-        return f"note {self.kind}"
 
     def agrees(self, recorded: Step) -> bool:
         if not isinstance(recorded, events.NoteRecorded) or recorded.kind != self.kind:
@@ -157,10 +148,6 @@ class Checkpoint(Intent):
 
     waits: ClassVar[bool] = False
     texts: ClassVar[tuple[str, ...]] = ("name",)
-
-    @property
-    def words(self) -> str:
-        return f"checkpoint {self.name}"
 
     def agrees(self, recorded: Step) -> bool:
         return isinstance(recorded, events.CheckpointReached) and recorded.name == self.name
@@ -207,10 +194,6 @@ class Wait(Intent):
 
     texts: ClassVar[tuple[str, ...]] = ("name", "match")
 
-    @property
-    def words(self) -> str:
-        return wait_words(self.name, self.match)
-
     def agrees(self, recorded: Step) -> bool:
         return isinstance(recorded, events.WaitStarted) and (recorded.name, recorded.match) == (self.name, self.match)
 
@@ -235,13 +218,9 @@ class Answer(Intent):
 
     texts: ClassVar[tuple[str, ...]] = ("name", "schema")
 
-    @property
-    def words(self) -> str:
-        return f"callback {self.name}"
-
     def agrees(self, recorded: Step) -> bool:
-        callback = recorded if isinstance(recorded, events.CallbackCreated) else None
-        return callback is not None and (callback.name, callback.digest) == (self.name, self.digest)
+        same = (self.name, self.digest)
+        return isinstance(recorded, events.CallbackCreated) and (recorded.name, recorded.digest) == same
 
     def value_of(self, outcome: Settled) -> Any:
         if isinstance(outcome, events.CallbackCompleted):
@@ -292,20 +271,8 @@ def call_words(tool: str, args: str) -> str:
     return f"call {tool}({_brief(args)})"
 
 
-def run_words(agent: str, text: str) -> str:
-    return f"run {agent}({_brief(text)})"
-
-
-def signal_words(name: str, run: str) -> str:
-    return f"signal {name} to {run}"
-
-
 def _brief(text: str) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
-
-
-def wait_words(name: str, match: str) -> str:
-    return f"wait for {name}{f' where {match}' if match else ''}"
 
 
 def _difference(recorded: tuple[str, str], requested: tuple[str, str]) -> str:
@@ -320,13 +287,13 @@ def words_of(step: Step) -> str:
     if isinstance(step, events.NoteRecorded):
         return f"note {step.kind}"
     if isinstance(step, events.ChildStarted):
-        return run_words(step.agent, step.input)
+        return f"run {step.agent}({_brief(step.input)})"
     if isinstance(step, events.EventPublished):
         return f"publish {step.name}"
     if isinstance(step, events.SignalSent):
-        return signal_words(step.name, step.run_id)
+        return f"signal {step.name} to {step.run_id}"
     if isinstance(step, events.CheckpointReached):
         return f"checkpoint {step.name}"
     if isinstance(step, events.WaitStarted):
-        return wait_words(step.name, step.match)
+        return f"wait for {step.name}{f' where {step.match}' if step.match else ''}"
     return f"callback {step.name}" if isinstance(step, events.CallbackCreated) else "sleep"

@@ -114,7 +114,7 @@ class LogFold:
         run, seq, name = parts or (RunId(""), 0, EntryId(b""))
         if isinstance(read, Unreadable):
             self.frozen.setdefault(run, read.reason)
-            self._disorders.pop(run, None)
+            self._drop(run)
             return Judged(run, name, None, "unreadable")
         return self._bury(run, seq, name) if read == "tombstone" else Judged(run, name, None, read)
 
@@ -159,6 +159,10 @@ class LogFold:
     def forget(self, run: RunId) -> None:
         for runs in (self.states, self.frozen, self._over):
             runs.pop(run, None)
+        self._drop(run)
+
+    def _drop(self, run: RunId) -> None:
+        """Drop the records of a run that are held aside."""
         if (disorder := self._disorders.pop(run, None)) is not None:
             self._aside -= sum(len(aside.value) for aside in disorder.asides())
 
@@ -184,9 +188,8 @@ class LogFold:
     def _take_back(self, run: RunId, disorder: Disorder) -> None:
         """Drop the remainder of a run whose beginning is lost: the run counts as never begun."""
         for aside in disorder.asides():
-            self._aside -= len(aside.value)
             self._sweep(aside)
-        del self._disorders[run]
+        self._drop(run)
 
     @property
     def oldest_aside(self) -> int | None:
@@ -277,8 +280,7 @@ class LogFold:
         if state is None or not state.over:
             return
         if self._live:
-            if (disorder := self._disorders.pop(run, None)) is not None:
-                self._aside -= sum(len(aside.value) for aside in disorder.asides())
+            self._drop(run)
         else:
             self._over[run] = _Over.packed(state)
 
@@ -300,8 +302,7 @@ class LogFold:
         disorder = self._disorders.setdefault(run, Disorder())
         if self._aside + len(aside.value) > ASIDE_BYTES:
             self.frozen[run] = "forked: too much of it stands before its beginning to be held"
-            self._aside -= sum(len(other.value) for other in disorder.asides())
-            del self._disorders[run]
+            self._drop(run)
             return
         disorder.add(aside)
         self._aside += len(aside.value)

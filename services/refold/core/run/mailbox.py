@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from immutables import Map
 
 from refold.core.events import SignalReceived
+from refold.core.run.persistent import EMPTY, stable_repr
 from refold.core.wire.canonical import utf8_bytes
 
 AROUND_BYTES = 256
 """Approximate bytes of a kept signal besides its texts; this bounds the number of empty signals."""
-
-_NOTHING: Map[Any, Any] = Map()
 
 
 class KeptSignal(NamedTuple):
@@ -26,12 +25,10 @@ class KeptSignal(NamedTuple):
 
 
 class Mailbox(NamedTuple):
-    """Immutable signals and open waits of a run."""
-
-    kept: Map[str, KeptSignal] = _NOTHING  # untaken signals by id
-    names: Map[str, tuple[str, ...]] = _NOTHING  # ids of `kept` by name, in order of arrival
-    taken: Map[str, int] = _NOTHING  # steps that took the other signals
-    waits: Map[str, tuple[int, ...]] = _NOTHING  # open waits by name, in order
+    kept: Map[str, KeptSignal] = EMPTY  # untaken signals by id
+    names: Map[str, tuple[str, ...]] = EMPTY  # ids of `kept` by name, in order of arrival
+    taken: Map[str, int] = EMPTY  # steps that took the other signals
+    waits: Map[str, tuple[int, ...]] = EMPTY  # open waits by name, in order
     bytes: int = 0
     full: bool = False  # a signal was dropped since a wait took one
     behind: int = 0  # first wait not yet matched with the kept signals; 0: none
@@ -73,21 +70,19 @@ class Mailbox(NamedTuple):
         names: dict[str, tuple[str, ...]] = {}
         for entry in sorted(signals.values(), key=attrgetter("seq")):
             names[entry.signal.name] = (*names.get(entry.signal.name, ()), entry.signal.signal_id)
-        mail = self._replace(kept=signals, names=Map(names), taken=takers, bytes=size, waits=_NOTHING, behind=0)
+        mail = self._replace(kept=signals, names=Map(names), taken=takers, bytes=size, waits=EMPTY, behind=0)
         for name, step in waits:
             mail = mail.wait(name, step)
         return mail._replace(behind=min([mail.waits[name][0] for name in names if name in mail.waits], default=0))
 
     def named(self, name: str) -> Iterator[KeptSignal]:
-        """Kept signals of a name, in order of arrival."""
         return map(self.kept.__getitem__, self.names.get(name, ()))
 
     def __repr__(self) -> str:
-        parts = (sorted(field.items()) if isinstance(field, Map) else field for field in self)
-        return f"Mailbox({', '.join(map(repr, parts))})"
+        return stable_repr(self)
 
 
-EMPTY = Mailbox()
+NO_MAIL = Mailbox()
 
 
 def signal_bytes(signal: SignalReceived) -> int:

@@ -41,7 +41,7 @@ class Reserve:
 
 
 def nano_usd(usd: Decimal) -> int:
-    """Dollars in billionths, rounded up: a booking is never less than the payment."""
+    # Rounded up: a booking is never less than the payment.
     return int((usd * NANO).to_integral_value(ROUND_CEILING))
 
 

@@ -15,12 +15,10 @@ PARENT: Final = "parent"
 
 
 def own(state: RunState) -> events.RunPaused | None:
-    """Pause of the run itself, if any."""
     return next((pause for pause in state.paused if pause.role != PARENT), None)
 
 
 def inherited(state: RunState) -> events.RunPaused | None:
-    """Pause that a run inherits from its parent, if any."""
     return next((pause for pause in state.paused if pause.role == PARENT), None)
 
 

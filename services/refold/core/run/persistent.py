@@ -8,6 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Generic, SupportsIndex, TypeVar, overload
 
+from immutables import Map
+
+EMPTY: Map[Any, Any] = Map()
+
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
@@ -111,3 +115,10 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
 
 
 _new: Any = object.__new__
+
+
+def stable_repr(record: tuple[Any, ...]) -> str:
+    """Text of a named tuple, equal for equal content: maps and sets are sorted."""
+    fields = (sorted(field.items()) if isinstance(field, Map) else field for field in record)
+    texts = (repr(sorted(field)) if isinstance(field, frozenset) else repr(field) for field in fields)
+    return f"{type(record).__name__}({', '.join(texts)})"

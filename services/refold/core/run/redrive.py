@@ -105,7 +105,6 @@ def _call_again(state: RunState, steps: Iterable[int], acted: set[int]) -> None:
 
 
 def _limits(state: RunState, event: events.RunRetried, seq: int, first: int) -> Retried:
-    """Retry state with the steps from `first` on left behind, and its new limits."""
     if state.request is None:  # the request was too large for the log
         raise ValueError("request")
     was, last = state.retried, len(state.steps)

@@ -84,8 +84,11 @@ class Moment:
 class Driver(Protocol):
     """Running agent code (`sdk.execution`). `end` is set when it is over."""
 
-    moment: Moment
-    end: Returned | Raised | None
+    @property
+    def moment(self) -> Moment: ...
+
+    @property
+    def end(self) -> Returned | Raised | None: ...
 
     @property
     def steps(self) -> int: ...

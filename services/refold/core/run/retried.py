@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from immutables import Map
 
-_NOTHING: Map[Any, Any] = Map()
-
+from refold.core.run.persistent import EMPTY, stable_repr
 
 NO_EDIT = (0, "", "", "")
 
@@ -18,8 +17,8 @@ class Retried(NamedTuple):
 
     at: int = 0  # seq of the last retry
     left: tuple[tuple[int, int], ...] = ()  # steps left behind, as (first, last)
-    redriven: Map[int, int] = _NOTHING  # seqs of repeated calls by step
-    superseded: Map[int, int] = _NOTHING  # steps by their earlier seqs in `redriven`
+    redriven: Map[int, int] = EMPTY  # seqs of repeated calls by step
+    superseded: Map[int, int] = EMPTY  # steps by their earlier seqs in `redriven`
     edit: tuple[int, str, str, str] = NO_EDIT  # step, its new arguments, tool, author
     most_steps: int = 0
     most_bytes: int = 0
@@ -36,12 +35,10 @@ class Retried(NamedTuple):
         return next_step(step, self.left)
 
     def counts(self, step: int) -> bool:
-        """True if a step was not left behind."""
         return not any(first <= step <= last for first, last in self.left)
 
     def __repr__(self) -> str:
-        parts = (sorted(field.items()) if isinstance(field, Map) else field for field in self)
-        return f"Retried({', '.join(map(repr, parts))})"
+        return stable_repr(self)
 
 
 ONCE = Retried()

@@ -46,8 +46,7 @@ def block_key(run: RunId, number: int) -> bytes:
 
 
 def over_key(round_: int, part: int, rows: bytes) -> bytes:
-    """Key of a record of finished runs. Its digest keeps another planner that counts the same rounds from reusing
-    it."""
+    # The digest keeps another planner that counts the same rounds from reusing the key.
     return OVER_PREFIX + b"%012d/%04d/%s" % (round_, part, blake2b(rows, digest_size=8).hexdigest().encode())
 
 
@@ -109,8 +108,6 @@ class Asleep(NamedTuple):
 
 
 class KeptEntries(NamedTuple):
-    """Kept run-log records of a run."""
-
     pairs: list[LogPair]
     blocks: int
     tail: int  # number of records outside the full `blocks`
@@ -170,7 +167,7 @@ class PartitionSnapshot:
         return runs if self.whole else {}
 
     def _lost(self) -> bool:
-        """True if a run was removed since the marks without being finished: its data is missing."""
+        # A run that was removed since the marks without being finished: its data is missing.
         gone = {RunId(key.split(b"/")[1].decode()) for key in self._since if key not in self._raw}
         return any(run not in self.finished for run in gone)
 
@@ -248,7 +245,7 @@ _T = TypeVar("_T")
 
 
 def _readable(key: bytes) -> bool:
-    """False for a key that no planner has written: its record is void, or it would end each take-over."""
+    # No planner writes another key: its record is void, or it would end each take-over.
     try:
         return bool(key.decode())
     except UnicodeDecodeError:

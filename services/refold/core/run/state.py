@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import blake2b
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from immutables import Map
 
@@ -16,8 +16,8 @@ from refold.core import events
 from refold.core.ids import CallId, EntryId, RunId, approval_id, call_id, parse_call_id
 from refold.core.run.account import BudgetAccount
 from refold.core.run.chain import Head
-from refold.core.run.mailbox import EMPTY, Mailbox
-from refold.core.run.persistent import PersistentList, PersistentMap
+from refold.core.run.mailbox import NO_MAIL, Mailbox
+from refold.core.run.persistent import EMPTY, PersistentList, PersistentMap
 from refold.core.run.retried import NO_EDIT, ONCE, Retried
 
 Status = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
@@ -113,8 +113,12 @@ CHAINED = frozenset({"probed", "once"})
 """Effect classes with a claim chain: even a wiped ledger may not let two executors act on them."""
 
 _SEQ = attrgetter("seq")
-ENDED = frozenset({"completed", "failed", "cancelled"})
-_NOTHING: Map[Any, Any] = Map()
+END_STATUSES: Mapping[type[events.Terminal], Status] = {
+    events.RunCompleted: "completed",
+    events.RunFailed: "failed",
+    events.RunCancelled: "cancelled",
+}
+ENDED = frozenset(END_STATUSES.values())
 
 
 class Edited(NamedTuple):
@@ -147,28 +151,28 @@ class RunState:
     heads: PersistentList[Head] = field(default_factory=PersistentList)  # id and last seq of each entry
     # In the order in which the steps settled, with time and seq.
     outcomes: PersistentMap[int, tuple[int, Settled, int]] = field(default_factory=PersistentMap)
-    open: Map[int, OpenStep] = _NOTHING
-    resolved: Map[int, events.DoubtResolved] = _NOTHING  # last human verdict on a step in doubt
-    late: Map[int, tuple[events.LateResultRecorded, ...]] = _NOTHING  # results after a step was settled or given up
-    given_up: Map[int, OpenStep] = _NOTHING
-    edited: Map[int, Edited] = _NOTHING  # arguments and key by which people replaced a call's
-    writers: Map[int, tuple[str, ...]] = _NOTHING  # all authors of edited arguments
-    uses: Map[tuple[str, int], int] = _NOTHING  # step by grant and use
-    end: events.RunCompleted | events.RunFailed | events.RunCancelled | None = None
+    open: Map[int, OpenStep] = EMPTY
+    resolved: Map[int, events.DoubtResolved] = EMPTY  # last human verdict on a step in doubt
+    late: Map[int, tuple[events.LateResultRecorded, ...]] = EMPTY  # results after a step was settled or given up
+    given_up: Map[int, OpenStep] = EMPTY
+    edited: Map[int, Edited] = EMPTY  # arguments and key by which people replaced a call's
+    writers: Map[int, tuple[str, ...]] = EMPTY  # all authors of edited arguments
+    uses: Map[tuple[str, int], int] = EMPTY  # step by grant and use
+    end: events.Terminal | None = None
     pools: tuple[str, ...] = ()  # of its calls; only in rows of finished runs
     unseen: int = 0  # last events that wake the code without a reaction in the log, because it was held
     size_bytes: int = 0  # size of the history's texts
     says: str = ""  # last status set by the agent
-    mail: Mailbox = EMPTY
-    callbacks: Map[str, int] = _NOTHING  # steps of all callbacks by digest of their tokens
+    mail: Mailbox = NO_MAIL
+    callbacks: Map[str, int] = EMPTY  # steps of all callbacks by digest of their tokens
     children: int = 0  # number of runs it has started
-    patches: Map[str, int] = _NOTHING  # changes in its code at which it took the new branch, with the seq
+    patches: Map[str, int] = EMPTY  # changes in its code at which it took the new branch, with the seq
     retried: Retried = ONCE
     paused: tuple[events.RunPaused, ...] = ()  # in force: its own pause, then the inherited one
-    pause_said: Map[str, LastCommand] = _NOTHING  # last requests to pause or resume, by role
+    pause_said: Map[str, LastCommand] = EMPTY  # last requests to pause or resume, by role
     account: BudgetAccount | None = None
     activation: int = 1  # event since which it has always been busy
-    notes: Map[str, str] = _NOTHING  # digests by id
+    notes: Map[str, str] = EMPTY  # digests by id
 
     def read_as(self, text: str) -> None:
         """Replace the input as the code reads it; an empty text keeps the request's."""
@@ -202,7 +206,6 @@ class RunState:
 
     @property
     def copying(self) -> bool:
-        """True while a fork's history is being copied."""
         return self.copied(self.head.seq) and not self.over
 
     def fork(
@@ -285,7 +288,6 @@ class RunState:
         return call
 
     def edit(self, step: int, args: str, key: str, seq: int, *, by: Sequence[str] = ()) -> None:
-        """Record people's edit of a call's arguments and key."""
         # Only the first supporter is the author. The others may agree again: else three people could not decide with a
         # quorum of two.
         by = by[:1]
@@ -298,7 +300,7 @@ class RunState:
         return self.writers.get(step, (writer,) if step == edited else ())
 
     def take_edit(self, step: int) -> None:
-        """Record the author of an operator's edit once its call is proposed."""
+        # The author of an operator's edit is known only here: the call is proposed after the retry.
         self.writers = self.writers.set(step, self.writers_of(step))
         self.retried = self.retried._replace(edit=NO_EDIT)
 
@@ -345,5 +347,5 @@ _content = attrgetter(*(spec.name for spec in dataclasses.fields(RunState) if sp
 
 @cache
 def _shared(pools: frozenset[str]) -> tuple[str, ...]:
-    """One tuple for all runs with the same pools: a planner remembers every run that it has seen."""
+    # One tuple for all runs with the same pools: a planner remembers every run that it has seen.
     return tuple(sorted(pools))

@@ -10,12 +10,10 @@ from typing import Final, NamedTuple
 
 from refold.core import events
 from refold.core.ids import call_id, child_id
-from refold.core.run.state import OpenStep, RunState, Status, StepPhase
+from refold.core.run.state import END_STATUSES, OpenStep, RunState, Status, StepPhase
 
 
 class Block(NamedTuple):
-    """Reason of a suspended run's wait; see `RunSuspended`."""
-
     reason: str
     blocked_by: str
 
@@ -42,9 +40,7 @@ _STATUSES: Final[dict[type, Status]] = {
     events.RunRetried: "running",
     events.RunSuspended: "suspended",
     events.RunResumed: "running",
-    events.RunCompleted: "completed",
-    events.RunFailed: "failed",
-    events.RunCancelled: "cancelled",
+    **END_STATUSES,
 }
 
 REASONS: Final[tuple[StepPhase, ...]] = ("approval", "doubt", "held", "callback", "wait", "child", "backoff", "sleep")

@@ -63,9 +63,7 @@ def _answered(state: RunState, event: events.CallbackCompleted | events.Callback
 
 
 def waits_no_more(state: RunState, step: int) -> None:
-    """Remove the wait of an open step, if it is a wait."""
-    wait = state.steps[step - 1]
-    if isinstance(wait, events.WaitStarted):
+    if isinstance(wait := state.steps[step - 1], events.WaitStarted):
         state.mail = state.mail.wait_no_more(wait.name, step)
 
 

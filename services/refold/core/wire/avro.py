@@ -52,18 +52,19 @@ class _Reading:
         self._records: dict[str, ReadValue] = {}
 
     def of(self, schema: Schema) -> ReadValue:
-        if isinstance(schema, str) and schema in self._records:
-            return self._records[schema]
-        if isinstance(schema, dict) and schema["type"] == "record":
-            return self._record(schema)
-        if isinstance(schema, dict) and schema["type"] == "array" and isinstance(schema["items"], list):
-            return _read_array(tuple(self.of(branch) for branch in schema["items"]))
-        if isinstance(schema, dict) and schema["type"] == "array":
-            return _read_list(self.of(schema["items"]))
-        if schema == {"type": "map", "values": "string"}:
-            return _read_map(self.of("string"))
-        if isinstance(schema, str) and schema in _PRIMITIVES:
-            return _compile("b, i", [*_read_lines(schema, "v"), "return v, i"], {})
+        match schema:
+            case str() if schema in self._records:
+                return self._records[schema]
+            case {"type": "record"}:
+                return self._record(schema)
+            case {"type": "array", "items": list() as branches}:
+                return _read_array(tuple(map(self.of, branches)))
+            case {"type": "array", "items": item}:
+                return _read_list(self.of(item))
+            case {"type": "map", "values": "string"}:
+                return _read_map(self.of("string"))
+            case str() if schema in _PRIMITIVES:
+                return _compile("b, i", [*_read_lines(schema, "v"), "return v, i"], {})
         raise TypeError(f"{schema} is not among the Avro types that Refold uses")
 
     def _record(self, schema: dict[str, Any]) -> ReadValue:
@@ -185,7 +186,7 @@ def _branch() -> None:
 
 @lru_cache(maxsize=64)
 def _time(n: int) -> bytes:
-    """Six bytes of a number that is a time, cached because records of one turn have few different times."""
+    # Cached: records of one turn have few different times.
     return bytes(
         (n & 127 | 128, n >> 7 & 127 | 128, n >> 14 & 127 | 128, n >> 21 & 127 | 128, n >> 28 & 127 | 128, n >> 35)
     )
@@ -279,18 +280,19 @@ class _Writing:
         self._records: dict[str, WriteValue] = {}
 
     def of(self, schema: Schema) -> WriteValue:
-        if isinstance(schema, str) and schema in self._records:
-            return self._records[schema]
-        if isinstance(schema, list):
-            return self._union(schema)
-        if isinstance(schema, dict) and schema["type"] == "record":
-            return self._record(schema)
-        if isinstance(schema, dict) and schema["type"] == "array":
-            return _write_array(self.of(schema["items"]))
-        if schema == {"type": "map", "values": "string"}:
-            return _write_map(self.of("string"))
-        if isinstance(schema, str) and schema in _PRIMITIVES:
-            return _compile("out, v", _write_lines(schema, "v"), {})
+        match schema:
+            case str() if schema in self._records:
+                return self._records[schema]
+            case list():
+                return self._union(schema)
+            case {"type": "record"}:
+                return self._record(schema)
+            case {"type": "array", "items": item}:
+                return _write_array(self.of(item))
+            case {"type": "map", "values": "string"}:
+                return _write_map(self.of("string"))
+            case str() if schema in _PRIMITIVES:
+                return _compile("out, v", _write_lines(schema, "v"), {})
         raise TypeError(f"{schema} is not among the Avro types that Refold uses")
 
     def _union(self, branches: list[Any]) -> WriteValue:

@@ -32,7 +32,6 @@ def is_pointer(text: str) -> bool:
 
 
 def is_large(text: str) -> bool:
-    """True if a text goes to the blob store."""
     return len(text) > INLINE_BYTES // 4 and utf8_bytes(text) > INLINE_BYTES
 
 
@@ -54,7 +53,8 @@ def size_of(text: str) -> int:
 
 
 def folder_of(run: RunId) -> str:
-    """Folder of a run's values, erased with it. A digest, because ids may differ in case alone, folders may not."""
+    """Folder of a run's values, erased with it."""
+    # By a digest, because ids may differ in case alone, folders may not.
     return f"runs/{sha256(run.encode()).hexdigest()[:40]}/"
 
 

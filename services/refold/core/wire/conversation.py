@@ -105,7 +105,6 @@ def whole_digest(messages: bytes, model: object, run: Wire, settings: object, de
 
 
 def chained(before: bytes, digest: bytes) -> bytes:
-    """Digest of a conversation up to a message, from the digest before it and the message's."""
     return blake2b(before + digest, digest_size=16).digest()
 
 

@@ -66,7 +66,7 @@ def _string(text: str) -> bytes:
 
 @lru_cache(maxsize=16)
 def _time(at_ms: int) -> tuple[str, bytes]:
-    """Cached: most records of a turn have the same time."""
+    # Cached: most records of a turn have the same time.
     return "ce_time", datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").encode()
 
 

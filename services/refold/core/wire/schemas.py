@@ -14,8 +14,6 @@ RecordSchema = dict[str, Any]
 
 
 class Registered(NamedTuple):
-    """Line of the lock file."""
-
     id: int
     subject: str
     version: int
@@ -27,7 +25,6 @@ def file_name(entry: Registered) -> str:
 
 
 def lock(content: str) -> list[Registered]:
-    """Lines of a lock file, in order of id."""
     parts = [line.split() for line in content.split("\n") if line and not line.startswith("#")]
     return [Registered(int(number), subject, int(version), digest) for number, subject, version, digest in parts]
 
@@ -38,7 +35,6 @@ def locked() -> list[Registered]:
 
 @cache
 def registered() -> tuple[dict[int, tuple[str, RecordSchema]], dict[str, tuple[int, RecordSchema]]]:
-    """Schemas by id with their subject, and the newest id and schema by subject."""
     by_id: dict[int, tuple[str, RecordSchema]] = {}
     newest: dict[str, tuple[int, RecordSchema]] = {}
     for entry in locked():
