@@ -260,13 +260,10 @@ class Histories:
         needed, self.wants_log = self.wants_log, False
         return needed
 
-    def parks(self, item: Pending) -> bool:
+    def parks(self, item: Pending, message: ChildEnded | RunOperation) -> bool:
         """True if an input has to wait for a history or for room. **Raises** ConflictError if it names no history."""
-        message = item.input
-        if isinstance(message, ChildEnded) and message.result == UNREAD:
-            return self._waits(child_id(message.run_id, message.step), item)
-        if not isinstance(message, RunOperation) or item.answer:
-            return False
+        if isinstance(message, ChildEnded):
+            return message.result == UNREAD and self._waits(child_id(message.run_id, message.step), item)
         run, row = item.run_id, self._log.finished.get(item.run_id)
         if _repairs(message):
             _named_head(message)

@@ -51,13 +51,14 @@ from refold.engine.planner.agents.stalls import JUDGED, Holds, LiveRoom, Stall, 
 from refold.engine.planner.deciding.admission import Admission
 from refold.engine.planner.deciding.family import Family
 from refold.engine.planner.intake import inputs
-from refold.engine.planner.intake.inbox import Buried, Closed, Inbox, Pending, SentEntry, UnknownRuns, WaitsFor
+from refold.engine.planner.intake.inbox import Inbox, Pending, SentEntry, UnknownRuns, WaitsFor
 from refold.engine.planner.intake.inputs import of_other_pool
 from refold.engine.planner.intake.timers import Timers
 from refold.engine.planner.log.acceptance import Acceptance
 from refold.engine.planner.log.outbox import AskerAt, Outbox, SentRequest
 from refold.engine.planner.settings import PlannerSettings
 from refold.engine.ports.effects import BlobLoaded, BlobSaved, LoadBlob, SaveBlob
+from refold.engine.runtime import letters
 from refold.engine.runtime.clock import LogClock
 from refold.engine.runtime.lanes import Journal, Tokens
 from refold.engine.runtime.watchdog import Mark
@@ -287,22 +288,23 @@ class DecideLoop:
     def reads(self, item: Pending, now: int) -> bool:
         """Decode an input; True if it can be answered now."""
         # Not before its turn: decoded, an input takes much more memory.
-        if item.input is not None or item.answer or (record := item.record) is None:
-            return item.answer is not None or not self._large.awaits(item, loads=self._begins(item, now))
-        try:
-            item.run_id, item.input = inputs.read(record, self._limits.payload_bytes)
+        if item.input is None and (record := item.record) is not None:
+            try:
+                item.run_id, item.input = inputs.read(record, self._limits.payload_bytes)
+            except MalformedError as error:
+                item.input = unreadable = inputs.unreadable_result(record, error)
+                item.run_id = unreadable.run_id if unreadable else RunId("")
+                self.bury(item, error.code, str(error), now)
+                return False
             if isinstance(item.input, ToolResult):
                 self._outbox.bases.answered(item.input, record)
-        except MalformedError as error:
-            unreadable_result = inputs.unreadable_result(record, error)
-            item.run_id, item.input = unreadable_result.run_id if unreadable_result else RunId(""), unreadable_result
-            self.bury(item, error.code, str(error), now)
-        return not (item.answer or self._large.awaits(item, loads=self._begins(item, now)))
-
-    def _begins(self, item: Pending, now: int) -> bool:
-        """True if an input is for a known run, or starts one now: others need no values."""
         message = item.input
-        if not isinstance(message, Start) or not is_pointer(message.request.input):
+        loads = not isinstance(message, Start) or self._begins(item, message, now)
+        return not self._large.awaits(item, loads=loads)
+
+    def _begins(self, item: Pending, message: Start, now: int) -> bool:
+        """True if a request is for a known run, or starts one now: others need no values."""
+        if not is_pointer(message.request.input):
             return True
         exists = item.run_id in self._log.erased.runs or self._log.known(item.run_id) is not None
         stray = message.origin is None and home(item.run_id, self._shared.settings.partitions) != self._partition
@@ -314,7 +316,8 @@ class DecideLoop:
         if type(item.input) is ChildEnded:
             self._family.addressed(item)
         run = item.run_id
-        if self._is_settled(item, now):
+        if run in self._log.erased.runs:
+            self._refuse_erased(item, now)
             return
         state, frozen = self._log.known(run), run in self._log.fold.frozen
         if frozen and not (isinstance(item.input, Start) and state):
@@ -334,18 +337,6 @@ class DecideLoop:
         # An answer without an entry is final only on a log that is read to its end: a zombie's view may be old.
         elif self._inbox.confirms(item, self._log.position, speculated=run in self._log.speculated):
             self._leave(state, item, verdict, now)
-
-    def _is_settled(self, item: Pending, now: int) -> bool:
-        """True if there is nothing to decide; the rest of the answer is then sent."""
-        if isinstance(item.answer, Closed):
-            self._outbox.close(item)
-        elif item.answer:
-            self._outbox.bury(item, now, self._limits.payload_bytes)
-        elif item.run_id in self._log.erased.runs:
-            self._refuse_erased(item, now)
-        else:
-            return False
-        return True
 
     def _verdict(self, state: RunState | None, item: Pending, now: int) -> Ruling | None:
         # No input: a run whose code may be able to go on, for example after a take-over.
@@ -575,13 +566,10 @@ class DecideLoop:
         return True
 
     def bury(self, item: Pending, code: str, reason: str, now: int) -> None:
-        record = item.record
-        assert record is not None, "only records become dead letters"
-        place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        assert item.record is not None, "only records become dead letters"
         self._journal.counts["dead_letter"] += 1
-        self._journal.news.append(("input.dead", {**place, "code": code, "reason": reason}))
-        item.answer = Buried(code, reason)
-        self._outbox.bury(item, now, self._limits.payload_bytes)
+        self._journal.news.append(("input.dead", {**letters.place(item.record), "code": code, "reason": reason}))
+        self._outbox.bury(item, (code, reason), now, self._limits.payload_bytes)
 
     def _give_up(self, item: Pending, now: int) -> None:
         """Give up an input of a run whose entries the log refuses at any size."""

@@ -195,7 +195,7 @@ class Family:
             if message.used is not None and message.root:
                 self._unheard[child_id(message.run_id, message.step)] = message.used
         run = message.request.run_id if isinstance(message, Start) else message.run_id
-        return Pending(run, message, Owing(Cause(RUN_LOG, self._partition, offset), self._outbox.owed))
+        return Pending(run, message, owing=Owing(Cause(RUN_LOG, self._partition, offset), self._outbox.owed))
 
 
 def _follows(entry: events.Entry) -> bool:

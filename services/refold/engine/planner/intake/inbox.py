@@ -74,43 +74,28 @@ class Owing(NamedTuple):
     among: Emitted
 
 
-class Buried(NamedTuple):
-    """Answer to an unusable input; `short` if the log refuses the whole dead letter."""
-
-    code: str
-    reason: str
-    short: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """Answer to a refused or ignored input: a tombstone in its topic."""
-
-
 @dataclass(slots=True, eq=False)
 class Pending(Owed):
-    """A task of a lane: an input with the record of its `origin`, a timer, a message of another run's entry, or (no
-    input) a run to be driven.
-
-    `waited`: conditions that it has waited for, with offsets; `answer` is under way for a decided input.
-    """
+    """A task of a lane: an input with its `record`, a timer, a message that another run's entry is `owing`, or (no
+    input) a run to be driven. `waited`: conditions that it has waited for, with offsets."""
 
     run_id: RunId
     input: Input | None
-    origin: Record | Owing | None = None
+    record: Record | None = None
+    owing: Owing | None = None
     waited: Mapping[WaitsFor, int] | None = None
-    answer: Buried | Closed | None = None
     counted: InputSize | None = None
     values: Values = NO_VALUES
 
     def finish(self) -> None:
-        origin, counted = self.origin, self.counted
+        owing, counted = self.owing, self.counted
         # Its position may have to wait for others for months.
-        self.done, self.input, self.origin, self.counted, self.values = True, None, None, None, NO_VALUES
+        self.done, self.input, self.record, self.owing, self.counted = True, None, None, None, None
+        self.values = NO_VALUES
         if counted is not None:
             counted.among[counted.topic] -= counted.bytes
-        if isinstance(origin, Owing):
-            origin.among.acknowledge(origin.cause.offset)
+        if owing is not None:
+            owing.among.acknowledge(owing.cause.offset)
 
     def means(self, run: RunId, message: ChildEnded) -> None:
         """Replace the message by a fuller one, or by one for another run."""
@@ -145,11 +130,6 @@ class Pending(Owed):
             self.counted = InputSize(among, topic, size)
 
     @property
-    def record(self) -> Record | None:
-        origin = self.origin
-        return None if isinstance(origin, Owing) else origin
-
-    @property
     def bytes(self) -> int:
         return self.counted.bytes if self.counted else 0
 
@@ -164,10 +144,9 @@ class Pending(Owed):
     @property
     def cause(self) -> Cause | None:
         """Position of the input, as its entry records it."""
-        origin = self.origin
-        if origin is None or isinstance(origin, Owing):
-            return origin.cause if origin else None
-        return Cause(origin.topic, origin.partition, origin.offset)
+        if (record := self.record) is None:
+            return self.owing.cause if self.owing else None
+        return Cause(record.topic, record.partition, record.offset)
 
 
 @dataclass(slots=True, eq=False)

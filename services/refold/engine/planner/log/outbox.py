@@ -47,7 +47,7 @@ from refold.core.topics import (
 from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY, TAKEN_BACK, base_of, cloud_event, taken_back
 from refold.engine.planner.agents.stalls import hold_record
-from refold.engine.planner.intake.inbox import Buried, Closed, Emitted, Pending, SentEntry
+from refold.engine.planner.intake.inbox import Emitted, Pending, SentEntry
 from refold.engine.planner.log.windows import SentSpent
 from refold.engine.planner.snapshot import SentKept
 from refold.engine.ports.effects import CommittedAt
@@ -242,6 +242,22 @@ class Ordered:
 
 
 @dataclass(frozen=True, slots=True)
+class SentTombstone:
+    """A tombstone of an input that is refused or ignored for good."""
+
+    item: Pending
+
+
+@dataclass(frozen=True, slots=True)
+class SentLetter:
+    """The dead letter of an input; `short` in place of one that the log refused."""
+
+    item: Pending
+    letter: Outgoing
+    short: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ClockProbe:
     """A record written to learn the log's time."""
 
@@ -253,7 +269,7 @@ class SentHold:
     run_id: RunId
 
 
-Asker = SentEntry | Ordered | Pending | ClockProbe | SentHold | SentKept | SentSpent | None
+Asker = SentEntry | Ordered | SentTombstone | SentLetter | Pending | ClockProbe | SentHold | SentKept | SentSpent | None
 """Receivers of a delivery; None for records that may be lost."""
 
 AskerAt = tuple[int, Asker]
@@ -439,7 +455,7 @@ class Outbox:
         if records:
             self.emitted.add(offset, len(records))
         for record in records:
-            self._publish(record, Ordered(offset, record))
+            self.publish(record, Ordered(offset, record))
 
     def snapshot_sent(self, sent: SentKept, now: int) -> None:
         """Publish a record of the lane's snapshot."""
@@ -451,14 +467,14 @@ class Outbox:
             # A lane that begins does nothing before its marks are there.
             awaited = sent.marks is not None
             record = Outgoing(RUN_SNAPSHOT, self._partition, sent.key, sent.value, headers, 0, awaited)
-        self._publish(record, sent)
+        self.publish(record, sent)
 
     # Deliveries
 
     def acknowledged(self, ordered: Ordered, offset: int | None, states: Mapping[RunId, RunState], now: int) -> None:
         """Handle the delivery of a command; None: unknown, so it is sent again if it still holds."""
         if offset is None and (record := self._again(ordered, states)):
-            self._publish(record, dataclasses.replace(ordered, record=record))
+            self.publish(record, dataclasses.replace(ordered, record=record))
             return
         if ordered.pending:
             ordered.pending.finish()
@@ -479,7 +495,7 @@ class Outbox:
         command = request(state, step, opened.attempt, issued=issued, at_ms=now, again=again)
         if self.halting.passes(command, state):
             record = self._record(state, command, issued, now)
-            self._publish(record, Ordered(issued, record, again=True, pending=asked))
+            self.publish(record, Ordered(issued, record, again=True, pending=asked))
         elif asked:
             asked.finish()
 
@@ -494,7 +510,7 @@ class Outbox:
         if record.topic == RUN_COMPLETED and not ordered.short:
             outcome = codec.decode(RunOutcome, record.value or b"")
             record = record._replace(value=codec.encode(without_result(outcome)))
-            self._publish(record, dataclasses.replace(ordered, record=record, short=True))
+            self.publish(record, dataclasses.replace(ordered, record=record, short=True))
             return None
         if ordered.pending:
             ordered.pending.finish()
@@ -525,18 +541,18 @@ class Outbox:
                 orders += recall(state, step)
         for order in orders:
             if pool_of(order.topic) not in self.halting.missing:
-                self._publish(self._record(state, order, 0, now), None)
+                self.publish(self._record(state, order, 0, now), None)
 
     def sweep(self, key: bytes) -> None:
         """Bury a run-log record that can never count."""
-        self._publish(Outgoing(RUN_LOG, self._partition, key, None, (), 0), None)
+        self.publish(Outgoing(RUN_LOG, self._partition, key, None, (), 0), None)
 
     def repeat(self, record: Record, asker: Pending | None) -> None:
         headers = record.read_headers() or []
-        self._publish(Outgoing(RUN_LOG, self._partition, record.key or b"", record.value, headers, 0), asker)
+        self.publish(Outgoing(RUN_LOG, self._partition, record.key or b"", record.value, headers, 0), asker)
 
     def clock_probe(self) -> None:
-        self._publish(Outgoing(RUN_LOG, self._partition, CLOCK_PROBE_KEY, None, (), 0, awaited=True), ClockProbe())
+        self.publish(Outgoing(RUN_LOG, self._partition, CLOCK_PROBE_KEY, None, (), 0, awaited=True), ClockProbe())
 
     def anchor(self, position: int, now: int) -> None:
         """Write an anchor for the snapshot when all entries are of erased runs."""
@@ -544,16 +560,16 @@ class Outbox:
         name = entry_id(f"{self._actor}/{subject}".encode())
         event = cloud_event("anchor", subject, id=name.hex(), source=self._actor, at_ms=now)
         headers = [(key, b"application/json" if key == "content-type" else value) for key, value in event]
-        self._publish(Outgoing(RUN_LOG, self._partition, anchor_key(name), b"{}", headers, 0), None)
+        self.publish(Outgoing(RUN_LOG, self._partition, anchor_key(name), b"{}", headers, 0), None)
 
     def publish_stall(self, run: RunId, hold: Hold | None) -> None:
-        self._publish(hold_record(self._partition, run, hold, source=self._actor), SentHold(run))
+        self.publish(hold_record(self._partition, run, hold, source=self._actor), SentHold(run))
 
     def forward(self, item: Pending, target: int) -> None:
         record = item.record
         assert record is not None, "only records stray"
         key, headers = record.key or item.run_id.encode(), record.read_headers() or []
-        self._publish(Outgoing(record.topic, target, key, record.value, headers, 0), item)
+        self.publish(Outgoing(record.topic, target, key, record.value, headers, 0), item)
 
     def close(self, item: Pending) -> None:
         """Finish an input that is refused or ignored for good; one of people gets a tombstone first."""
@@ -564,18 +580,17 @@ class Outbox:
         # reuses the id. A later record with the key is read before compaction (`min.compaction.lag.ms`) removes it.
         record = item.record
         assert record is not None, "what people send is a record"
-        item.answer = Closed()
-        self._publish(Outgoing(record.topic, record.partition, record.key or b"", None, (), 0), item)
+        self.publish(Outgoing(record.topic, record.partition, record.key or b"", None, (), 0), SentTombstone(item))
 
-    def bury(self, item: Pending, now: int, limit: int) -> None:
-        """Send an unusable input to the dead letters: up to `limit` bytes, or its beginning if the log refused that."""
+    def bury(self, item: Pending, why: tuple[str, str], now: int, limit: int) -> None:
+        """Send an unusable input to the dead letters, with up to `limit` bytes; `why`: code and reason."""
         assert item.record is not None, "only records become dead letters"
-        dead = item.answer
-        assert isinstance(dead, Buried), "a dead letter has a reason"
-        limit = letters.SHORT_BYTES if dead.short else limit
         at_ms = max(now, item.record.at_ms)
-        letter = letters.letter(item.record, dead[:2], service=self._actor, at_ms=at_ms, limit=limit)
-        self._publish(letter, item)
+        letter = letters.letter(item.record, why, service=self._actor, at_ms=at_ms, limit=limit)
+        self.send_letter(SentLetter(item, letter))
+
+    def send_letter(self, burial: SentLetter) -> None:
+        self.publish(burial.letter, burial)
 
     def _again(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Outgoing | None:
         """Record to send again for a command, if it still holds; a question in its present form."""
@@ -616,7 +631,7 @@ class Outbox:
             message = self.bases.complete(state, message)
         return Outgoing(order.topic, self._partition, order.key.encode(), codec.encode(message), headers, 0)
 
-    def _publish(self, record: Outgoing, asker: Asker) -> None:
+    def publish(self, record: Outgoing, asker: Asker) -> None:
         token = self._tokens.give((self._partition, asker))
         self.publishes.append(Outgoing(*record[:5], token, record[6]))  # as `_replace` would, in half the time
 
