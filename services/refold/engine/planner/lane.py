@@ -181,16 +181,19 @@ class LaneSchedule:
         idle = not self._log.blocked and not self._log.flying
         if self._log.snapshot_writer.writing or (idle and self._has_work):
             return 0
-        mono = self._clock.mono_ms
-        due = [
-            (self._round_due if self._round_due > mono else mono + CLOCK_PROBE_MS) if self._changed else None,
-            self._inbox.next_due_ms() if idle else None,
-            self._log.windows.next_due_ms(),
-            self._anchor_due if self._bare else None,
-        ]
+        due = [self._inbox.next_due_ms() if idle else None, self._log.windows.next_due_ms(), self._marks_due_ms()]
         if (at := self._next_ms()) is not None:
             due.append(min(self._clock.mono_of(at), self._probe_due))
         return min((time_ms for time_ms in due if time_ms is not None), default=None)
+
+    def _marks_due_ms(self) -> int | None:
+        """Time of the next round of the snapshot, or of an anchor for its marks."""
+        mono = self._clock.mono_ms
+        if self._bare:
+            return self._anchor_due
+        if not self._changed:
+            return None
+        return self._round_due if self._round_due > mono else mono + CLOCK_PROBE_MS
 
     @property
     def _has_work(self) -> bool:
@@ -220,13 +223,16 @@ class Deliveries:
         elif isinstance(asker, SentSpent):
             self._log.windows.delivered(asker, offset)
         elif isinstance(asker, SentKept):
-            self._log.snapshot_writer.delivered(asker, offset)
-            if offset == NEVER:
-                stops = "snapshots" if self._log.snapshot_writer.opened else "all decisions"
-                hint = f"{stops} of this partition wait: see max.message.bytes and the ACLs of run-snapshot"
-                self._journal.tell("snapshot.refused", key=asker.key.decode(), hint=hint)
-            for state, value in self._log.rest() if asker.marks else ():
-                self._timers.rest(state, value.due_ms)
+            self._snapshot_written(asker, offset)
+
+    def _snapshot_written(self, sent: SentKept, offset: int | None) -> None:
+        self._log.snapshot_writer.delivered(sent, offset)
+        if offset == NEVER:
+            stops = "snapshots" if self._log.snapshot_writer.opened else "all decisions"
+            hint = f"{stops} of this partition wait: see max.message.bytes and the ACLs of run-snapshot"
+            self._journal.tell("snapshot.refused", key=sent.key.decode(), hint=hint)
+        for state, value in self._log.rest() if sent.marks else ():
+            self._timers.rest(state, value.due_ms)
 
     def _answered(self, asker: Ordered | SentTombstone | SentLetter | Pending, offset: int | None, now: int) -> None:
         if isinstance(asker, Ordered):
@@ -377,7 +383,8 @@ class Lane:
                 self.clock.read(item.at_ms)
             self.log.end_seen = item.offset + 1
             self._follow(self.log.follow(item))
-            self._take_histories(self.histories.follow(item))
+            if readers := self.histories.follow(item):
+                self._take_histories(readers)
 
     def _read_snapshot(self, item: Record | Reached | End) -> None:
         if isinstance(item, Reached):
@@ -420,13 +427,10 @@ class Lane:
         now = self.clock.now_ms
         self._take_up(now)
         self.admission.admit()
-        if self._histories_read:
-            self._copy(now)
+        self._copy(now)
         while self.inbox.answerable and self.log.flying < self._limits.turn_entries and not self.log.blocked:
             item = self.inbox.pop()
-            if self._decide_loop.reads(item, now) and not (
-                isinstance(item.input, (ChildEnded, RunOperation)) and self._awaits_history(item, item.input)
-            ):
+            if self._decide_loop.reads(item, now) and not self._awaits_history(item):
                 self._decide_loop.answer(item, now)
             if self.log.woken:
                 self._look_into()
@@ -515,8 +519,8 @@ class Lane:
         if log.windows.limits:
             log.windows.accepted(entry, after, offset)
         if not log.live:
-            self.outbox.settled(after, entry, offset)
             if self.outbox.begins(offset):
+                self.outbox.settled(after, entry, offset)
                 self.family.settled(after, entry, offset)
             return
         self.outbox.hear(after, entry, offset)
@@ -524,10 +528,10 @@ class Lane:
         if log.woken:
             self._look_into()
         if after.over:
-            self._agents.forget(run)
             self.stalls.lift(run, over=True)
-        elif (after.waits_for_people or rests(after)) and after.status == "suspended" and run not in log.speculated:
-            self._agents.forget(run)  # its code is opened again when it goes on: waits of months cost only the fold
+        # The code of a suspended run is opened again when it goes on: waits of months cost only the fold.
+        if after.over or (after.status == "suspended" and run not in log.speculated and _waits_for_long(after)):
+            self._agents.forget(run)
         self.admission.count(after)
         self._timers.follow(after, entry)
         self._run_journal.accepted(after, entry)
@@ -556,8 +560,11 @@ class Lane:
             self.inbox.push([Pending(state.run_id, None)])
         self.inbox.unpark(state.run_id)
 
-    def _awaits_history(self, item: Pending, message: ChildEnded | RunOperation) -> bool:
+    def _awaits_history(self, item: Pending) -> bool:
         """True if an input waits for a history, or was refused."""
+        message = item.input
+        if not isinstance(message, (ChildEnded, RunOperation)):  # most inputs
+            return False
         try:
             return self.histories.parks(item, message)
         except ConflictError as error:
@@ -617,3 +624,7 @@ class Lane:
         runs = len(states) + len(self.log.asleep)
         self._journal.tell("lane.live", partition=self.partition, position=self.log.position, runs=runs)
         self._run_journal.begin((*self.log.fold.states, *self.log.asleep))
+
+
+def _waits_for_long(state: RunState) -> bool:
+    return state.waits_for_people or rests(state)

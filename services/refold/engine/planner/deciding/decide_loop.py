@@ -16,7 +16,7 @@ from refold.core import events
 from refold.core.errors import FoldError, MalformedError, UsageError, text_of
 from refold.core.events import Entry, Event, Failure, RunFailed, RunRequested, RunRetried
 from refold.core.ids import CallId, RunId, call_id, child_id, home, parse_call_id
-from refold.core.messages import RunOperation, ToolResult
+from refold.core.messages import RunOperation, RunSignal, ToolResult
 from refold.core.planning import copying
 from refold.core.planning.copying import ForkAsked
 from refold.core.planning.decide import decide
@@ -312,23 +312,25 @@ class DecideLoop:
         return not (exists or stray or waits)
 
     def answer(self, item: Pending, now: int) -> None:
-        """Decide an input on the run's latest state."""
         if type(item.input) is ChildEnded:
             self._family.addressed(item)
         run = item.run_id
         if run in self._log.erased.runs:
             self._refuse_erased(item, now)
             return
-        state, frozen = self._log.known(run), run in self._log.fold.frozen
-        if frozen and not (isinstance(item.input, Start) and state):
+        state = self._log.known(run)
+        if run in self._log.fold.frozen and not (isinstance(item.input, Start) and state):
             self._defer(item, now)  # this version cannot see the rest of its history: another will read on
-            return
-        if (verdict := self._verdict(state, item, now)) is None:
-            return
-        if isinstance(verdict, list) and frozen:
-            self._defer(item, now)
-        elif isinstance(verdict, list):
-            self._append(state, verdict, item, now)
+        elif (verdict := self._verdict(state, item, now)) is not None:
+            self._carry_out(state, verdict, item, now)
+
+    def _carry_out(self, state: RunState | None, verdict: Ruling, item: Pending, now: int) -> None:
+        run = item.run_id
+        if isinstance(verdict, list):
+            if run in self._log.fold.frozen:
+                self._defer(item, now)
+            else:
+                self._append(state, verdict, item, now)
         elif isinstance(verdict, Again):
             assert state is not None, "a call that is open is of a run that is known"
             self.redispatch.ask_again(state, verdict, item, now)
@@ -339,31 +341,39 @@ class DecideLoop:
             self._leave(state, item, verdict, now)
 
     def _verdict(self, state: RunState | None, item: Pending, now: int) -> Ruling | None:
+        message = item.input
         # No input: a run whose code may be able to go on, for example after a take-over.
-        if item.input is None:
+        if message is None:
             return [] if state and not (state.over or state.copying) else Ignore("nothing to drive")
-        if isinstance(item.input, (Start, ParentEnded)) and not self._family.allows(item.input):
+        if isinstance(message, (Start, ParentEnded)) and not self._family.allows(message):
             return Ignore("its parent has seen to that")
-        if state is None and (self._forward(item) or not self._is_admitted(item, now)):
-            return None
-        if state and item.record and (why := of_other_pool(item.record, state, item.input)):
-            return Ignore(why) if isinstance(item.input, UnreadableResult) else Refuse("wrong_pool", why)
+        if state is None:
+            away = self._forward(item) or not self._is_admitted(item, now)
+            return None if away else self._decide(state, item, now)
+        if item.record and (why := of_other_pool(item.record, state, message)):
+            return Ignore(why) if isinstance(message, UnreadableResult) else Refuse("wrong_pool", why)
         return self._decide(state, item, now)
 
     def _decide(self, state: RunState | None, item: Pending, now: int) -> Ruling:
-        message = item.input
-        if state is not None:
-            request = state.request
-            if request and request.forked and state.copying and not copying.may_come(message):
-                return Park("the run is not known")
-            if isinstance(message, RunOperation) and (ruling := self._of_code(state, message, item, now)) is not None:
-                return ruling
-            # A lane whose catalog lags would accept a decision of people whose right was revoked.
-            if isinstance(message, Decided) and item.until(WaitsFor.CATALOG) is None:
-                return Park("the catalog is not read up to an end after the decision", code="unauthorised")
+        if state is not None and (judged := self._of_lane(state, item, now)) is not None:
+            return judged
         sent = RequestedAt(item.record.at_ms, item.record.offset) if item.record else None
         ruling = decide(state, self._completed(item), now, self._rules, sent=sent, values=item.values)
-        return self._admission.limit_signals(ruling, state, message)
+        if isinstance(item.input, RunSignal):
+            return self._admission.limit_signals(ruling, state, item.input)
+        return ruling
+
+    def _of_lane(self, state: RunState, item: Pending, now: int) -> Ruling | None:
+        """Ruling on an input that depends on this lane's copies, code or catalog, if any."""
+        request, message = state.request, item.input
+        if request and request.forked and state.copying and not copying.may_come(message):
+            return Park("the run is not known")
+        if isinstance(message, RunOperation):
+            return self._of_code(state, message, item, now)
+        # A lane whose catalog lags would accept a decision of people whose right was revoked.
+        if isinstance(message, Decided) and item.until(WaitsFor.CATALOG) is None:
+            return Park("the catalog is not read up to an end after the decision", code="unauthorised")
+        return None
 
     def _of_code(self, state: RunState, operation: RunOperation, item: Pending, now: int) -> Ruling | None:
         if operation.kind in JUDGED and not retries(operation, state):
@@ -379,7 +389,7 @@ class DecideLoop:
         assert message is not None, "what has no input is driven"
         if isinstance(message, Start):
             # Randomness enters here and is recorded: the run draws all its random numbers from this seed.
-            waits, pause = self._inbox.parks(item.run_id), self._family.pause(message)
+            waits, pause = item.run_id in self._inbox.waiting.at(WaitsFor.RUN), self._family.pause(message)
             return dataclasses.replace(message, seed=self._shared.nonce().hex(), waits=waits, pause=pause)
         if isinstance(message, PauseAbove):
             return dataclasses.replace(message, pause=self._family.pause(message))
@@ -395,7 +405,7 @@ class DecideLoop:
             return False
         if self._admission.room(message.request.agent) > 0 or message.request.not_before_ms > now:
             return True
-        self._inbox.wait_for_room(item, message.request.agent)
+        self._inbox.wait(item, WaitsFor.ROOM, message.request.agent)
         return False
 
     def late(self, calls: Iterable[CallId], now: int, *, passed: bool = False) -> None:
@@ -529,7 +539,6 @@ class DecideLoop:
         return False
 
     def send_too_large(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:
-        """Fail the run because of the size of its events."""
         limit = self._limits.payload_bytes
         message = f"an entry is over its limit: values under {limit} bytes, and less at once (asyncio.Semaphore)"
         self._fail(before, events, item, Failure("too_large", message), now)

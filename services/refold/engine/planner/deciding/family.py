@@ -42,7 +42,6 @@ class Family:
         self._unheard = accounts.unheard
 
     def accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
-        """Queue the family messages of an accepted entry."""
         if self._unheard:
             self._receivers(after.run_id, entry)
         if entry.seq == 1 or not family.FOR_OTHERS.isdisjoint(map(type, entry.events)):  # most entries have none

@@ -306,7 +306,6 @@ class Inbox:
         self._ready.appendleft(item)
 
     def settle(self, position: int, catalog: int) -> None:
-        """Queue the inputs that waited for these positions."""
         if self._for_log:
             self._ready.extendleft(reversed(self.waiting.reached(WaitsFor.LOG, position)))
         if self._for_catalog:
@@ -337,9 +336,6 @@ class Inbox:
         (self._full.add if full else self._full.discard)(topic)
         return full
 
-    def wait_for_room(self, item: Pending, agent: str) -> None:
-        self._wait(item, WaitsFor.ROOM, agent)
-
     @property
     def holders(self) -> list[str]:
         """Agents without room for another run."""
@@ -361,10 +357,7 @@ class Inbox:
 
     def park(self, item: Pending) -> None:
         item.begins_again()
-        self._wait(item, WaitsFor.RUN, item.run_id)
-
-    def parks(self, run: RunId) -> bool:
-        return run in self._for_runs
+        self.wait(item, WaitsFor.RUN, item.run_id)
 
     def keeps(self, item: Pending) -> bool:
         """Keep an input of a run that stands still; False if people's inputs have no more room."""
@@ -375,7 +368,7 @@ class Inbox:
             return False
         item.begins_again()
         item.kept = True
-        self._wait(item, WaitsFor.STALLED, item.run_id)
+        self.wait(item, WaitsFor.STALLED, item.run_id)
         return True
 
     def unpark(self, run: RunId) -> None:
@@ -393,7 +386,7 @@ class Inbox:
                 else:
                     self.waiting.put(pending, WaitsFor.RUN, item.run_id)
 
-    def _wait(self, item: Pending, why: WaitsFor, which: str) -> None:
+    def wait(self, item: Pending, why: WaitsFor, which: str) -> None:
         item.rest()
         item.count_among(self._elsewhere[why])
         self.waiting.put(item, why, which)
@@ -498,15 +491,12 @@ class UnknownRuns:
         if now_ms < self._due_ms or not (self._fresh or self._rounds):
             return []
         self._due_ms = now_ms + ASK_MS
-        effects: list[Effect] = []
-        if self._fresh:
-            self._rounds += [Round(partition, items) for partition, items in self._fresh.items()]
-            self._fresh = {}
-            effects += [AskEnd(RUN_REQUESTED, number) for number in range(self._partitions)]
+        fresh, self._fresh = self._fresh, {}
+        self._rounds += [Round(partition, items) for partition, items in fresh.items()]
+        effects: list[Effect] = [AskEnd(RUN_REQUESTED, number) for number in range(self._partitions if fresh else 0)]
         if self._partitions > 1:
             effects.append(AskCommitted(self._group, RUN_REQUESTED))
-        last = {scan.partition for scan in self._rounds if scan.ends and scan.home_end is None and self._passed(scan)}
-        return effects + [AskEnd(RUN_REQUESTED, number) for number in sorted(last)]
+        return effects + [AskEnd(RUN_REQUESTED, number) for number in self._passed_elsewhere()]
 
     def next_due_ms(self) -> int | None:
         return self._due_ms if self._fresh or self._rounds else None
@@ -534,6 +524,9 @@ class UnknownRuns:
             else:
                 waiting.append(scan)
         self._rounds = waiting
+
+    def _passed_elsewhere(self) -> list[int]:
+        return sorted({scan.partition for scan in self._rounds if scan.home_end is None and self._passed(scan)})
 
     def _passed(self, scan: Round) -> bool:
         """True if other planners have decided all requests in their partitions."""
