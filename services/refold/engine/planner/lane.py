@@ -215,8 +215,14 @@ class Deliveries:
 
     def published(self, asker: Asker, offset: int | None, now: int) -> None:
         if isinstance(asker, (Ordered, SentTombstone, SentLetter, Pending)):
-            self._journal.counts["publish.unknown"] += offset is None
-            (self._never if offset == NEVER else self._answered)(asker, offset, now)
+            if offset is None:
+                self._journal.counts["publish.unknown"] += 1
+            if offset == NEVER:
+                self._never(asker, now)
+            elif isinstance(asker, Ordered):
+                self._outbox.acknowledged(asker, offset, self._log.fold.states, now)
+            else:
+                self._answered(asker, offset)
         elif isinstance(asker, SentHold):
             if offset is None:
                 self._stalls.send_again(asker.run_id)
@@ -234,10 +240,8 @@ class Deliveries:
         for state, value in self._log.rest() if sent.marks else ():
             self._timers.rest(state, value.due_ms)
 
-    def _answered(self, asker: Ordered | SentTombstone | SentLetter | Pending, offset: int | None, now: int) -> None:
-        if isinstance(asker, Ordered):
-            self._outbox.acknowledged(asker, offset, self._log.fold.states, now)
-        elif isinstance(asker, SentTombstone):
+    def _answered(self, asker: SentTombstone | SentLetter | Pending, offset: int | None) -> None:
+        if isinstance(asker, SentTombstone):
             (self._outbox.close if offset is None else Pending.finish)(asker.item)
         elif isinstance(asker, SentLetter) and offset is None:
             self._outbox.send_letter(asker)
@@ -250,7 +254,7 @@ class Deliveries:
         else:
             self._outbox.close(asker)
 
-    def _never(self, asker: Ordered | SentTombstone | SentLetter | Pending, offset: int | None, now: int) -> None:
+    def _never(self, asker: Ordered | SentTombstone | SentLetter | Pending, now: int) -> None:
         if isinstance(asker, Ordered):
             topic, key = asker.record.topic, asker.record.key.decode()
             self._journal.tell("publish.refused", topic=topic, key=key, bytes=len(asker.record.value or b""))
