@@ -41,11 +41,15 @@ def mistaken_for(text: str) -> list[str]:
     return scripts if len(scripts) > 1 or (letters and _LIKE_LATIN.issuperset(letters)) else []
 
 
+# A ballot compares each voter with the requester and with the others, so the same few names come again and again.
+# Of the longest names, 256 KB each, a cache of 64 holds 32 MB.
+@lru_cache(64)
 def spelt(name: str) -> str:
     """Normal form of a name: case-folded NFKC without surrounding spaces."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).strip()
 
 
+@lru_cache(64)
 def is_clear(name: str) -> bool:
     """True if a name has no invisible characters and no letters of confusable alphabets."""
     return name.isprintable() and not UNSEEN.search(name) and not mistaken_for(name)

@@ -136,7 +136,7 @@ class ActsBeforeAcceptance(DecideLoop):
         entry, offset = Entry(item.run_id, 0, b"", now, None, "", b"", events), self._log.position
         for order in commands.commands(after, entry, offset):
             record = self._outbox._record(after, order, offset, now)
-            self._outbox._publish(record, Ordered(offset, record))
+            self._outbox.publish(record, Ordered(offset, record))
 
 
 class ResumesAtTheHighestCause(Lane):

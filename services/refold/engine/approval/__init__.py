@@ -13,6 +13,6 @@ verdict is a function of the set of votes, so it is the same. **When it is a zom
 approval; both rest on votes that count, and the planner takes the first. The service keeps no positions; the planner
 owns expiry.
 
-`inputs` checks records, `hearing` has votes without a question, `question` is one open approval, `granting` has grants,
-`outbox` writes until the log has it, `lane` is one partition. The judgement is `core.approval.ballot`.
+`inputs` checks records, `question` is one open approval, `granting` has grants, `outbox` writes until the log has it,
+`lane` is one partition. The judgement is `core.approval.ballot`.
 """

@@ -7,11 +7,13 @@ unusable records below those ends: they do not become dead letters again.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from refold.core.approval.ballot import BallotResult, Objection, Vote
 from refold.core.approval.catalog import Catalog
+from refold.core.approval.decision import Decision
 from refold.core.approval.policy_check import vouched
 from refold.core.approval.question import received
 from refold.core.approval.requester import quorum_of
@@ -20,7 +22,6 @@ from refold.core.ids import RunId
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
 from refold.engine.approval import inputs, outbox
 from refold.engine.approval.granting import Grants, may_grant
-from refold.engine.approval.hearing import Hearing
 from refold.engine.approval.outbox import ApprovalOutbox
 from refold.engine.approval.question import KEPT, OpenQuestion, Over, QuestionsOfCall, ToolDefs, as_judged, vote_in
 from refold.engine.approval.settings import REPLAYED, ApprovalSettings
@@ -28,9 +29,51 @@ from refold.engine.approval.signing import Signer
 from refold.engine.ports.effects import AskEnd, Effect, Read
 from refold.engine.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.engine.runtime.clock import LogClock
-from refold.engine.runtime.lanes import CatchUp, Journal, Positions
+from refold.engine.runtime.lanes import INPUT_OVERHEAD, CatchUp, Journal, Positions, record_bytes
 from refold.engine.runtime.ruling import catalog_reached, follow
+from refold.engine.runtime.unresolved import UnresolvedInputs
 from refold.sdk.sources import FactsTable
+
+
+class Hearing:
+    """Votes of a lane on their way to its `questions`, which are read up to `questions_end`. **Units**: `most_void` in
+    bytes."""
+
+    def __init__(self, questions: Mapping[str, OpenQuestion], outbox: ApprovalOutbox, *, most_void: int) -> None:
+        self._questions, self._outbox, self._most_void = questions, outbox, most_void
+        self.unresolved: UnresolvedInputs[tuple[Record, str]] = UnresolvedInputs()
+        self.questions_end = 0
+        self._votes: list[tuple[OpenQuestion, Record, str]] = []
+        self._void: deque[tuple[str, str]] = deque()
+        self._void_bytes = 0
+
+    def park(self, approval: str, record: Record, token: str) -> None:
+        """Keep a vote until its request is read, or is known to be missing."""
+        self.unresolved.park(approval, (record, token), record_bytes(record))
+
+    def hear(self, question: OpenQuestion, record: Record, token: str) -> None:
+        question.tokens.setdefault(token, record.at_ms)
+        self._votes.append((question, record, token))
+
+    def sift(self, catalog: Catalog, tools: ToolDefs, answer: Callable[[Record, Objection], None]) -> None:
+        """Pass votes on to their questions; answer unusable ones, and those without a question."""
+        records, self._votes = self._votes, []
+        for question, record, token in records:
+            vote = question.read(token, catalog, tools)
+            if not isinstance(vote, Objection):
+                question.fresh.append((self._outbox.answerable(record), token))
+                continue
+            answer(record, vote)
+            # An answered vote is kept as far as there is room: the key that signed it may come later.
+            self._void.append((question.request.approval_id, token))
+            self._void_bytes += INPUT_OVERHEAD + len(token)
+        for record, _ in self.unresolved.over(self.questions_end):
+            answer(record, Objection("unknown", "there is no such approval"))
+        while self._void_bytes > self._most_void:
+            approval, token = self._void.popleft()
+            self._void_bytes -= INPUT_OVERHEAD + len(token)
+            if open_question := self._questions.get(approval):
+                open_question.give_up(token, catalog, tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +155,12 @@ class ApprovalLane:
         if self._again_ms and self.now >= self._again_ms:
             self._again_ms = 0
             self._judge_all()
+        counted = self._judge_due(votes)
+        while self._stale:
+            self.outbox.ask_again(*self._stale.popitem(), now=self.now)
+        return counted
+
+    def _judge_due(self, votes: int) -> int:
         due, self._due = self._due, {}
         questions = [question for approval in due if (question := self.questions.get(approval))]
         # Decided questions first: later votes on them may end a grant that would decide the others.
@@ -122,8 +171,6 @@ class ApprovalLane:
                 self._judge(question)
             else:
                 self._due[question.request.approval_id] = None
-        while self._stale:
-            self.outbox.ask_again(*self._stale.popitem(), now=self.now)
         return counted
 
     def waiting_bytes(self) -> int:
@@ -204,8 +251,8 @@ class ApprovalLane:
             question = OpenQuestion(request, most, decided=approval in self._over)
             self.questions[approval] = question
             self._due[approval] = None
-            for parked in self._hearing.unresolved.take(approval):
-                self._say(question, parked.record, parked.token)
+            for vote, token in self._hearing.unresolved.take(approval):
+                self._say(question, vote, token)
 
     def _voted(self, record: Record) -> None:
         if record.value is None:
@@ -246,14 +293,17 @@ class ApprovalLane:
             decided = inputs.opened(message, self.catalog)
         except (MalformedError, UnauthorisedError) as error:
             self.outbox.alarm(record, str(error))
-            return
+        else:
+            self._accept(decided, message.token)
+
+    def _accept(self, decided: Decision, token: str) -> None:
         question = self.questions.get(decided.approval)
         if question is None:
             self._over.decide(decided.approval)
-        elif question.request.question == decided.question and question.token != message.token:
+        elif question.request.question == decided.question and question.token != token:
             self._journal.counts["decision.raced" if question.decided else "decision.read"] += 1
-            question.decide(message.token)
-        if self.grants.take(decided, message.token):
+            question.decide(token)
+        if self.grants.take(decided, token):
             self._judge_all()
 
     # Judgement and answers

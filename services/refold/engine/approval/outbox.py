@@ -74,7 +74,7 @@ class ApprovalOutbox:
         if void.code == "unauthorised":
             self.alarm(record, void.reason)
         event = "vote.void" if record.topic == APPROVAL_VOTED else "request.void"
-        self._journal.tell(event, **_place(record), **void._asdict())
+        self._journal.tell(event, **letters.place(record), **void._asdict())
         member, limit = self._settings.member, self._settings.limits.payload_bytes
         into = DEAD_LETTER_APPROVAL
         self.send(letters.letter(record, void, service=member, at_ms=now, into=into, limit=limit))
@@ -82,7 +82,7 @@ class ApprovalOutbox:
     def alarm(self, record: Record, reason: str) -> None:
         """Report a record by an actor without the right, or with an invalid key."""
         if record.offset >= self._ends[record.topic]:
-            self._journal.tell("unauthorised", **_place(record), reason=reason)
+            self._journal.tell("unauthorised", **letters.place(record), reason=reason)
 
     def second(self, record: Record, others: list[str]) -> None:
         """Report a second open question about one call, which no honest planner asks."""
@@ -101,7 +101,3 @@ def decision_record(decision: Decision, token: str, *, partition: int, actor: st
 
 def clock_probe(partition: int) -> Outgoing:
     return Outgoing(APPROVAL_DECIDED, partition, b"beat", None, (), 0)
-
-
-def _place(record: Record) -> dict[str, object]:
-    return {"topic": record.topic, "partition": record.partition, "offset": record.offset}

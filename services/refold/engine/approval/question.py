@@ -46,7 +46,6 @@ class OpenQuestion:
         self._read.clear()
 
     def read(self, token: str, catalog: Catalog, tools: ToolDefs) -> Vote | Objection:
-        """Vote in a token, or the reason why it does not count."""
         vote = self._read.get(token)
         if vote is None:
             vote = vote_in(token, catalog)
@@ -72,20 +71,9 @@ class OpenQuestion:
             return False
         votes = [vote for vote in self._read.values() if isinstance(vote, Vote) and vote not in count.void]
         last = {vote.actor: vote for vote in sorted(votes, key=ballot.order) if vote.action in ballot.STANCES}
-
-        def rank(vote: Vote | Objection) -> int:
-            if isinstance(vote, Objection) or vote in count.void or vote.action not in KEPT:
-                return 0
-            if vote.action in ballot.STANCES and vote != last[vote.actor]:
-                return 0
-            # Any actor may withdraw. Such a vote is dropped after the vote it withdraws, so that none remains that was
-            # withdrawn.
-            alien = vote.action == "withdraw" and not roles.entitled(count.approvers, vote.actor, vote.roles)
-            return 1 if alien else 2
-
         ranked: tuple[list[str], ...] = ([], [], [])
         for token in self.tokens:
-            ranked[rank(self._read[token])].append(token)
+            ranked[_rank(self._read[token], last, count, roles)].append(token)
         for token in [*ranked[0], *ranked[1], *reversed(ranked[2])]:
             if over <= 0 and over_bytes <= 0:
                 break
@@ -98,7 +86,6 @@ class OpenQuestion:
             del self.tokens[token], self._read[token]
 
     def waiting_bytes(self) -> int:
-        """Bytes of unanswered votes."""
         return sum(record_bytes(record) for record, _ in self.fresh)
 
     def tidy(self) -> None:
@@ -106,6 +93,18 @@ class OpenQuestion:
             if self.decided or (isinstance(vote, Vote) and vote.action not in KEPT):
                 self.tokens.pop(token, None)
         self._read = {token: vote for token, vote in self._read.items() if token in self.tokens}
+
+
+def _rank(vote: Vote | Objection, last: Mapping[str, Vote], count: Count, roles: Roles) -> int:
+    """Votes of a lower rank are dropped first; `last` has the stance of each actor."""
+    if isinstance(vote, Objection) or vote in count.void or vote.action not in KEPT:
+        return 0
+    if vote.action in ballot.STANCES and vote != last[vote.actor]:
+        return 0
+    # Any actor may withdraw. Such a vote is dropped after the vote it withdraws, so that none remains that was
+    # withdrawn.
+    alien = vote.action == "withdraw" and not roles.entitled(count.approvers, vote.actor, vote.roles)
+    return 1 if alien else 2
 
 
 class QuestionsOfCall:
@@ -172,20 +171,24 @@ def unfit(request: ApprovalRequest, vote: Vote, catalog: Catalog, tools: ToolDef
     unchanged = (tool.facts.version, tool.facts.schema) == (request.version, request.schema)
     if not unchanged and request.about != DOUBT:
         return Objection("edit_not_possible", f"the approval service knows another version of the tool {request.tool}")
-    try:
-        if vote.action == "edit":
-            tool.arguments.load(vote.args)
-            if wrong := context_edited(request, vote.args):
-                return Objection("edit_not_possible", wrong)
-        else:
-            tool.result.load(vote.result)
-    except UsageError as error:
-        return Objection("edit_not_possible", str(error))
+    if wrong := _unreadable(request, vote, tool):
+        return Objection("edit_not_possible", wrong)
     policy = catalog.policies.get(request.policy)
     if vote.action == "edit" and policy is not None:
         denial = policy_check.of_request(policy, request, tool.facts, args=vote.args).denial
         return Objection("edit_denied", denial) if denial else None
     return None
+
+
+def _unreadable(request: ApprovalRequest, vote: Vote, tool: ToolDef) -> str:
+    try:
+        if vote.action == "edit":
+            tool.arguments.load(vote.args)
+            return context_edited(request, vote.args)
+        tool.result.load(vote.result)
+    except UsageError as error:
+        return str(error)
+    return ""
 
 
 def as_judged(

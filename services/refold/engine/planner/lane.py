@@ -12,7 +12,8 @@ from refold.core.approval.authority import Authority
 from refold.core.approval.catalog import Catalog
 from refold.core.errors import ConflictError
 from refold.core.ids import RunId
-from refold.core.planning.verdict import Due, UnreadableResult
+from refold.core.messages import RunOperation
+from refold.core.planning.verdict import ChildEnded, Due, UnreadableResult
 from refold.core.run.fold import wakes
 from refold.core.run.log import NOTHING_LOST, Lost
 from refold.core.run.snapshot import rests
@@ -23,15 +24,25 @@ from refold.engine.planner.agents.stalls import Holds, LiveCode
 from refold.engine.planner.deciding.admission import Admission
 from refold.engine.planner.deciding.decide_loop import DecideLoop, LaneParts, Shared
 from refold.engine.planner.deciding.family import Family
-from refold.engine.planner.intake.inbox import Buried, Closed, Inbox, Pending, SentEntry, WaitsFor
+from refold.engine.planner.intake.inbox import Inbox, Pending, SentEntry, WaitsFor
 from refold.engine.planner.intake.timers import ASLEEP, Timers
 from refold.engine.planner.log.acceptance import Acceptance, AcceptedEntry, Happened, RefusedEntry, Repaired
-from refold.engine.planner.log.outbox import Asker, ClockProbe, Halting, Ordered, Outbox, SentHold
+from refold.engine.planner.log.outbox import (
+    Asker,
+    ClockProbe,
+    Halting,
+    Ordered,
+    Outbox,
+    SentHold,
+    SentLetter,
+    SentTombstone,
+)
 from refold.engine.planner.log.windows import BudgetAccounts, SentSpent, Windows
 from refold.engine.planner.recovery import Histories, HistoryReader, LoadedHistory, TakeOver, Unmended
 from refold.engine.planner.snapshot import SentKept
 from refold.engine.ports.effects import CommittedAt
 from refold.engine.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
+from refold.engine.runtime import letters
 from refold.engine.runtime.clock import LogClock
 from refold.engine.runtime.lanes import Journal, Positions
 from refold.engine.runtime.ruling import catalog_reached, follow
@@ -170,16 +181,19 @@ class LaneSchedule:
         idle = not self._log.blocked and not self._log.flying
         if self._log.snapshot_writer.writing or (idle and self._has_work):
             return 0
-        mono = self._clock.mono_ms
-        due = [
-            (self._round_due if self._round_due > mono else mono + CLOCK_PROBE_MS) if self._changed else None,
-            self._inbox.next_due_ms() if idle else None,
-            self._log.windows.next_due_ms(),
-            self._anchor_due if self._bare else None,
-        ]
+        due = [self._inbox.next_due_ms() if idle else None, self._log.windows.next_due_ms(), self._marks_due_ms()]
         if (at := self._next_ms()) is not None:
             due.append(min(self._clock.mono_of(at), self._probe_due))
         return min((time_ms for time_ms in due if time_ms is not None), default=None)
+
+    def _marks_due_ms(self) -> int | None:
+        """Time of the next round of the snapshot, or of an anchor for its marks."""
+        mono = self._clock.mono_ms
+        if self._bare:
+            return self._anchor_due
+        if not self._changed:
+            return None
+        return self._round_due if self._round_due > mono else mono + CLOCK_PROBE_MS
 
     @property
     def _has_work(self) -> bool:
@@ -195,60 +209,70 @@ class LaneSchedule:
 class Deliveries:
     """Delivery results of one lane's records, except entries. **Units**: `now` since 1970, ms."""
 
-    def __init__(self, log: Acceptance, outbox: Outbox, inbox: Inbox, *, decide_loop: DecideLoop, holds: Holds) -> None:
-        self._log, self._outbox, self._inbox, self._journal = log, outbox, inbox, log.journal
-        self._decide_loop, self._stalls = decide_loop, holds
+    def __init__(self, parts: LaneParts, decide_loop: DecideLoop) -> None:
+        self._log, self._outbox, self._inbox, self._journal = parts.log, parts.outbox, parts.inbox, parts.log.journal
+        self._decide_loop, self._stalls, self._timers = decide_loop, parts.stalls, parts.timers
 
     def published(self, asker: Asker, offset: int | None, now: int) -> None:
-        if isinstance(asker, SentHold):
+        if isinstance(asker, (Ordered, SentTombstone, SentLetter, Pending)):
+            if offset is None:
+                self._journal.counts["publish.unknown"] += 1
+            if offset == NEVER:
+                self._never(asker, now)
+            elif isinstance(asker, Ordered):
+                self._outbox.acknowledged(asker, offset, self._log.fold.states, now)
+            else:
+                self._answered(asker, offset)
+        elif isinstance(asker, SentHold):
             if offset is None:
                 self._stalls.send_again(asker.run_id)
         elif isinstance(asker, SentSpent):
             self._log.windows.delivered(asker, offset)
         elif isinstance(asker, SentKept):
-            self._log.snapshot_writer.delivered(asker, offset)
-            if offset == NEVER:
-                stops = "snapshots" if self._log.snapshot_writer.opened else "all decisions"
-                hint = f"{stops} of this partition wait: see max.message.bytes and the ACLs of run-snapshot"
-                self._journal.tell("snapshot.refused", key=asker.key.decode(), hint=hint)
-        elif isinstance(asker, (Ordered, Pending)):
-            self._answered(asker, offset, now)
+            self._snapshot_written(asker, offset)
 
-    def _answered(self, asker: Ordered | Pending, offset: int | None, now: int) -> None:
-        self._journal.counts["publish.unknown"] += offset is None
+    def _snapshot_written(self, sent: SentKept, offset: int | None) -> None:
+        self._log.snapshot_writer.delivered(sent, offset)
         if offset == NEVER:
-            self._never(asker, now)
-        elif isinstance(asker, Ordered):
-            self._outbox.acknowledged(asker, offset, self._log.fold.states, now)
+            stops = "snapshots" if self._log.snapshot_writer.opened else "all decisions"
+            hint = f"{stops} of this partition wait: see max.message.bytes and the ACLs of run-snapshot"
+            self._journal.tell("snapshot.refused", key=sent.key.decode(), hint=hint)
+        for state, value in self._log.rest() if sent.marks else ():
+            self._timers.rest(state, value.due_ms)
+
+    def _answered(self, asker: SentTombstone | SentLetter | Pending, offset: int | None) -> None:
+        if isinstance(asker, SentTombstone):
+            (self._outbox.close if offset is None else Pending.finish)(asker.item)
+        elif isinstance(asker, SentLetter) and offset is None:
+            self._outbox.send_letter(asker)
+        elif isinstance(asker, SentLetter) and not isinstance(asker.item.input, UnreadableResult):
+            self._outbox.close(asker.item)
+        elif isinstance(asker, SentLetter):
+            self._inbox.push([asker.item])  # the dead letter is written; now the call is settled
         elif offset is None:
             self._inbox.push([asker])
-        elif isinstance(asker.input, UnreadableResult) and isinstance(asker.answer, Buried):
-            asker.answer = None  # the dead letter is written; now the call is settled
-            self._inbox.push([asker])
-        elif isinstance(asker.answer, Closed):
-            asker.finish()
         else:
             self._outbox.close(asker)
 
-    def _never(self, asker: Ordered | Pending, now: int) -> None:
+    def _never(self, asker: Ordered | SentTombstone | SentLetter | Pending, now: int) -> None:
         if isinstance(asker, Ordered):
             topic, key = asker.record.topic, asker.record.key.decode()
             self._journal.tell("publish.refused", topic=topic, key=key, bytes=len(asker.record.value or b""))
             if never_sent := self._outbox.refused(asker, self._log.fold.states):
                 self._inbox.push([never_sent])
-            return
-        if isinstance(asker.answer, Closed):  # it counts as answered, and stays in its topic
-            self._journal.tell("publish.refused", topic=asker.record.topic if asker.record else "", run=asker.run_id)
-            asker.finish()
-            return
-        self._journal.tell("publish.refused", topic=DEAD_LETTER if asker.answer else RUN_REQUESTED, run=asker.run_id)
-        if asker.answer is None:  # a stray that its home partition refuses
+        elif isinstance(asker, SentTombstone):  # it counts as answered, and stays in its topic
+            item = asker.item
+            self._journal.tell("publish.refused", topic=item.record.topic if item.record else "", run=item.run_id)
+            item.finish()
+        elif isinstance(asker, SentLetter):
+            self._journal.tell("publish.refused", topic=DEAD_LETTER, run=asker.item.run_id)
+            if asker.short:
+                asker.item.finish()  # the journal line of this process is all that remains
+            else:
+                self._outbox.send_letter(replace(asker, letter=letters.shortened(asker.letter), short=True))
+        else:  # a stray that its home partition refuses
+            self._journal.tell("publish.refused", topic=RUN_REQUESTED, run=asker.run_id)
             self._decide_loop.bury(asker, "too_large", "its home partition does not take it", now)
-        elif asker.answer.short:
-            asker.finish()  # the journal line of this process is all that remains
-        else:
-            asker.answer = asker.answer._replace(short=True)
-            self._inbox.push([asker])
 
 
 class Lane:
@@ -289,7 +313,7 @@ class Lane:
         self.family = family = Family(*served, log=log, accounts=accounts, payload_bytes=limits.payload_bytes)
         parts = LaneParts(self.partition, self.clock, inbox, log, outbox, timers, holds, agents, rules)
         self._decide_loop = DecideLoop(parts, shared, admission, family)
-        self._deliveries = Deliveries(log, outbox, inbox, decide_loop=self._decide_loop, holds=holds)
+        self._deliveries = Deliveries(parts, self._decide_loop)
         self._histories_read: deque[LoadedHistory] = deque()
         self.histories = Histories(log, outbox, inbox, admission)
         self._readers = {
@@ -335,20 +359,16 @@ class Lane:
     def delivered(self, asker: Asker, delivery: Delivery) -> None:
         offset = delivery.offset
         self.lane_schedule.changed()
-        if isinstance(asker, (SentEntry, ClockProbe)) and offset is not None and offset != NEVER:
+        if not isinstance(asker, (SentEntry, ClockProbe)):
+            self._deliveries.published(asker, offset, self.clock.now_ms)
+            return
+        if offset is not None and offset != NEVER:
             self.clock.delivered(delivery.at_ms)
             self.lane_schedule.delay_probe()
         if isinstance(asker, SentEntry):
             asker.at_ms = delivery.at_ms
             self._follow(self.log.delivered(asker, offset))
             self._position_changed()
-        elif asker is not None:
-            self._deliveries.published(asker, offset, self.clock.now_ms)
-            if self.log.snapshot_writer.orders:
-                self._write_snapshot()
-            if isinstance(asker, SentKept) and asker.marks is not None:
-                for state, value in self.log.rest():
-                    self._timers.rest(state, value.due_ms)
 
     def _read_log(self, item: Record | Reached | End) -> None:
         if isinstance(item, End):
@@ -367,7 +387,8 @@ class Lane:
                 self.clock.read(item.at_ms)
             self.log.end_seen = item.offset + 1
             self._follow(self.log.follow(item))
-            self._take_histories(self.histories.follow(item))
+            if readers := self.histories.follow(item):
+                self._take_histories(readers)
 
     def _read_snapshot(self, item: Record | Reached | End) -> None:
         if isinstance(item, Reached):
@@ -405,16 +426,12 @@ class Lane:
         if not self.log.live:
             return
         self.outbox.send_accepted(self.log.fold.states)
-        fresh = self.lane_schedule.has_fresh_clock()
-        if self.log.snapshot_writer.orders:
-            self._write_snapshot()
-        if not (fresh and self.start.disowned):
+        if not (self.lane_schedule.has_fresh_clock() and self.start.disowned):
             return
         now = self.clock.now_ms
         self._take_up(now)
         self.admission.admit()
-        if self._histories_read:
-            self._copy(now)
+        self._copy(now)
         while self.inbox.answerable and self.log.flying < self._limits.turn_entries and not self.log.blocked:
             item = self.inbox.pop()
             if self._decide_loop.reads(item, now) and not self._awaits_history(item):
@@ -423,8 +440,15 @@ class Lane:
                 self._look_into()
         self.histories.begin()
         self.lane_schedule.write_snapshot()
-        if self.log.snapshot_writer.orders:
-            self._write_snapshot()
+
+    def publish(self) -> None:
+        """Pass on the records that the snapshot and the shared limits have ordered."""
+        if orders := self.log.snapshot_writer.orders:
+            for sent in orders:
+                self.outbox.snapshot_sent(sent, self.clock.now_ms)
+            orders.clear()
+        for record, asker in self.log.windows.orders():
+            self.outbox.publish(record, asker)
 
     def _copy(self, now: int) -> None:
         """Write the histories of forks, a part in every turn."""
@@ -499,8 +523,8 @@ class Lane:
         if log.windows.limits:
             log.windows.accepted(entry, after, offset)
         if not log.live:
-            self.outbox.settled(after, entry, offset)
             if self.outbox.begins(offset):
+                self.outbox.settled(after, entry, offset)
                 self.family.settled(after, entry, offset)
             return
         self.outbox.hear(after, entry, offset)
@@ -508,19 +532,14 @@ class Lane:
         if log.woken:
             self._look_into()
         if after.over:
-            self._agents.forget(run)
             self.stalls.lift(run, over=True)
-        elif (after.waits_for_people or rests(after)) and after.status == "suspended" and run not in log.speculated:
-            self._agents.forget(run)  # its code is opened again when it goes on: waits of months cost only the fold
+        # The code of a suspended run is opened again when it goes on: waits of months cost only the fold.
+        if after.over or (after.status == "suspended" and run not in log.speculated and _waits_for_long(after)):
+            self._agents.forget(run)
         self.admission.count(after)
         self._timers.follow(after, entry)
         self._run_journal.accepted(after, entry)
         self.inbox.unpark(run)
-
-    def _write_snapshot(self) -> None:
-        for sent in self.log.snapshot_writer.orders:
-            self.outbox.snapshot_sent(sent, self.clock.now_ms)
-        self.log.snapshot_writer.orders.clear()
 
     def _look_into(self) -> None:
         """Set timers of runs that were asleep and have been folded."""
@@ -547,8 +566,11 @@ class Lane:
 
     def _awaits_history(self, item: Pending) -> bool:
         """True if an input waits for a history, or was refused."""
+        message = item.input
+        if not isinstance(message, (ChildEnded, RunOperation)):  # most inputs
+            return False
         try:
-            return self.histories.parks(item)
+            return self.histories.parks(item, message)
         except ConflictError as error:
             self._refuse(item, error.message)
             return True
@@ -602,8 +624,11 @@ class Lane:
         self._look_into()
         self.inbox.push(Pending(run, None) for run in ready)
         self.start.begin(state.run_id for state in states)
-        self._write_snapshot()
         self.lane_schedule.begin()
         runs = len(states) + len(self.log.asleep)
         self._journal.tell("lane.live", partition=self.partition, position=self.log.position, runs=runs)
         self._run_journal.begin((*self.log.fold.states, *self.log.asleep))
+
+
+def _waits_for_long(state: RunState) -> bool:
+    return state.waits_for_people or rests(state)

@@ -139,14 +139,7 @@ class TakeOver:
             self._journal.tell("log.shrunk", partition=number, marks=marks.log, end=end)
         if self._distrust:
             self._log.windows.distrust(end)
-        emit_from = self._emit_from(marks)
-        # Committed positions are fresher than marks, but may rest on entries that the log has lost since. That of
-        # requests covers requests that are kept only in memory: these have to be read again.
-        committed = (
-            {} if marks else {topic: at for topic, at in self._assigned.committed.items() if topic != RUN_REQUESTED}
-        )
-        assigned = replace(self._assigned, committed=committed)
-        inputs = resumed(assigned, self._inbox.topics)
+        emit_from, inputs = self._emit_from(marks), self._inputs_from(marks)
         if marks is None or not _anchor_name(marks) or self._distrust:
             snapshot.whole = False
             self._begin(start, start, emit_from, {})
@@ -156,11 +149,17 @@ class TakeOver:
         emit_from, self._anchored = max(marks.log, emit_from), False
         if snapshot.whole:
             self._log.asleep = asleep
-            apart = _apart(marks)
+            apart = {RunId(run): int(offset) for run, offset in marks.apart.items()}
             self._begin(marks.log, max(min([marks.anchor_offset, *apart.values()]), start), emit_from, apart)
         else:
             self._journal.tell("snapshot.broken", partition=number, round=marks.round)
             self._begin(start, start, emit_from, {})
+
+    def _inputs_from(self, marks: Marks | None) -> dict[str, int]:
+        # Committed positions are fresher than marks, but may rest on entries that the log has lost since. That of
+        # requests covers requests that are kept only in memory: these have to be read again.
+        committed = {} if marks else {**self._assigned.committed, RUN_REQUESTED: 0}
+        return resumed(replace(self._assigned, committed=committed), self._inbox.topics)
 
     def _emit_from(self, marks: Marks | None) -> int:
         """Run-log offset below which all commands are acknowledged, by the group's positions."""
@@ -188,10 +187,6 @@ class TakeOver:
 
 def _anchor_name(marks: Marks) -> str:
     return marks.anchor or marks.apart_anchor
-
-
-def _apart(marks: Marks) -> dict[RunId, int]:
-    return {RunId(run): int(offset) for run, offset in marks.apart.items()}
 
 
 def _anchor(marks: Marks, record: Record) -> Anchor | None:
@@ -260,15 +255,12 @@ class Histories:
         needed, self.wants_log = self.wants_log, False
         return needed
 
-    def parks(self, item: Pending) -> bool:
+    def parks(self, item: Pending, message: ChildEnded | RunOperation) -> bool:
         """True if an input has to wait for a history or for room. **Raises** ConflictError if it names no history."""
-        message = item.input
-        if isinstance(message, ChildEnded) and message.result == UNREAD:
-            return self._waits(child_id(message.run_id, message.step), item)
-        if not isinstance(message, RunOperation) or item.answer:
-            return False
+        if isinstance(message, ChildEnded):
+            return message.result == UNREAD and self._waits(child_id(message.run_id, message.step), item)
         run, row = item.run_id, self._log.finished.get(item.run_id)
-        if _repairs(message):
+        if message.kind == REPAIR:
             _named_head(message)
             self._inbox.waiting.put(item, WaitsFor.HISTORY, run)
             return True
@@ -276,10 +268,14 @@ class Histories:
             return self._waits_for_source(item, message)
         if message.kind != "retry" or row is None or (row.status, row.head.seq) != ("failed", failure_named(message)):
             return False
-        if run not in self._log.redriven_runs.reread and self._admission.room() <= 0:
-            self._inbox.wait_for_room(item, "")  # it would be with executors at once
-            return True
-        return self._waits(run, item)
+        return self._waits_for_room(item, run) or self._waits(run, item)
+
+    def _waits_for_room(self, item: Pending, run: RunId) -> bool:
+        """True if an input waits because its run would be with executors at once."""
+        crowded = run not in self._log.redriven_runs.reread and self._admission.room() <= 0
+        if crowded:
+            self._inbox.wait(item, WaitsFor.ROOM, "")
+        return crowded
 
     def _waits_for_source(self, item: Pending, said: RunOperation) -> bool:
         try:
@@ -292,7 +288,7 @@ class Histories:
         if source in self._log.erased.runs:
             raise ConflictError(f"run {source} was erased: nothing is left to fork")
         if self._admission.room() <= 0:
-            self._inbox.wait_for_room(item, "")
+            self._inbox.wait(item, WaitsFor.ROOM, "")
         else:
             self._inbox.waiting.put(item, WaitsFor.HISTORY, source)
         return True
@@ -338,7 +334,7 @@ class Histories:
 
     def _bring_back(self, run: RunId, collected: Collected) -> list[HistoryReader]:
         waits = self._inbox.waiting.take(WaitsFor.HISTORY, run)
-        items = [item for item in waits if not (_repairs(item.input) or _forks(item.input))]
+        items = [item for item in waits if not _is_order(item.input, REPAIR, FORK)]
         readers: list[HistoryReader] = [*self._mend_all(waits, collected.records)]
         unknown, row = self._log.redriven_runs.unknown.get(run), self._log.finished.get(run)
         if not items and unknown is None:
@@ -351,15 +347,18 @@ class Histories:
                 self._log.freeze(run, error.message)
             return readers + self._unmended(items, error)
         if unknown:
-            self._log.redriven_runs.take_back(reread)
-            offsets = {seq: offset for offset, seq, _ in reread.entries}
-            for entry in reread.news:
-                self._log.windows.accepted(entry, reread.state, offsets[entry.seq])
-            readers.append(GoesOn(reread.state, reread.news))
-        elif row is not None and items:
+            readers.append(self._take_back(reread))
+        elif row is not None:
             self._log.redriven_runs.reread[run], self._resumed[run] = reread, items
         self._inbox.push(items)
         return readers
+
+    def _take_back(self, reread: RedrivenRun) -> GoesOn:
+        self._log.redriven_runs.take_back(reread)
+        offsets = {seq: offset for offset, seq, _ in reread.entries}
+        for entry in reread.news:
+            self._log.windows.accepted(entry, reread.state, offsets[entry.seq])
+        return GoesOn(reread.state, reread.news)
 
     def _unmended(self, items: Iterable[Pending], error: ConflictError) -> list[Unmended]:
         # The history may lie after the start of the reading, or beyond a zombie's view: then it is read again.
@@ -369,9 +368,9 @@ class Histories:
     def _mend_all(self, items: list[Pending], records: Mapping[EntryId, Record]) -> Iterator[Unmended | LoadedHistory]:
         for item in items:
             try:
-                if _repairs(item.input):
+                if _is_order(item.input, REPAIR):
                     self._mend(item, records)
-                elif isinstance(item.input, RunOperation) and _forks(item.input):
+                elif isinstance(item.input, RunOperation) and item.input.kind == FORK:
                     yield self._loaded(item, fork_asked(item.input), records)
             except ConflictError as error:
                 yield from self._unmended([item], error)
@@ -411,12 +410,8 @@ class Histories:
         return ends[0]
 
 
-def _repairs(said: Input | None) -> bool:
-    return isinstance(said, RunOperation) and said.kind == REPAIR
-
-
-def _forks(said: Input | None) -> bool:
-    return isinstance(said, RunOperation) and said.kind == FORK
+def _is_order(message: Input | None, *kinds: str) -> bool:
+    return isinstance(message, RunOperation) and message.kind in kinds
 
 
 def _named_head(said: Input | None) -> EntryId | None:

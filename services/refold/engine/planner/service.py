@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import count
 
 from refold.core.run.log import NOTHING_LOST, Lost
-from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED, TOOL_REQUESTED, executors
+from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED, TOOL_REQUESTED, executors, pool_of
 from refold.engine.planner.agents.stalls import LiveRoom
 from refold.engine.planner.deciding.decide_loop import BlobOrders, Shared
 from refold.engine.planner.intake.inbox import ASK_MS, UnknownRuns, WaitsFor
@@ -101,11 +101,10 @@ class Planner:
         self._unknown_runs, self._blobs = UnknownRuns(settings.membership.group, settings.partitions), BlobOrders()
         actor = f"{settings.member}/{process}" if process else settings.member
         self._tokens = tokens = Tokens[AskerAt](count(1).__next__)
-        served, live = (
-            (self._unknown_runs, actor, self._blobs, tokens),
-            (LiveRoom(settings.budget.live_bytes), mark or Mark()),
+        unknown, room = self._unknown_runs, LiveRoom(settings.budget.live_bytes)
+        self._shared = Shared(
+            app, settings, nonce, self.journal, unknown, actor, self._blobs, tokens, room, mark or Mark()
         )
-        self._shared = Shared(app, settings, nonce, self.journal, *served, *live)
         self.lanes = Lanes(self._open, leave=self._leave, commit_ms=settings.commit_ms)
         self._mono = self._ask_due = 0
         self._draining = False
@@ -162,28 +161,28 @@ class Planner:
         if isinstance(item, Delivery):
             return self._deliver(item)
         if isinstance(item, (Record, Reached)):  # with deliveries, nearly all items
-            return self._route(item)
+            return self._feed(item)
         if isinstance(item, (BlobLoaded, BlobSaved)):
             for lane in self.lanes:  # any of them may have requested it
                 self._fairness.touch(lane.partition)
             self._blobs.answered(item)
-        elif isinstance(item, (End, CommittedAt)) and item.topic == RUN_REQUESTED:
+        elif not isinstance(item, (End, CommittedAt)):
+            return self._position_changed(item)
+        elif item.topic == RUN_REQUESTED:
             self._unknown_runs.take(item, self._mono)
-            return self._route(item)  # a restarted lane needs this end too
-        elif isinstance(item, CommittedAt) or (isinstance(item, End) and item.topic.startswith(TOOL_REQUESTED)):
+        elif isinstance(item, CommittedAt) or item.topic.startswith(TOOL_REQUESTED):
             self._passed(item)
-        else:
-            self._position_changed(item)
-            return self._route(item)
-        return []
+            return []
+        return self._feed(item) if isinstance(item, End) else []
 
-    def _route(self, item: Item) -> list[Effect]:
-        if isinstance(item, (Record, Reached, End)):
-            self._fairness.touch(item.partition)
-        effects = self.lanes.route(item)
-        if isinstance(item, Assigned):
-            self._fairness.touch(item.partition)
-        return [*effects, *self._distrust(item)]
+    def _feed(self, item: Record | Reached | End) -> list[Effect]:
+        lane = self._fairness.touch(item.partition)
+        if lane is None:
+            return []
+        lane.feed(item)
+        if lane.log.shrunk:
+            return self._give_up(lane)
+        return self._distrust(lane) if lane.start.foreign else []
 
     def _passed(self, item: CommittedAt | End) -> None:
         self._ask_due = self._mono + ASK_MS  # the answer may have taken long, and all else has waited for it
@@ -192,21 +191,24 @@ class Planner:
                 self._fairness.touch(partition)
                 late.passed(item)
 
-    def _position_changed(self, item: Item) -> None:
+    def _position_changed(self, item: Item) -> list[Effect]:
         if isinstance(item, (Assigned, Revoked)):
             self._unknown_runs.forget(item.partition)
             self._paused.pop(item.partition, None)
         elif isinstance(item, Shrunk):
             read = self.lanes.get(item.partition)  # positions in its marks may rest on lost records
             self._distrusted[item.partition] = _missed(read) if read else NOTHING_LOST
+        effects = self.lanes.route(item)
+        if isinstance(item, Assigned):
+            self._fairness.touch(item.partition)
+        return effects
 
     def _deliver(self, delivery: Delivery) -> list[Effect]:
         if (sent := self._tokens.take(delivery.token)) is None:
             return []
         partition, asker = sent
-        if (lane := self.lanes.get(partition)) is None:
+        if (lane := self._fairness.touch(partition)) is None:
             return []
-        self._fairness.touch(partition)
         lane.delivered(asker, delivery)
         return self._give_up(lane) if lane.log.shrunk else []
 
@@ -216,13 +218,8 @@ class Planner:
         self._distrusted[lane.partition] = _missed(lane)
         return self.lanes.restart_lane(lane.partition)
 
-    def _distrust(self, item: Item) -> list[Effect]:
-        """Restart a lane whose log was truncated, or whose marks belong to another log."""
-        lane = self.lanes.get(item.partition) if isinstance(item, (Record, Reached, End)) else None
-        if lane is not None and lane.log.shrunk:
-            return self._give_up(lane)
-        if lane is None or not lane.start.foreign:
-            return []
+    def _distrust(self, lane: Lane) -> list[Effect]:
+        """Restart a lane whose marks belong to another log."""
         self.journal.tell("marks.foreign", partition=lane.partition)
         self._distrusted[lane.partition] = NOTHING_LOST
         self._mirrored.add(lane.partition)
@@ -244,12 +241,10 @@ class Planner:
         appends: list[Outgoing] = []
         reads: list[Effect] = []
         for lane in lanes:
+            lane.publish()
             outbox = lane.outbox
             publishes += outbox.publishes
             appends += outbox.appends
-            publishes += [
-                read._replace(token=self._tokens.give((lane.partition, who))) for read, who in lane.log.windows.orders()
-            ]
             outbox.publishes, outbox.appends = [], []
             if lane.histories.needs_log():
                 reads.append(Read(RUN_LOG, lane.partition, 0))
@@ -273,13 +268,15 @@ class Planner:
         for lane in lanes:
             (self._late.add if lane.outbox.unanswered.topics else self._late.discard)(lane.partition)
         if self._late and self._mono >= self._ask_due:
-            late = [lane for lane in self.lanes if lane.partition in self._late]
-            topics = sorted({topic for lane in late for topic in lane.outbox.unanswered.topics})
             self._ask_due = self._mono + ASK_MS
-            pools = [topic.removeprefix(f"{TOOL_REQUESTED}.") for topic in topics]
-            effects += [AskCommitted(executors(pool), topic) for pool, topic in zip(pools, topics, strict=True)]
-            effects += [AskEnd(topic, lane.partition) for lane in late for topic in lane.outbox.unanswered.topics]
+            effects += self._ask_executors()
         return effects
+
+    def _ask_executors(self) -> list[Effect]:
+        late = [lane for lane in self.lanes if lane.partition in self._late]
+        ends = [AskEnd(topic, lane.partition) for lane in late for topic in lane.outbox.unanswered.topics]
+        topics = sorted({end.topic for end in ends})
+        return [*(AskCommitted(executors(pool_of(topic)), topic) for topic in topics), *ends]
 
     def _flow(self, lanes: list[Lane]) -> list[Effect]:
         effects: list[Effect] = []

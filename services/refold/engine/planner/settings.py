@@ -4,21 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from refold.core import defaults
+from refold.core import defaults, topics
 from refold.core.approval.signature import NOBODY, Trust
 from refold.core.planning.verdict import Rules
-from refold.core.topics import (
-    APPROVAL_DECIDED,
-    BUDGET_SPENT,
-    CATALOG,
-    RUN_LOG,
-    RUN_OPERATED,
-    RUN_REQUESTED,
-    RUN_SIGNALLED,
-    RUN_SNAPSHOT,
-    tool_completed,
-    tool_requested,
-)
 from refold.core.wire.sizes import ENVELOPE_BYTES
 from refold.engine.ports.log import Membership
 from refold.engine.runtime.settings import Settings
@@ -91,17 +79,18 @@ class PlannerSettings:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        return (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, *map(tool_completed, self.pools), APPROVAL_DECIDED)
+        people = (topics.RUN_REQUESTED, topics.RUN_SIGNALLED, topics.RUN_OPERATED)
+        return (*people, *map(topics.tool_completed, self.pools), topics.APPROVAL_DECIDED)
 
     @property
     def membership(self) -> Membership:
         """Topics of a planner; the group distributes `run-requested`."""
-        spent = (BUDGET_SPENT,) if self.windows else ()
-        rare = frozenset({RUN_OPERATED, APPROVAL_DECIDED, CATALOG, RUN_SNAPSHOT, BUDGET_SPENT})
-        topics = (*self.inputs, CATALOG, RUN_SNAPSHOT, *spent, RUN_LOG)
+        spent = (topics.BUDGET_SPENT,) if self.windows else ()
+        state = (topics.CATALOG, topics.RUN_SNAPSHOT, *spent)
+        rare = frozenset({topics.RUN_OPERATED, topics.APPROVAL_DECIDED, *state})
         # A pool without topics delays only its own calls.
-        optional = {tool_completed(pool): tool_requested(pool) for pool in self.pools}
-        return Membership("refold-planner", self.member, topics, rare, optional)
+        optional = {topics.tool_completed(pool): topics.tool_requested(pool) for pool in self.pools}
+        return Membership("refold-planner", self.member, (*self.inputs, *state, topics.RUN_LOG), rare, optional)
 
 
 def bounds_of(settings: Settings) -> Bounds:

@@ -205,7 +205,6 @@ class SnapshotWriter:
         self._changed.pop(run, None)
 
     def rejoin(self, run: RunId) -> None:
-        """Write a run again that was left out."""
         self.apart.pop(run, None)
         if (row := self._by_run.get(run)) is not None:
             self._changed[run] = row
@@ -271,45 +270,50 @@ class SnapshotWriter:
         self.send_refused()
         if self._round or self._next or not self.opened:
             return
-        changed = self._changed or self._over or self._stale or self._unwritten
+        changed = any((self._changed, self._over, self._stale, self._unwritten))
         marks = None if changed else self._marks(log, inputs)
         if marks and replace(marks, round=self.marks.round, check=self.marks.check) == self.marks:
             return
+        self._delete_stale()
+        self._round = SnapshotRound(emitted, log, inputs, deque(self._changed), [*self._over.values()])
+        if self._unwritten:
+            self._round.over.insert(0, self._finished.rows())
+        self._over, self._unwritten = {}, False
+
+    def _delete_stale(self) -> None:
         # Delete only what earlier rows replace, as any record of one round may get lost, and the older states of failed
         # runs that go on: a successor would begin from these.
         needed = self._by_run.keys() | (self._over.keys() - self.apart.keys())
         for key in [key for key in self._stale if key.split(b"/")[1].decode() not in needed]:
             self._check ^= self._stale.pop(key)
             self._put(key, None)
-        self._round = SnapshotRound(emitted, log, inputs, deque(self._changed), [*self._over.values()])
-        if self._unwritten:
-            self._round.over.insert(0, self._finished.rows())
-        self._over, self._unwritten = {}, False
 
     def write(self, log: int) -> None:
         """Write some runs of a round, after the last its marks; states are accepted up to `log`."""
         if self._round is None:
             return
-        emitted, below, inputs, runs, over = self._round
-        least = self._full - TURN_BYTES
+        runs, least = self._round.runs, self._full - TURN_BYTES
         for _ in range(min(len(runs), TURN_RUNS)):
             if self._full < least:
                 break
             run = runs.popleft()
-            if (row := self._changed.get(run)) is None:
-                continue
-            if row.row and row.last < emitted:
-                over.append(row.row)
-                self._drop(run, row)
-            # Records of another history go before marks that would make a successor believe them.
-            elif row.main or row.first < emitted or snapshot.run_key(run) in self._stale:
-                self._write(run, row, log, told=row.last < emitted)
-                if not row.row:
-                    del self._changed[run]
+            if (row := self._changed.get(run)) is not None:
+                self._write_run(self._round, run, row, log)
         if not runs:
-            self._add_rows(over)
-            self._round, self._next = None, self._marks(below, inputs)
+            self._add_rows(self._round.over)
+            self._next = self._marks(self._round.log, self._round.inputs)
+            self._round = None
             self._finish_round()
+
+    def _write_run(self, scan: SnapshotRound, run: RunId, row: SnapshotRow, log: int) -> None:
+        if row.row and row.last < scan.emitted:
+            scan.over.append(row.row)
+            self._drop(run, row)
+        # Records of another history go before marks that would make a successor believe them.
+        elif row.main or row.first < scan.emitted or snapshot.run_key(run) in self._stale:
+            self._write(run, row, log, told=row.last < scan.emitted)
+            if not row.row:
+                del self._changed[run]
 
     def delivered(self, sent: SentKept, offset: int | None) -> None:
         if offset is None:
@@ -361,9 +365,9 @@ class SnapshotWriter:
 
     def _write(self, run: RunId, kept: SnapshotRow, log: int, *, told: bool) -> None:
         state = self._state(run)
-        wakes = state is None or state.unseen or state.mail.behind
-        waits = state is not None and not wakes and (state.open or state.status == "pending")
-        status, due_ms = (state.status, snapshot.due_ms(state)) if state and waits else ("", 0)
+        idle = state if state is not None and not (state.unseen or state.mail.behind) else None
+        waits = idle is not None and (idle.open or idle.status == "pending")
+        status, due_ms = (idle.status, snapshot.due_ms(idle)) if idle and waits else ("", 0)
         before = kept.total
         for number, entries in kept.full:
             kept.total ^= self._put(snapshot.block_key(run, number), codec.encode(KeptBlock(run, number, entries)))
@@ -371,7 +375,7 @@ class SnapshotWriter:
         kept.full = []
         main = KeptRun(run, log, kept.blocks, status, due_ms, b"".join(kept.tail), kept.seq)
         weight = self._put(snapshot.run_key(run), value := codec.encode(main))
-        if told and not kept.blocks and state is not None and not wakes and snapshot.rests(state):
+        if told and not kept.blocks and idle and snapshot.rests(idle):
             self._resting[run] = value
         kept.total ^= kept.main ^ weight
         kept.main = weight

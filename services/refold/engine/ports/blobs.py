@@ -12,12 +12,9 @@ class Blobs(Protocol):
 
     def put(self, run: RunId, text: str) -> str:
         """Store a text for a run and return its pointer. The text is durable on return."""
-        ...
 
     def get(self, run: RunId, pointer: str) -> str:
         """Return the text of a run's pointer. **Raises** BlobError if it is missing, altered or too long."""
-        ...
 
     def erase(self, run: RunId) -> int:
         """Delete all values of a run; return their number."""
-        ...

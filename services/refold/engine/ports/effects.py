@@ -150,7 +150,6 @@ class Within(Protocol):
     def __call__(self, tool: str, args: str, calls: int) -> Refusal | None:
         """Refuse a call after `calls` others, or return None. For any thread. A `stale` refusal halts the call, a
         `denied` one is passed to the agent; after any other nothing goes on in memory."""
-        ...
 
 
 class StartTool(NamedTuple):
@@ -219,15 +218,12 @@ class Service(Protocol):
 
     def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
         """Handle the inbox and return the effects. An empty inbox handles the timers that are due."""
-        ...
 
     def next_due_ms(self) -> int | None:
         """Return the latest time of the next `turn` without input. **Units**: monotonic milliseconds. None: never."""
-        ...
 
     def drain(self) -> bool:
         """Accept nothing new and end the work in progress; called before each further turn. True when no remaining work
         is worth a wait. Optional: dying loses nothing."""
-        ...
 
     def lanes_now(self) -> LanesNow: ...

@@ -150,44 +150,34 @@ class EventLog(Protocol):
 
     def take(self, limit: int, timeout_s: float) -> Taken:
         """Wait for a record or awaited delivery up to the timeout, then take up to `limit` records."""
-        ...
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
         """Write and wait until every record is acknowledged by all replicas, or its outcome is unknown. **Shape**: one
         delivery per record, any order."""
-        ...
 
     def publish(self, records: Sequence[Outgoing]) -> None:
         """Write without waiting; deliveries come with a later `take`, records may leave with a later write."""
-        ...
 
     def push(self) -> None:
         """Send the records published so far at once."""
-        ...
 
     def end(self, topic: str, partition: int) -> int:
         """Return the high watermark, from the broker now. **Raises** UnreachableError: retry."""
-        ...
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Return offsets committed by any group in a topic, by partition, as far as available now."""
-        ...
 
     def commit(self, positions: Mapping[tuple[str, int], int]) -> None:
         """Make positions (the next offset to read) durable for the group, without waiting. May be lost."""
-        ...
 
     def read(self, topic: str, partition: int, offset: int, *, under: int | None = None) -> None:
         """Read an assigned partition from an offset on, until it is revoked; a repeated call seeks."""
-        ...
 
     def reopen(self, partition: int) -> None:
         """Revoke and assign a partition of this member again, with its present offsets."""
-        ...
 
     def pause(self, topic: str, partition: int, *, under: int | None = None) -> None:
         """Stop delivery from a place until `resume` or revocation, even if `read` seeks meanwhile."""
-        ...
 
     def resume(self, topic: str, partition: int, *, under: int | None = None) -> None: ...
 
@@ -196,11 +186,9 @@ class EventLog(Protocol):
     def leave(self) -> None:
         """Leave the group, after earlier commits: its partitions are revoked. Writing still works. No effect for a
         static member."""
-        ...
 
     def close(self) -> None:
         """Leave the group, after the last deliveries and commits."""
-        ...
 
 
 class LogFeed(Protocol):
@@ -209,12 +197,10 @@ class LogFeed(Protocol):
     def take(self, timeout_s: float) -> list[Record]:
         """Return new records, in order per partition; wait up to `timeout_s` for the first. **Raises** errors that no
         wait can cure."""
-        ...
 
     @property
     def reached(self) -> Mapping[Place, int]:
         """Ends reached, by topic and partition. No record lies between the last one and such an end."""
-        ...
 
     def close(self) -> None: ...
 
@@ -227,11 +213,9 @@ class LogSource(Protocol):
 
     def identity(self) -> str:
         """Return a text that is unique to this log: a position is meaningless in another."""
-        ...
 
     def bounds(self) -> dict[Place, tuple[int, int]]:
         """Return the first offset and the high watermark, by topic and partition."""
-        ...
 
     def feed(self, positions: Mapping[Place, int]) -> LogFeed: ...
 
@@ -241,16 +225,12 @@ class LogReader(Protocol):
 
     def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic. **Raises** NotFoundError if there is no such topic."""
-        ...
 
     def scan(self, topic: str, partition: int | None = None) -> Iterator[Record]:
         """Iterate up to the high watermark captured at the call, in order per partition."""
-        ...
 
     def tail(self, topic: str, partition: int | None = None) -> Iterator[Record | None]:
         """Like `scan`, then endless; None whenever there is nothing new for a moment."""
-        ...
 
     def tail_kinds(self, kinds: Collection[str], partition: int) -> Iterator[Record | None]:
         """Like `tail`, of all topics of some kinds at once (see `kind_of`), in no order between them."""
-        ...

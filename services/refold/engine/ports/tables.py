@@ -91,23 +91,18 @@ class ViewReader(Protocol):
 
     def count(self, query: Query) -> int:
         """Count the rows that meet the conditions of a query, on all pages."""
-        ...
 
     def counts(self, query: Query, by: Collection[str]) -> dict[ViewRow, int]:
         """Count the rows that meet the conditions of a query, by their values in these columns."""
-        ...
 
     def scan(self, table: ViewTable, *, in_order: bool = True) -> Iterator[ViewRow]:
         """Iterate over all rows as of one moment, in order of their keys or, which costs less, in any."""
-        ...
 
     def positions(self) -> dict[Place, int]:
         """Return the offset of the next record to read, by topic and partition."""
-        ...
 
     def notes(self) -> dict[str, str]:
         """Return the notes of the generation by name: its log's identity, and the reason if it is stopped."""
-        ...
 
 
 class ViewStore(ViewReader, Protocol):
@@ -117,11 +112,9 @@ class ViewStore(ViewReader, Protocol):
         """Apply a batch in one transaction. **Raises** ConflictError, with nothing applied, if a position is not the
         one before; UsageError if a sum exceeds 64 bits. After UnreachableError it may have been applied: the positions
         show it."""
-        ...
 
     def snapshot(self) -> AbstractContextManager[ViewReader]:
         """Open the tables, positions and notes as of one moment. For one thread, and not for hours."""
-        ...
 
 
 class ViewDatabase(Protocol):
@@ -130,35 +123,28 @@ class ViewDatabase(Protocol):
 
     def generations(self, projection: str) -> dict[int, str]:
         """Return the state of each generation by number: `building`, or `serving` (at most one)."""
-        ...
 
     def projections(self) -> list[str]: ...
 
     def create(self, projection: str, generation: int, tables: Collection[ViewTable], notes: Mapping[str, str]) -> None:
         """Make a generation's tables, without indexes, and store its `notes`. **Raises** ConflictError if it exists."""
-        ...
 
     def store(self, projection: str, generation: int) -> ViewStore:
         """Open a generation. **Raises** NotFoundError if there is none."""
-        ...
 
     def switch(self, projection: str, generation: int, tables: Collection[ViewTable]) -> None:
         """Make the indexes of a generation, then put it in use in one transaction. Others stay until dropped. Users see
         only `tables` of it. **Raises** UsageError if one of their names is taken."""
-        ...
 
     def drop(self, projection: str, generation: int) -> None:
         """Remove a generation; if it is in use, the names that users query go with it."""
-        ...
 
     def lock(self, projection: str) -> bool:
         """Take the right to write a projection until the process ends; False while another process has it."""
-        ...
 
     def wait(self, timeout_s: float) -> bool:
         """Wait up to `timeout_s` for a change by any process. False, at once: no notifications here, so poll. For one
         thread. **Raises** UnreachableError."""
-        ...
 
     def bytes(self) -> int: ...
 

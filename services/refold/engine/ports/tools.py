@@ -15,7 +15,6 @@ class Tools(Protocol):
     @property
     def alive(self) -> bool:
         """True if the started processes still run. A host whose tools are dead ends its process."""
-        ...
 
     def start(self, orders: Sequence[StartTool]) -> None: ...
 

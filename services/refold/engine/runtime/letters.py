@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from refold.core.messages import DeadLetter
 from refold.core.topics import DEAD_LETTER
@@ -19,27 +20,26 @@ def letter(
 ) -> Outgoing:
     """Dead letter of an input, for its partition; `limit` shortens key and value to this many bytes. `why`: code and
     reason. `into`: topic of the service's own letters."""
-    code, reason = why
     position = f"{record.topic}/{record.partition}/{record.offset}"
-    key = record.key or position.encode()
-    if limit is not None and limit <= SHORT_BYTES:
-        key, reason = position.encode(), reason[:limit]
     content = DeadLetter(
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        code=code,
-        reason=reason,
+        **place(record),
+        code=why[0],
+        reason=why[1],
         key=(record.key or b"")[:limit],
         value=(record.value or b"")[:limit],
         service=service,
         at_ms=at_ms,
     )
     headers = cloud_event(into, position, id=position, source=service, at_ms=at_ms)
-    return Outgoing(into, record.partition, key, codec.encode(content), headers, 0)
+    return Outgoing(into, record.partition, record.key or position.encode(), codec.encode(content), headers, 0)
+
+
+def place(record: Record) -> dict[str, Any]:
+    return {"topic": record.topic, "partition": record.partition, "offset": record.offset}
 
 
 def shortened(record: Outgoing) -> Outgoing:
+    """A letter with the beginning of its key, value and reason, in place of one that the log refused."""
     whole = codec.decode(DeadLetter, record.value or b"")
     key, value = whole.key[:SHORT_BYTES], whole.value[:SHORT_BYTES]
     short = dataclasses.replace(whole, key=key, value=value, reason=whole.reason[:SHORT_BYTES])

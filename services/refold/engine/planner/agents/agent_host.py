@@ -61,19 +61,14 @@ MIGRATE = "migrate"
 
 def migrated(app: App, state: RunState, operation: RunOperation, values: Values = NO_VALUES) -> Ruling:
     """Judge an operator's order to continue a run with another version."""
-    try:
-        data = canonical.parse(operation.data)
-    except MalformedError as error:
-        return Refuse("malformed", str(error))
-    data = data if isinstance(data, dict) else {}
-    to, since = data.get("to"), data.get("from")
-    if not isinstance(to, str) or not isinstance(since, str) or not to:
-        return Refuse("malformed", "migrate needs from and to, the versions that the run has and is to have")
+    data = _order_in(operation)
+    if isinstance(data, Refuse):
+        return data
     if state.over:
         return Ignore("the run is over")
     if state.request is None or state.status == "pending":
         return Refuse("conflict", f"run {state.run_id} has not begun: it will with the newest version")
-    name = state.request.agent
+    to, name = data["to"], state.request.agent
     agent = app.versions(name).get(to)
     if agent is not None and agent.version == state.version:
         return Ignore("the run is of this version")
@@ -87,6 +82,18 @@ def migrated(app: App, state: RunState, operation: RunOperation, values: Values 
     except BaseException as error:  # noqa: BLE001 - the boundary to agent code, which is only tried here
         return Refuse("conflict", f"version {to} does not go with run {state.run_id}: {text_of(error)}")
     return [RunMigrated(agent.version, operation.actor, app.manifest(name, to))]
+
+
+def _order_in(operation: RunOperation) -> dict[str, Any] | Refuse:
+    try:
+        data = canonical.parse(operation.data)
+    except MalformedError as error:
+        return Refuse("malformed", str(error))
+    data = data if isinstance(data, dict) else {}
+    to, since = data.get("to"), data.get("from")
+    if isinstance(to, str) and isinstance(since, str) and to:
+        return data
+    return Refuse("malformed", "migrate needs from and to, the versions that the run has and is to have")
 
 
 def _overruled(state: RunState, data: dict[str, Any], to: str) -> Ruling | None:
@@ -133,6 +140,14 @@ class _Frontier:
     @property
     def next_seq(self) -> int:
         return self.seq + len(self.added) + 1
+
+    def deny(self, calls: list[events.CallFailed]) -> None:
+        """Settle denied calls, once all that was requested with them is proposed. **Raises** RefoldError at a limit."""
+        self.turns.extend(self.execution.settle(event.step, event) for event in calls)
+        self.denied += len(calls)
+        if self.denied > MOST_DENIED:
+            message = f"a policy has denied {MOST_DENIED:,} calls without the agent waiting for anything"
+            raise RefoldError(message, code="denied", hint="let it give up, or sleep between its tries")
 
     def settle(self, step: int, outcome: Settled) -> None:
         self.closed.add(step)
@@ -218,19 +233,24 @@ class Agents:
         driven = Driven(state.run_id, state.version, self._code(agent), ends=True)
         reaction: list[events.Event] | Stall | Lacks = []
         with suppress(HeldUp), self._mark.on(driven), watch.watching():  # it may come at the very end
-            try:
-                reaction = self._begin(agent, state, fresh, unseen, now, values)
-            except _RefusedInput as refused:
-                self.forget(state.run_id)
-                reaction = [self._failed(state.run_id, refused.__cause__ or refused)]
-            except BaseException as error:  # noqa: BLE001 - the boundary to agent code, along history and at its end
-                self.forget(state.run_id)
-                _let_through(error)
-                reaction = self._stall(state, error)
+            reaction = self._reaction(agent, state, fresh, unseen, now, values)
         if self._mark.doomed is driven:  # even if its code has caught the interrupt
             self.forget(state.run_id)
             return Stall("hang", HELD_UP, self._mark.stack, state.version, driven.code, passing=False)
         return reaction
+
+    def _reaction(
+        self, agent: AgentDef, state: RunState, fresh: list[events.Event], unseen: int, now: int, values: Values
+    ) -> list[events.Event] | Stall | Lacks:
+        try:
+            return self._begin(agent, state, fresh, unseen, now, values)
+        except _RefusedInput as refused:
+            self.forget(state.run_id)
+            return [self._failed(state.run_id, refused.__cause__ or refused)]
+        except BaseException as error:  # noqa: BLE001 - the boundary to agent code, along history and at its end
+            self.forget(state.run_id)
+            _let_through(error)
+            return self._stall(state, error)
 
     def _agent(self, state: RunState) -> AgentDef | None:
         return self._app.agent_of(state.request.agent, state.version) if state.request else None
@@ -267,11 +287,7 @@ class Agents:
         if state.version and not draws:
             return self._drive(agent, state, fresh, unseen, now, values)
         input_text = state.request.input if state.request else ""
-        if whole := self._completed(agent, state, values) if draws else "":
-            state.read_as(whole)
-            for place, event in enumerate(fresh):
-                if isinstance(event, events.RunStarted) and state.version:
-                    fresh[place], whole = replace(event, input=whole), ""
+        whole = self._read_completed(agent, state, fresh, values) if draws else ""
         if state.version and not whole:
             return self._drive(agent, state, fresh, unseen, now, values)
         begins = [events.RunMigrated(agent.version, "", self._app.manifest(agent.name), whole)]
@@ -282,6 +298,15 @@ class Agents:
             if not isinstance(reaction, list):  # nothing of this is written
                 state.read_as(input_text)
         return [*begins, *reaction] if isinstance(reaction, list) else reaction
+
+    def _read_completed(self, agent: AgentDef, state: RunState, fresh: list[events.Event], values: Values) -> str:
+        """Have a run read its completed input; return that if no event at its start can record it."""
+        if whole := self._completed(agent, state, values):
+            state.read_as(whole)
+            for place, event in enumerate(fresh):
+                if isinstance(event, events.RunStarted) and state.version:
+                    fresh[place], whole = replace(event, input=whole), ""
+        return whole
 
     def _completed(self, agent: AgentDef, state: RunState, values: Values) -> str:
         """The input with its drawn defaults, to be recorded for every replay; empty while large values are missing."""
@@ -399,7 +424,7 @@ class Agents:
         if state.size_bytes > (most := state.retried.most_bytes or self._budget.history_bytes):
             raise spent("budget_bytes", f"its history has more than {most:,} bytes")
         most = state.retried.most_steps or self._budget.steps
-        execution, added = frontier.execution, frontier.added
+        added = frontier.added
         while frontier.turns:
             denied: list[events.CallFailed] = []
             for step, intent in frontier.turns.popleft():
@@ -408,12 +433,8 @@ class Agents:
                 fresh = self._record(state, intent, frontier, step=step, now=now)
                 added += fresh
                 denied += [event for event in fresh if isinstance(event, events.CallFailed)]
-            # A denied call is settled at once, when all that was requested with it has been proposed.
-            frontier.turns.extend(execution.settle(event.step, event) for event in denied)
-            frontier.denied += len(denied)
-            if frontier.denied > MOST_DENIED:
-                message = f"a policy has denied {MOST_DENIED:,} calls without the agent waiting for anything"
-                raise RefoldError(message, code="denied", hint="let it give up, or sleep between its tries")
+            if denied:
+                frontier.deny(denied)
             if not frontier.turns:
                 offered, outcome = frontier.offers.take(now)
                 added += offered
@@ -518,7 +539,6 @@ def _let_through(error: BaseException) -> None:
 
 
 def failure_of(error: BaseException) -> events.Failure:
-    """An error as data."""
     text = text_of(error)
     if isinstance(error, NonDeterminismError):
         return events.Failure(error.code, text, f"step {error.fields.get('step')}")

@@ -10,7 +10,7 @@ from refold.core.events import CallProposed, RunRequested, SignalReceived, WaitE
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest, RunSignal
 from refold.core.planning import waiting
-from refold.core.planning.verdict import Input, Refuse, Ruling
+from refold.core.planning.verdict import Refuse, Ruling
 from refold.core.run.mailbox import signal_bytes
 from refold.core.run.snapshot import Asleep
 from refold.core.run.state import RunState
@@ -64,20 +64,21 @@ class Admission:
 
     def count(self, state: RunState) -> None:
         """Count a run that has changed or was taken over."""
-        active = state.status == "running" and bool(state.open)
-        self._place(state.run_id, state.request.agent if state.request else "", _places(state) if active else None)
-        if state.mail.behind and not state.over:
-            self._inbox.postpone(state.run_id)
-        request = state.request
+        request, active = state.request, state.status == "running" and bool(state.open)
+        self._place(state.run_id, request.agent if request else "", _places(state) if active else None)
         if state.over or request is None:
             self._weigh(state.run_id, _NOTHING)
             return
-        begun = state.status != "pending" and request.agent in self._agents
-        size = input_bytes(request)
+        if state.mail.behind:
+            self._inbox.postpone(state.run_id)
+        self._weigh(state.run_id, Weight(self._memory(state, request, active=active), waits=not active))
+
+    def _memory(self, state: RunState, request: RunRequested, *, active: bool) -> int:
         # A large input is in memory while its run is active, and loaded again for the next time.
-        whole = size_of(request.input) if active else size
-        weight = sum([part for part in (whole, state.mail.bytes) if part > SMALL_BYTES])
-        self._weigh(state.run_id, Weight(weight if begun else size + IDLE_BYTES, waits=not active))
+        weight = size_of(request.input) if active else input_bytes(request)
+        if state.status == "pending" or request.agent not in self._agents:
+            return input_bytes(request) + IDLE_BYTES
+        return sum([part for part in (weight, state.mail.bytes) if part > SMALL_BYTES])
 
     def count_asleep(self, run: RunId, asleep: Asleep) -> None:
         """Count a sleeping run by its snapshot record alone."""
@@ -120,16 +121,15 @@ class Admission:
         before = self._active.get(run)
         if before == places:
             return
-        if before is None:
-            self._active[run] = places or frozenset()
-        elif places is None:
+        if places is None:
             del self._active[run]
         else:
             self._active[run] = places
-        for place in (before or frozenset()) - (places or frozenset()):
+        old, new = before or frozenset(), places or frozenset()
+        for place in old - new:
             self._at[place].discard(run)
             self._needs[place][agent] -= 1
-        for place in (places or frozenset()) - (before or frozenset()):
+        for place in new - old:
             self._at.setdefault(place, set()).add(run)
             self._needs.setdefault(place, Counter())[agent] += 1
         self._crowd = None  # computed again on demand: a turn accepts hundreds of entries, and needs it a few times
@@ -145,10 +145,8 @@ class Admission:
         kind = "runs for later" if later else "large inputs" if deployed else "runs of agents that are not here"
         return f"too many {kind} wait in this partition; send it again later, or raise REFOLD_PLANNER__INPUT_BYTES"
 
-    def limit_signals(self, ruling: Ruling, state: RunState | None, message: Input | None) -> Ruling:
+    def limit_signals(self, ruling: Ruling, state: RunState | None, message: RunSignal) -> Ruling:
         """The ruling, or a refusal if there is no room for the signal that it keeps."""
-        if not isinstance(message, RunSignal):
-            return ruling
         if state is not None:
             self._inbox.allowance -= OFFER_BYTES * waiting.offered_to(state, message, ruling)
         if not isinstance(ruling, list):
@@ -182,9 +180,11 @@ class Admission:
 
 
 def _places(state: RunState) -> frozenset[Needed]:
-    calls = (state.steps[step - 1] for step in state.open)
-    called = [call for call in calls if isinstance(call, CallProposed)]
-    return frozenset([*(("pool", call.pool) for call in called), *(("tool", call.tool) for call in called)])
+    places: set[Needed] = set()
+    for step in state.open:
+        if isinstance(call := state.steps[step - 1], CallProposed):
+            places |= {("pool", call.pool), ("tool", call.tool)}
+    return frozenset(places)
 
 
 def input_bytes(request: RunRequest | RunRequested) -> int:

@@ -16,7 +16,7 @@ from refold.core import events
 from refold.core.errors import FoldError, MalformedError, UsageError, text_of
 from refold.core.events import Entry, Event, Failure, RunFailed, RunRequested, RunRetried
 from refold.core.ids import CallId, RunId, call_id, child_id, home, parse_call_id
-from refold.core.messages import RunOperation, ToolResult
+from refold.core.messages import RunOperation, RunSignal, ToolResult
 from refold.core.planning import copying
 from refold.core.planning.copying import ForkAsked
 from refold.core.planning.decide import decide
@@ -51,13 +51,14 @@ from refold.engine.planner.agents.stalls import JUDGED, Holds, LiveRoom, Stall, 
 from refold.engine.planner.deciding.admission import Admission
 from refold.engine.planner.deciding.family import Family
 from refold.engine.planner.intake import inputs
-from refold.engine.planner.intake.inbox import Buried, Closed, Inbox, Pending, SentEntry, UnknownRuns, WaitsFor
+from refold.engine.planner.intake.inbox import Inbox, Pending, SentEntry, UnknownRuns, WaitsFor
 from refold.engine.planner.intake.inputs import of_other_pool
 from refold.engine.planner.intake.timers import Timers
 from refold.engine.planner.log.acceptance import Acceptance
 from refold.engine.planner.log.outbox import AskerAt, Outbox, SentRequest
 from refold.engine.planner.settings import PlannerSettings
 from refold.engine.ports.effects import BlobLoaded, BlobSaved, LoadBlob, SaveBlob
+from refold.engine.runtime import letters
 from refold.engine.runtime.clock import LogClock
 from refold.engine.runtime.lanes import Journal, Tokens
 from refold.engine.runtime.watchdog import Mark
@@ -287,22 +288,23 @@ class DecideLoop:
     def reads(self, item: Pending, now: int) -> bool:
         """Decode an input; True if it can be answered now."""
         # Not before its turn: decoded, an input takes much more memory.
-        if item.input is not None or item.answer or (record := item.record) is None:
-            return item.answer is not None or not self._large.awaits(item, loads=self._begins(item, now))
-        try:
-            item.run_id, item.input = inputs.read(record, self._limits.payload_bytes)
+        if item.input is None and (record := item.record) is not None:
+            try:
+                item.run_id, item.input = inputs.read(record, self._limits.payload_bytes)
+            except MalformedError as error:
+                item.input = unreadable = inputs.unreadable_result(record, error)
+                item.run_id = unreadable.run_id if unreadable else RunId("")
+                self.bury(item, error.code, str(error), now)
+                return False
             if isinstance(item.input, ToolResult):
                 self._outbox.bases.answered(item.input, record)
-        except MalformedError as error:
-            unreadable_result = inputs.unreadable_result(record, error)
-            item.run_id, item.input = unreadable_result.run_id if unreadable_result else RunId(""), unreadable_result
-            self.bury(item, error.code, str(error), now)
-        return not (item.answer or self._large.awaits(item, loads=self._begins(item, now)))
-
-    def _begins(self, item: Pending, now: int) -> bool:
-        """True if an input is for a known run, or starts one now: others need no values."""
         message = item.input
-        if not isinstance(message, Start) or not is_pointer(message.request.input):
+        loads = not isinstance(message, Start) or self._begins(item, message, now)
+        return not self._large.awaits(item, loads=loads)
+
+    def _begins(self, item: Pending, message: Start, now: int) -> bool:
+        """True if a request is for a known run, or starts one now: others need no values."""
+        if not is_pointer(message.request.input):
             return True
         exists = item.run_id in self._log.erased.runs or self._log.known(item.run_id) is not None
         stray = message.origin is None and home(item.run_id, self._shared.settings.partitions) != self._partition
@@ -310,22 +312,25 @@ class DecideLoop:
         return not (exists or stray or waits)
 
     def answer(self, item: Pending, now: int) -> None:
-        """Decide an input on the run's latest state."""
         if type(item.input) is ChildEnded:
             self._family.addressed(item)
         run = item.run_id
-        if self._is_settled(item, now):
+        if run in self._log.erased.runs:
+            self._refuse_erased(item, now)
             return
-        state, frozen = self._log.known(run), run in self._log.fold.frozen
-        if frozen and not (isinstance(item.input, Start) and state):
+        state = self._log.known(run)
+        if run in self._log.fold.frozen and not (isinstance(item.input, Start) and state):
             self._defer(item, now)  # this version cannot see the rest of its history: another will read on
-            return
-        if (verdict := self._verdict(state, item, now)) is None:
-            return
-        if isinstance(verdict, list) and frozen:
-            self._defer(item, now)
-        elif isinstance(verdict, list):
-            self._append(state, verdict, item, now)
+        elif (verdict := self._verdict(state, item, now)) is not None:
+            self._carry_out(state, verdict, item, now)
+
+    def _carry_out(self, state: RunState | None, verdict: Ruling, item: Pending, now: int) -> None:
+        run = item.run_id
+        if isinstance(verdict, list):
+            if run in self._log.fold.frozen:
+                self._defer(item, now)
+            else:
+                self._append(state, verdict, item, now)
         elif isinstance(verdict, Again):
             assert state is not None, "a call that is open is of a run that is known"
             self.redispatch.ask_again(state, verdict, item, now)
@@ -335,44 +340,40 @@ class DecideLoop:
         elif self._inbox.confirms(item, self._log.position, speculated=run in self._log.speculated):
             self._leave(state, item, verdict, now)
 
-    def _is_settled(self, item: Pending, now: int) -> bool:
-        """True if there is nothing to decide; the rest of the answer is then sent."""
-        if isinstance(item.answer, Closed):
-            self._outbox.close(item)
-        elif item.answer:
-            self._outbox.bury(item, now, self._limits.payload_bytes)
-        elif item.run_id in self._log.erased.runs:
-            self._refuse_erased(item, now)
-        else:
-            return False
-        return True
-
     def _verdict(self, state: RunState | None, item: Pending, now: int) -> Ruling | None:
+        message = item.input
         # No input: a run whose code may be able to go on, for example after a take-over.
-        if item.input is None:
+        if message is None:
             return [] if state and not (state.over or state.copying) else Ignore("nothing to drive")
-        if isinstance(item.input, (Start, ParentEnded)) and not self._family.allows(item.input):
+        if isinstance(message, (Start, ParentEnded)) and not self._family.allows(message):
             return Ignore("its parent has seen to that")
-        if state is None and (self._forward(item) or not self._is_admitted(item, now)):
-            return None
-        if state and item.record and (why := of_other_pool(item.record, state, item.input)):
-            return Ignore(why) if isinstance(item.input, UnreadableResult) else Refuse("wrong_pool", why)
+        if state is None:
+            away = self._forward(item) or not self._is_admitted(item, now)
+            return None if away else self._decide(state, item, now)
+        if item.record and (why := of_other_pool(item.record, state, message)):
+            return Ignore(why) if isinstance(message, UnreadableResult) else Refuse("wrong_pool", why)
         return self._decide(state, item, now)
 
     def _decide(self, state: RunState | None, item: Pending, now: int) -> Ruling:
-        message = item.input
-        if state is not None:
-            request = state.request
-            if request and request.forked and state.copying and not copying.may_come(message):
-                return Park("the run is not known")
-            if isinstance(message, RunOperation) and (ruling := self._of_code(state, message, item, now)) is not None:
-                return ruling
-            # A lane whose catalog lags would accept a decision of people whose right was revoked.
-            if isinstance(message, Decided) and item.until(WaitsFor.CATALOG) is None:
-                return Park("the catalog is not read up to an end after the decision", code="unauthorised")
+        if state is not None and (judged := self._of_lane(state, item, now)) is not None:
+            return judged
         sent = RequestedAt(item.record.at_ms, item.record.offset) if item.record else None
         ruling = decide(state, self._completed(item), now, self._rules, sent=sent, values=item.values)
-        return self._admission.limit_signals(ruling, state, message)
+        if isinstance(item.input, RunSignal):
+            return self._admission.limit_signals(ruling, state, item.input)
+        return ruling
+
+    def _of_lane(self, state: RunState, item: Pending, now: int) -> Ruling | None:
+        """Ruling on an input that depends on this lane's copies, code or catalog, if any."""
+        request, message = state.request, item.input
+        if request and request.forked and state.copying and not copying.may_come(message):
+            return Park("the run is not known")
+        if isinstance(message, RunOperation):
+            return self._of_code(state, message, item, now)
+        # A lane whose catalog lags would accept a decision of people whose right was revoked.
+        if isinstance(message, Decided) and item.until(WaitsFor.CATALOG) is None:
+            return Park("the catalog is not read up to an end after the decision", code="unauthorised")
+        return None
 
     def _of_code(self, state: RunState, operation: RunOperation, item: Pending, now: int) -> Ruling | None:
         if operation.kind in JUDGED and not retries(operation, state):
@@ -388,7 +389,7 @@ class DecideLoop:
         assert message is not None, "what has no input is driven"
         if isinstance(message, Start):
             # Randomness enters here and is recorded: the run draws all its random numbers from this seed.
-            waits, pause = self._inbox.parks(item.run_id), self._family.pause(message)
+            waits, pause = item.run_id in self._inbox.waiting.at(WaitsFor.RUN), self._family.pause(message)
             return dataclasses.replace(message, seed=self._shared.nonce().hex(), waits=waits, pause=pause)
         if isinstance(message, PauseAbove):
             return dataclasses.replace(message, pause=self._family.pause(message))
@@ -404,7 +405,7 @@ class DecideLoop:
             return False
         if self._admission.room(message.request.agent) > 0 or message.request.not_before_ms > now:
             return True
-        self._inbox.wait_for_room(item, message.request.agent)
+        self._inbox.wait(item, WaitsFor.ROOM, message.request.agent)
         return False
 
     def late(self, calls: Iterable[CallId], now: int, *, passed: bool = False) -> None:
@@ -538,7 +539,6 @@ class DecideLoop:
         return False
 
     def send_too_large(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:
-        """Fail the run because of the size of its events."""
         limit = self._limits.payload_bytes
         message = f"an entry is over its limit: values under {limit} bytes, and less at once (asyncio.Semaphore)"
         self._fail(before, events, item, Failure("too_large", message), now)
@@ -575,13 +575,10 @@ class DecideLoop:
         return True
 
     def bury(self, item: Pending, code: str, reason: str, now: int) -> None:
-        record = item.record
-        assert record is not None, "only records become dead letters"
-        place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        assert item.record is not None, "only records become dead letters"
         self._journal.counts["dead_letter"] += 1
-        self._journal.news.append(("input.dead", {**place, "code": code, "reason": reason}))
-        item.answer = Buried(code, reason)
-        self._outbox.bury(item, now, self._limits.payload_bytes)
+        self._journal.news.append(("input.dead", {**letters.place(item.record), "code": code, "reason": reason}))
+        self._outbox.bury(item, (code, reason), now, self._limits.payload_bytes)
 
     def _give_up(self, item: Pending, now: int) -> None:
         """Give up an input of a run whose entries the log refuses at any size."""

@@ -42,7 +42,6 @@ class Family:
         self._unheard = accounts.unheard
 
     def accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
-        """Queue the family messages of an accepted entry."""
         if self._unheard:
             self._receivers(after.run_id, entry)
         if entry.seq == 1 or not family.FOR_OTHERS.isdisjoint(map(type, entry.events)):  # most entries have none
@@ -195,7 +194,7 @@ class Family:
             if message.used is not None and message.root:
                 self._unheard[child_id(message.run_id, message.step)] = message.used
         run = message.request.run_id if isinstance(message, Start) else message.run_id
-        return Pending(run, message, Owing(Cause(RUN_LOG, self._partition, offset), self._outbox.owed))
+        return Pending(run, message, owing=Owing(Cause(RUN_LOG, self._partition, offset), self._outbox.owed))
 
 
 def _follows(entry: events.Entry) -> bool:

@@ -74,43 +74,28 @@ class Owing(NamedTuple):
     among: Emitted
 
 
-class Buried(NamedTuple):
-    """Answer to an unusable input; `short` if the log refuses the whole dead letter."""
-
-    code: str
-    reason: str
-    short: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """Answer to a refused or ignored input: a tombstone in its topic."""
-
-
 @dataclass(slots=True, eq=False)
 class Pending(Owed):
-    """A task of a lane: an input with the record of its `origin`, a timer, a message of another run's entry, or (no
-    input) a run to be driven.
-
-    `waited`: conditions that it has waited for, with offsets; `answer` is under way for a decided input.
-    """
+    """A task of a lane: an input with its `record`, a timer, a message that another run's entry is `owing`, or (no
+    input) a run to be driven. `waited`: conditions that it has waited for, with offsets."""
 
     run_id: RunId
     input: Input | None
-    origin: Record | Owing | None = None
+    record: Record | None = None
+    owing: Owing | None = None
     waited: Mapping[WaitsFor, int] | None = None
-    answer: Buried | Closed | None = None
     counted: InputSize | None = None
     values: Values = NO_VALUES
 
     def finish(self) -> None:
-        origin, counted = self.origin, self.counted
+        owing, counted = self.owing, self.counted
         # Its position may have to wait for others for months.
-        self.done, self.input, self.origin, self.counted, self.values = True, None, None, None, NO_VALUES
+        self.done, self.input, self.record, self.owing, self.counted = True, None, None, None, None
+        self.values = NO_VALUES
         if counted is not None:
             counted.among[counted.topic] -= counted.bytes
-        if isinstance(origin, Owing):
-            origin.among.acknowledge(origin.cause.offset)
+        if owing is not None:
+            owing.among.acknowledge(owing.cause.offset)
 
     def means(self, run: RunId, message: ChildEnded) -> None:
         """Replace the message by a fuller one, or by one for another run."""
@@ -145,11 +130,6 @@ class Pending(Owed):
             self.counted = InputSize(among, topic, size)
 
     @property
-    def record(self) -> Record | None:
-        origin = self.origin
-        return None if isinstance(origin, Owing) else origin
-
-    @property
     def bytes(self) -> int:
         return self.counted.bytes if self.counted else 0
 
@@ -164,10 +144,9 @@ class Pending(Owed):
     @property
     def cause(self) -> Cause | None:
         """Position of the input, as its entry records it."""
-        origin = self.origin
-        if origin is None or isinstance(origin, Owing):
-            return origin.cause if origin else None
-        return Cause(origin.topic, origin.partition, origin.offset)
+        if (record := self.record) is None:
+            return self.owing.cause if self.owing else None
+        return Cause(record.topic, record.partition, record.offset)
 
 
 @dataclass(slots=True, eq=False)
@@ -327,7 +306,6 @@ class Inbox:
         self._ready.appendleft(item)
 
     def settle(self, position: int, catalog: int) -> None:
-        """Queue the inputs that waited for these positions."""
         if self._for_log:
             self._ready.extendleft(reversed(self.waiting.reached(WaitsFor.LOG, position)))
         if self._for_catalog:
@@ -358,9 +336,6 @@ class Inbox:
         (self._full.add if full else self._full.discard)(topic)
         return full
 
-    def wait_for_room(self, item: Pending, agent: str) -> None:
-        self._wait(item, WaitsFor.ROOM, agent)
-
     @property
     def holders(self) -> list[str]:
         """Agents without room for another run."""
@@ -382,10 +357,7 @@ class Inbox:
 
     def park(self, item: Pending) -> None:
         item.begins_again()
-        self._wait(item, WaitsFor.RUN, item.run_id)
-
-    def parks(self, run: RunId) -> bool:
-        return run in self._for_runs
+        self.wait(item, WaitsFor.RUN, item.run_id)
 
     def keeps(self, item: Pending) -> bool:
         """Keep an input of a run that stands still; False if people's inputs have no more room."""
@@ -396,7 +368,7 @@ class Inbox:
             return False
         item.begins_again()
         item.kept = True
-        self._wait(item, WaitsFor.STALLED, item.run_id)
+        self.wait(item, WaitsFor.STALLED, item.run_id)
         return True
 
     def unpark(self, run: RunId) -> None:
@@ -414,7 +386,7 @@ class Inbox:
                 else:
                     self.waiting.put(pending, WaitsFor.RUN, item.run_id)
 
-    def _wait(self, item: Pending, why: WaitsFor, which: str) -> None:
+    def wait(self, item: Pending, why: WaitsFor, which: str) -> None:
         item.rest()
         item.count_among(self._elsewhere[why])
         self.waiting.put(item, why, which)
@@ -519,15 +491,12 @@ class UnknownRuns:
         if now_ms < self._due_ms or not (self._fresh or self._rounds):
             return []
         self._due_ms = now_ms + ASK_MS
-        effects: list[Effect] = []
-        if self._fresh:
-            self._rounds += [Round(partition, items) for partition, items in self._fresh.items()]
-            self._fresh = {}
-            effects += [AskEnd(RUN_REQUESTED, number) for number in range(self._partitions)]
+        fresh, self._fresh = self._fresh, {}
+        self._rounds += [Round(partition, items) for partition, items in fresh.items()]
+        effects: list[Effect] = [AskEnd(RUN_REQUESTED, number) for number in range(self._partitions if fresh else 0)]
         if self._partitions > 1:
             effects.append(AskCommitted(self._group, RUN_REQUESTED))
-        last = {scan.partition for scan in self._rounds if scan.ends and scan.home_end is None and self._passed(scan)}
-        return effects + [AskEnd(RUN_REQUESTED, number) for number in sorted(last)]
+        return effects + [AskEnd(RUN_REQUESTED, number) for number in self._passed_elsewhere()]
 
     def next_due_ms(self) -> int | None:
         return self._due_ms if self._fresh or self._rounds else None
@@ -555,6 +524,9 @@ class UnknownRuns:
             else:
                 waiting.append(scan)
         self._rounds = waiting
+
+    def _passed_elsewhere(self) -> list[int]:
+        return sorted({scan.partition for scan in self._rounds if scan.home_end is None and self._passed(scan)})
 
     def _passed(self, scan: Round) -> bool:
         """True if other planners have decided all requests in their partitions."""

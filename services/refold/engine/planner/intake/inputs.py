@@ -51,16 +51,23 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
         if run != message.run_id:
             raise MalformedError("the approval is not of the run that the decision names")
         return run, Decided(run, message.approval_id, message.token)
-    _check_headers(record)
-    if record.topic != RUN_REQUESTED:
-        kind: type[RunSignal | RunOperation] = RunOperation if record.topic == RUN_OPERATED else RunSignal
-        signal = codec.decode_input(kind, value, json_fields=("data",))
-        sizes.check_input(signal, max_bytes)
-        if isinstance(signal, RunSignal):
-            signal = _normalized(signal)
-        if not (isinstance(signal, RunSignal) and record.key and record.key == signal.callback.encode()):
-            _check_key(record, f"{signal.run_id}/{signal.signal_id}")
-        return run_id(signal.run_id), signal
+    if headers.size(record.read_headers()) > headers.MAX_HEADER_BYTES:
+        raise MalformedError(f"the headers have more than {headers.MAX_HEADER_BYTES} bytes", hint="send less with it")
+    return (_read_request if record.topic == RUN_REQUESTED else _read_signal)(record, value, max_bytes)
+
+
+def _read_signal(record: Record, value: bytes, max_bytes: int) -> tuple[RunId, RunSignal | RunOperation]:
+    kind: type[RunSignal | RunOperation] = RunOperation if record.topic == RUN_OPERATED else RunSignal
+    signal = codec.decode_input(kind, value, json_fields=("data",))
+    sizes.check_input(signal, max_bytes)
+    if isinstance(signal, RunSignal):
+        signal = _normalized(signal)
+    if not (isinstance(signal, RunSignal) and record.key and record.key == signal.callback.encode()):
+        _check_key(record, f"{signal.run_id}/{signal.signal_id}")
+    return run_id(signal.run_id), signal
+
+
+def _read_request(record: Record, value: bytes, max_bytes: int) -> tuple[RunId, Start]:
     request = codec.decode_input(RunRequest, value, json_fields=("input",), pointed="input")
     sizes.check_input(request, max_bytes)
     check_token(request)
@@ -68,7 +75,8 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
     # Only accepted entries start children: a request for one could act in its parent's name.
     if "." in request.run_id:
         raise MalformedError(f"{request.run_id[:80]!r} is the id of a child, which only its parent starts")
-    return run_id(request.run_id), _start(request, record)
+    trace = headers.traceparent(record.read_headers())
+    return run_id(request.run_id), Start(request, request_digest(request), seed="", traceparent=trace)
 
 
 def _normalized(signal: RunSignal) -> RunSignal:
@@ -111,16 +119,6 @@ def of_other_pool(record: Record, state: RunState, given: Input | None) -> str:
     if not isinstance(proposed, CallProposed) or proposed.pool == pool:
         return ""
     return f"the call is of pool {proposed.pool}, and pool {pool} has nothing to say of it"
-
-
-def _start(request: RunRequest, record: Record) -> Start:
-    trace = headers.traceparent(record.read_headers())
-    return Start(request, request_digest(request), seed="", traceparent=trace)
-
-
-def _check_headers(record: Record) -> None:
-    if headers.size(record.read_headers()) > headers.MAX_HEADER_BYTES:
-        raise MalformedError(f"the headers have more than {headers.MAX_HEADER_BYTES} bytes", hint="send less with it")
 
 
 def _check_key(record: Record, expected: str) -> None:

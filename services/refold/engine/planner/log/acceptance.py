@@ -191,7 +191,7 @@ class Acceptance:
 
     def known(self, run: RunId) -> RunState | None:
         """As `latest`, also for a run that stands still."""
-        return self.latest(run) or self.fold.ended(run)
+        return self.speculated.get(run) or self.stands(run) or self.fold.ended(run)
 
     def forkable(self, run: RunId) -> bool:
         """True if a history may be copied under this id: neither erased nor frozen."""
@@ -227,13 +227,9 @@ class Acceptance:
 
     def follow(self, record: Record) -> Iterator[Happened]:
         """Read the next record of the run log, skipping accepted own ones; consume the generator."""
-        place = (record.offset, record.key or b"", record.at_ms)
-        own_id = self._placed.pop(record.offset, b"").hex().encode()
-        if not place[1].endswith(own_id) or (place[0] == self._read[0] and place != self._read):
-            self.shrunk = True  # the log has lost its record at this offset
-        last, self._read = self._read, max(self._read, place)
+        is_new = self._is_new(record)
         if self.shrunk or record.offset < self.position:
-            if self.apart and place > last and self._is_apart(record):
+            if self.apart and is_new and self._is_apart(record):
                 yield from self._accept_read(record)
             return
         # Offsets between the last record and this one have nothing to read (compaction): own entries lie there.
@@ -243,6 +239,16 @@ class Acceptance:
         yield from self._accept_own(own, record.offset) if own else self._accept_read(record)
         self.position = record.offset + 1
         yield from self._advance()
+
+    def _is_new(self, record: Record) -> bool:
+        """True if a record lies beyond all that were read; another one at a known offset shows that the log has lost
+        its end."""
+        place = (record.offset, record.key or b"", record.at_ms)
+        own_id = self._placed.pop(record.offset, b"").hex().encode()
+        if not place[1].endswith(own_id) or (place[0] == self._read[0] and place != self._read):
+            self.shrunk = True
+        last, self._read = self._read, max(self._read, place)
+        return place > last
 
     def reached(self, offset: int) -> None:
         """Note that reading has reached this offset; records before it may be compacted."""
@@ -378,12 +384,7 @@ class Acceptance:
         frozen = len(self.fold.frozen)
         judged = self.fold.feed(record.key, record.value, shared=self.live, offset=record.offset, at_ms=record.at_ms)
         if judged.void and not (judged.mended or judged.held):
-            if parts is not None:
-                self._keep_unreadable(judged, record, parts[1])
-            if len(self.fold.frozen) > frozen:
-                self.freeze(judged.run_id, self.fold.frozen[judged.run_id])
-            else:
-                self._count_void(judged)
+            self._pass_over(judged, record, freezes=len(self.fold.frozen) > frozen)
             return []
         self.drop(judged.run_id)
         if not judged.void:
@@ -406,11 +407,16 @@ class Acceptance:
     def _apart_from(self, run: RunId, other: int) -> int:
         return self.apart.get(run, self.apart.get(RunId(""), other))
 
-    def _keep_unreadable(self, judged: Judged, record: Record, seq: int) -> None:
+    def _pass_over(self, judged: Judged, record: Record, *, freezes: bool) -> None:
+        run, parts = judged.run_id, parse_log_key(record.key)
         # A version that can read it will look for it among the entries of its run.
-        apart = judged.run_id in self.snapshot_writer.apart
-        if record.value is not None and judged.void == "unreadable" and not apart:
-            self.snapshot_writer.add(judged.run_id, record.value, seq=seq, offset=record.offset)
+        wanted = judged.void == "unreadable" and run not in self.snapshot_writer.apart
+        if wanted and parts is not None and record.value is not None:
+            self.snapshot_writer.add(run, record.value, seq=parts[1], offset=record.offset)
+        if freezes:
+            self.freeze(run, self.fold.frozen[run])
+        else:
+            self._count_void(judged)
 
     def _is_over(self, run: RunId) -> bool:
         """True if no more entries can count for a run."""
@@ -437,13 +443,7 @@ class Acceptance:
     def _take(self, judged: Judged, offset: int, value: bytes) -> list[Happened]:
         """Entries that count by a record: itself and those held aside for it, or all of a repaired run."""
         run, happened = judged.run_id, list[Happened]()
-        if judged.mended:
-            self.journal.tell("run.mended", run_id=run)
-            self.snapshot_writer.rejoin(run)
-        if judged.held:
-            # From 0 on: its new copies lie behind the marks, but older records, which do not count, before them.
-            self.snapshot_writer.reopen(run, [(0, record.record.entry.seq, record.value) for record in judged.held])
-            self.finished.forget(run)
+        self._rewrite(judged)
         for link in (judged, *judged.linked):
             if link.entry is not None and link.state is not None:
                 record_value = value if link is judged else link.held[0].value
@@ -462,6 +462,17 @@ class Acceptance:
                 self.snapshot_writer.end(run, row, offset + 1)
             del self.fold.states[run]
         return happened
+
+    def _rewrite(self, judged: Judged) -> None:
+        """Have the snapshot written again of a run whose history a record has repaired, or replaced by another."""
+        run = judged.run_id
+        if judged.mended:
+            self.journal.tell("run.mended", run_id=run)
+            self.snapshot_writer.rejoin(run)
+        if judged.held:
+            # From 0 on: its new copies lie behind the marks, but older records, which do not count, before them.
+            self.snapshot_writer.reopen(run, [(0, record.record.entry.seq, record.value) for record in judged.held])
+            self.finished.forget(run)
 
     def _count_void(self, judged: Judged) -> None:
         if judged.void == "copy":

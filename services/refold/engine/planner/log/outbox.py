@@ -12,19 +12,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from refold.core import events, topics
 from refold.core.approval.catalog import Catalog, Halts
-from refold.core.events import (
-    ApprovalDecided,
-    ApprovalEscalated,
-    CallCompleted,
-    CallFailed,
-    Entry,
-    Event,
-    RunUnpaused,
-    SignalSent,
-    StepGivenUp,
-    Terminal,
-)
 from refold.core.ids import CallId, EntryId, RunId, call_id, entry_id, log_key, parse_approval_id, parse_call_id
 from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ShortRequest, ToolRequest, ToolResult
 from refold.core.planning.asking import opened_by
@@ -34,20 +23,10 @@ from refold.core.run.building import Base, calls_before
 from refold.core.run.chain import CLOCK_PROBE_KEY, anchor_key
 from refold.core.run.snapshot import weight
 from refold.core.run.state import OpenStep, RunState
-from refold.core.topics import (
-    APPROVAL_REQUESTED,
-    RUN_COMPLETED,
-    RUN_LOG,
-    RUN_SIGNALLED,
-    RUN_SNAPSHOT,
-    TOOL_REQUESTED,
-    pool_of,
-    tool_requested,
-)
 from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY, TAKEN_BACK, base_of, cloud_event, taken_back
 from refold.engine.planner.agents.stalls import hold_record
-from refold.engine.planner.intake.inbox import Buried, Closed, Emitted, Pending, SentEntry
+from refold.engine.planner.intake.inbox import Emitted, Pending, SentEntry
 from refold.engine.planner.log.windows import SentSpent
 from refold.engine.planner.snapshot import SentKept
 from refold.engine.ports.effects import CommittedAt
@@ -151,10 +130,10 @@ class Halting:
         if not isinstance(order, ToolRequest):
             self._never_sent.discard(CallId(command.key))
             self._paused.discard(CallId(command.key))
-            return pool_of(command.topic) not in self.missing
+            return topics.pool_of(command.topic) not in self.missing
         if state.paused:
             self._paused.add(order.call_id)
-        elif not self._why(order, command.topic.removeprefix(f"{TOOL_REQUESTED}.")):
+        elif not self._why(order, topics.pool_of(command.topic)):
             self._never_sent.discard(order.call_id)
             return True
         if own and not order.again:
@@ -187,17 +166,17 @@ class Halting:
         self, states: Mapping[RunId, RunState], asleep: Iterable[RunId], find: Callable[[RunId], RunState | None]
     ) -> Iterator[tuple[RunState, int]]:
         """Calls (state and step) no longer held back; runs `asleep` are checked `CHECKS_PER_TURN` in a turn."""
-        resumed, self._resumed = self._resumed, set()
-        for run in resumed & states.keys():
-            yield from self._held_back(states[run])
-        before, now = self._halts, self._catalog.halts
-        self._halts = now
-        awake = list(states.values()) if before is not now else []
-        if before.by_name.keys() - now.by_name.keys():
-            # A predecessor held their calls back: without this they would go out at their deadlines only.
-            self._unseen.extend((run, before) for run in asleep)
-        for state in awake:
-            yield from self._freed(state, before)
+        if self._resumed:
+            resumed, self._resumed = self._resumed, set()
+            for run in resumed & states.keys():
+                yield from self._held_back(states[run])
+        before, self._halts = self._halts, self._catalog.halts
+        if before is not self._halts:
+            if before.by_name.keys() - self._halts.by_name.keys():
+                # A predecessor held their calls back: without this they would go out at their deadlines only.
+                self._unseen.extend((run, before) for run in asleep)
+            for state in list(states.values()):
+                yield from self._freed(state, before)
         for _ in range(min(CHECKS_PER_TURN, len(self._unseen))):
             run, halts = self._unseen.popleft()
             if (halted := find(run)) is not None:
@@ -242,6 +221,22 @@ class Ordered:
 
 
 @dataclass(frozen=True, slots=True)
+class SentTombstone:
+    """A tombstone of an input that is refused or ignored for good."""
+
+    item: Pending
+
+
+@dataclass(frozen=True, slots=True)
+class SentLetter:
+    """The dead letter of an input; `short` in place of one that the log refused."""
+
+    item: Pending
+    letter: Outgoing
+    short: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ClockProbe:
     """A record written to learn the log's time."""
 
@@ -253,7 +248,7 @@ class SentHold:
     run_id: RunId
 
 
-Asker = SentEntry | Ordered | Pending | ClockProbe | SentHold | SentKept | SentSpent | None
+Asker = SentEntry | Ordered | SentTombstone | SentLetter | Pending | ClockProbe | SentHold | SentKept | SentSpent | None
 """Receivers of a delivery; None for records that may be lost."""
 
 AskerAt = tuple[int, Asker]
@@ -265,7 +260,8 @@ ENDS_BYTES = 16 << 20
 END_BYTES = 1_024
 """Memory of an end besides its record."""
 
-_ENDS = ApprovalDecided | ApprovalEscalated | CallCompleted | CallFailed | SignalSent | StepGivenUp | Terminal
+_CLOSED = events.ApprovalDecided | events.ApprovalEscalated | events.CallCompleted | events.CallFailed
+_ENDS = _CLOSED | events.SignalSent | events.StepGivenUp | events.Terminal
 """Events that close a command, or end a run."""
 
 
@@ -315,7 +311,7 @@ class Outbox:
         self._ends: OrderedDict[RunId, list[Outgoing]] = OrderedDict()
         self.appends: list[Outgoing] = []
         self.publishes: list[Outgoing] = []
-        self._accepted: list[tuple[RunState, Entry, int]] = []
+        self._accepted: list[tuple[RunState, events.Entry, int]] = []
         self.emitted, self.owed = Emitted(), Emitted()
         self.owed_before: list[Pending] = []
         self.unanswered, self.bases = Unanswered(), Bases()
@@ -324,16 +320,16 @@ class Outbox:
     def append(self, sent: SentEntry, value: bytes) -> None:
         entry, request = sent.entry, sent.after.request
         run, trace = entry.run_id, request.traceparent if request else ""
-        headers = cloud_event(RUN_LOG, run, id=sent.id.hex(), source=self._actor, at_ms=entry.at_ms, trace=trace)
+        headers = cloud_event(topics.RUN_LOG, run, id=sent.id.hex(), source=self._actor, at_ms=entry.at_ms, trace=trace)
         key = log_key(run, entry.seq, sent.id)
         self._own_nonces.add(entry.nonce)
         token = self._tokens.give((self._partition, sent))
-        self.appends.append(Outgoing(RUN_LOG, self._partition, key, value, headers, token))
+        self.appends.append(Outgoing(topics.RUN_LOG, self._partition, key, value, headers, token))
 
-    def hear(self, after: RunState, entry: Entry, offset: int) -> None:
+    def hear(self, after: RunState, entry: events.Entry, offset: int) -> None:
         self.emitted.add(offset, 1)
         self._accepted.append((after, entry, offset))
-        if type(entry.events[0]) is RunUnpaused and not after.paused:
+        if type(entry.events[0]) is events.RunUnpaused and not after.paused:
             self.halting.resume(after.run_id)
 
     def send_accepted(self, states: Mapping[RunId, RunState]) -> None:
@@ -378,10 +374,8 @@ class Outbox:
         """True if all commands below a position are acknowledged, or a take-over has yet to send its own."""
         return self.beginning or self.emitted.low_water(position) == position
 
-    def settled(self, after: RunState, entry: Entry, offset: int) -> None:
+    def settled(self, after: RunState, entry: events.Entry, offset: int) -> None:
         """Send the ends in an entry again that a predecessor may not have sent."""
-        if not self.begins(offset):
-            return
         self._touched.add(after.run_id)
         ended = _ended(after, entry, offset)
         # The end of a run is final: it waits until the log is read and the run certainly has no other history.
@@ -390,7 +384,7 @@ class Outbox:
         else:
             self._order(after, ended, self._begun, entry.at_ms)
 
-    def reread(self, state: RunState, news: Iterable[Entry], offset: int) -> None:
+    def reread(self, state: RunState, news: Iterable[events.Entry], offset: int) -> None:
         """Send the ends in entries read late, even if already sent; the run's outcome is sent apart."""
         orders = (order for entry in news for order in _ended(state, entry, offset))
         ends = [order for order in orders if not isinstance(order.message, RunOutcome)]
@@ -439,26 +433,25 @@ class Outbox:
         if records:
             self.emitted.add(offset, len(records))
         for record in records:
-            self._publish(record, Ordered(offset, record))
+            self.publish(record, Ordered(offset, record))
 
     def snapshot_sent(self, sent: SentKept, now: int) -> None:
-        """Publish a record of the lane's snapshot."""
-        record = Outgoing(RUN_SNAPSHOT, self._partition, sent.key, sent.value, (), 0)
+        record = Outgoing(topics.RUN_SNAPSHOT, self._partition, sent.key, sent.value, (), 0)
         # The event id is a digest of the record: a repetition is the same event.
         if sent.value is not None:
             name, key = f"{self._partition}/{weight(sent.key, sent.value):032x}", sent.key.decode()
-            headers = cloud_event(RUN_SNAPSHOT, key, id=name, source=self._actor, at_ms=now)
+            headers = cloud_event(topics.RUN_SNAPSHOT, key, id=name, source=self._actor, at_ms=now)
             # A lane that begins does nothing before its marks are there.
             awaited = sent.marks is not None
-            record = Outgoing(RUN_SNAPSHOT, self._partition, sent.key, sent.value, headers, 0, awaited)
-        self._publish(record, sent)
+            record = Outgoing(topics.RUN_SNAPSHOT, self._partition, sent.key, sent.value, headers, 0, awaited)
+        self.publish(record, sent)
 
     # Deliveries
 
     def acknowledged(self, ordered: Ordered, offset: int | None, states: Mapping[RunId, RunState], now: int) -> None:
         """Handle the delivery of a command; None: unknown, so it is sent again if it still holds."""
         if offset is None and (record := self._again(ordered, states)):
-            self._publish(record, dataclasses.replace(ordered, record=record))
+            self.publish(record, dataclasses.replace(ordered, record=record))
             return
         if ordered.pending:
             ordered.pending.finish()
@@ -479,7 +472,7 @@ class Outbox:
         command = request(state, step, opened.attempt, issued=issued, at_ms=now, again=again)
         if self.halting.passes(command, state):
             record = self._record(state, command, issued, now)
-            self._publish(record, Ordered(issued, record, again=True, pending=asked))
+            self.publish(record, Ordered(issued, record, again=True, pending=asked))
         elif asked:
             asked.finish()
 
@@ -491,19 +484,19 @@ class Outbox:
     def refused(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Pending | None:
         """Shorten or drop a command that the log refuses; return the input about that, if any."""
         record = ordered.record
-        if record.topic == RUN_COMPLETED and not ordered.short:
+        if record.topic == topics.RUN_COMPLETED and not ordered.short:
             outcome = codec.decode(RunOutcome, record.value or b"")
             record = record._replace(value=codec.encode(without_result(outcome)))
-            self._publish(record, dataclasses.replace(ordered, record=record, short=True))
+            self.publish(record, dataclasses.replace(ordered, record=record, short=True))
             return None
         if ordered.pending:
             ordered.pending.finish()
         if not ordered.again:
             self.emitted.acknowledge(ordered.offset)
-        if record.value is None or ordered.short or record.topic == RUN_SIGNALLED:
+        if record.value is None or ordered.short or record.topic == topics.RUN_SIGNALLED:
             return None
         name = record.key.decode()
-        if record.topic == APPROVAL_REQUESTED:
+        if record.topic == topics.APPROVAL_REQUESTED:
             run, seq, _ = parse_approval_id(name)
             return Pending(run, Undeliverable(run, seq, approval=name))
         run, seq = parse_call_id(name)
@@ -515,28 +508,30 @@ class Outbox:
         orders: list[Command] = []
         if isinstance(given, Decided):
             if opened_by(state, given.approval) is None:
-                orders.append(Command(APPROVAL_REQUESTED, given.approval, None))
+                orders.append(Command(topics.APPROVAL_REQUESTED, given.approval, None))
         else:
             step = state.step_of(parse_call_id(given.call_id)[1])
-            orders += [Command(tool_requested(pool), given.call_id, None) for pool in state.pools]
+            orders += [Command(topics.tool_requested(pool), given.call_id, None) for pool in state.pools]
             if step and (step not in state.open or given.call_id != state.call_id(step)):
                 orders.append(dataclasses.replace(close(state, step), key=given.call_id))
             elif step:
                 orders += recall(state, step)
         for order in orders:
-            if pool_of(order.topic) not in self.halting.missing:
-                self._publish(self._record(state, order, 0, now), None)
+            if topics.pool_of(order.topic) not in self.halting.missing:
+                self.publish(self._record(state, order, 0, now), None)
 
     def sweep(self, key: bytes) -> None:
         """Bury a run-log record that can never count."""
-        self._publish(Outgoing(RUN_LOG, self._partition, key, None, (), 0), None)
+        self.publish(Outgoing(topics.RUN_LOG, self._partition, key, None, (), 0), None)
 
     def repeat(self, record: Record, asker: Pending | None) -> None:
         headers = record.read_headers() or []
-        self._publish(Outgoing(RUN_LOG, self._partition, record.key or b"", record.value, headers, 0), asker)
+        self.publish(Outgoing(topics.RUN_LOG, self._partition, record.key or b"", record.value, headers, 0), asker)
 
     def clock_probe(self) -> None:
-        self._publish(Outgoing(RUN_LOG, self._partition, CLOCK_PROBE_KEY, None, (), 0, awaited=True), ClockProbe())
+        self.publish(
+            Outgoing(topics.RUN_LOG, self._partition, CLOCK_PROBE_KEY, None, (), 0, awaited=True), ClockProbe()
+        )
 
     def anchor(self, position: int, now: int) -> None:
         """Write an anchor for the snapshot when all entries are of erased runs."""
@@ -544,16 +539,16 @@ class Outbox:
         name = entry_id(f"{self._actor}/{subject}".encode())
         event = cloud_event("anchor", subject, id=name.hex(), source=self._actor, at_ms=now)
         headers = [(key, b"application/json" if key == "content-type" else value) for key, value in event]
-        self._publish(Outgoing(RUN_LOG, self._partition, anchor_key(name), b"{}", headers, 0), None)
+        self.publish(Outgoing(topics.RUN_LOG, self._partition, anchor_key(name), b"{}", headers, 0), None)
 
     def publish_stall(self, run: RunId, hold: Hold | None) -> None:
-        self._publish(hold_record(self._partition, run, hold, source=self._actor), SentHold(run))
+        self.publish(hold_record(self._partition, run, hold, source=self._actor), SentHold(run))
 
     def forward(self, item: Pending, target: int) -> None:
         record = item.record
         assert record is not None, "only records stray"
         key, headers = record.key or item.run_id.encode(), record.read_headers() or []
-        self._publish(Outgoing(record.topic, target, key, record.value, headers, 0), item)
+        self.publish(Outgoing(record.topic, target, key, record.value, headers, 0), item)
 
     def close(self, item: Pending) -> None:
         """Finish an input that is refused or ignored for good; one of people gets a tombstone first."""
@@ -564,23 +559,22 @@ class Outbox:
         # reuses the id. A later record with the key is read before compaction (`min.compaction.lag.ms`) removes it.
         record = item.record
         assert record is not None, "what people send is a record"
-        item.answer = Closed()
-        self._publish(Outgoing(record.topic, record.partition, record.key or b"", None, (), 0), item)
+        self.publish(Outgoing(record.topic, record.partition, record.key or b"", None, (), 0), SentTombstone(item))
 
-    def bury(self, item: Pending, now: int, limit: int) -> None:
-        """Send an unusable input to the dead letters: up to `limit` bytes, or its beginning if the log refused that."""
+    def bury(self, item: Pending, why: tuple[str, str], now: int, limit: int) -> None:
+        """Send an unusable input to the dead letters, with up to `limit` bytes; `why`: code and reason."""
         assert item.record is not None, "only records become dead letters"
-        dead = item.answer
-        assert isinstance(dead, Buried), "a dead letter has a reason"
-        limit = letters.SHORT_BYTES if dead.short else limit
         at_ms = max(now, item.record.at_ms)
-        letter = letters.letter(item.record, dead[:2], service=self._actor, at_ms=at_ms, limit=limit)
-        self._publish(letter, item)
+        letter = letters.letter(item.record, why, service=self._actor, at_ms=at_ms, limit=limit)
+        self.send_letter(SentLetter(item, letter))
+
+    def send_letter(self, burial: SentLetter) -> None:
+        self.publish(burial.letter, burial)
 
     def _again(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Outgoing | None:
         """Record to send again for a command, if it still holds; a question in its present form."""
         record = ordered.record
-        question, name = record.topic == APPROVAL_REQUESTED, record.key.decode()
+        question, name = record.topic == topics.APPROVAL_REQUESTED, record.key.decode()
         if record.value is None and taken_back(record.headers) and _open(CallId(name), states):
             return None  # it would bury the request of a later attempt
         if record.value is None or not (question or is_request(record)):
@@ -588,17 +582,21 @@ class Outbox:
         state = states.get(parse_approval_id(name)[0] if question else parse_call_id(name)[0])
         if state is None or state.over:
             return None
-        if question:
-            step = opened_by(state, name)
-            return self._record(state, ask_people(state, step)[0], ordered.offset, state.at_ms) if step else None
+        if not question:
+            return self._request_again(state, record, states)
+        step = opened_by(state, name)
+        return self._record(state, ask_people(state, step)[0], ordered.offset, state.at_ms) if step else None
+
+    def _request_again(self, state: RunState, record: Outgoing, states: Mapping[RunId, RunState]) -> Outgoing | None:
+        call = CallId(record.key.decode())
         # An acknowledgement may be 30 s late. By then an executor may have answered the request, and people may have
         # rejected the call: sent again, it would let the call out under the earlier decision.
-        message = dataclasses.replace(codec.decode(ToolRequest, record.value), again=True)
-        opened = _open(CallId(name), states)
+        message = dataclasses.replace(codec.decode(ToolRequest, record.value or b""), again=True)
+        opened = _open(call, states)
         if opened is None or opened.attempt != message.attempt:
             return None
         if state.paused:
-            self.halting.add(CallId(name))
+            self.halting.add(call)
             return None
         return record._replace(value=codec.encode(message))
 
@@ -616,7 +614,7 @@ class Outbox:
             message = self.bases.complete(state, message)
         return Outgoing(order.topic, self._partition, order.key.encode(), codec.encode(message), headers, 0)
 
-    def _publish(self, record: Outgoing, asker: Asker) -> None:
+    def publish(self, record: Outgoing, asker: Asker) -> None:
         token = self._tokens.give((self._partition, asker))
         self.publishes.append(Outgoing(*record[:5], token, record[6]))  # as `_replace` would, in half the time
 
@@ -626,12 +624,12 @@ def _bytes(records: list[Outgoing]) -> int:
 
 
 def is_request(record: Outgoing) -> bool:
-    return record.value is not None and record.topic.startswith(f"{TOOL_REQUESTED}.")
+    return record.value is not None and record.topic.startswith(f"{topics.TOOL_REQUESTED}.")
 
 
-def _ended(after: RunState, entry: Entry, offset: int) -> list[Command]:
+def _ended(after: RunState, entry: events.Entry, offset: int) -> list[Command]:
     """Commands for the ends and signals in an entry."""
-    ends: list[Event] = [event for event in entry.events if isinstance(event, _ENDS)]
+    ends: list[events.Event] = [event for event in entry.events if isinstance(event, _ENDS)]
     orders = commands(after, dataclasses.replace(entry, events=ends), offset)
     return [order for order in orders if not isinstance(order.message, ApprovalRequest)]
 

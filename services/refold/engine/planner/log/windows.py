@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from refold.core import events
 from refold.core.errors import FoldError, MalformedError
-from refold.core.events import Entry, Used
+from refold.core.events import Entry, Spendable, Used
 from refold.core.ids import RunId, child_id, is_below, parent_of
 from refold.core.messages import WindowSpent
 from refold.core.planning.verdict import Scope
@@ -205,29 +205,23 @@ class Windows:
         self._due = mono_ms + TELL_MS
         owed, self._owed = self._owed, {}
         for key, since in owed.items():
-            limits = next((limit for limit in self.limits if _is_of(key, limit)), None)
-            if limits is None or key not in self._own or end_of(key.window) + KEEP_MS < now:
-                continue
-            amount = self._own[key]
-            reserved = self._reserved[key]
-            message = WindowSpent(
-                *key,
-                self._partition,
-                position,
-                *amount,
-                limits.limits,
-                self._teller,
-                reserved.tokens,
-                reserved.nano_usd,
-            )
-            name, value = _name(key, self._partition, self._teller), codec.encode(message)
-            event = f"{self._partition}/{position}/{name.decode()}"
-            headers = cloud_event(BUDGET_SPENT, key.named(key.value), id=event, source=self._teller, at_ms=now)
-            for copy in range(self._partitions):
-                sent = SentSpent(key, copy, position, since)
-                if copy == self._partition:
-                    self._sent.add(sent)
-                self._orders.append((Outgoing(BUDGET_SPENT, copy, name, value, headers, 0), sent))
+            limits = next((limit.limits for limit in self.limits if _is_of(key, limit)), None)
+            if limits is not None and key in self._own and end_of(key.window) + KEEP_MS >= now:
+                self._report(key, since, position, limits, now)
+
+    def _report(self, key: WindowKey, since: int, position: int, limits: Spendable, now: int) -> None:
+        reserved, amount = self._reserved[key], self._own[key]
+        message = WindowSpent(
+            *key, self._partition, position, *amount, limits, self._teller, reserved.tokens, reserved.nano_usd
+        )
+        name, value = _name(key, self._partition, self._teller), codec.encode(message)
+        event = f"{self._partition}/{position}/{name.decode()}"
+        headers = cloud_event(BUDGET_SPENT, key.named(key.value), id=event, source=self._teller, at_ms=now)
+        for copy in range(self._partitions):
+            sent = SentSpent(key, copy, position, since)
+            if copy == self._partition:
+                self._sent.add(sent)
+            self._orders.append((Outgoing(BUDGET_SPENT, copy, name, value, headers, 0), sent))
 
     def delivered(self, sent: SentSpent, offset: int | None) -> None:
         # A successor reads the copy in the lane's own partition.
