@@ -16,12 +16,12 @@ from typing import Any
 import obstore
 from obstore.exceptions import AlreadyExistsError
 
-from refold.core.errors import ConflictError, MalformedError, NotFoundError, UnreachableError
+from refold.core.errors import ConflictError, MalformedError, NotFoundError
 from refold.core.events import LAST_MS
 from refold.core.ids import RunId
 from refold.engine.archive import inspection
 from refold.engine.archive.container import ArchivedRun, pack_runs, unpack_runs
-from refold.engine.runtime.objects import STORE_ERRORS, ObjectStore, first_line
+from refold.engine.runtime.objects import ObjectStore
 
 _INDEX = "index/"
 
@@ -49,9 +49,8 @@ class ArchiveStore:
     UsageError for an invalid address; its methods UnreachableError when the store does not answer."""
 
     def __init__(self, url: str) -> None:
-        self._objects = ObjectStore(url, "an archive", private=True)
+        self._objects = ObjectStore(url, "an archive")
         self.url = self._objects.url
-        self._store = self._objects.store
 
     def keep(self, runs: Sequence[ArchivedRun]) -> dict[RunId, str]:
         """Write missing runs, by day; return the file of each run, read back and verified. **Raises** ConflictError
@@ -139,7 +138,7 @@ class ArchiveStore:
         if mend:
             rows = [{name: value for name, value in asdict(line).items() if name != "file"} for line in lines]
             with suppress(AlreadyExistsError):
-                self._put(path, json.dumps(rows, ensure_ascii=False).encode())
+                self._objects.put(path, json.dumps(rows, ensure_ascii=False).encode())
         return lines
 
     def _file(self, place: str, runs: list[ArchivedRun]) -> str:
@@ -149,7 +148,7 @@ class ArchiveStore:
             file = f"{place}-{number}.avro"
             try:
                 # Never overwrite: an existing file may have the only copy of its runs.
-                self._put(file, content)
+                self._objects.put(file, content)
                 break
             except AlreadyExistsError:
                 number += 1
@@ -166,32 +165,15 @@ class ArchiveStore:
         return sorted(file for file in self._paths(day) if file.removeprefix(f"{day}/").startswith(f"{partition}-"))
 
     def _paths(self, prefix: str) -> list[str]:
-        try:
-            return [meta["path"] for batch in obstore.list(self._store, prefix or None) for meta in batch]
-        except STORE_ERRORS as error:
-            raise self._unreachable(error) from None
+        with self._objects.requests():
+            return [meta["path"] for batch in obstore.list(self._objects.store, prefix or None) for meta in batch]
 
     def _get(self, path: str) -> bytes:
         try:
-            return bytes(obstore.get(self._store, path).bytes())
+            with self._objects.requests(FileNotFoundError):
+                return bytes(obstore.get(self._objects.store, path).bytes())
         except FileNotFoundError:
             raise NotFoundError(f"{self.url} has no file {path}") from None
-        except STORE_ERRORS as error:
-            raise self._unreachable(error) from None
-
-    def _put(self, path: str, content: bytes) -> None:
-        try:
-            self._objects.put(path, content)
-        except AlreadyExistsError:
-            raise
-        except STORE_ERRORS as error:
-            raise self._unreachable(error) from None
-
-    def _unreachable(self, error: Exception) -> UnreachableError:
-        return UnreachableError(
-            f"the archive {self.url} does not answer: {first_line(error)}",
-            hint="check the address of the archive and your rights there",
-        )
 
 
 def _line(run: ArchivedRun, file: str) -> IndexedRun:
