@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 import orjson
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from refold.core.errors import UsageError
-from refold.engine.adapters.kafka.errors import REFUSED, translate
-from refold.engine.ports.log import NEVER, Delivery, Membership, Record
+from refold.core.errors import UnreachableError, UsageError
+from refold.engine.adapters.kafka.errors import OUT_OF_RANGE, REFUSED, is_final, translate
+from refold.engine.ports.log import NEVER, Delivery, Membership, Place, Reached, Record
 from refold.engine.runtime.outages import OUTAGES
 from refold.engine.runtime.settings import KafkaSettings
 
@@ -55,6 +55,12 @@ class Names(dict[str, str]):
 
     def logical(self, topic: str) -> str:
         return topic.removeprefix(self.prefix)
+
+    def at(self, place: Place, offset: int = OFFSET_INVALID) -> TopicPartition:
+        return TopicPartition(self[place[0]], place[1], offset)
+
+    def offsets(self, places: list[TopicPartition]) -> dict[Place, int]:
+        return {(self.logical(at.topic), at.partition): at.offset for at in places}
 
 
 class _Log:
@@ -177,6 +183,31 @@ def record(topic: str, message: Message) -> Record:
     headers = partial(_headers, message)
     at_ms = message.timestamp()[1]
     return _record((topic, message.partition(), message.offset(), message.key(), message.value(), headers, at_ms))
+
+
+def arrivals(consumer: Consumer, names: Names, *, limit: int, timeout_s: float, action: str) -> list[Record | Reached]:
+    """Records and ends of partitions that have come, in order per partition; waits for the first. **Raises** errors
+    that waiting cannot cure, UnreachableError for a position outside the log."""
+    try:
+        # A poll waits for one message; a consume that waits would wait for all `limit`.
+        first = consumer.poll(timeout_s)
+        messages = [] if first is None else [first, *consumer.consume(limit, 0)]
+    except KafkaException as error:
+        raise translate(error, action) from None
+    return [item for message in messages if (item := _arrival(names, message)) is not None]
+
+
+def _arrival(names: Names, message: Message) -> Record | Reached | None:
+    error, name = message.error(), message.topic() or ""
+    if error is None:
+        return record(names.logical(name), message)
+    if error.code() == KafkaError._PARTITION_EOF:
+        return Reached(names.logical(name), message.partition() or 0, message.offset() or 0)
+    if error.code() in OUT_OF_RANGE:
+        raise UnreachableError(f"{name} does not contain the position any more: {error.str()}")
+    if is_final(error):
+        raise translate(error, f"read {name}")
+    return None  # the client goes on by itself
 
 
 def delivery(token: int, error: KafkaError | None, message: Message) -> Delivery:

@@ -13,6 +13,10 @@ from refold.core.errors import ConflictError, RefoldError, UnreachableError, Usa
 REFUSED = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD})
 """Errors after which the broker has not stored a record, and never will."""
 
+# A reader with `auto.offset.reset=error` gets them: what lies between must not be skipped silently.
+OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
+"""Errors of a position outside the log."""
+
 
 class Meaning(NamedTuple):
     """Seconds that an error may last before it ends a starting process, and a running one; 0: waiting cannot help.

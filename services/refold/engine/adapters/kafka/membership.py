@@ -78,7 +78,7 @@ class GroupMembership:
 
     def committed(self, numbers: set[int]) -> dict[int, dict[str, int]]:
         """Committed offsets of partition numbers, by topic. **Raises** KafkaException."""
-        every = [TopicPartition(self._names[topic], number) for topic in self._topics for number in numbers]
+        every = [self._names.at((topic, number)) for topic in self._topics for number in numbers]
         offsets: dict[int, dict[str, int]] = {number: {} for number in numbers}
         for answer in self._consumer.committed(every, timeout=ONE_ANSWER_S):
             if answer.offset >= 0:
@@ -201,11 +201,7 @@ class GroupMembership:
         if not self._settled or now < self._again_s:
             return
         pending, self._pending = self._pending, {}
-        offsets = [
-            TopicPartition(self._names[topic], number, offset)
-            for (topic, number), offset in pending.items()
-            if number in self.owned
-        ]
+        offsets = [self._names.at(place, offset) for place, offset in pending.items() if place[1] in self.owned]
         if not offsets:
             return
         try:
