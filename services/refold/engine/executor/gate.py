@@ -64,23 +64,29 @@ class Gate:
             return refused
         authority = Authority(self.tools, self.environment, catalog)
         if self.needs_decision(request):
-            decided = self._open(request.decision, authority)
-            if isinstance(decided, Refusal):
-                return decided
-            tool = self.tools.get(request.tool)
-            if tool is None:
-                return Refusal("unauthorised", f"there is no tool {request.tool} here", stale=False)
-            refused = (
-                decision.away(request, partition, self.partitions)
-                or decision.refusal(decided, request, tool, environment=self.environment, now_ms=now_ms)
-                or unfounded(decided, catalog)
-                or unasked(decided, request, catalog, self.tools)
-            )
+            refused = self._undecided(request, authority, catalog, partition=partition, now_ms=now_ms)
             if refused:
                 return refused
         if authority.changed(request.policy):
             return Refusal("policy_changed", "another policy is in force, and it wants to judge the call", stale=True)
         return None
+
+    def _undecided(
+        self, request: ToolRequest, authority: Authority, catalog: Catalog, *, partition: int, now_ms: int
+    ) -> Refusal | None:
+        """Reason why the decision that came with a call does not permit it."""
+        decided = self._open(request.decision, authority)
+        if isinstance(decided, Refusal):
+            return decided
+        tool = self.tools.get(request.tool)
+        if tool is None:
+            return Refusal("unauthorised", f"there is no tool {request.tool} here", stale=False)
+        return (
+            decision.away(request, partition, self.partitions)
+            or decision.refusal(decided, request, tool, environment=self.environment, now_ms=now_ms)
+            or unfounded(decided, catalog)
+            or unasked(decided, request, catalog, self.tools)
+        )
 
     def unsettled(self, request: ToolRequest, catalog: Catalog, *, begun: tuple[int, int]) -> Refusal | None:
         """Reason why earlier attempts may have had an effect; None if people have confirmed that they had none.

@@ -192,8 +192,8 @@ class Acls:
         # The client swallows a refusal to list rules (confluent-kafka 2.16), but not one to delete: this rule does
         # not exist.
         nobody = Acl("User:refold-nobody", "topic", f"{self._prefix}nothing", "literal", "read")
-        for future in self._admin.delete_acls([_write(nobody, AclBindingFilter)], request_timeout=ANSWER_S).values():
-            _answer(future, "read the ACLs")
+        futures = self._admin.delete_acls([_write(nobody, AclBindingFilter)], request_timeout=ANSWER_S)
+        _answers(futures, "read the ACLs")
 
     def diff(self) -> list[AclRule]:
         """Rules that differ from the table."""
@@ -201,14 +201,14 @@ class Acls:
 
     def apply(self, *, prune: bool = False) -> list[AclRule]:
         """Create missing rules and, with `prune`, remove surplus ones; return the changes."""
-        changes = [rule for rule in self.diff() if rule.state == "missing" or (prune and rule.state == "surplus")]
+        changes = [rule for rule in self.diff() if rule.state in (("missing", "surplus") if prune else ("missing",))]
         create = [_write(rule.acl, AclBinding) for rule in changes if rule.state == "missing"]
         remove = [_write(rule.acl, AclBindingFilter) for rule in changes if rule.state == "surplus"]
         # Missing rules come first: a renamed principal is never without rights.
-        for future in (self._admin.create_acls(create, request_timeout=ANSWER_S) if create else {}).values():
-            _answer(future, "create the ACLs")
-        for future in (self._admin.delete_acls(remove, request_timeout=ANSWER_S) if remove else {}).values():
-            _answer(future, "remove ACLs")
+        if create:
+            _answers(self._admin.create_acls(create, request_timeout=ANSWER_S), "create the ACLs")
+        if remove:
+            _answers(self._admin.delete_acls(remove, request_timeout=ANSWER_S), "remove ACLs")
 
         def unseen() -> str:
             left = set(changes).intersection(self.diff())
@@ -252,6 +252,11 @@ def _answer(future: Future[_T], action: str) -> _T:
             # In words of our own: the broker's are the whole request, as Java prints it.
             raise UsageError(f"cannot {action}: {refusal[0]}", hint=refusal[1], kafka=error.name()) from None
         raise translate(error, action) from None
+
+
+def _answers(futures: Mapping[Any, Future[Any]], action: str) -> None:
+    for future in futures.values():
+        _answer(future, action)
 
 
 def _read(binding: AclBinding) -> Acl | None:

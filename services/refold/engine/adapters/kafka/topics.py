@@ -136,8 +136,7 @@ class Topics:
         """Create missing topics and alter differing settings; return the changes. **Raises** ConflictError, with
         nothing changed, if a topic has another partition count."""
         differences = self.diff()
-        if wrong := {row.topic: int(row.found) for row in differences if row.setting == "partitions"}:
-            raise self._conflict(wrong)
+        self._check_counts({row.topic: int(row.found) for row in differences if row.setting == "partitions"})
         self._create([row.topic for row in differences if row.setting == "topic"])
         self._alter([row for row in differences if row.setting not in ("topic", "replication")])
         changed = [row for row in differences if row.setting != "replication"]
@@ -195,11 +194,10 @@ class Topics:
         needed = [topic.name for topic in self.expected if kind_of(topic.name) != RUN_STREAM]
         present = self._await([name for name in needed if pools or not pool_of(name)])
         topics = [topic for topic in self.expected if topic.name in present]
-        wrong = {
-            topic.name: present[topic.name] for topic in topics if present[topic.name] != self._settings.partitions
-        }
-        if wrong:
-            raise self._conflict(wrong)
+        self._check_counts({topic.name: present[topic.name] for topic in topics})
+        self._check_settings(topics)
+
+    def _check_settings(self, topics: list[Topic]) -> None:
         if unfit := [row for row in self._config_differences(topics) if row.unfit]:
             worst = unfit[0]
             raise UsageError(
@@ -221,11 +219,11 @@ class Topics:
                 raise UsageError(f"the topic {prefix}{missing[0]} is missing", hint=NO_TOPIC.hint)
             time.sleep(0.1)
 
-    def _conflict(self, counts: dict[str, int]) -> ConflictError:
-        listed = ", ".join(f"{self._settings.prefix}{name} has {count}" for name, count in counts.items())
-        return ConflictError(
-            f"every topic needs {self._settings.partitions} partitions, and {listed}", hint=_COUNT_HINT, counts=counts
-        )
+    def _check_counts(self, counts: dict[str, int]) -> None:
+        needed = self._settings.partitions
+        if wrong := {name: count for name, count in counts.items() if count != needed}:
+            listed = ", ".join(f"{self._settings.prefix}{name} has {count}" for name, count in wrong.items())
+            raise ConflictError(f"every topic needs {needed} partitions, and {listed}", hint=_COUNT_HINT, counts=wrong)
 
     @cached_property
     def hosts(self) -> set[str]:
