@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from refold.core.errors import UnreachableError, UsageError
 from refold.engine.adapters.kafka.errors import OUT_OF_RANGE, REFUSED, is_final, translate
-from refold.engine.ports.log import NEVER, Delivery, Membership, Place, Reached, Record
+from refold.engine.ports.log import NEVER, Delivery, Membership, Outgoing, Place, Reached, Record
 from refold.engine.runtime.outages import OUTAGES
 from refold.engine.runtime.settings import KafkaSettings
 
@@ -183,6 +183,27 @@ def record(topic: str, message: Message) -> Record:
     headers = partial(_headers, message)
     at_ms = message.timestamp()[1]
     return _record((topic, message.partition(), message.offset(), message.key(), message.value(), headers, at_ms))
+
+
+def produce(
+    producer: Producer,
+    name: str,
+    record: Outgoing,
+    reported: Callable[[KafkaError | None, Message], None],
+    *,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Queue a record for a topic of the cluster. **Raises** KafkaException, and errors of `check` while it waits."""
+    _, partition, key, value, headers, _, _ = record
+    while True:
+        try:
+            # One by one: `produce_batch` drops headers. `reported` is called in a poll or a flush, never in between.
+            producer.produce(name, value, key, partition, headers=list(headers), on_delivery=reported)
+            return
+        except BufferError:
+            # As much waits as the client holds: the broker is slower than we are.
+            producer.poll(0.1)
+            check()
 
 
 def arrivals(consumer: Consumer, names: Names, *, limit: int, timeout_s: float, action: str) -> list[Record | Reached]:

@@ -24,6 +24,7 @@ from refold.engine.adapters.kafka.intake import Intake
 from refold.engine.adapters.kafka.membership import GroupMembership
 from refold.engine.adapters.kafka.trouble import ONE_ANSWER_S, Overdue, Trouble
 from refold.engine.ports.log import NEVER, Assigned, Delivery, Depth, Membership, Outgoing, Place, Revoked, Taken
+from refold.engine.runtime.outages import OUTAGES
 from refold.engine.runtime.settings import KafkaSettings
 
 _SLICE_S = 0.002
@@ -230,29 +231,16 @@ class KafkaEventLog:
             clients.flush(self._producer, _PUSH_S)
 
     def _produce(self, record: Outgoing, report: Callable[[Delivery], None]) -> None:
-        topic, partition, key, value, headers, token, _ = record
-        while True:
-            try:
-                self._producer.produce(
-                    self._names[topic],
-                    value=value,
-                    key=key,
-                    partition=partition,
-                    headers=list(headers),
-                    on_delivery=partial(self._delivered, token, report),
-                )
-                return
-            except BufferError:
-                self._producer.poll(0.1)
-                self._trouble.check()
-            except KafkaException as error:
-                code = of(error).code()
-                if code in UNKNOWN_TOPIC:  # senders retry until `take` knows better
-                    self._trouble.unknown.setdefault(self._names[topic], time.monotonic())
-                elif code not in REFUSED:
-                    raise translate(error, f"write to {self._names[topic]}") from None
-                report(Delivery(token, NEVER if code in REFUSED else None))
-                return
+        name, reported = self._names[record.topic], partial(self._delivered, record.token, report)
+        try:
+            clients.produce(self._producer, name, record, reported, check=self._trouble.check)
+        except KafkaException as error:
+            code = of(error).code()
+            if code in UNKNOWN_TOPIC:  # senders retry until `take` knows better
+                self._trouble.unknown.setdefault(name, time.monotonic())
+            elif code not in REFUSED:
+                raise translate(error, f"write to {name}") from None
+            report(Delivery(record.token, NEVER if code in REFUSED else None))
 
     def _delivered(
         self, token: int, report: Callable[[Delivery], None], error: KafkaError | None, message: Message
@@ -284,7 +272,7 @@ class KafkaEventLog:
         try:
             answers = self._asker(group).committed(places, timeout=ONE_ANSWER_S)
         except KafkaException as error:
-            self._trouble.warn("kafka.committed_unknown", "committed", group=group, error=str(error))
+            OUTAGES.failed("kafka.committed_unknown", "committed", group=group, error=str(error))
             return {}
         return {answer.partition: answer.offset for answer in answers if not answer.error and answer.offset >= 0}
 

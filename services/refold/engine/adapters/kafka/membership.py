@@ -18,6 +18,7 @@ from refold.engine.adapters.kafka.clients import Names
 from refold.engine.adapters.kafka.errors import FENCED, is_final, meaning
 from refold.engine.adapters.kafka.trouble import ONE_ANSWER_S, Trouble
 from refold.engine.ports.log import Membership, Place
+from refold.engine.runtime.outages import OUTAGES
 from refold.engine.runtime.settings import KafkaSettings
 
 _AGAIN_S = 0.2
@@ -116,7 +117,7 @@ class GroupMembership:
         if self._settled:
             self._settled_s, self._give_up_s = now, _NO_PLACE_S
         elif now - self._settled_s > self._give_up_s:
-            self._trouble.warn("kafka.no_place", "no_place", group=self._membership.group, waits_s=self._give_up_s)
+            OUTAGES.failed("kafka.no_place", "no_place", group=self._membership.group, waits_s=self._give_up_s)
             self._give_up_s = min(2 * self._give_up_s, _NO_PLACE_MAX_S)
             before, self._consumer = self._consumer, self._connected()
             Thread(target=before.close, name="kafka-membership-close", daemon=True).start()  # which may take as long
@@ -132,24 +133,23 @@ class GroupMembership:
 
     def close(self, *, leave: bool) -> None:
         """End the membership; without `leave` the group keeps the partitions for this name."""
+        self._depart(leave=leave)
+        self._consumer.close()
+
+    def leave(self) -> None:
+        """Leave the group for good, with all partitions lost; `close` completes it."""
+        self._depart(leave=True)
+        self._left, self._assigned, self._pending = True, None, {}
+        self._lost |= self.owned
+        self.owned = set()
+
+    def _depart(self, *, leave: bool) -> None:
         if self._joined and not self._left:
             self._settle()
             self._again_s = 0.0
             self._commit()
             if leave:
                 self._leave()
-        self._consumer.close()
-
-    def leave(self) -> None:
-        """Leave the group for good, with all partitions lost; `close` completes it."""
-        if self._joined and not self._left:
-            self._settle()
-            self._again_s = 0.0
-            self._commit()
-            self._leave()
-        self._left, self._assigned, self._pending = True, None, {}
-        self._lost |= self.owned
-        self.owned = set()
 
     def _settle(self) -> None:
         deadline = time.monotonic() + _LEAVE_S
@@ -207,7 +207,7 @@ class GroupMembership:
         try:
             self._consumer.commit(offsets=offsets, asynchronous=True)
         except KafkaException as error:
-            self._trouble.warn("kafka.commit_late", "commit", error=str(error))
+            OUTAGES.failed("kafka.commit_late", "commit", error=str(error))
             self._pending, self._again_s = pending | self._pending, now + _AGAIN_S
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
@@ -218,4 +218,4 @@ class GroupMembership:
             self._pending.setdefault((self._names.logical(place.topic), place.partition), place.offset)
         if late:
             self._again_s = time.monotonic() + _AGAIN_S
-            self._trouble.warn("kafka.commit_late", "commit", error=str(error or late[0].error))
+            OUTAGES.failed("kafka.commit_late", "commit", error=str(error or late[0].error))

@@ -11,15 +11,7 @@ from typing import Any, TypeVar
 
 import yaml
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ClusterMetadata,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    OffsetSpec,
-    ResourceType,
-)
+from confluent_kafka import admin as kafka
 
 from refold.core.defaults import PAYLOAD_BYTES
 from refold.core.errors import ConflictError, UnreachableError, UsageError
@@ -152,7 +144,7 @@ class Topics:
         names = (name for topic in self.expected if (name := prefix + topic.name) in topics)
         places = [TopicPartition(name, number) for name in names for number in topics[name].partitions]
         # A leader is named before it serves: its answer shows that the topic can be read.
-        newest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        newest: kafka.OffsetSpec = kafka.OffsetSpec.latest()  # type: ignore[no-untyped-call]
         answers = self._admin.list_offsets(dict.fromkeys(places, newest), request_timeout=ANSWER_S)
         unled = (place.topic for place, answer in answers.items() if answer.exception(2 * ANSWER_S))
         return next((f"a partition of {name} has no leader yet" for name in unled), "")
@@ -162,7 +154,6 @@ class Topics:
         return {name.removeprefix(kind) for name in self._metadata().topics if name.startswith(kind)}
 
     def diff(self) -> list[TopicDifference]:
-        """Differences of the broker's topics from the wanted ones."""
         topics = self._metadata().topics
         differences: list[TopicDifference] = []
         present: list[Topic] = []
@@ -230,7 +221,7 @@ class Topics:
         """Advertised hosts of the brokers. **Raises** UnreachableError."""
         return {str(broker.host) for broker in self._metadata().brokers.values()}
 
-    def _metadata(self) -> ClusterMetadata:
+    def _metadata(self) -> kafka.ClusterMetadata:
         try:
             return self._admin.list_topics(timeout=ANSWER_S)
         except KafkaException as error:
@@ -239,7 +230,7 @@ class Topics:
     def _create(self, names: list[str]) -> None:
         prefix, partitions = self._settings.prefix, self._settings.partitions
         new = [
-            NewTopic(prefix + topic.name, partitions, self.replication, config=topic.config)
+            kafka.NewTopic(prefix + topic.name, partitions, self.replication, config=topic.config)
             for topic in self.expected
             if topic.name in names
         ]
@@ -247,21 +238,20 @@ class Topics:
             _result(future, f"create {name}", unless=KafkaError.TOPIC_ALREADY_EXISTS)
 
     def _alter(self, differences: list[TopicDifference]) -> None:
-        by_topic: dict[str, list[ConfigEntry]] = {}
+        by_topic: dict[str, list[kafka.ConfigEntry]] = {}
         for row in differences:
-            entry = ConfigEntry(row.setting, row.expected, incremental_operation=AlterConfigOpType.SET)
+            entry = kafka.ConfigEntry(row.setting, row.expected, incremental_operation=kafka.AlterConfigOpType.SET)
             by_topic.setdefault(row.topic, []).append(entry)
         resources = [
-            ConfigResource(ResourceType.TOPIC, self._settings.prefix + name, incremental_configs=entries)
+            kafka.ConfigResource(kafka.ResourceType.TOPIC, self._settings.prefix + name, incremental_configs=entries)
             for name, entries in by_topic.items()
         ]
         for where, future in (self._admin.incremental_alter_configs(resources) if resources else {}).items():
             _result(future, f"alter {where.name}")
 
     def _config_differences(self, topics: list[Topic]) -> list[TopicDifference]:
-        resources = {
-            topic.name: ConfigResource(ResourceType.TOPIC, self._settings.prefix + topic.name) for topic in topics
-        }
+        kind, prefix = kafka.ResourceType.TOPIC, self._settings.prefix
+        resources = {topic.name: kafka.ConfigResource(kind, prefix + topic.name) for topic in topics}
         answers = self._admin.describe_configs(list(resources.values())) if resources else {}
         differences = []
         for topic in topics:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -47,24 +47,17 @@ class KafkaWriter:
             if error is not None and is_final(error):
                 final.append(error)
 
-        for record in records:
-            self._produce(record, partial(answered, record.token))
+        name = ""
+        try:
+            for record in records:
+                name = self._prefix + record.topic
+                clients.produce(self._producer, name, record, partial(answered, record.token))
+        except KafkaException as error:
+            raise translate(error, f"write to {name}") from None
         clients.flush(self._producer)
         if final:
             raise translate(final[0], f"write to {self._prefix}{records[0].topic}")
         return answers
-
-    def _produce(self, record: Outgoing, answered: Callable[[KafkaError | None, Message], None]) -> None:
-        topic, partition, key, value, headers, _, _ = record
-        name = self._prefix + topic
-        while True:
-            try:
-                self._producer.produce(name, value, key, partition, headers=list(headers), on_delivery=answered)
-                return
-            except BufferError:
-                self._producer.poll(1.0)  # as much waits as the client holds: the broker is slower than we are
-            except KafkaException as error:
-                raise translate(error, f"write to {name}") from None
 
 
 class TableTopic:
@@ -77,11 +70,11 @@ class TableTopic:
     def write(self, values: Mapping[_Key, bytes | None]) -> None:
         """Write values by key, None for a tombstone. **Raises** UnreachableError unless Kafka acknowledged all."""
         failed: list[object] = []
+        done = lambda error, _: failed.append(error) if error else None  # noqa: E731
         try:
             for key, value in values.items():
-                at = home(key, self._partitions)
-                done = lambda error, _: failed.append(error) if error else None  # noqa: E731
-                self._producer.produce(self._topic, value, key.encode(), at, on_delivery=done)
+                record = Outgoing("", home(key, self._partitions), key.encode(), value, (), 0)
+                clients.produce(self._producer, self._topic, record, done)
             left = self._producer.flush(ACKNOWLEDGED_S)
         except KafkaException as error:
             raise translate(error, f"write {self._topic}") from None

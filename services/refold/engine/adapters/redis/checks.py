@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import timedelta
 from secrets import token_hex
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -25,9 +26,8 @@ def server_problems(link: Link, *, cluster: bool) -> list[str]:
 
 
 def filled(url: str, *, timeout: timedelta) -> Filled:
-    link = Link(url, timeout=timeout)
-    memory = _info(link, "memory")
-    link.close()
+    with closing(Link(url, timeout=timeout)) as link:
+        memory = _info(link, "memory")
     return Filled(int(memory.get("used_memory", 0)), int(memory.get("maxmemory", 0)))
 
 
@@ -46,15 +46,13 @@ def open_to_all(url: str, *, timeout: timedelta) -> bool:
 
 
 def _lets_in(url: str, timeout: timedelta) -> bool:
-    link = Link(url, timeout=timeout)
-    try:
-        (reply,) = link.exchange([("PING",)])
-    except UnreachableError as error:
-        if isinstance(error.__cause__, AuthenticationError):
-            return False
-        raise
-    finally:
-        link.close()
+    with closing(Link(url, timeout=timeout)) as link:
+        try:
+            (reply,) = link.exchange([("PING",)])
+        except UnreachableError as error:
+            if isinstance(error.__cause__, AuthenticationError):
+                return False
+            raise
     return not isinstance(reply, ResponseError)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import timedelta
 from hashlib import sha1
 from importlib.resources import files
@@ -23,8 +24,7 @@ from typing import Any
 from redis.exceptions import NoScriptError, ResponseError
 
 from refold.engine.adapters.redis import checks
-from refold.engine.adapters.redis.cluster import ClusterLink
-from refold.engine.adapters.redis.link import Link, RedisCommand, first_refusal, refused
+from refold.engine.adapters.redis.link import ClusterLink, Link, RedisCommand, first_refusal, refused
 from refold.engine.ports import ledger
 
 _NAMES = ("claim", "renew", "release", "hand_over", "complete", "close", "lapsed", "unsent", "set_aside", "fill")
@@ -78,11 +78,8 @@ class RedisLedger:
     def problems(self) -> list[str]:
         faults = []
         for url in self._link.masters():
-            link = Link(url, timeout=self._timeout)
-            try:
+            with closing(Link(url, timeout=self._timeout)) as link:
                 faults += checks.server_problems(link, cluster=isinstance(self._link, ClusterLink))
-            finally:
-                link.close()
         return faults
 
     def servers(self) -> list[str]:
