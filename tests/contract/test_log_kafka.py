@@ -27,8 +27,8 @@ from refold.core.messages import RunRequest, RunSignal
 from refold.core.topics import RUN_VIEW
 from refold.core.wire import codec
 from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka import errors
 from refold.engine.adapters.kafka import membership as group
-from refold.engine.adapters.kafka import topics
 from refold.engine.adapters.kafka.log import KafkaEventLog
 from refold.engine.adapters.kafka.publisher import KafkaPublisher
 from refold.engine.adapters.kafka.reader import KafkaLogReader
@@ -344,10 +344,10 @@ def test_another_partition_count_is_never_changed_silently(settings: KafkaSettin
 
 
 def test_an_answer_that_does_not_come_is_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "ANSWER_S", 0.01)
+    monkeypatch.setattr(errors, "ANSWER_S", 0.01)
 
     with pytest.raises(UnreachableError, match="cannot read the settings of run-log"):
-        topics._result(Future[None](), "read the settings of run-log")
+        errors.admin_result(Future[None](), "read the settings of run-log")
 
 
 @pytest.mark.parametrize(("replication", "in_sync"), [(1, "1"), (2, "1"), (3, "2"), (5, "2")])

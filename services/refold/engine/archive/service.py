@@ -50,7 +50,6 @@ class TopicWriter(Protocol):
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
         """**Shape**: one delivery per record, any order."""
-        ...
 
 
 @dataclass(slots=True)

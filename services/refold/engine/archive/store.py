@@ -58,7 +58,8 @@ class ArchiveStore:
         files: dict[RunId, str] = {}
         days: dict[str, list[ArchivedRun]] = {}
         for run in runs:
-            days.setdefault(f"{_day(run.ended_ms)}/{run.partition}", []).append(run)
+            day = datetime.fromtimestamp(run.ended_ms / 1000, UTC)
+            days.setdefault(f"{day:%Y/%m/%d}/{run.partition}", []).append(run)
         for place, group in sorted(days.items()):
             files |= self._verified(place, group)
             missing = sorted((run for run in group if run.run_id not in files), key=lambda run: run.run_id)
@@ -186,7 +187,3 @@ def _indexed(row: Any, file: str) -> IndexedRun:
     if list(map(type, astuple(line))) != _KINDS or not 0 < line.ended_ms <= LAST_MS:
         raise ValueError(f"a line of the index of {file} is none")
     return line
-
-
-def _day(at_ms: int) -> str:
-    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y/%m/%d}"

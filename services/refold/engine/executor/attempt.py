@@ -109,7 +109,8 @@ class Attempt:
 
     def _hold(self, operation: type[ledger.Claim | ledger.Renew]) -> None:
         # A wiped ledger gets a new entry. A process that reaps it may not begin an order that was taken back.
-        order = b"" if self.taken_back else self.outbox.order_of(self.home, self.requested)
+        close = self.outbox.settings.seal.close_order
+        order = b"" if self.taken_back else close(self.home, self.request.key, self.requested.place)
         of = self.request.call_id, self.request.attempt
         self._ask(operation(*self._place, *of, self.token, self.lease_ms, order, self._owner))
 

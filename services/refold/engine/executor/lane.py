@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 
 from refold.core.approval.catalog import Catalog
@@ -43,11 +42,8 @@ class ExecutorLane:
         self.wake(assigned)
 
     def reads(self) -> Mapping[str, int]:
-        return {
-            **self._requests_from,
-            self._outbox.settings.chains: self.claims.position,
-            CATALOG: self.catalog.position,
-        }
+        chains = self._outbox.settings.chains
+        return {**self._requests_from, chains: self.claims.position, CATALOG: self.catalog.position}
 
     def wake(self, assigned: Assigned) -> None:
         """Start to serve the partition, perhaps again: accepted records still hold."""
@@ -133,9 +129,6 @@ class ExecutorLane:
 
     def enqueue(self, requested: Requested) -> None:
         self.waiting.add(requested)
-
-    def withdraw(self, call: str, upto: int = sys.maxsize) -> None:
-        self.waiting.withdraw(call, upto)
 
     @property
     def heir(self) -> str:

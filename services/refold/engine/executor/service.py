@@ -63,11 +63,8 @@ class Executor:
         for queued in self._queued:
             self._awake.touch(queued.partition)
         # Nothing is acted upon before all records of the turn are read: a policy, a key, a tombstone.
-        left = [
-            effect
-            for item in sorted(inbox, key=lambda item: isinstance(item, _ANSWERS))
-            for effect in self._route(item)
-        ]
+        records_first = sorted(inbox, key=lambda item: isinstance(item, _ANSWERS))
+        left = [effect for item in records_first for effect in self._route(item)]
         self._look()
         if now.mono_ms >= self._tend_due:
             self._tend_due = now.mono_ms + self._settings.tend_ms
@@ -166,14 +163,14 @@ class Executor:
     def _take_back(self, lane: ExecutorLane, call: CallId, key: str, upto: int) -> None:
         """Withdraw an attempt that is judged again, or in doubt; a running one goes on."""
         self._outbox.taken_back.add(call, max(upto, self._outbox.taken_back.get(call, 0)))
-        lane.withdraw(call, upto)
+        lane.waiting.withdraw(call, upto)
         if (attempt := self._by_call.get(call)) and attempt.request.attempt <= upto:
             attempt.take_back()
             self._retire(attempt)
         self._outbox.close(lane.partition, key, call, upto)
 
     def _close(self, lane: ExecutorLane, call: CallId, key: str) -> None:
-        lane.withdraw(call)
+        lane.waiting.withdraw(call)
         if attempt := self._by_call.get(call):
             attempt.close()
         sent_key = self._outbox.keys.pop(call, "")

@@ -14,8 +14,8 @@ from confluent_kafka import admin as kafka
 
 from refold.core.errors import UsageError
 from refold.engine.adapters.kafka import clients
-from refold.engine.adapters.kafka.errors import of, translate
-from refold.engine.adapters.kafka.topics import ANSWER_S, await_shown, declared
+from refold.engine.adapters.kafka.errors import ANSWER_S, of, translate
+from refold.engine.adapters.kafka.topics import await_shown, declared
 from refold.engine.runtime.settings import KafkaSettings
 
 PRINCIPAL_ROLES = (
@@ -37,13 +37,8 @@ _KINDS: dict[kafka.ResourceType, ResourceKind] = {kafka.ResourceType.TOPIC: "top
 # Untyped: the client declares these fields as texts.
 _ALL: Any = None
 _ANY = kafka.AclBindingFilter(
-    kafka.ResourceType.ANY,
-    _ALL,
-    kafka.ResourcePatternType.ANY,
-    _ALL,
-    _ALL,
-    kafka.AclOperation.ANY,
-    kafka.AclPermissionType.ANY,
+    *(kafka.ResourceType.ANY, _ALL, kafka.ResourcePatternType.ANY, _ALL, _ALL),
+    *(kafka.AclOperation.ANY, kafka.AclPermissionType.ANY),
 )
 _REFUSALS = {
     KafkaError.SECURITY_DISABLED: (

@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from refold.core.errors import UnreachableError, UsageError
-from refold.engine.adapters.kafka.errors import OUT_OF_RANGE, REFUSED, is_final, translate
+from refold.engine.adapters.kafka.errors import OUT_OF_RANGE, REFUSED, is_final, translate, translated
 from refold.engine.ports.log import NEVER, Delivery, Membership, Outgoing, Place, Reached, Record
 from refold.engine.runtime.outages import OUTAGES
 from refold.engine.runtime.settings import KafkaSettings
@@ -209,12 +209,10 @@ def produce(
 def arrivals(consumer: Consumer, names: Names, *, limit: int, timeout_s: float, action: str) -> list[Record | Reached]:
     """Records and ends of partitions that have come, in order per partition; waits for the first. **Raises** errors
     that waiting cannot cure, UnreachableError for a position outside the log."""
-    try:
+    with translated(action):
         # A poll waits for one message; a consume that waits would wait for all `limit`.
         first = consumer.poll(timeout_s)
         messages = [] if first is None else [first, *consumer.consume(limit, 0)]
-    except KafkaException as error:
-        raise translate(error, action) from None
     return [item for message in messages if (item := _arrival(names, message)) is not None]
 
 
@@ -268,7 +266,5 @@ def _client(kind: type[_T], settings: KafkaSettings, config: Config) -> _T:
     }
     if STATISTICS in merged:
         merged["stats_cb"] = SENT_REQUESTS.hear
-    try:
+    with translated("set up a Kafka client"):
         return kind(merged, logger=_Log())
-    except KafkaException as error:
-        raise translate(error, "set up a Kafka client") from None

@@ -268,13 +268,13 @@ class KafkaEventLog:
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Committed offsets by partition; empty, with a warning, without an answer or the right to see the group."""
-        places = [self._names.at((topic, number)) for number in range(self._settings.partitions)]
+        places = [(topic, number) for number in range(self._settings.partitions)]
         try:
-            answers = self._asker(group).committed(places, timeout=ONE_ANSWER_S)
+            answers = offsets.committed(self._asker(group), self._names, places, ONE_ANSWER_S)
         except KafkaException as error:
             OUTAGES.failed("kafka.committed_unknown", "committed", group=group, error=str(error))
             return {}
-        return {answer.partition: answer.offset for answer in answers if not answer.error and answer.offset >= 0}
+        return {number: offset for (_, number), offset in answers.items()}
 
     def _asker(self, group: str) -> Consumer:
         """Consumer for queries that never joins; an AdminClient would keep to a coordinator that moved."""

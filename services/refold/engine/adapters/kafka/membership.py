@@ -13,7 +13,7 @@ from threading import Thread
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from refold.engine.adapters.kafka import clients
+from refold.engine.adapters.kafka import clients, offsets
 from refold.engine.adapters.kafka.clients import Names
 from refold.engine.adapters.kafka.errors import FENCED, is_final, meaning
 from refold.engine.adapters.kafka.trouble import ONE_ANSWER_S, Trouble
@@ -79,12 +79,11 @@ class GroupMembership:
 
     def committed(self, numbers: set[int]) -> dict[int, dict[str, int]]:
         """Committed offsets of partition numbers, by topic. **Raises** KafkaException."""
-        every = [self._names.at((topic, number)) for topic in self._topics for number in numbers]
-        offsets: dict[int, dict[str, int]] = {number: {} for number in numbers}
-        for answer in self._consumer.committed(every, timeout=ONE_ANSWER_S):
-            if answer.offset >= 0:
-                offsets[answer.partition][self._names.logical(answer.topic)] = answer.offset
-        return offsets
+        places = [(topic, number) for topic in self._topics for number in numbers]
+        by_number: dict[int, dict[str, int]] = {number: {} for number in numbers}
+        for (topic, number), at in offsets.committed(self._consumer, self._names, places, ONE_ANSWER_S).items():
+            by_number[number][topic] = at
+        return by_number
 
     def reopen(self, number: int) -> None:
         """Revoke and assign an owned partition again."""
@@ -201,11 +200,11 @@ class GroupMembership:
         if not self._settled or now < self._again_s:
             return
         pending, self._pending = self._pending, {}
-        offsets = [self._names.at(place, offset) for place, offset in pending.items() if place[1] in self.owned]
-        if not offsets:
+        own = [self._names.at(place, offset) for place, offset in pending.items() if place[1] in self.owned]
+        if not own:
             return
         try:
-            self._consumer.commit(offsets=offsets, asynchronous=True)
+            self._consumer.commit(offsets=own, asynchronous=True)
         except KafkaException as error:
             OUTAGES.failed("kafka.commit_late", "commit", error=str(error))
             self._pending, self._again_s = pending | self._pending, now + _AGAIN_S

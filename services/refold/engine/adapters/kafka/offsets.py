@@ -9,7 +9,7 @@ from contextlib import suppress
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from refold.engine.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
-from refold.engine.adapters.kafka.errors import UNKNOWN_TOPIC, UNLED, meaning, of, translate
+from refold.engine.adapters.kafka.errors import UNKNOWN_TOPIC, UNLED, meaning, of, translated
 from refold.engine.ports.log import Place
 
 LATEST, EARLIEST = -1, -2
@@ -41,6 +41,12 @@ def asked(
     return {}
 
 
+def committed(asker: Consumer, names: Names, places: Collection[Place], timeout_s: float) -> dict[Place, int]:
+    """Committed offsets of the asker's group, without the places that have none. **Raises** KafkaException."""
+    answers = asker.committed([names.at(place) for place in places], timeout=timeout_s)
+    return names.offsets([answer for answer in answers if not answer.error and answer.offset >= 0])
+
+
 def _look_again(asker: Consumer, topics: set[str], timeout_s: float) -> None:
     with suppress(KafkaException):
         # Without a request, a client keeps an answer without a leader for minutes.
@@ -50,7 +56,5 @@ def _look_again(asker: Consumer, topics: set[str], timeout_s: float) -> None:
 
 def latest(asker: Consumer, names: Names, places: Collection[Place], which: int = LATEST) -> dict[Place, int]:
     """As `asked`, with our errors. **Raises** UsageError for a missing topic, UnreachableError without an answer."""
-    try:
+    with translated("ask where topics end"):
         return asked(asker, names, places, which, give_up_s=REQUEST_TIMEOUT_S)
-    except KafkaException as error:
-        raise translate(error, "ask where topics end") from None

@@ -13,7 +13,7 @@ from refold.core.errors import NotFoundError, UnreachableError
 from refold.core.topics import kind_of
 from refold.engine.adapters.kafka import clients, offsets
 from refold.engine.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
-from refold.engine.adapters.kafka.errors import UNKNOWN_TOPIC, translate
+from refold.engine.adapters.kafka.errors import UNKNOWN_TOPIC, translate, translated
 from refold.engine.ports.log import Membership, Place, Reached, Record
 from refold.engine.runtime.settings import KafkaSettings
 
@@ -64,11 +64,8 @@ class KafkaLogReader:
 
     def names(self, kinds: Collection[str]) -> list[str]:
         """Topics of some kinds, of all pools. **Raises** UnreachableError."""
-        with closing(self._consumer()) as consumer:
-            try:
-                topics = consumer.list_topics(timeout=REQUEST_TIMEOUT_S).topics
-            except KafkaException as error:
-                raise translate(error, "look which topics there are") from None
+        with closing(self._consumer()) as consumer, translated("look which topics there are"):
+            topics = consumer.list_topics(timeout=REQUEST_TIMEOUT_S).topics
         names = sorted(self._names.logical(name) for name in topics if name.startswith(self._names.prefix))
         return [name for name in names if kind_of(name) in kinds]
 
@@ -84,10 +81,8 @@ class KafkaLogReader:
             while high - low > 1_000:
                 middle = (low + high) // 2
                 probes = [self._names.at((topic, number), middle) for number in places]
-                try:
+                with translated(f"ask when {name} was written"):
                     answers = consumer.offsets_for_times(probes, timeout=REQUEST_TIMEOUT_S)
-                except KafkaException as error:
-                    raise translate(error, f"ask when {name} was written") from None
                 # The first record from then on lies behind one of the places: that is older.
                 older = any(not 0 <= answer.offset <= places[answer.partition] for answer in answers)
                 low, high = (low, middle) if older else (middle, high)
@@ -112,10 +107,8 @@ class KafkaLogReader:
 
     def _count(self, consumer: Consumer, topic: str) -> int:
         name = self._names[topic]
-        try:
+        with translated(f"read {name}"):
             metadata = consumer.list_topics(name, REQUEST_TIMEOUT_S).topics[name]
-        except KafkaException as error:
-            raise translate(error, f"read {name}") from None
         if metadata.error is None:
             return len(metadata.partitions)
         if metadata.error.code() in UNKNOWN_TOPIC:

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException, TopicCollection
 from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, DEAD_LETTERS, RUN_LOG, RUN_SNAPSHOT
 from refold.engine.adapters.kafka import clients, offsets
 from refold.engine.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
-from refold.engine.adapters.kafka.errors import translate
+from refold.engine.adapters.kafka.errors import translated
 from refold.engine.adapters.kafka.reader import KafkaLogReader, KafkaNews
 from refold.engine.ports.log import Place
 from refold.engine.runtime.settings import KafkaSettings
@@ -32,11 +32,9 @@ class KafkaLogSource:
     def identity(self) -> str:
         """Ids of the cluster and of the run log's topic."""
         admin, name = clients.admin(self._settings), self._names[RUN_LOG]
-        try:
+        with translated(f"ask which log {name} is"):
             cluster = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S).result()
             topic = admin.describe_topics(TopicCollection([name]), request_timeout=REQUEST_TIMEOUT_S)[name].result()
-        except KafkaException as error:
-            raise translate(error, f"ask which log {name} is") from None
         return f"{cluster.cluster_id}/{name}/{topic.topic_id}"
 
     def bounds(self, topics: Sequence[str] = TOPICS) -> dict[Place, tuple[int, int]]:

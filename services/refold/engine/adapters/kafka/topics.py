@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import admin as kafka
 
 from refold.core.defaults import PAYLOAD_BYTES
@@ -18,10 +17,8 @@ from refold.core.errors import ConflictError, UnreachableError, UsageError
 from refold.core.topics import RUN_STREAM, TOOL_COMPLETED, kind_of, pool_of
 from refold.core.wire.resources import resource
 from refold.engine.adapters.kafka import clients
-from refold.engine.adapters.kafka.errors import NO_TOPIC, of, translate
+from refold.engine.adapters.kafka.errors import ANSWER_S, NO_TOPIC, admin_result, translated
 from refold.engine.runtime.settings import KafkaSettings
-
-ANSWER_S = 15.0
 
 OVERHEAD_BYTES = 262_144
 """Bytes of a record besides payloads: headers (64 KiB at most), key, labels, field names."""
@@ -31,7 +28,6 @@ _VITAL = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
 """Settings without which records are lost, refused, or judged by a client's clock."""
 
 _RIGHTS = ("writers", "readers", "alter_configs")
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +218,8 @@ class Topics:
         return {str(broker.host) for broker in self._metadata().brokers.values()}
 
     def _metadata(self) -> kafka.ClusterMetadata:
-        try:
+        with translated(f"reach Kafka at {self._settings.bootstrap}"):
             return self._admin.list_topics(timeout=ANSWER_S)
-        except KafkaException as error:
-            raise translate(error, f"reach Kafka at {self._settings.bootstrap}") from None
 
     def _create(self, names: list[str]) -> None:
         prefix, partitions = self._settings.prefix, self._settings.partitions
@@ -235,7 +229,7 @@ class Topics:
             if topic.name in names
         ]
         for name, future in (self._admin.create_topics(new) if new else {}).items():
-            _result(future, f"create {name}", unless=KafkaError.TOPIC_ALREADY_EXISTS)
+            admin_result(future, f"create {name}", unless=KafkaError.TOPIC_ALREADY_EXISTS)
 
     def _alter(self, differences: list[TopicDifference]) -> None:
         by_topic: dict[str, list[kafka.ConfigEntry]] = {}
@@ -247,7 +241,7 @@ class Topics:
             for name, entries in by_topic.items()
         ]
         for where, future in (self._admin.incremental_alter_configs(resources) if resources else {}).items():
-            _result(future, f"alter {where.name}")
+            admin_result(future, f"alter {where.name}")
 
     def _config_differences(self, topics: list[Topic]) -> list[TopicDifference]:
         kind, prefix = kafka.ResourceType.TOPIC, self._settings.prefix
@@ -255,8 +249,8 @@ class Topics:
         answers = self._admin.describe_configs(list(resources.values())) if resources else {}
         differences = []
         for topic in topics:
-            answer, action = answers[resources[topic.name]], f"read the settings of {topic.name}"
-            settings = _result(answer, action, unless=KafkaError.UNKNOWN_TOPIC_OR_PART)
+            future, action = answers[resources[topic.name]], f"read the settings of {topic.name}"
+            settings = admin_result(future, action, unless=KafkaError.UNKNOWN_TOPIC_OR_PART)
             if settings is None:
                 # Just created: this broker does not know the topic yet, unlike the one that listed it.
                 differences.append(TopicDifference(topic.name, "topic", "present", "missing"))
@@ -287,14 +281,3 @@ def _unseen_yet(unseen: Callable[[], str]) -> str:
 
 def _copies(meta: Any) -> int:
     return min((len(part.replicas) for part in meta.partitions.values()), default=0)
-
-
-def _result(future: Future[_T], action: str, *, unless: int | None = None) -> _T | None:
-    try:
-        return future.result(ANSWER_S)
-    except KafkaException as error:
-        if of(error).code() != unless:
-            raise translate(error, action) from None
-        return None
-    except TimeoutError:
-        raise translate(KafkaError(KafkaError._TIMED_OUT), action) from None

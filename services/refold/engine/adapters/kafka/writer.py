@@ -16,7 +16,7 @@ from refold.core.messages import StreamPart
 from refold.core.topics import run_stream
 from refold.core.wire import codec
 from refold.engine.adapters.kafka import clients
-from refold.engine.adapters.kafka.errors import is_final, translate
+from refold.engine.adapters.kafka.errors import is_final, translate, translated
 from refold.engine.ports.log import Delivery, Outgoing
 from refold.engine.runtime.settings import KafkaSettings
 
@@ -47,13 +47,10 @@ class KafkaWriter:
             if error is not None and is_final(error):
                 final.append(error)
 
-        name = ""
-        try:
-            for record in records:
-                name = self._prefix + record.topic
+        for record in records:
+            name = self._prefix + record.topic
+            with translated(f"write to {name}"):
                 clients.produce(self._producer, name, record, partial(answered, record.token))
-        except KafkaException as error:
-            raise translate(error, f"write to {name}") from None
         clients.flush(self._producer)
         if final:
             raise translate(final[0], f"write to {self._prefix}{records[0].topic}")
@@ -71,13 +68,11 @@ class TableTopic:
         """Write values by key, None for a tombstone. **Raises** UnreachableError unless Kafka acknowledged all."""
         failed: list[object] = []
         done = lambda error, _: failed.append(error) if error else None  # noqa: E731
-        try:
+        with translated(f"write {self._topic}"):
             for key, value in values.items():
                 record = Outgoing("", home(key, self._partitions), key.encode(), value, (), 0)
                 clients.produce(self._producer, self._topic, record, done)
             left = self._producer.flush(ACKNOWLEDGED_S)
-        except KafkaException as error:
-            raise translate(error, f"write {self._topic}") from None
         if left or failed:
             self._producer.purge()
             raise UnreachableError(f"{self._topic} has not taken {left or len(failed)} rows: {failed[:1]}")

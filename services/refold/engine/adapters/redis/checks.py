@@ -22,7 +22,16 @@ _NEEDED = (
 
 def server_problems(link: Link, *, cluster: bool) -> list[str]:
     """Problems of a server, each with its remedy; `cluster`: it may be a shard. **Raises** UnreachableError."""
-    return [*_settings(link), *_condition(link, cluster=cluster)]
+    problems = []
+    for (name, expected, why), reply in zip(
+        _NEEDED, link.exchange([("CONFIG", "GET", name) for name, *_ in _NEEDED]), strict=True
+    ):
+        line = f"CONFIG SET {name} {expected}"
+        if isinstance(reply, ResponseError) or len(reply) != 2:
+            problems.append(f"The server does not tell its {name}: make sure that it is {expected}, or {why}.")
+        elif (actual := reply[1].decode()) != expected:
+            problems.append(f"{name} is {actual}, so {why}: run `{line}` and keep it with `CONFIG REWRITE`.")
+    return problems + _condition(link, cluster=cluster)
 
 
 def filled(url: str, *, timeout: timedelta) -> Filled:
@@ -54,19 +63,6 @@ def _lets_in(url: str, timeout: timedelta) -> bool:
                 return False
             raise
     return not isinstance(reply, ResponseError)
-
-
-def _settings(link: Link) -> list[str]:
-    problems = []
-    for (name, expected, why), reply in zip(
-        _NEEDED, link.exchange([("CONFIG", "GET", name) for name, *_ in _NEEDED]), strict=True
-    ):
-        line = f"CONFIG SET {name} {expected}"
-        if isinstance(reply, ResponseError) or len(reply) != 2:
-            problems.append(f"The server does not tell its {name}: make sure that it is {expected}, or {why}.")
-        elif (actual := reply[1].decode()) != expected:
-            problems.append(f"{name} is {actual}, so {why}: run `{line}` and keep it with `CONFIG REWRITE`.")
-    return problems
 
 
 def _condition(link: Link, *, cluster: bool) -> list[str]:

@@ -169,10 +169,10 @@ class ClusterLink:
 
     def _connected(self) -> Any:
         if self._cluster is None:
-            first, *others = self._hosts
+            first, others = self._hosts[0], [host.partition(":") for host in self._hosts[1:]]
             self._cluster = RedisCluster.from_url(
                 self._url(first),
-                startup_nodes=[_node(host) for host in others],
+                startup_nodes=[ClusterNode(name, int(port or 6379)) for name, _, port in others],  # type: ignore[no-untyped-call]
                 protocol=2,
                 # Nothing is retried here: operations are repeatable, and the caller sends the batch again.
                 retry=Retry(NoBackoff(), 0),
@@ -184,11 +184,6 @@ class ClusterLink:
             self._cluster.nodes_manager.initialize()
         self._stale = False
         return self._cluster
-
-
-def _node(host: str) -> Any:
-    name, _, port = host.partition(":")
-    return ClusterNode(name, int(port or 6379))  # type: ignore[no-untyped-call]  # it has no types at all
 
 
 def _key_of(command: RedisCommand) -> Any:
