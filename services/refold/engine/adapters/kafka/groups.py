@@ -55,9 +55,10 @@ def _described(settings: KafkaSettings, groups: list[str]) -> dict[str, GroupSta
                 committed[group] = offsets.committed(asker, names, places, COORDINATOR_S)
     described = admin.describe_consumer_groups([names[group] for group in groups], request_timeout=COORDINATOR_S)
     states = {}
-    for group, name in ((group, names[group]) for group in groups):
-        found = admin_result(described[name], f"ask who is in the group {name}", unless=KafkaError.GROUP_ID_NOT_FOUND)
-        states[group] = GroupState(tuple(map(_member, getattr(found, "members", ()))), committed[group])
+    for group, future in ((group, described[names[group]]) for group in groups):
+        action, absent = f"ask who is in the group {names[group]}", KafkaError.GROUP_ID_NOT_FOUND
+        members = getattr(admin_result(future, action, unless=absent), "members", ())
+        states[group] = GroupState(tuple(map(_member, members)), committed[group])
     return states
 
 
