@@ -213,20 +213,18 @@ def arrivals(consumer: Consumer, names: Names, *, limit: int, timeout_s: float, 
         # A poll waits for one message; a consume that waits would wait for all `limit`.
         first = consumer.poll(timeout_s)
         messages = [] if first is None else [first, *consumer.consume(limit, 0)]
-    return [item for message in messages if (item := _arrival(names, message)) is not None]
-
-
-def _arrival(names: Names, message: Message) -> Record | Reached | None:
-    error, name = message.error(), message.topic() or ""
-    if error is None:
-        return record(names.logical(name), message)
-    if error.code() == KafkaError._PARTITION_EOF:
-        return Reached(names.logical(name), message.partition() or 0, message.offset() or 0)
-    if error.code() in OUT_OF_RANGE:
-        raise UnreachableError(f"{name} does not contain the position any more: {error.str()}")
-    if is_final(error):
-        raise translate(error, f"read {name}")
-    return None  # the client goes on by itself
+    items: list[Record | Reached] = []
+    for message in messages:
+        name = message.topic() or ""
+        if (error := message.error()) is None:
+            items.append(record(names.logical(name), message))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            items.append(Reached(names.logical(name), message.partition() or 0, message.offset() or 0))
+        elif error.code() in OUT_OF_RANGE:
+            raise UnreachableError(f"{name} does not contain the position any more: {error.str()}")
+        elif is_final(error):  # from all others the client recovers by itself
+            raise translate(error, f"read {name}")
+    return items
 
 
 def delivery(token: int, error: KafkaError | None, message: Message) -> Delivery:

@@ -277,7 +277,7 @@ class KafkaEventLog:
         return {number: offset for (_, number), offset in answers.items()}
 
     def _asker(self, group: str) -> Consumer:
-        """Consumer for queries that never joins; an AdminClient would keep to a coordinator that moved."""
+        # A consumer that never joins: an AdminClient would keep to a coordinator that moved.
         if group not in self._askers:
             self._askers[group] = clients.consumer(self._settings, group, **{"client.id": f"{self.member}-asker"})
         return self._askers[group]
