@@ -544,7 +544,7 @@ def test_a_partition_in_which_nothing_is_due_is_not_read_again_before_a_run_is(
         read.append(partition)
         return runs_of_log(reader, partition, wanted)
 
-    monkeypatch.setattr("refold.engine.archive.service.runs_of_log", reading)
+    monkeypatch.setattr("refold.engine.archive.collecting.runs_of_log", reading)
     quiet = dict[int, int]()
 
     world.archivist(retention_ms=DAY // 2).sweep(quiet)

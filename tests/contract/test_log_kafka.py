@@ -24,15 +24,16 @@ from confluent_kafka.admin import (
 from refold.core.errors import ConflictError, RefoldError, UnreachableError, UsageError
 from refold.core.ids import RunId, home
 from refold.core.messages import RunRequest, RunSignal
+from refold.core.topics import RUN_VIEW
 from refold.core.wire import codec
 from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka import errors
 from refold.engine.adapters.kafka import membership as group
-from refold.engine.adapters.kafka import topics
 from refold.engine.adapters.kafka.log import KafkaEventLog
 from refold.engine.adapters.kafka.publisher import KafkaPublisher
 from refold.engine.adapters.kafka.reader import KafkaLogReader
 from refold.engine.adapters.kafka.topics import TopicDifference, Topics, expected_topics
-from refold.engine.adapters.kafka.writer import KafkaWriter
+from refold.engine.adapters.kafka.writer import KafkaWriter, TableTopic
 from refold.engine.ports.log import Assigned
 from refold.engine.runtime.clock import clock_ms
 from refold.engine.runtime.settings import KafkaSettings
@@ -77,6 +78,15 @@ def test_a_full_queue_makes_a_writer_wait_and_loses_nothing(kafka: EmbeddedKafka
 
     assert places(deliveries) == [(i, i) for i in range(200)]
     bench.close()
+
+
+def test_a_table_with_more_rows_than_the_client_holds_is_written(settings: KafkaSettings) -> None:
+    Topics(settings).apply()
+    table = TableTopic(settings.model_copy(update={"options": {"queue.buffering.max.messages": "10"}}), RUN_VIEW, 2)
+
+    table.write({f"r-{i}": b"%d" % i for i in range(200)})
+
+    assert len(list(KafkaLogReader(settings).scan(RUN_VIEW))) == 200
 
 
 def test_a_process_that_is_back_reads_the_log_at_once(kafka: EmbeddedKafka) -> None:
@@ -334,10 +344,10 @@ def test_another_partition_count_is_never_changed_silently(settings: KafkaSettin
 
 
 def test_an_answer_that_does_not_come_is_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "ANSWER_S", 0.01)
+    monkeypatch.setattr(errors, "ANSWER_S", 0.01)
 
     with pytest.raises(UnreachableError, match="cannot read the settings of run-log"):
-        topics._result(Future[None](), "read the settings of run-log")
+        errors.admin_result(Future[None](), "read the settings of run-log")
 
 
 @pytest.mark.parametrize(("replication", "in_sync"), [(1, "1"), (2, "1"), (3, "2"), (5, "2")])

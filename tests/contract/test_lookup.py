@@ -8,8 +8,8 @@ import pytest
 
 from refold.core.errors import RefoldError
 from refold.dev.kafka import EmbeddedKafka
-from refold.engine.adapters.kafka.lookup import KafkaLookup
 from refold.engine.adapters.kafka.publisher import KafkaPublisher
+from refold.engine.adapters.kafka.reader import KafkaLookup
 from refold.engine.adapters.kafka.topics import Topics
 from refold.engine.executor.settings import ExecutorSettings
 from refold.engine.runtime.settings import KafkaSettings

@@ -21,7 +21,7 @@ from refold.client.streams import Tries
 from refold.contrib.pydantic_ai import RefoldDurability, durable
 from refold.core.ids import CallId, RunId
 from refold.core.messages import StreamPart, ToolRequest
-from refold.engine.adapters.kafka.live import MOST_KBYTES, KafkaLive
+from refold.engine.adapters.kafka.writer import MOST_KBYTES, KafkaLive
 from refold.engine.runtime.settings import KafkaSettings
 from refold.sdk.current_attempt import MOST_A_SECOND, MOST_PART, CurrentAttempt
 from refold.testing import run, start

@@ -25,7 +25,7 @@ from refold.engine.adapters.kafka import clients
 from refold.engine.adapters.kafka.acls import may_write
 from refold.engine.adapters.kafka.reader import KafkaLogReader
 from refold.engine.adapters.kafka.source import KafkaLogSource
-from refold.engine.adapters.kafka.table import TableTopic
+from refold.engine.adapters.kafka.writer import TableTopic
 from refold.engine.runtime.settings import KafkaSettings
 from tests.kafka.secured import SecuredCluster
 from tests.waiting import eventually

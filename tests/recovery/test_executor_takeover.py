@@ -14,8 +14,8 @@ from refold.core.messages import ToolRequest
 from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY
 from refold.engine.adapters.memory.ledger import MemoryLedger
+from refold.engine.executor.lane import TakeOverScan
 from refold.engine.executor.settings import ExecutorSettings
-from refold.engine.executor.takeover_scan import TakeOverScan
 from refold.engine.ports.effects import AskLedger
 from refold.engine.ports.ledger import Claim, Filled, Lapsed, Operation, Reply, Superseded, Unpublished
 from refold.engine.ports.log import Assigned, Reached, Record

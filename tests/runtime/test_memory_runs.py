@@ -20,8 +20,7 @@ from refold.core.ids import CallId, run_id
 from refold.core.messages import ToolRequest
 from refold.engine.adapters.tools.memory import AT_ONCE
 from refold.engine.adapters.tools.toolbox import Toolbox
-from refold.engine.executor.gate import Gate
-from refold.engine.executor.nested_calls import NestedPolicy
+from refold.engine.executor.gate import Gate, NestedPolicy
 from refold.engine.ports.effects import StartTool, StopTool, ToolEnded, Within
 from refold.sdk.memory import AgentTool
 from tests.core.policies import policy, rule

@@ -23,8 +23,7 @@ from refold.core.events import Cause
 from refold.core.ids import RunId, home
 from refold.core.run.log import LogFold
 from refold.core.topics import DEAD_LETTER, RUN_LOG
-from refold.engine.adapters.kafka.news import KafkaNews
-from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.kafka.reader import KafkaLogReader, KafkaNews
 from refold.engine.ports.log import Record
 from refold.engine.runtime.settings import KafkaSettings
 

@@ -16,8 +16,7 @@ from refold.core.errors import RefoldError
 from refold.core.ids import RunId, parse_call_id
 from refold.core.messages import StreamPart
 from refold.core.topics import RUN_STREAM, pool_of
-from refold.engine.adapters.kafka.news import KafkaNews
-from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.kafka.reader import KafkaLogReader, KafkaNews
 from refold.engine.runtime.outages import OUTAGES
 
 GIVE_UP_S = 5.0

@@ -16,7 +16,7 @@ from refold.core.errors import NotFoundError, RefoldError, TimedOutError, Unreac
 from refold.core.events import Cause
 from refold.core.ids import RunId
 from refold.core.topics import DEAD_LETTER, RUN_LOG
-from refold.engine.adapters.kafka.news import KafkaNews
+from refold.engine.adapters.kafka.reader import KafkaNews
 from refold.engine.adapters.kafka.source import KafkaLogSource
 from refold.engine.ports.log import Place, Record
 from refold.engine.runtime.outages import OUTAGES

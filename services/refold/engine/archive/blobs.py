@@ -35,22 +35,19 @@ class ArchivedBlobs:
     def __init__(self, blobs: Blobs, copies: Blobs | None) -> None:
         self._blobs, self._copies = blobs, copies
 
-    def copy(self, run: ArchivedRun, *, dry_run: bool = False) -> int:
-        """Copy the values of a run and return their number; lost ones are skipped, and `dry_run` only reads. **Raises**
-        UnreachableError; BlobError for an existing value that cannot be copied."""
+    def copy(self, run: ArchivedRun, *, dry_run: bool = False) -> None:
+        """Copy the values of a run; lost ones are skipped, and `dry_run` only reads. **Raises** UnreachableError;
+        BlobError for an existing value that cannot be copied."""
         if self._copies is None:
-            return 0
-        count = 0
+            return
         for pointer in values_behind(run):
             try:
                 value = self._blobs.get(run.run_id, pointer)
                 if not dry_run:
                     self._copies.put(run.run_id, value)
-                count += 1
             except BlobError as error:
                 if error.fields.get("code") != MISSING:
                     raise
-        return count
 
     def erase(self, runs: Iterable[RunId]) -> None:
         """Erase all values of these runs, referenced or not. **Raises** UnreachableError."""

@@ -13,10 +13,11 @@ from refold.core.messages import EndedRuns
 from refold.core.run.finished import ends_of, run_digest, times_of
 from refold.core.run.log import LogFold
 from refold.core.run.snapshot import OVER_PREFIX
+from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.engine.archive.container import ArchivedRecord, ArchivedRun, digest_of
-from refold.engine.ports.log import LogReader
+from refold.engine.ports.log import LogReader, Record
 
 _Read = TypeVar("_Read")
 
@@ -58,7 +59,7 @@ def runs_of_log(reader: LogReader, partition: int, selected: Container[RunId] = 
     left: dict[bytes | None, RunId] = {}
     for record in reader.scan(RUN_LOG, partition):
         judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
-        sizes[judged.run_id] = sizes.get(judged.run_id, 0) + len(record.key or b"") + len(record.value or b"")
+        sizes[judged.run_id] = sizes.get(judged.run_id, 0) + _size(record)
         if judged.run_id in selected:
             left[record.key] = RunId("") if record.value is None else judged.run_id
         state = fold.states.get(judged.run_id)
@@ -67,19 +68,27 @@ def runs_of_log(reader: LogReader, partition: int, selected: Container[RunId] = 
         if not state.over:
             runs.pop(judged.run_id, None)  # it had failed, and goes on
             continue
-        run, agent = state.run_id, state.request.agent if state.request else ""
-        pools, head = state.called_pools(), state.head.id.hex()
-        runs[run] = ArchivableRun(run, agent, state.status, partition, record.at_ms, head, 0, pools, seq=state.head.seq)
+        runs[state.run_id] = _ended(state, record)
         # The fold keeps enough to judge later records without the state, whose results would fill the memory. Only a
         # failed run needs its state, to judge a retry.
         if state.status != "failed":
-            del fold.states[run]
+            del fold.states[state.run_id]
     fold.settle()
     ended = _families(runs, fold, sizes)
     present = set(left.values()) - {RunId("")}
     begun = filter(fold.has_all, fold.states.keys() & present)
     heads = {run: {head.id.hex() for head in fold.states[run].heads} for run in begun}
     return RunsOfLog(ended, heads, present, sizes.keys())
+
+
+def _size(record: Record) -> int:
+    return len(record.key or b"") + len(record.value or b"")
+
+
+def _ended(state: RunState, last: Record) -> ArchivableRun:
+    run, agent = state.run_id, state.request.agent if state.request else ""
+    pools, head = state.called_pools(), state.head.id.hex()
+    return ArchivableRun(run, agent, state.status, last.partition, last.at_ms, head, 0, pools, seq=state.head.seq)
 
 
 def _families(

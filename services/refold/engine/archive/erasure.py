@@ -10,37 +10,23 @@ log the first entry goes first: the rest has no beginning, and extends nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from refold.core import topics
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import RunId, parse_callback_token, parse_log_key
 from refold.core.messages import DeadLetter, RunOperation, RunRequest, RunSignal, ToolClaim
-from refold.core.topics import (
-    APPROVAL_DECIDED,
-    APPROVAL_REQUESTED,
-    APPROVAL_VOTED,
-    DEAD_LETTERS,
-    RUN_COMPLETED,
-    RUN_LOG,
-    RUN_OPERATED,
-    RUN_REQUESTED,
-    RUN_SIGNALLED,
-    RUN_SNAPSHOT,
-    RUN_VIEW,
-    TOOL_CLAIMED,
-    TOOL_COMPLETED,
-    TOOL_REQUESTED,
-    kind_of,
-)
+from refold.core.topics import DEAD_LETTERS, RUN_LOG, RUN_SNAPSHOT, TOOL_CLAIMED, kind_of
 from refold.core.wire import codec
 from refold.engine.ports.log import Record
 
-_AGAIN, _CALLBACK = b"again/", b"cb_"
+_AGAIN, _CALLBACK = re.compile(rb"again/[^/]*/"), re.compile(rb"cb_[^/]*")
 ORDER = (
-    *(RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, TOOL_COMPLETED, APPROVAL_VOTED),
-    *(APPROVAL_DECIDED, TOOL_REQUESTED, APPROVAL_REQUESTED, TOOL_CLAIMED),
-    *(RUN_COMPLETED, RUN_VIEW, *DEAD_LETTERS, RUN_SNAPSHOT, RUN_LOG),
+    *(topics.RUN_REQUESTED, topics.RUN_SIGNALLED, topics.RUN_OPERATED, topics.TOOL_COMPLETED, topics.APPROVAL_VOTED),
+    *(topics.APPROVAL_DECIDED, topics.TOOL_REQUESTED, topics.APPROVAL_REQUESTED, TOOL_CLAIMED),
+    *(topics.RUN_COMPLETED, topics.RUN_VIEW, *DEAD_LETTERS, RUN_SNAPSHOT, RUN_LOG),
 )
 """Topics with records of a run, in the order of their erasure."""
 
@@ -59,20 +45,23 @@ def run_of(record: Record) -> str:
     """Run of a record by its topic's key, or ""."""
     key = record.key or b""
     if record.topic == RUN_LOG:
-        parts = parse_log_key(key)
-        return parts[0] if parts else ""
+        return (parse_log_key(key) or ("", 0))[0]
     if kind_of(record.topic) == TOOL_CLAIMED:
         return _claimant(record)
-    parts_of_key = key.split(b"/")
+    parts = key.split(b"/")
     if record.topic == RUN_SNAPSHOT:
-        return _text(parts_of_key[1]) if parts_of_key[0] in (b"run", b"hold") and len(parts_of_key) > 1 else ""
+        return _marked(parts)
     # A repeated question has the key `again/RUN/SEQ`. (A run may be called `again`, so the parts count.)
-    if key.startswith(_AGAIN) and len(parts_of_key) > 2 and record.topic in (APPROVAL_DECIDED, *DEAD_LETTERS):
-        return _text(parts_of_key[1])
+    if record.topic in (topics.APPROVAL_DECIDED, *DEAD_LETTERS) and _AGAIN.match(key):
+        return _text(parts[1])
     # A token has no slash, and the key of a signal has one: a run id may begin as tokens do.
-    if record.topic in (RUN_SIGNALLED, *DEAD_LETTERS) and key.startswith(_CALLBACK) and b"/" not in key:
+    if record.topic in (topics.RUN_SIGNALLED, *DEAD_LETTERS) and _CALLBACK.fullmatch(key):
         return _called_back(key)
-    return _text(parts_of_key[0])
+    return _text(parts[0])
+
+
+def _marked(parts: list[bytes]) -> str:
+    return _text(parts[1]) if parts[0] in (b"run", b"hold") and len(parts) > 1 else ""
 
 
 def _called_back(token: bytes) -> str:
@@ -112,9 +101,9 @@ def _run_of(letter: Record) -> str:
     """Run named in the content of a refused input, whose key may name something else."""
     try:
         message = codec.decode(DeadLetter, letter.value or b"")
-        if message.topic == RUN_REQUESTED:
+        if message.topic == topics.RUN_REQUESTED:
             return codec.decode_input(RunRequest, message.value, json_fields=("input",)).run_id
-        if message.topic == RUN_OPERATED:
+        if message.topic == topics.RUN_OPERATED:
             return codec.decode_input(RunOperation, message.value, json_fields=("data",)).run_id
         return codec.decode_input(RunSignal, message.value, json_fields=("data",)).run_id
     except (FoldError, MalformedError):

@@ -19,17 +19,9 @@ from refold.core.run.erased import HORIZON_KEY, Markers, erased_claims_key, eras
 from refold.core.topics import POOLED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, TOOL_CLAIMED, kind_of
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
-from refold.engine.archive import inspection
+from refold.engine.archive import collecting, inspection
 from refold.engine.archive.blobs import ArchivedBlobs, values_behind
-from refold.engine.archive.collecting import (
-    ArchivableRun,
-    RunsOfLog,
-    batches,
-    kept_rows,
-    oldest_ends,
-    runs_of_log,
-    whole_runs,
-)
+from refold.engine.archive.collecting import ArchivableRun, RunsOfLog
 from refold.engine.archive.container import ArchivedRun
 from refold.engine.archive.erasure import ORDER, Lying, lying_of, stages
 from refold.engine.archive.settings import ArchivistSettings
@@ -58,7 +50,6 @@ class TopicWriter(Protocol):
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
         """**Shape**: one delivery per record, any order."""
-        ...
 
 
 @dataclass(slots=True)
@@ -101,15 +92,13 @@ class Archivist:
         quiet = {} if quiet is None else quiet
         for partition in self._to_read(marked, quiet, swept.now_ms):
             self._progress("look for runs that are due", partition, self._partitions)
-            log = runs_of_log(self._reader, partition, marked)
+            log = collecting.runs_of_log(self._reader, partition, marked)
             again = self._believe(marked, log, swept)
             ended = [run for run in log.ended.values() if run.run_id not in marked]
             quiet[partition] = self._next_due_ms(ended, swept.now_ms)
-            due = [run for run in ended if swept.now_ms - run.ended_ms >= self._settings.retention_of(run.agent)]
-            due = self._settled(_parents_first(due, marked), partition, swept, again)
-            due = _parents_first(due, marked)[: self._settings.most_runs]
+            due = self._due(ended, partition, marked, swept, again)
             swept.due += [run.run_id for run in due]
-            for batch in batches(due, BATCH_BYTES):
+            for batch in collecting.batches(due, BATCH_BYTES):
                 if dry_run:
                     self._sound(partition, batch, swept, dry_run=True)
                 else:
@@ -119,6 +108,18 @@ class Archivist:
         if not dry_run:
             self._clear(marked, swept)
         return swept
+
+    def _due(
+        self,
+        ended: list[ArchivableRun],
+        partition: int,
+        marked: Container[RunId],
+        swept: Swept,
+        again: Container[RunId],
+    ) -> list[ArchivableRun]:
+        due = [run for run in ended if swept.now_ms - run.ended_ms >= self._settings.retention_of(run.agent)]
+        due = self._settled(_parents_first(due, marked), partition, swept, again)
+        return _parents_first(due, marked)[: self._settings.most_runs]
 
     def _to_read(self, marked: Iterable[RunId], quiet: Mapping[int, int], now_ms: int) -> list[int]:
         homes = {home(run, self._partitions) for run in marked}
@@ -137,7 +138,7 @@ class Archivist:
         root = run_id(run)
         swept, partition = Swept(self._now()), home(root, self._partitions)
         marked = {name: marker for name, marker in self._markers().items() if is_below(name, root)}
-        log = runs_of_log(self._reader, partition, marked)
+        log = collecting.runs_of_log(self._reader, partition, marked)
         again = self._believe(marked, log, swept)
         ended_runs = log.ended
         if root not in marked:
@@ -147,14 +148,7 @@ class Archivist:
         # An interrupted pass has marked the parents first: their children are still to be erased.
         rest = [row for name, row in ended_runs.items() if is_below(name, root) and name not in marked]
         family = _parents_first(rest, marked)
-        seconds_left = self._settings.give_up_s
-        while len(self._settled(family, partition, swept, again)) < len(family):
-            if not seconds_left:
-                (name, why), hint = next(iter(swept.left.items())), "a planner sees to that: is one running?"
-                raise ConflictError(f"run {name} cannot be erased yet: {why}", hint=hint)
-            seconds_left -= 1
-            swept.left.clear()
-            sleep(1)
+        self._await_settled(family, partition, swept, again)
         swept.due += [row.run_id for row in family]
         if dry_run:
             self._sound(partition, family, swept, dry_run=True)
@@ -167,10 +161,23 @@ class Archivist:
             self._clear(marked, swept)
         return swept
 
+    def _await_settled(
+        self, family: list[ArchivableRun], partition: int, swept: Swept, again: Container[RunId]
+    ) -> None:
+        """Wait `give_up_s` for planners. **Raises** ConflictError."""
+        seconds_left = self._settings.give_up_s
+        while len(self._settled(family, partition, swept, again)) < len(family):
+            if not seconds_left:
+                (name, why), hint = next(iter(swept.left.items())), "a planner sees to that: is one running?"
+                raise ConflictError(f"run {name} cannot be erased yet: {why}", hint=hint)
+            seconds_left -= 1
+            swept.left.clear()
+            sleep(1)
+
     def _move_horizon(self, partition: int, log: RunsOfLog, left: set[RunId], swept: Swept) -> None:
         """Publish the time before which no run with remaining records ended: planners may drop older rows."""
         # A row may be written after its run ended, and may exist for a run whose end is unreadable here.
-        ends = [run.ended_ms for run in log.ended.values()] + oldest_ends(self._reader, partition, left)
+        ends = [run.ended_ms for run in log.ended.values()] + collecting.oldest_ends(self._reader, partition, left)
         horizon = min([swept.now_ms - self._settings.horizon_ms, *ends])
         if horizon > 0:
             self._write([_marker(partition, HORIZON_KEY, RunErased(RunId(""), at_ms=horizon))])
@@ -185,8 +192,7 @@ class Archivist:
         for run in [name for name in marked if name in log.present]:
             marker, ended = marked[run], log.ended.get(run)
             copied = self._archive_store is None or (run, marker.digest) in self._copies(marker.file, files)
-            part = marker.head not in log.begun.get(run, ()) and (ended is None or run in log.begun)
-            if copied and (part or (ended is not None and ended.head == marker.head)):
+            if copied and _fits(marker, ended, log.begun):
                 continue
             del marked[run]
             if ended is None:
@@ -229,7 +235,7 @@ class Archivist:
     ) -> None:
         """Remove the markers of families that changed while they were archived."""
         # Reading a log takes minutes. Writers after this look read the run's marker, but for some milliseconds.
-        whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch}) if markers else ()
+        whole = collecting.whole_runs(self._reader, partition, {run.run_id: run for run in batch}) if markers else ()
         digests = {run.run_id: run.digest for run in whole}
         changed = {root_of(run) for run, marker in markers.items() if digests[run] != marker.digest}
         back = {run: _marker(partition, erased_key(run), markers[run]) for run in markers if root_of(run) in changed}
@@ -254,7 +260,7 @@ class Archivist:
         self, partition: int, batch: list[ArchivableRun], swept: Swept, *, dry_run: bool = False
     ) -> list[ArchivedRun]:
         """Runs of a batch that can leave, with their large values copied; the others are `left`."""
-        whole = whole_runs(self._reader, partition, {run.run_id: run for run in batch})
+        whole = collecting.whole_runs(self._reader, partition, {run.run_id: run for run in batch})
         for run in whole:
             if problem := self._obstacle(run, dry_run=dry_run):
                 swept.left[run.run_id] = problem
@@ -280,13 +286,7 @@ class Archivist:
         if not marked:
             return
         lying = self._lying(marked)
-        claims = [record for record in lying if record.valued and kind_of(record.topic) == TOOL_CLAIMED]
-        places = sorted({(record.topic, record.partition, record.run_id) for record in claims})
-        self._write([_in_place_of_claims(*place, swept.now_ms) for place in places])
-        for stage in stages(lying):
-            self._progress(f"erase from {stage[0].topic}", swept.tombstones, swept.tombstones + len(stage))
-            self._write([Outgoing(record.topic, record.partition, record.key, None, (), 0) for record in stage])
-            swept.tombstones += len(stage)
+        self._bury(lying, swept)
         runs = {record.run_id for record in lying}
         gone = [run for run in marked if run not in runs]
         if self._archived_values:
@@ -294,6 +294,16 @@ class Archivist:
         self._write([Outgoing(RUN_SNAPSHOT, home(run, self._partitions), erased_key(run), None, (), 0) for run in gone])
         swept.gone += gone
         swept.erasing = len(marked) - len(gone)
+
+    def _bury(self, lying: list[Lying], swept: Swept) -> None:
+        """Write a tombstone for each valued record."""
+        claims = [record for record in lying if record.valued and kind_of(record.topic) == TOOL_CLAIMED]
+        places = sorted({(record.topic, record.partition, record.run_id) for record in claims})
+        self._write([_in_place_of_claims(*place, swept.now_ms) for place in places])
+        for stage in stages(lying):
+            self._progress(f"erase from {stage[0].topic}", swept.tombstones, swept.tombstones + len(stage))
+            self._write([Outgoing(record.topic, record.partition, record.key, None, (), 0) for record in stage])
+            swept.tombstones += len(stage)
 
     def _lying(self, marked: Mapping[RunId, RunErased]) -> list[Lying]:
         runs = frozenset(marked)
@@ -318,17 +328,22 @@ class Archivist:
         if not runs:
             return []
         # Without an outcome, waiters would get none; without a row, the same id could be requested again.
-        rows = kept_rows(self._reader, partition, runs)
-        ends = {run.run_id.encode(): run.seq for run in runs}
-        records = (record for record in self._reader.scan(RUN_COMPLETED, partition) if record.key in ends)
-        # A run that failed and was retried has an outcome there of its first end.
-        reported = {record.key for record in records if _is_outcome_of(record, ends[record.key or b""])}
-        for run in [candidate for candidate in runs if candidate.run_id not in again]:
+        rows, reported = collecting.kept_rows(self._reader, partition, runs), self._reported(runs, partition)
+        for run in runs:
+            if run.run_id in again:
+                continue
             if run.run_id.encode() not in reported:
                 swept.left[run.run_id] = f"its outcome is not in {RUN_COMPLETED} yet"
             elif run.run_id not in rows:
                 swept.left[run.run_id] = f"its row is not in {RUN_SNAPSHOT} yet"
         return [run for run in runs if run.run_id not in swept.left]
+
+    def _reported(self, runs: list[ArchivableRun], partition: int) -> set[bytes | None]:
+        """Keys of runs whose outcome is published."""
+        ends = {run.run_id.encode(): run.seq for run in runs}
+        records = (record for record in self._reader.scan(RUN_COMPLETED, partition) if record.key in ends)
+        # A run that failed and was retried has an outcome there of its first end.
+        return {record.key for record in records if _is_outcome_of(record, ends[record.key or b""])}
 
     def _markers(self) -> dict[RunId, RunErased]:
         return Markers((record.key, record.value) for record in self._reader.scan(RUN_SNAPSHOT)).runs
@@ -364,6 +379,13 @@ def _parents_first(due: Iterable[ArchivableRun], gone: Container[RunId] = ()) ->
         if all(name in leaving or name in gone for name in run.above):
             leaving[run.run_id] = run
     return list(leaving.values())
+
+
+def _fits(marker: RunErased, ended: ArchivableRun | None, begun: Mapping[RunId, Container[str]]) -> bool:
+    """True if the log has the run's end that a marker names, or only a part of the run."""
+    if ended is not None and ended.head == marker.head:
+        return True
+    return marker.head not in begun.get(marker.run_id, ()) and (ended is None or marker.run_id in begun)
 
 
 def _is_outcome_of(outcome: Record, seq: int) -> bool:

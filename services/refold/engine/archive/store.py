@@ -16,12 +16,12 @@ from typing import Any
 import obstore
 from obstore.exceptions import AlreadyExistsError
 
-from refold.core.errors import ConflictError, MalformedError, NotFoundError, UnreachableError
+from refold.core.errors import ConflictError, MalformedError, NotFoundError
 from refold.core.events import LAST_MS
 from refold.core.ids import RunId
 from refold.engine.archive import inspection
 from refold.engine.archive.container import ArchivedRun, pack_runs, unpack_runs
-from refold.engine.runtime.objects import STORE_ERRORS, ObjectStore, first_line
+from refold.engine.runtime.objects import ObjectStore
 
 _INDEX = "index/"
 
@@ -49,9 +49,8 @@ class ArchiveStore:
     UsageError for an invalid address; its methods UnreachableError when the store does not answer."""
 
     def __init__(self, url: str) -> None:
-        self._objects = ObjectStore(url, "an archive", private=True)
+        self._objects = ObjectStore(url, "an archive")
         self.url = self._objects.url
-        self._store = self._objects.store
 
     def keep(self, runs: Sequence[ArchivedRun]) -> dict[RunId, str]:
         """Write missing runs, by day; return the file of each run, read back and verified. **Raises** ConflictError
@@ -59,7 +58,8 @@ class ArchiveStore:
         files: dict[RunId, str] = {}
         days: dict[str, list[ArchivedRun]] = {}
         for run in runs:
-            days.setdefault(f"{_day(run.ended_ms)}/{run.partition}", []).append(run)
+            day = datetime.fromtimestamp(run.ended_ms / 1000, UTC)
+            days.setdefault(f"{day:%Y/%m/%d}/{run.partition}", []).append(run)
         for place, group in sorted(days.items()):
             files |= self._verified(place, group)
             missing = sorted((run for run in group if run.run_id not in files), key=lambda run: run.run_id)
@@ -166,32 +166,18 @@ class ArchiveStore:
         return sorted(file for file in self._paths(day) if file.removeprefix(f"{day}/").startswith(f"{partition}-"))
 
     def _paths(self, prefix: str) -> list[str]:
-        try:
-            return [meta["path"] for batch in obstore.list(self._store, prefix or None) for meta in batch]
-        except STORE_ERRORS as error:
-            raise self._unreachable(error) from None
+        with self._objects.requests():
+            return [meta["path"] for batch in obstore.list(self._objects.store, prefix or None) for meta in batch]
 
     def _get(self, path: str) -> bytes:
         try:
-            return bytes(obstore.get(self._store, path).bytes())
+            with self._objects.requests(FileNotFoundError):
+                return bytes(obstore.get(self._objects.store, path).bytes())
         except FileNotFoundError:
             raise NotFoundError(f"{self.url} has no file {path}") from None
-        except STORE_ERRORS as error:
-            raise self._unreachable(error) from None
 
     def _put(self, path: str, content: bytes) -> None:
-        try:
-            self._objects.put(path, content)
-        except AlreadyExistsError:
-            raise
-        except STORE_ERRORS as error:
-            raise self._unreachable(error) from None
-
-    def _unreachable(self, error: Exception) -> UnreachableError:
-        return UnreachableError(
-            f"the archive {self.url} does not answer: {first_line(error)}",
-            hint="check the address of the archive and your rights there",
-        )
+        self._objects.put(path, content)
 
 
 def _line(run: ArchivedRun, file: str) -> IndexedRun:
@@ -204,7 +190,3 @@ def _indexed(row: Any, file: str) -> IndexedRun:
     if list(map(type, astuple(line))) != _KINDS or not 0 < line.ended_ms <= LAST_MS:
         raise ValueError(f"a line of the index of {file} is none")
     return line
-
-
-def _day(at_ms: int) -> str:
-    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y/%m/%d}"

@@ -22,8 +22,8 @@ from refold.core.ids import AGENT_TOOL
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.run.state import CHAINED
 from refold.engine.executor import outcome
+from refold.engine.executor.gate import NestedPolicy
 from refold.engine.executor.inputs import Requested
-from refold.engine.executor.nested_calls import NestedPolicy
 from refold.engine.executor.outbox import ExecutorOutbox
 from refold.engine.ports import ledger
 from refold.engine.ports.effects import StartTool, StopTool, ToolEnded
@@ -109,7 +109,8 @@ class Attempt:
 
     def _hold(self, operation: type[ledger.Claim | ledger.Renew]) -> None:
         # A wiped ledger gets a new entry. A process that reaps it may not begin an order that was taken back.
-        order = b"" if self.taken_back else self.outbox.order_of(self.home, self.requested)
+        close = self.outbox.settings.seal.close_order
+        order = b"" if self.taken_back else close(self.home, self.request.key, self.requested.place)
         of = self.request.call_id, self.request.attempt
         self._ask(operation(*self._place, *of, self.token, self.lease_ms, order, self._owner))
 
@@ -140,14 +141,17 @@ class Attempt:
                 self._hand_over()
         else:
             self.phase = "over"
-            if isinstance(reply, ledger.Stored):
-                self.outbox.stored(self.home, self.request, reply)
-            elif isinstance(reply, ledger.Superseded):
-                # Past its tombstone, or behind an attempt that the planner's log has lost: the planner needs an answer.
-                if reply.closed or self.outbox.overtaken(self.home, self.request, reply):
-                    self._late(self._result("unknown", outcome.superseded(reply)), late=reply.closed and not reply.done)
-            else:
-                assert isinstance(reply, ledger.Busy | ledger.Broken), f"not an answer to a claim: {reply}"
+            self._not_claimed(reply)
+
+    def _not_claimed(self, reply: ledger.Reply) -> None:
+        if isinstance(reply, ledger.Stored):
+            self.outbox.stored(self.home, self.request, reply)
+        elif isinstance(reply, ledger.Superseded):
+            # Past its tombstone, or behind an attempt that the planner's log has lost: the planner needs an answer.
+            if reply.closed or self.outbox.overtaken(self.home, self.request, reply):
+                self._late(self._result("unknown", outcome.superseded(reply)), late=reply.closed and not reply.done)
+        else:
+            assert isinstance(reply, ledger.Busy | ledger.Broken), f"not an answer to a claim: {reply}"
 
     def _granted(self) -> None:
         self._run()

@@ -111,15 +111,23 @@ class ChainedAttempt(Attempt):
     def appended(self, offset: int | None) -> None:
         # A link that may be in the log, or was refused, is not acted upon: the planner sends its request again.
         unknown = offset is None or offset == NEVER
-        if self.phase == "chaining" and self.left:
-            self._depart(claimed=not unknown)
-        elif self.phase == "chaining" and unknown:
-            self._let_go()
-        elif self.phase == "undoing" and (unknown or self.left):
+        if self.phase == "undoing" and (unknown or self.left):
             self._undone(heard=not unknown)
-        elif offset is not None and self.phase in ("chaining", "undoing"):
-            self.phase, self.link_offset = "reading" if self.phase == "chaining" else "undoing", offset
-            self._read_back()
+        elif self.phase == "undoing":
+            self._read_back_from(offset)
+        elif self.phase != "chaining":
+            return
+        elif self.left:
+            self._depart(claimed=not unknown)
+        elif unknown:
+            self._let_go()
+        else:
+            self.phase = "reading"
+            self._read_back_from(offset)
+
+    def _read_back_from(self, offset: int | None) -> None:
+        self.link_offset = offset
+        self._read_back()
 
     def _read_back(self) -> None:
         shown = self.link_offset is not None and self.claims.position > self.link_offset

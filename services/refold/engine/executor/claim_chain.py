@@ -160,31 +160,30 @@ class Claims:
         return chain is not None and (claim in chain.links or claim in chain.aside)
 
     def of(self, request: ToolRequest) -> Lineage:
-        linked = self._linked(request)
+        own = self._chains.get(request.key)
+        others = [self._chains[name] for name in self._by_call.get(request.call_id, ()) if name != request.key]
+        linked = _lineage(request, own, others) if own or others else Lineage()
         # No one requests calls of an erased run, but a copy of an order may come behind the erasure.
         erased = bool(self._erased) and erased_claims_key(RunId(request.call_id.partition("/")[0])) in self._erased
         return replace(linked, erased=True) if erased else linked
 
-    def _linked(self, request: ToolRequest) -> Lineage:
-        call, own = request.call_id, self._chains.get(request.key)
-        others = [self._chains[name] for name in self._by_call.get(call, ()) if name != request.key]
-        if own is None and not others:
-            return Lineage()
-        chains = [own, *others] if own else others
-        highest = max(chain.reaches(call) for chain in chains)
-        opened, begun, begun_ms = _begun(chains, call)
-        return Lineage(
-            own.last if own else "",
-            tuple(chain.last for chain in others),
-            {name: seen_ms for chain in chains for name, seen_ms in chain.heads().items()},
-            claimed=highest == request.attempt and any(chain.claimed(call, highest) for chain in chains),
-            # Attempts are counted per life of the run that made them: a claim of another life may be any of this.
-            shared=own is not None and any(name != call for name in own.highest),
-            open=opened,
-            begun=begun,
-            begun_ms=begun_ms,
-            passed=highest > request.attempt,
-        )
+
+def _lineage(request: ToolRequest, own: ClaimChain | None, others: list[ClaimChain]) -> Lineage:
+    call, chains = request.call_id, [own, *others] if own else others
+    highest = max(chain.reaches(call) for chain in chains)
+    opened, begun, begun_ms = _begun(chains, call)
+    return Lineage(
+        own.last if own else "",
+        tuple(chain.last for chain in others),
+        {name: seen_ms for chain in chains for name, seen_ms in chain.heads().items()},
+        claimed=highest == request.attempt and any(chain.claimed(call, highest) for chain in chains),
+        # Attempts are counted per life of the run that made them: a claim of another life may be any of this.
+        shared=own is not None and bool(own.highest.keys() - {call}),
+        open=opened,
+        begun=begun,
+        begun_ms=begun_ms,
+        passed=highest > request.attempt,
+    )
 
 
 def _begun(chains: list[ClaimChain], call: str) -> tuple[bool, int, int]:

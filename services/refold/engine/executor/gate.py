@@ -7,7 +7,7 @@ is the bytes that are about to be sent.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from refold.core.approval import decision, signature
@@ -16,8 +16,13 @@ from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Decision, Refusal, ToolFacts
 from refold.core.approval.vote_check import unasked, unfounded
 from refold.core.errors import UnauthorisedError
+from refold.core.events import CallProposed, RetryPolicy, RunRequested
 from refold.core.messages import ToolRequest
-from refold.core.run.state import CHAINED
+from refold.core.run.state import CHAINED, RunState
+from refold.core.wire import canonical
+
+UNKNOWN = frozenset({"run.session", "run.labels"})
+"""Facts of a run that an order lacks: rules that read them take the stricter outcome."""
 
 _STRICTER = ("pure", "keyed", "probed", "once")
 
@@ -59,23 +64,29 @@ class Gate:
             return refused
         authority = Authority(self.tools, self.environment, catalog)
         if self.needs_decision(request):
-            decided = self._open(request.decision, authority)
-            if isinstance(decided, Refusal):
-                return decided
-            tool = self.tools.get(request.tool)
-            if tool is None:
-                return Refusal("unauthorised", f"there is no tool {request.tool} here", stale=False)
-            refused = (
-                decision.away(request, partition, self.partitions)
-                or decision.refusal(decided, request, tool, environment=self.environment, now_ms=now_ms)
-                or unfounded(decided, catalog)
-                or unasked(decided, request, catalog, self.tools)
-            )
+            refused = self._undecided(request, authority, catalog, partition=partition, now_ms=now_ms)
             if refused:
                 return refused
         if authority.changed(request.policy):
             return Refusal("policy_changed", "another policy is in force, and it wants to judge the call", stale=True)
         return None
+
+    def _undecided(
+        self, request: ToolRequest, authority: Authority, catalog: Catalog, *, partition: int, now_ms: int
+    ) -> Refusal | None:
+        """Reason why the decision that came with a call does not permit it."""
+        decided = self._open(request.decision, authority)
+        if isinstance(decided, Refusal):
+            return decided
+        tool = self.tools.get(request.tool)
+        if tool is None:
+            return Refusal("unauthorised", f"there is no tool {request.tool} here", stale=False)
+        return (
+            decision.away(request, partition, self.partitions)
+            or decision.refusal(decided, request, tool, environment=self.environment, now_ms=now_ms)
+            or unfounded(decided, catalog)
+            or unasked(decided, request, catalog, self.tools)
+        )
 
     def unsettled(self, request: ToolRequest, catalog: Catalog, *, begun: tuple[int, int]) -> Refusal | None:
         """Reason why earlier attempts may have had an effect; None if people have confirmed that they had none.
@@ -132,3 +143,36 @@ class Gate:
         except UnauthorisedError as error:
             withdrawn = error.fields.get("reason") in signature.WITHDRAWN
             return Refusal("decision_revoked" if withdrawn else "unauthorised", error.message, stale=withdrawn)
+
+
+@dataclass(frozen=True, slots=True)
+class NestedPolicy:
+    """Policy for calls that an agent makes in memory, which are in no log: `halted` is temporary, `denied` goes to the
+    agent, `needs_decision` ends it, as no approval can be requested there."""
+
+    gate: Gate
+    request: ToolRequest
+    catalog: Catalog
+
+    def __call__(self, tool: str, args: str, calls: int) -> Refusal | None:
+        inner = replace(self.request, tool=tool, args=args, decision="")
+        # Called from another thread: it reads values that are replaced as a whole.
+        if halted := self.gate.halted(inner, self.catalog):
+            return Refusal("halted", halted, stale=True)
+        authority = Authority(self.gate.tools, self.gate.environment, self.catalog)
+        policy = self.request.policy
+        if authority.changed(policy):
+            policy = authority.current
+        request = RunRequested(self.request.agent, self._input(), "", "", self.request.requester)
+        state = RunState(self.request.run_id, request=request)
+        call = CallProposed(1, tool, args, "", self.gate.pool, "pure", 0, RetryPolicy(1, 0, 0))
+        judged = authority.judge(state, call, policy, ahead=calls, unknown=UNKNOWN)
+        if judged.outcome == "deny":
+            return Refusal("denied", judged.message or f"the rule {judged.rule!r} denies it", stale=False)
+        if judged.outcome == "require" or self.gate.needs_decision(inner):
+            why = judged.message or f"the rule {judged.rule!r} asks people"
+            return Refusal("needs_decision", why, stale=False)
+        return None
+
+    def _input(self) -> str:
+        return canonical.dumps(canonical.parse(self.request.args)["input"])

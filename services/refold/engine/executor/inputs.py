@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
@@ -123,7 +124,7 @@ class CallQueue:
             self._drop(first[1])
             self._aside.popitem(last=False)
 
-    def withdraw(self, call: str, upto: int) -> None:
+    def withdraw(self, call: str, upto: int = sys.maxsize) -> None:
         # A claim would come after the `Close` and find nothing.
         if (requested := self._queue.get(call)) and requested.request.attempt <= upto:
             self._drop(self._queue.pop(call))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 
 from refold.core.approval.catalog import Catalog
@@ -14,7 +13,6 @@ from refold.engine.executor.attempt import Attempt
 from refold.engine.executor.claim_chain import Claims
 from refold.engine.executor.inputs import CallQueue, Requested
 from refold.engine.executor.outbox import Closing, ExecutorOutbox
-from refold.engine.executor.takeover_scan import TakeOverScan
 from refold.engine.ports.effects import AskEnd, Read
 from refold.engine.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.engine.runtime.clock import LogClock
@@ -23,6 +21,11 @@ from refold.engine.runtime.ruling import catalog_reached, follow
 
 MOST_KEY = 256
 """Longest idempotency key of an order, in characters; planners make 64."""
+
+RESTART_MS = 1_000
+"""Time for the second reading of a take-over to begin, before it is requested again."""
+
+_Read = ToolRequest | MalformedError | FoldError | None
 
 
 class ExecutorLane:
@@ -39,11 +42,8 @@ class ExecutorLane:
         self.wake(assigned)
 
     def reads(self) -> Mapping[str, int]:
-        return {
-            **self._requests_from,
-            self._outbox.settings.chains: self.claims.position,
-            CATALOG: self.catalog.position,
-        }
+        chains = self._outbox.settings.chains
+        return {**self._requests_from, chains: self.claims.position, CATALOG: self.catalog.position}
 
     def wake(self, assigned: Assigned) -> None:
         """Start to serve the partition, perhaps again: accepted records still hold."""
@@ -72,18 +72,7 @@ class ExecutorLane:
         if isinstance(item, Record) and item.at_ms:
             self.clock.read(item.at_ms)
         if item.topic == CATALOG:
-            if isinstance(item, Record):
-                halts = self.catalog.halts
-                follow(self.catalog, item, self._outbox.journal)
-                if self.catalog.halts is not halts:
-                    self.waiting.bring_back()
-            elif isinstance(item, End):
-                self._freshness.bounds_read(item.offset, self.catalog.position)
-                return
-            else:
-                catalog_reached(self.catalog, item, self._outbox.journal)
-            self._freshness.reached(self.catalog.position)
-            self._catch_up.reached(CATALOG, self.catalog.position)
+            self._follow_catalog(item)
         elif item.topic == self._outbox.settings.chains:
             if isinstance(item, Record):
                 self.claims.follow(item, self._outbox.now.mono_ms)
@@ -94,6 +83,20 @@ class ExecutorLane:
         elif isinstance(item, Reached) and not self._scan.complete:
             self._scan.reached(item.offset)
             self._scanned()
+
+    def _follow_catalog(self, item: Record | Reached | End) -> None:
+        if isinstance(item, End):
+            self._freshness.bounds_read(item.offset, self.catalog.position)
+            return
+        halts = self.catalog.halts
+        if isinstance(item, Record):
+            follow(self.catalog, item, self._outbox.journal)
+        else:
+            catalog_reached(self.catalog, item, self._outbox.journal)
+        if self.catalog.halts is not halts:
+            self.waiting.bring_back()
+        self._freshness.reached(self.catalog.position)
+        self._catch_up.reached(CATALOG, self.catalog.position)
 
     def tend(self) -> None:
         now = self._outbox.now.mono_ms
@@ -127,9 +130,6 @@ class ExecutorLane:
     def enqueue(self, requested: Requested) -> None:
         self.waiting.add(requested)
 
-    def withdraw(self, call: str, upto: int = sys.maxsize) -> None:
-        self.waiting.withdraw(call, upto)
-
     @property
     def heir(self) -> str:
         """Name of this process as heir, until the ledger has ended the leases of its earlier incarnations; then ""."""
@@ -155,18 +155,21 @@ class ExecutorLane:
             self._scan.follow(record, poison=poison)
             self._scanned()
             return
-        if not self._scan.passes(record):
-            return
-        owed: Owed = closing or Owed(done=True)
-        if record.value is not None and self._scan.open(record, poison=poison):
-            if isinstance(request, ToolRequest):
-                owed = self._outbox.requested(self.partition, request, record) or owed
-                if isinstance(owed, Requested):
-                    self.enqueue(owed)
-            elif request is not None:
-                owed = Owed()
-                self._outbox.bury(record, request, owed)
-        self._outstanding.add(record.offset, owed)
+        if self._scan.passes(record):
+            owed = self._owed(record, request, poison=poison) or closing or Owed(done=True)
+            self._outstanding.add(record.offset, owed)
+
+    def _owed(self, record: Record, request: _Read, *, poison: bool) -> Owed | None:
+        """Queue an open request, or bury an unreadable one; None for a closed one or a tombstone."""
+        if request is None or not self._scan.open(record, poison=poison):
+            return None
+        if isinstance(request, ToolRequest):
+            if requested := self._outbox.requested(self.partition, request, record):
+                self.enqueue(requested)
+            return requested
+        letter = Owed()
+        self._outbox.bury(record, request, letter)
+        return letter
 
     def _scanned(self) -> None:
         if self._scan.complete:
@@ -178,7 +181,7 @@ class ExecutorLane:
             self._outbox.orders.append(Read(self._outbox.settings.topic, self.partition, offset))
 
 
-def request_of(record: Record) -> ToolRequest | MalformedError | FoldError | None:
+def request_of(record: Record) -> _Read:
     """Request of a record, the reason why it is unreadable, or None for a tombstone."""
     try:
         request = None if record.value is None else codec.decode(ToolRequest, record.value)
@@ -218,3 +221,73 @@ class CatalogFreshness:
 
     def blind_ms(self, now_ms: int) -> int:
         return now_ms - self._known_ms
+
+
+class TakeOverScan:
+    """Reading of a partition's requests from `start` to the captured `end`, before any is acted upon; open ones are
+    then read again.
+
+    A request may be followed by its tombstone, and the marker in the ledger may be gone: acting at the first reading
+    would repeat every call of the past. **Units**: monotonic ms. Each open call takes 126 bytes until its second
+    reading.
+    """
+
+    def __init__(self, start: int, end: int) -> None:
+        self._open: dict[bytes, int] = {}
+        self._end, self._read_to = end, start - 1
+        self._again_from = start
+        self._requested_ms: int | None = None
+        self._restarted = self.complete = start >= end
+
+    def follow(self, record: Record, *, poison: bool) -> None:
+        """Note a record of the first reading; poison stays open regardless of later records."""
+        key = b"\0%d" % record.offset if poison else record.key or b""
+        if record.value is None:
+            self._open.pop(key, None)
+        else:
+            self._open[key] = record.offset
+        self.reached(record.offset + 1)
+
+    def reached(self, offset: int) -> None:
+        self._read_to = max(self._read_to, offset - 1)
+        if offset >= self._end and not self.complete:
+            self.complete = True
+            self._again_from = min(self._open.values(), default=self._end)
+            self._restarted = not self._open
+
+    @property
+    def low(self) -> int:
+        """Offset below which everything is closed, once the first reading is complete."""
+        return self._again_from
+
+    def rewinds(self, now_ms: int) -> int | None:
+        """Offset to read from again now, if that is not under way."""
+        if (
+            not self.complete
+            or self._restarted
+            or (self._requested_ms is not None and now_ms - self._requested_ms < RESTART_MS)
+        ):
+            return None
+        self._requested_ms = now_ms
+        return self._again_from
+
+    def passes(self, record: Record) -> bool:
+        """True if a record is of the second reading, or follows it."""
+        if not self._restarted and record.offset <= self._read_to:
+            self._restarted = True
+        self._read_to = max(self._read_to, record.offset)
+        return self._restarted
+
+    def open(self, record: Record, *, poison: bool) -> bool:
+        """True, once, if a request of the second reading is the last record of its call."""
+        if record.offset >= self._end:
+            self._open = {}
+            return True
+        key = b"\0%d" % record.offset if poison else record.key or b""
+        if self._open.get(key) != record.offset:
+            return False
+        del self._open[key]
+        return True
+
+    def __len__(self) -> int:
+        return len(self._open)

@@ -33,11 +33,9 @@ class Outlet(Protocol):
 
     def offer(self, home: int, *, field: str, result: ToolResult, base: str = "") -> None:
         """Publish a result that is in the outbox under this field, then have it dropped. `base`: see `SeenCalls`."""
-        ...
 
     def late(self, home: int, result: ToolResult) -> None:
         """Publish a result that is not in the outbox: the ledger refused it, or has had it for long."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +137,6 @@ class ExecutorOutbox(Generic[Claimant]):
         """Answer an order that was taken back: its outcome is unknown here."""
         run = outcome.ToolRun(self.settings.member)
         self.outlet.late(home, outcome.result_of(request, "unknown", run, failure=outcome.PASSED))
-
-    def order_of(self, home: int, requested: Requested) -> bytes:
-        return self.settings.seal.close_order(home, requested.request.key, requested.place)
 
     def sealed(self, home: int, request: ToolRequest, result: ToolResult) -> bytes:
         return self.settings.seal.close("result", home, request.key, codec.encode(result))

@@ -17,20 +17,8 @@ from refold.engine.executor.inputs import Requested
 from refold.engine.executor.lane import ExecutorLane, request_of
 from refold.engine.executor.outbox import ExecutorOutbox, Outlet, TimeAsked
 from refold.engine.executor.settings import ExecutorSettings
+from refold.engine.ports import ledger
 from refold.engine.ports.effects import Answers, Effect, Item, LanesNow, Leave, Look, Looked, Now, ToolEnded
-from refold.engine.ports.ledger import (
-    Broken,
-    Claim,
-    Complete,
-    Fill,
-    Filled,
-    HandOver,
-    Lapsed,
-    Release,
-    Renew,
-    Reply,
-    Unlist,
-)
 from refold.engine.ports.log import Assigned, Delivery, End, Reached, Record
 from refold.engine.runtime.lanes import Awake, Lanes
 
@@ -75,11 +63,8 @@ class Executor:
         for queued in self._queued:
             self._awake.touch(queued.partition)
         # Nothing is acted upon before all records of the turn are read: a policy, a key, a tombstone.
-        left = [
-            effect
-            for item in sorted(inbox, key=lambda item: isinstance(item, _ANSWERS))
-            for effect in self._route(item)
-        ]
+        records_first = sorted(inbox, key=lambda item: isinstance(item, _ANSWERS))
+        left = [effect for item in records_first for effect in self._route(item)]
         self._look()
         if now.mono_ms >= self._tend_due:
             self._tend_due = now.mono_ms + self._settings.tend_ms
@@ -178,14 +163,14 @@ class Executor:
     def _take_back(self, lane: ExecutorLane, call: CallId, key: str, upto: int) -> None:
         """Withdraw an attempt that is judged again, or in doubt; a running one goes on."""
         self._outbox.taken_back.add(call, max(upto, self._outbox.taken_back.get(call, 0)))
-        lane.withdraw(call, upto)
+        lane.waiting.withdraw(call, upto)
         if (attempt := self._by_call.get(call)) and attempt.request.attempt <= upto:
             attempt.take_back()
             self._retire(attempt)
         self._outbox.close(lane.partition, key, call, upto)
 
     def _close(self, lane: ExecutorLane, call: CallId, key: str) -> None:
-        lane.withdraw(call)
+        lane.waiting.withdraw(call)
         if attempt := self._by_call.get(call):
             attempt.close()
         sent_key = self._outbox.keys.pop(call, "")
@@ -196,19 +181,19 @@ class Executor:
 
     def _answered(self, answers: Answers) -> None:
         for asker, operation, reply in self._outbox.ledger.answered(answers, self._outbox.now):
-            if isinstance(reply, Broken) and isinstance(operation, (Claim, Renew, Release, HandOver, Complete)):
+            if isinstance(reply, ledger.Broken) and isinstance(operation, _OF_A_CALL):
                 self._outbox.broken(operation.home, operation.key)
             if isinstance(asker, Attempt):
                 asker.answered(operation, reply)
                 self._retire(asker)
             elif asker is not None:
                 asker.done = True
-            elif isinstance(operation, Lapsed):
+            elif isinstance(operation, ledger.Lapsed):
                 self._reaped(operation, reply)
-            elif isinstance(operation, Fill) and isinstance(reply, Filled) and (lane := self.lanes.get(operation.home)):
-                self._filled(lane, reply)
+            elif isinstance(operation, ledger.Fill) and isinstance(reply, ledger.Filled):
+                self._filled(operation.home, reply)
 
-    def _reaped(self, operation: Lapsed, reply: Reply) -> None:
+    def _reaped(self, operation: ledger.Lapsed, reply: ledger.Reply) -> None:
         home = operation.home
         if operation.heir and (lane := self.lanes.get(home)):
             lane.inherited()
@@ -234,14 +219,10 @@ class Executor:
         if pending is None or lane is None or not fetched.known or not self._accepts(home, pending[1].call):
             return
         (key, place), record = pending, fetched.record
-        request = request_of(record) if record else None
-        if (
-            record is None
-            or not isinstance(request, ToolRequest)
-            or (request.key, request.call_id, request.attempt) != (key, *place[:2])
-        ):
+        request = _order_of(record, key, place) if record else None
+        if record is None or request is None:
             # Compacted away: it is settled, or was sent again since and will be read.
-            self._outbox.ledger.ask(Unlist(home, self._settings.pool, (key,)))
+            self._outbox.ledger.ask(ledger.Unlist(home, self._settings.pool, (key,)))
             return
         if not lane.halt_of(request):
             self._outbox.journal.tell("lease.lapsed", call_id=request.call_id, attempt=request.attempt)
@@ -252,13 +233,15 @@ class Executor:
         lane = self.lanes.get(home)
         return lane is not None and call not in self._by_call and call not in lane.waiting
 
-    def _filled(self, lane: ExecutorLane, filled: Filled) -> None:
+    def _filled(self, home: int, filled: ledger.Filled) -> None:
         """Stop or resume claims by the ledger's memory, which calls under way need."""
+        if (lane := self.lanes.get(home)) is None:
+            return
         share = filled.used / filled.limit if filled.limit else 0.0
         full = share >= (_ROOM if lane.full else FULL)
         if full != lane.full:
             event = "ledger.full" if full else "ledger.room"
-            self._outbox.journal.tell(event, partition=lane.partition, used=filled.used, limit=filled.limit)
+            self._outbox.journal.tell(event, partition=home, used=filled.used, limit=filled.limit)
         lane.full = full
 
     def _leave(self, lane: ExecutorLane) -> None:
@@ -286,9 +269,9 @@ class Executor:
             lane.tend()
             if mono >= lane.fill_due:
                 lane.fill_due = mono + settings.fill_ms
-                self._outbox.ledger.ask(Fill(lane.partition, settings.pool))
+                self._outbox.ledger.ask(ledger.Fill(lane.partition, settings.pool))
             if not self.draining:
-                self._outbox.ledger.ask(Lapsed(lane.partition, settings.pool, free, lane.heir))
+                self._outbox.ledger.ask(ledger.Lapsed(lane.partition, settings.pool, free, lane.heir))
 
     def _probe_clocks(self, lanes: list[ExecutorLane]) -> None:
         mono = self._outbox.now.mono_ms
@@ -315,28 +298,12 @@ class Executor:
                 ready.append(lane)
 
     def _begin(self, lane: ExecutorLane, requested: Requested) -> None:
-        call, tool = requested.request.call_id, requested.request.tool
-        back = self._outbox.taken_back.get(call)
-        if call in self._by_call or (back and requested.request.attempt <= back):
-            if call not in self._by_call:
-                # A planner whose log has lost its end waits for an answer; all others ignore it.
-                self._outbox.refuse(lane.partition, requested.request)
+        if self._needs_nothing(lane, requested):
             requested.done = True
             return
-        if lane.late(requested):
-            self._outbox.journal.tell("request.stale", call_id=call, at_ms=requested.at_ms)
-            requested.done = True  # the ledger may have forgotten it; after its deadline the planner sends a fresh one
+        if self._put_aside(lane, requested):
             return
-        if why := lane.halt_of(requested.request):
-            self._outbox.journal.tell("call.halted", call_id=call, tool=tool, reason=why)
-            lane.waiting.put_aside(requested, self._outbox.now.mono_ms + HALTED_MS)
-            return
-        if self._settings.tools is not None and tool not in self._settings.tools:
-            if tool not in self._missing:
-                self._missing.add(tool)
-                self._outbox.journal.tell("tool.missing", tool=tool, pool=self._settings.pool)
-            lane.waiting.put_aside(requested, self._outbox.now.mono_ms + self._settings.aside_ms)
-            return
+        call = requested.request.call_id
         self._outbox.settle(requested.request.key)
         self._outbox.keys.add(call, requested.request.key)
         common = self._token(), lane.partition, requested, lane.catalog, lane.clock, self._outbox
@@ -345,6 +312,36 @@ class Executor:
         self.attempts[attempt.number] = self._by_call[call] = attempt
         self._acting += requested.weight
         attempt.begin()
+
+    def _needs_nothing(self, lane: ExecutorLane, requested: Requested) -> bool:
+        """True if a call is under way, was taken back, or is too old to begin."""
+        call = requested.request.call_id
+        back = self._outbox.taken_back.get(call)
+        if call in self._by_call:
+            return True
+        if back and requested.request.attempt <= back:
+            # A planner whose log has lost its end waits for an answer; all others ignore it.
+            self._outbox.refuse(lane.partition, requested.request)
+            return True
+        if late := lane.late(requested):
+            # The ledger may have forgotten it; after its deadline the planner sends a fresh one.
+            self._outbox.journal.tell("request.stale", call_id=call, at_ms=requested.at_ms)
+        return late
+
+    def _put_aside(self, lane: ExecutorLane, requested: Requested) -> bool:
+        """Put a call aside if it is halted, or its tool is not here; return True if it was."""
+        tool, now = requested.request.tool, self._outbox.now.mono_ms
+        if why := lane.halt_of(requested.request):
+            self._outbox.journal.tell("call.halted", call_id=requested.request.call_id, tool=tool, reason=why)
+            lane.waiting.put_aside(requested, now + HALTED_MS)
+            return True
+        if self._settings.tools is None or tool in self._settings.tools:
+            return False
+        if tool not in self._missing:
+            self._missing.add(tool)
+            self._outbox.journal.tell("tool.missing", tool=tool, pool=self._settings.pool)
+        lane.waiting.put_aside(requested, now + self._settings.aside_ms)
+        return True
 
     def _retire(self, attempt: Attempt) -> None:
         if attempt.phase not in ("leaving", "over"):
@@ -357,3 +354,11 @@ class Executor:
 
 
 _ANSWERS = (Answers, Delivery, ToolEnded)
+_OF_A_CALL = (ledger.Claim, ledger.Renew, ledger.Release, ledger.HandOver, ledger.Complete)
+
+
+def _order_of(record: Record, key: str, place: OrderPlace) -> ToolRequest | None:
+    """Request of a record, if it is the one of a lease under `key`."""
+    request = request_of(record)
+    named = isinstance(request, ToolRequest) and (request.key, request.call_id, request.attempt)
+    return request if isinstance(request, ToolRequest) and named == (key, place.call, place.attempt) else None

@@ -24,7 +24,7 @@ class Tools(Protocol):
 
 
 class Live(Protocol):
-    """Sink of live parts, for display: see `engine.adapters.kafka.live`. Lossy, never waited for."""
+    """Sink of live parts, for display: see `engine.adapters.kafka.writer`. Lossy, never waited for."""
 
     def tell(self, part: StreamPart) -> None: ...
 

@@ -57,19 +57,22 @@ class Addresses:
 
 
 def addresses(*, kafka: str = "", redis: str = "", data: str = "") -> Addresses:
-    running, variable = running_dev(data), os.environ.get
-    named = kafka or variable("REFOLD_KAFKA__BOOTSTRAP")
-    candidates: dict[str, dict[str, Any]] = {
-        "kafka": {"bootstrap": named or running.get("kafka"), **({} if named else _partitions(running))},
-        "redis": {"url": redis or variable("REFOLD_REDIS__URL") or running.get("redis")},
-        **({} if named else _stores(running)),
-    }
-    parts = {name: part for name, part in candidates.items() if any(part.values())}
+    running, named = running_dev(data), kafka or os.environ.get("REFOLD_KAFKA__BOOTSTRAP", "")
+    parts = {name: part for name, part in _candidates(running, named, redis).items() if any(part.values())}
     settings = load(**parts)
     default = "kafka" not in parts and settings.kafka.bootstrap == KafkaSettings().bootstrap
     meant = bool(data or os.environ.get("REFOLD_DATA")) or DATA.is_dir()
     lost = data_dir(data) if default and meant else None  # another process may listen at the default address
     return Addresses(settings, bool(running) and not named, lost, data_dir(data))
+
+
+def _candidates(running: dict[str, Any], named: str, redis: str) -> dict[str, dict[str, Any]]:
+    """Settings by part, empty ones too; `named` is a Kafka that the command names."""
+    redis = redis or os.environ.get("REFOLD_REDIS__URL", "") or running.get("redis", "")
+    if named:
+        return {"kafka": {"bootstrap": named}, "redis": {"url": redis}}
+    kafka = {"bootstrap": running.get("kafka"), **_partitions(running)}
+    return {"kafka": kafka, "redis": {"url": redis}, **_stores(running)}
 
 
 def _partitions(running: dict[str, Any]) -> dict[str, int]:

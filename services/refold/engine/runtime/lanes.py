@@ -18,15 +18,12 @@ Positions = Mapping[tuple[str, int], int]
 class Lane(Protocol):
     def reads(self) -> Mapping[str, int]:
         """Offsets to read from after the assignment, by topic."""
-        ...
 
     def feed(self, item: Record | Reached | End) -> None:
         """Read an item of the partition; per topic in order of offset."""
-        ...
 
     def low_water(self) -> Positions:
         """Offsets that may be committed: everything below is settled."""
-        ...
 
 
 class ClockedLane(Lane, Protocol):

@@ -28,11 +28,8 @@ def lock_member(group: str, member: str) -> str:
     except OSError:
         holder = os.read(file, 100).decode(errors="replace").partition(" ")[2].strip() or "unknown"
         os.close(file)
-        raise ConflictError(
-            f"process {holder} of this machine is {member}",
-            hint="stop it, or give this one its own --member",
-            pid=holder,
-        ) from None
+        text, hint = f"process {holder} of this machine is {member}", "stop it, or give this one its own --member"
+        raise ConflictError(text, hint=hint, pid=holder) from None
     lock_id = os.read(file, 100).decode(errors="replace").partition(" ")[0] or secrets.token_hex(8)
     os.pwrite(file, f"{lock_id} {os.getpid():<10}".encode(), 0)
     return lock_id

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from functools import cache
-from typing import Any
 
 COLLECT_AFTER = 50_000
 """New objects per garbage collection: the default of 700 costs a third of a fold, and a seventh of all imports."""
 
 
-@cache
-def _trim() -> Any:
-    return getattr(ctypes.CDLL(None), "malloc_trim", None)
-
-
 def give_back() -> None:
     gc.collect()
-    if (trim := _trim()) is not None:
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)

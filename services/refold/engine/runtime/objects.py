@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import obstore
-from obstore.exceptions import BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import from_url
 
-from refold.core.errors import UsageError
+from refold.core.errors import UnreachableError, UsageError
 from refold.core.redaction import public_url, redacted
 
 FOLDER, FOLDER_MODE, FILE_MODE = "file://", 0o700, 0o600
 _QUERY = re.compile(r"\?[^\s?]*(?=\s|$)")
-STORE_ERRORS = (BaseError, OSError)
-"""Errors of an unreachable or refusing store; FileNotFoundError, one of them, is an answer."""
 
 
 def _may_be_plain() -> bool:
@@ -38,47 +38,59 @@ _LOCAL: dict[str, Any] = {"automatic_cleanup": True}  # a folder goes with its l
 
 class ObjectStore:
     """Store at `file:///folder` (created if missing), `s3://bucket/path` or another obstore address; `purpose` is
-    for errors. In a folder, files are on disk before a write returns; in a `private` one only the owner may read them.
-    **Raises** UsageError for an invalid address."""
+    for errors. In a folder, files are on disk before a write returns, and only the owner may read them. **Raises**
+    UsageError for an invalid address."""
 
-    def __init__(self, url: str, purpose: str, *, private: bool = False) -> None:
-        self.url, self._private = public_url(url), private
+    def __init__(self, url: str, purpose: str) -> None:
+        self.url, self._purpose = public_url(url), purpose
         self._folder = Path(url.removeprefix(FOLDER)) if url.startswith(FOLDER) else None
         try:
             if self._folder is not None:
-                self._folder.mkdir(FOLDER_MODE if private else 0o777, parents=True, exist_ok=True)
+                self._folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
             options = _LOCAL if self._folder is not None else {} if url.startswith("memory:") else _CLOUD
             self.store = from_url(url, **options)
         except (BaseError, ValueError, OSError) as error:
-            problem = f"{self.url} is not the address of {purpose}: {first_line(error)}"
+            problem = f"{self.url} is not the address of {purpose}: {_first_line(error)}"
             raise UsageError(problem, hint="write file:///folder or s3://bucket/path") from None
 
-    @property
-    def there(self) -> bool:
-        """False if the folder itself is missing: then a file that is not found may still exist."""
-        return self._folder is None or self._folder.is_dir()
+    @contextmanager
+    def requests(self, *answers: type[Exception]) -> Iterator[None]:
+        """A `with` block of requests. **Raises** UnreachableError, and errors of the types `answers` as they are."""
+        try:
+            yield
+        except (BaseError, OSError) as error:
+            # If the folder itself is missing, a file that is not found may still exist.
+            if isinstance(error, answers) and self._there:
+                raise
+            message = f"the {self._purpose.partition(' ')[2]} {self.url} does not answer: {_first_line(error)}"
+            raise UnreachableError(message, hint="check the address of the archive and your rights there") from None
 
     def put(self, path: str, content: bytes, *, over: bool = False) -> None:
-        """Write a file. **Raises** AlreadyExistsError of obstore unless `over`, and `STORE_ERRORS`."""
-        if not self.there:
-            raise FileNotFoundError(f"the folder {self._folder} is away")  # created again it would hide its files
-        obstore.put(self.store, path, content, mode="overwrite" if over else "create")
-        if self._folder is not None:
-            _sync(self._folder, self._folder / path, private=self._private)
+        """Write a file. **Raises** UnreachableError; AlreadyExistsError of obstore unless `over`."""
+        with self.requests(AlreadyExistsError):
+            if not self._there:
+                raise FileNotFoundError(f"the folder {self._folder} is away")  # created again it would hide its files
+            obstore.put(self.store, path, content, mode="overwrite" if over else "create")
+            if self._folder is not None:
+                _sync(self._folder, self._folder / path)
+
+    @property
+    def _there(self) -> bool:
+        return self._folder is None or self._folder.is_dir()
 
 
-def _sync(root: Path, file: Path, *, private: bool) -> None:
+def _sync(root: Path, file: Path) -> None:
     """Flush a file and its folders to disk."""
     # Soon no other copy of the content exists.
     for path in (file, *(folder for folder in file.parents if folder == root or root in folder.parents)):
         number = os.open(path, os.O_RDONLY)
         try:
-            if private and path != root:
+            if path != root:
                 os.fchmod(number, FILE_MODE if path == file else FOLDER_MODE)
             os.fsync(number)
         finally:
             os.close(number)
 
 
-def first_line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return _QUERY.sub("", redacted(str(error).partition("\n")[0]))

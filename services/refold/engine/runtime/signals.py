@@ -42,13 +42,9 @@ class StopAsked:
         return self._set
 
 
-def _nothing() -> None:
-    pass
-
-
 @contextmanager
 def stop_signals(
-    hurry: Callable[[], None] = _nothing, *, at_first: Callable[[], object] = _nothing
+    hurry: Callable[[], None] = lambda: None, *, at_first: Callable[[], object] = lambda: None
 ) -> Iterator[StopAsked]:
     """Set the yielded event on the first SIGINT or SIGTERM, after `at_first`; call `hurry` on each further one. Both
     run in the signal handler and must take no lock. **Raises** UsageError outside the main thread."""

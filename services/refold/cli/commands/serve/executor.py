@@ -14,9 +14,9 @@ from refold.cli.apps import load_app
 from refold.cli.commands.serve.presence import executor_member
 from refold.cli.commands.serve.process import DevOption, Member, ServedApp, StandbyOption, redis_findings, served
 from refold.core.wire.seal import Seal
-from refold.engine.adapters.kafka.live import KafkaLive
 from refold.engine.adapters.kafka.log import KafkaEventLog
-from refold.engine.adapters.kafka.lookup import KafkaLookup
+from refold.engine.adapters.kafka.reader import KafkaLookup
+from refold.engine.adapters.kafka.writer import KafkaLive
 from refold.engine.adapters.redis.ledger import RedisLedger
 from refold.engine.adapters.tools.toolbox import Toolbox
 from refold.engine.executor.gate import Gate

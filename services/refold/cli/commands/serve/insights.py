@@ -16,7 +16,7 @@ from refold.console.projections.whole import LoggedRuns
 from refold.console.sql.opening import open_views
 from refold.core.topics import RUN_INSIGHT, RUN_LOG
 from refold.engine.adapters.kafka.source import KafkaLogSource
-from refold.engine.adapters.kafka.table import TableTopic
+from refold.engine.adapters.kafka.writer import TableTopic
 from refold.engine.runtime.clock import clock_ms
 
 _log = structlog.get_logger()

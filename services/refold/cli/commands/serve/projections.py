@@ -18,7 +18,7 @@ from refold.console.projections.service import KeptProjection, keep_all, shipped
 from refold.console.projections.views import views
 from refold.core.topics import RUN_LOG, RUN_VIEW
 from refold.engine.adapters.kafka.source import KafkaLogSource
-from refold.engine.adapters.kafka.table import TableTopic
+from refold.engine.adapters.kafka.writer import TableTopic
 from refold.engine.runtime.gauges import Vitals
 from refold.engine.runtime.settings import Settings
 from refold.engine.runtime.watchdog import Watchdog

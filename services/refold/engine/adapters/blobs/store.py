@@ -8,10 +8,10 @@ from hashlib import sha256
 
 import obstore
 
-from refold.core.errors import BlobError, MalformedError, UnreachableError
+from refold.core.errors import BlobError, MalformedError
 from refold.core.ids import RunId
 from refold.core.wire import blobs
-from refold.engine.runtime.objects import STORE_ERRORS, ObjectStore, first_line
+from refold.engine.runtime.objects import ObjectStore
 
 PART_BYTES = 1 << 20
 """Bytes of one part of a streamed value; a reader has about three in memory."""
@@ -21,17 +21,14 @@ class ObjectBlobs:
     """Blob store at an address of `ObjectStore`. **Units**: `most` in bytes."""
 
     def __init__(self, url: str, *, most: int) -> None:
-        self._most, self._objects = most, ObjectStore(url, "a blob store", private=True)
+        self._most, self._objects = most, ObjectStore(url, "a blob store")
         self.url = self._objects.url
 
     def put(self, run: RunId, text: str) -> str:
         data = text.encode()
         pointer = blobs.pointer_of(data)
-        try:
-            # Names follow from the content: writing again changes nothing, and repairs an altered file.
-            self._objects.put(_path(run, pointer), data, over=True)
-        except STORE_ERRORS as error:
-            raise self._unreachable(error) from None
+        # Names follow from the content: writing again changes nothing, and repairs an altered file.
+        self._objects.put(_path(run, pointer), data, over=True)
         return pointer
 
     def get(self, run: RunId, pointer: str) -> str:
@@ -68,30 +65,22 @@ class ObjectBlobs:
     @contextmanager
     def _translating(self, run: RunId, pointer: str) -> Iterator[None]:
         try:
-            yield
-        except FileNotFoundError as error:
-            if not self._objects.there:
-                raise self._unreachable(error) from None
+            with self._objects.requests(FileNotFoundError):
+                yield
+        except FileNotFoundError:
             message = f"{pointer} of run {run} is not in {self.url}"
             raise BlobError(message, hint="restore it from a copy", code="blob_missing") from None
-        except STORE_ERRORS as error:
-            raise self._unreachable(error) from None
 
     def erase(self, run: RunId) -> int:
         store, count = self._objects.store, 0
         try:
-            for batch in obstore.list(store, blobs.folder_of(run)):
-                obstore.delete(store, [meta["path"] for meta in batch])
-                count += len(batch)
+            with self._objects.requests(FileNotFoundError):
+                for batch in obstore.list(store, blobs.folder_of(run)):
+                    obstore.delete(store, [meta["path"] for meta in batch])
+                    count += len(batch)
         except FileNotFoundError:
             return self.erase(run)  # another process erases it as well
-        except STORE_ERRORS as error:
-            raise self._unreachable(error) from None
         return count
-
-    def _unreachable(self, error: Exception) -> UnreachableError:
-        message = f"the blob store {self.url} does not answer: {first_line(error)}"
-        return UnreachableError(message, hint="check the address of the archive and your rights there")
 
 
 def _path(run: RunId, pointer: str) -> str:

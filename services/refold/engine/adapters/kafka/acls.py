@@ -10,19 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka import admin as kafka
 
 from refold.core.errors import UsageError
 from refold.engine.adapters.kafka import clients
-from refold.engine.adapters.kafka.errors import of, translate
-from refold.engine.adapters.kafka.topics import ANSWER_S, await_shown, declared
+from refold.engine.adapters.kafka.errors import ANSWER_S, of, translate
+from refold.engine.adapters.kafka.topics import await_shown, declared
 from refold.engine.runtime.settings import KafkaSettings
 
 PRINCIPAL_ROLES = (
@@ -38,13 +31,14 @@ AclState = Literal["there", "missing", "surplus", "wider"]
 Principals = Mapping[str, Sequence[str]]
 
 _T = TypeVar("_T")
-B = TypeVar("B", AclBinding, AclBindingFilter)
+B = TypeVar("B", kafka.AclBinding, kafka.AclBindingFilter)
 
-_KINDS: dict[ResourceType, ResourceKind] = {ResourceType.TOPIC: "topic", ResourceType.GROUP: "group"}
+_KINDS: dict[kafka.ResourceType, ResourceKind] = {kafka.ResourceType.TOPIC: "topic", kafka.ResourceType.GROUP: "group"}
 # Untyped: the client declares these fields as texts.
 _ALL: Any = None
-_ANY = AclBindingFilter(
-    ResourceType.ANY, _ALL, ResourcePatternType.ANY, _ALL, _ALL, AclOperation.ANY, AclPermissionType.ANY
+_ANY = kafka.AclBindingFilter(
+    *(kafka.ResourceType.ANY, _ALL, kafka.ResourcePatternType.ANY, _ALL, _ALL),
+    *(kafka.AclOperation.ANY, kafka.AclPermissionType.ANY),
 )
 _REFUSALS = {
     KafkaError.SECURITY_DISABLED: (
@@ -104,7 +98,6 @@ def principals(rows: Iterable[str] = (), pools: Iterable[str] = ("default",)) ->
 
 
 def expected_acls(prefix: str, who: Principals) -> list[Acl]:
-    """Rules of the table, sorted."""
     content = declared()
     rights = set(_topic_rights(content)) | set(_group_rights(content))
     acls = set()
@@ -192,23 +185,22 @@ class Acls:
         # The client swallows a refusal to list rules (confluent-kafka 2.16), but not one to delete: this rule does
         # not exist.
         nobody = Acl("User:refold-nobody", "topic", f"{self._prefix}nothing", "literal", "read")
-        for future in self._admin.delete_acls([_write(nobody, AclBindingFilter)], request_timeout=ANSWER_S).values():
-            _answer(future, "read the ACLs")
+        futures = self._admin.delete_acls([_write(nobody, kafka.AclBindingFilter)], request_timeout=ANSWER_S)
+        _answers(futures, "read the ACLs")
 
     def diff(self) -> list[AclRule]:
-        """Rules that differ from the table."""
         return [rule for rule in self.rules() if rule.state != "there"]
 
     def apply(self, *, prune: bool = False) -> list[AclRule]:
         """Create missing rules and, with `prune`, remove surplus ones; return the changes."""
-        changes = [rule for rule in self.diff() if rule.state == "missing" or (prune and rule.state == "surplus")]
-        create = [_write(rule.acl, AclBinding) for rule in changes if rule.state == "missing"]
-        remove = [_write(rule.acl, AclBindingFilter) for rule in changes if rule.state == "surplus"]
+        changes = [rule for rule in self.diff() if rule.state in (("missing", "surplus") if prune else ("missing",))]
+        create = [_write(rule.acl, kafka.AclBinding) for rule in changes if rule.state == "missing"]
+        remove = [_write(rule.acl, kafka.AclBindingFilter) for rule in changes if rule.state == "surplus"]
         # Missing rules come first: a renamed principal is never without rights.
-        for future in (self._admin.create_acls(create, request_timeout=ANSWER_S) if create else {}).values():
-            _answer(future, "create the ACLs")
-        for future in (self._admin.delete_acls(remove, request_timeout=ANSWER_S) if remove else {}).values():
-            _answer(future, "remove ACLs")
+        if create:
+            _answers(self._admin.create_acls(create, request_timeout=ANSWER_S), "create the ACLs")
+        if remove:
+            _answers(self._admin.delete_acls(remove, request_timeout=ANSWER_S), "remove ACLs")
 
         def unseen() -> str:
             left = set(changes).intersection(self.diff())
@@ -222,7 +214,7 @@ def may_do_everything(settings: KafkaSettings) -> bool:
     """True if this principal may alter the cluster: no authorizer, or a super user. **Raises** UnreachableError."""
     admin = clients.admin(settings)  # kept until there is an answer: it takes its questions with it
     future = admin.describe_cluster(include_authorized_operations=True, request_timeout=ANSWER_S)
-    return AclOperation.ALTER in (_answer(future, "describe the cluster").authorized_operations or ())
+    return kafka.AclOperation.ALTER in (_answer(future, "describe the cluster").authorized_operations or ())
 
 
 def has_authorizer(settings: KafkaSettings) -> bool:
@@ -240,7 +232,7 @@ def may_write(settings: KafkaSettings, topic: str) -> bool:
     futures = admin.describe_topics(
         TopicCollection([name]), include_authorized_operations=True, request_timeout=ANSWER_S
     )
-    return AclOperation.WRITE in (_answer(futures[name], f"describe {name}").authorized_operations or ())
+    return kafka.AclOperation.WRITE in (_answer(futures[name], f"describe {name}").authorized_operations or ())
 
 
 def _answer(future: Future[_T], action: str) -> _T:
@@ -254,14 +246,19 @@ def _answer(future: Future[_T], action: str) -> _T:
         raise translate(error, action) from None
 
 
-def _read(binding: AclBinding) -> Acl | None:
-    kind = _KINDS.get(ResourceType(binding.restype))
+def _answers(futures: Mapping[Any, Future[Any]], action: str) -> None:
+    for future in futures.values():
+        _answer(future, action)
+
+
+def _read(binding: kafka.AclBinding) -> Acl | None:
+    kind = _KINDS.get(kafka.ResourceType(binding.restype))
     if kind is None:
         return None
     parts = (
-        ResourcePatternType(binding.resource_pattern_type),
-        AclOperation(binding.operation),
-        AclPermissionType(binding.permission_type),
+        kafka.ResourcePatternType(binding.resource_pattern_type),
+        kafka.AclOperation(binding.operation),
+        kafka.AclPermissionType(binding.permission_type),
     )
     pattern, operation, permission = (part.name.lower() for part in parts)
     return Acl(binding.principal, kind, binding.name, pattern, operation, binding.host, permission)
@@ -269,11 +266,11 @@ def _read(binding: AclBinding) -> Acl | None:
 
 def _write(acl: Acl, kind: type[B]) -> B:
     return kind(
-        ResourceType[acl.kind.upper()],
+        kafka.ResourceType[acl.kind.upper()],
         acl.name,
-        ResourcePatternType[acl.pattern.upper()],
+        kafka.ResourcePatternType[acl.pattern.upper()],
         acl.principal,
         acl.host,
-        AclOperation[acl.operation.upper()],
-        AclPermissionType[acl.permission.upper()],
+        kafka.AclOperation[acl.operation.upper()],
+        kafka.AclPermissionType[acl.permission.upper()],
     )

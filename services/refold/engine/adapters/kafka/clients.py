@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 import orjson
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from refold.core.errors import UsageError
-from refold.engine.adapters.kafka.errors import REFUSED, translate
-from refold.engine.ports.log import NEVER, Delivery, Membership, Record
+from refold.core.errors import UnreachableError, UsageError
+from refold.engine.adapters.kafka.errors import OUT_OF_RANGE, REFUSED, is_final, translate, translated
+from refold.engine.ports.log import NEVER, Delivery, Membership, Outgoing, Place, Reached, Record
 from refold.engine.runtime.outages import OUTAGES
 from refold.engine.runtime.settings import KafkaSettings
 
@@ -55,6 +55,12 @@ class Names(dict[str, str]):
 
     def logical(self, topic: str) -> str:
         return topic.removeprefix(self.prefix)
+
+    def at(self, place: Place, offset: int = OFFSET_INVALID) -> TopicPartition:
+        return TopicPartition(self[place[0]], place[1], offset)
+
+    def offsets(self, places: list[TopicPartition]) -> dict[Place, int]:
+        return {(self.logical(at.topic), at.partition): at.offset for at in places}
 
 
 class _Log:
@@ -179,6 +185,48 @@ def record(topic: str, message: Message) -> Record:
     return _record((topic, message.partition(), message.offset(), message.key(), message.value(), headers, at_ms))
 
 
+def produce(
+    producer: Producer,
+    name: str,
+    record: Outgoing,
+    reported: Callable[[KafkaError | None, Message], None],
+    *,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Queue a record for a topic of the cluster. **Raises** KafkaException, and errors of `check` while it waits."""
+    _, partition, key, value, headers, _, _ = record
+    while True:
+        try:
+            # One by one: `produce_batch` drops headers. `reported` is called in a poll or a flush, never in between.
+            producer.produce(name, value, key, partition, headers=list(headers), on_delivery=reported)
+            return
+        except BufferError:
+            # As much waits as the client holds: the broker is slower than we are.
+            producer.poll(0.1)
+            check()
+
+
+def arrivals(consumer: Consumer, names: Names, *, limit: int, timeout_s: float, action: str) -> list[Record | Reached]:
+    """Records and ends of partitions that have come, in order per partition; waits for the first. **Raises** errors
+    that waiting cannot cure, UnreachableError for a position outside the log."""
+    with translated(action):
+        # A poll waits for one message; a consume that waits would wait for all `limit`.
+        first = consumer.poll(timeout_s)
+        messages = [] if first is None else [first, *consumer.consume(limit, 0)]
+    items: list[Record | Reached] = []
+    for message in messages:
+        name = message.topic() or ""
+        if (error := message.error()) is None:
+            items.append(record(names.logical(name), message))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            items.append(Reached(names.logical(name), message.partition() or 0, message.offset() or 0))
+        elif error.code() in OUT_OF_RANGE:
+            raise UnreachableError(f"{name} does not contain the position any more: {error.str()}")
+        elif is_final(error):  # from all others the client recovers by itself
+            raise translate(error, f"read {name}")
+    return items
+
+
 def delivery(token: int, error: KafkaError | None, message: Message) -> Delivery:
     if error is not None:
         return Delivery(token, NEVER if error.code() in REFUSED else None)
@@ -216,7 +264,5 @@ def _client(kind: type[_T], settings: KafkaSettings, config: Config) -> _T:
     }
     if STATISTICS in merged:
         merged["stats_cb"] = SENT_REQUESTS.hear
-    try:
+    with translated("set up a Kafka client"):
         return kind(merged, logger=_Log())
-    except KafkaException as error:
-        raise translate(error, "set up a Kafka client") from None

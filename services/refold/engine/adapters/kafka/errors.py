@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
 from refold.core.errors import ConflictError, RefoldError, UnreachableError, UsageError
 
+_T = TypeVar("_T")
+
+ANSWER_S = 15.0
+"""Longest wait for the answer to an admin client."""
+
 REFUSED = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD})
 """Errors after which the broker has not stored a record, and never will."""
+
+# A reader with `auto.offset.reset=error` gets them: what lies between must not be skipped silently.
+OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
+"""Errors of a position outside the log."""
 
 
 class Meaning(NamedTuple):
@@ -85,6 +96,27 @@ def meaning(error: KafkaError) -> Meaning:
 def is_final(error: KafkaError) -> bool:
     """True if waiting cannot help, so that the process must end."""
     return meaning(error).later_s == 0
+
+
+@contextmanager
+def translated(action: str) -> Iterator[None]:
+    """A `with` block of requests to brokers. **Raises** our errors for Kafka's; `action` failed."""
+    try:
+        yield
+    except KafkaException as error:
+        raise translate(error, action) from None
+
+
+def admin_result(future: Future[_T], action: str, *, unless: int | None = None) -> _T | None:
+    """Result of an admin client's request, None for the error `unless`. **Raises** our errors for all others."""
+    try:
+        return future.result(ANSWER_S)
+    except KafkaException as error:
+        if of(error).code() != unless:
+            raise translate(error, action) from None
+        return None
+    except TimeoutError:
+        raise translate(KafkaError(KafkaError._TIMED_OUT), action) from None
 
 
 def translate(error: KafkaError | KafkaException, action: str) -> RefoldError:

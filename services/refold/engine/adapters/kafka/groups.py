@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import Future
+from contextlib import closing
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError
 
 from refold.core.errors import UnreachableError
-from refold.engine.adapters.kafka import clients
-from refold.engine.adapters.kafka.errors import of, translate
+from refold.engine.adapters.kafka import clients, offsets
+from refold.engine.adapters.kafka.errors import admin_result, translated
 from refold.engine.ports.log import Place
 from refold.engine.runtime.settings import KafkaSettings
 
@@ -33,50 +33,35 @@ class GroupState(NamedTuple):
 
 def group_states(settings: KafkaSettings, groups: Iterable[str]) -> dict[str, GroupState]:
     """State of each group; empty if it never had members. **Raises** UnreachableError."""
-    names = [settings.prefix + group for group in groups]
+    listed = list(groups)
     try:
-        return _described(settings, names)
+        return _described(settings, listed)
     except UnreachableError:
         # The first request to a cluster creates its topic of offsets, and its client never gets the answer.
-        return _described(settings, names)
+        return _described(settings, listed)
 
 
-def _described(settings: KafkaSettings, names: list[str]) -> dict[str, GroupState]:
+def _described(settings: KafkaSettings, groups: list[str]) -> dict[str, GroupState]:
     # Positions first: they come from the same coordinators. An AdminClient that asks one which is away or still loading
     # ends the process (SIGABRT, SIGSEGV in librdkafka 2.16), and each restart of a broker is such a moment.
     admin = clients.admin(settings)  # a new one: an AdminClient stays with a coordinator that has moved
-    try:
-        topics, prefix = admin.list_topics(timeout=COORDINATOR_S).topics, settings.prefix
-        own = (topic for topic in topics if topic.startswith(prefix))
-        places = [TopicPartition(topic, number) for topic in own for number in topics[topic].partitions]
-        committed = {name: _committed(settings, name, places) for name in names}
-    except KafkaException as error:
-        raise translate(error, "ask for the positions of groups") from None
-    described = admin.describe_consumer_groups(names, request_timeout=COORDINATOR_S)
-    members = {name: getattr(_answer(described[name], name), "members", ()) for name in names}
-    return {
-        name.removeprefix(prefix): GroupState(tuple(map(_member, members[name])), committed[name]) for name in names
-    }
-
-
-def _committed(settings: KafkaSettings, name: str, places: list[TopicPartition]) -> dict[Place, int]:
-    asker = clients.consumer(settings, name.removeprefix(settings.prefix))  # never joins
-    try:
-        answers = asker.committed(places, timeout=COORDINATOR_S)
-    finally:
-        asker.close()
-    return {(at.topic.removeprefix(settings.prefix), at.partition): at.offset for at in answers if at.offset >= 0}
+    names, committed = clients.Names(settings.prefix), dict[str, dict[Place, int]]()
+    with translated("ask for the positions of groups"):
+        topics = admin.list_topics(timeout=COORDINATOR_S).topics
+        own = [topic for topic in topics if topic.startswith(names.prefix)]
+        places = [(names.logical(topic), number) for topic in own for number in topics[topic].partitions]
+        for group in groups:
+            with closing(clients.consumer(settings, group)) as asker:  # never joins
+                committed[group] = offsets.committed(asker, names, places, COORDINATOR_S)
+    described = admin.describe_consumer_groups([names[group] for group in groups], request_timeout=COORDINATOR_S)
+    states = {}
+    for group, future in ((group, described[names[group]]) for group in groups):
+        action, absent = f"ask who is in the group {names[group]}", KafkaError.GROUP_ID_NOT_FOUND
+        members = getattr(admin_result(future, action, unless=absent), "members", ())
+        states[group] = GroupState(tuple(map(_member, members)), committed[group])
+    return states
 
 
 def _member(member: Any) -> GroupMember:
     partitions = {place.partition for place in member.assignment.topic_partitions} if member.assignment else ()
     return GroupMember(member.client_id, member.host.lstrip("/"), tuple(sorted(partitions)))
-
-
-def _answer(future: Future[Any], name: str) -> Any:
-    try:
-        return future.result()
-    except KafkaException as error:
-        if of(error).code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return None
-        raise translate(error, f"ask who is in the group {name}") from None

@@ -6,21 +6,14 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from refold.engine.adapters.kafka import clients, offsets
 from refold.engine.adapters.kafka.clients import Names
+from refold.engine.adapters.kafka.errors import OUT_OF_RANGE
 from refold.engine.adapters.kafka.trouble import ONE_ANSWER_S, Overdue, Trouble
 from refold.engine.ports.log import Membership, Place, Reached, Shrunk, Taken
 from refold.engine.runtime.settings import KafkaSettings
-
-OUT_OF_RANGE = frozenset({
-    KafkaError._AUTO_OFFSET_RESET,
-    KafkaError._LOG_TRUNCATION,
-    KafkaError.OFFSET_OUT_OF_RANGE,
-})  # fmt: skip
-"""Errors of a position outside the log, which must not be skipped silently."""
-
 
 RARE_WAIT_MS = 250
 """Longest wait of a fetch of rare topics at the broker, which delays a new partition."""
@@ -31,7 +24,6 @@ class Intake:
 
     def __init__(self, settings: KafkaSettings, membership: Membership, *, names: Names, trouble: Trouble) -> None:
         self._names, self._trouble, self._topics = names, trouble, membership.topics
-        self._logical = {names[topic]: topic for topic in membership.topics}
         # Never a silent reset: a position that is not there any more is news.
         own: dict[str, Any] = {"client.id": f"{membership.member}-reader", "auto.offset.reset": "error"}
         self._consumer = clients.consumer(settings, membership.group, error_cb=trouble.on_error, **own)
@@ -52,17 +44,12 @@ class Intake:
     def capture(self, numbers: set[int], absent: Collection[str] = ()) -> tuple[dict[Place, int], dict[Place, int]]:
         """Low and high watermarks of partition numbers; `collect` reports the high ones once reached. **Raises**
         KafkaException if any has no answer."""
-        topics = [topic for topic in self._topics if topic not in absent]
-        every = [TopicPartition(self._names[topic], number) for topic in topics for number in numbers]
-        if not self._positions and (
-            rare := [place for place in every if self._logical[place.topic] in self._rare_topics]
-        ):
-            offsets.asked(self._rare, rare, give_up_s=ONE_ANSWER_S)  # later its question would lie behind its fetch
-        starts, ends = (
-            {(self._logical[topic], number): at for (topic, number), at in bounds.items()}
-            # By this consumer: without a request it would notice only once a second that it lacks a topic's place.
-            for bounds in (self._offsets_at(every, which) for which in (offsets.EARLIEST, offsets.LATEST))
-        )
+        every = [(topic, number) for topic in self._topics if topic not in absent for number in numbers]
+        rare = [] if self._positions else [place for place in every if place[0] in self._rare_topics]
+        # Of a fetching client, its answer would lie behind the fetch.
+        offsets.asked(self._rare, self._names, rare, give_up_s=ONE_ANSWER_S)
+        # By this consumer: without a request it would notice only once a second that it lacks a topic's place.
+        starts, ends = (self._offsets_at(every, which) for which in (offsets.EARLIEST, offsets.LATEST))
         self._ends.update(ends)
         return starts, ends
 
@@ -79,7 +66,7 @@ class Intake:
         starting, self._starting = self._starting, {}
         self._stop([place for place in starting if place in self._positions])
         for consumer, places in self._by_consumer(starting):
-            consumer.incremental_assign([TopicPartition(self._names[t], n, starting[t, n]) for t, n in places])
+            consumer.incremental_assign([self._names.at(place, starting[place]) for place in places])
         self._positions.update(starting)
         for place in starting:  # librdkafka's own pauses outlive the assignment that they were meant for
             self._steer(place)
@@ -98,13 +85,12 @@ class Intake:
             self._steer(place)
 
     def _steer(self, place: Place) -> None:
-        where = [TopicPartition(self._names[place[0]], place[1])]
         consumer = self._consumer_of(place)
-        (consumer.pause if place in self._paused else consumer.resume)(where)
+        (consumer.pause if place in self._paused else consumer.resume)([self._names.at(place)])
 
     def _stop(self, places: list[Place]) -> None:
         for consumer, those in self._by_consumer(places):
-            consumer.incremental_unassign([TopicPartition(self._names[topic], n) for topic, n in those])
+            consumer.incremental_unassign(list(map(self._names.at, those)))
             for place in those:
                 del self._positions[place]
 
@@ -136,16 +122,16 @@ class Intake:
 
     def sort(self, message: Message, batch: Taken) -> None:
         """Add a message to `batch` as a record, or handle its event."""
-        error, topic, number = message.error(), self._logical[message.topic() or ""], message.partition() or 0
+        error, place = message.error(), (self._names.logical(message.topic() or ""), message.partition() or 0)
         if error is None:
-            record = clients.record(topic, message)
+            record = clients.record(place[0], message)
             batch.records.append(record)
-            self._positions[topic, number] = record.offset + 1
+            self._positions[place] = record.offset + 1
         elif error.code() == KafkaError._PARTITION_EOF:
-            self._read_through[topic, number] = offset = message.offset() or 0
-            self._passed((topic, number), offset, batch)
+            self._read_through[place] = offset = message.offset() or 0
+            self._passed(place, offset, batch)
         elif error.code() in OUT_OF_RANGE:
-            self._out_of_range((topic, number), batch)
+            self._out_of_range(place, batch)
         else:
             self._trouble.hear("kafka.read_error", error, f"read {message.topic()}", topic=message.topic())
 
@@ -160,9 +146,8 @@ class Intake:
         """Note partitions whose readable end is below the high watermark: open transactions. It sends no request."""
         now, before, self._stuck = time.monotonic(), self._stuck, {}
         for place, position in self._positions.items():
-            where = TopicPartition(self._names[place[0]], place[1])
-            read_through = self._read_through.get(place) == position
-            if read_through and self._consumer_of(place).get_watermark_offsets(where, cached=True)[1] > position:
+            read_through, at = self._read_through.get(place) == position, self._names.at(place)
+            if read_through and self._consumer_of(place).get_watermark_offsets(at, cached=True)[1] > position:
                 last = before.get(place, (position, now))
                 self._stuck[place] = last if last[0] == position else (position, now)
         self.unstable = {place: now - since for place, (_, since) in self._stuck.items()}
@@ -183,17 +168,15 @@ class Intake:
             self._ends.pop(place, None)
             batch.reached.append(Reached(*place, offset))
 
-    def _offsets_at(self, where: list[TopicPartition], which: int) -> dict[Place, int]:
-        return offsets.asked(self._consumer, where, which, give_up_s=ONE_ANSWER_S)
+    def _offsets_at(self, places: Collection[Place], which: int) -> dict[Place, int]:
+        return offsets.asked(self._consumer, self._names, places, which, give_up_s=ONE_ANSWER_S)
 
     def _out_of_range(self, place: Place, batch: Taken) -> None:
         """Handle a position outside the log: its records are deleted (a hole), or the log has shrunk."""
-        position, where = self._positions.get(place), [TopicPartition(self._names[place[0]], place[1])]
-        if position is None:
+        if (position := self._positions.get(place)) is None:
             return
-        key = (where[0].topic, where[0].partition)
         try:
-            start, end = (self._offsets_at(where, which)[key] for which in (offsets.EARLIEST, offsets.LATEST))
+            start, end = (self._offsets_at([place], which)[place] for which in (offsets.EARLIEST, offsets.LATEST))
         except KafkaException as error:
             self._waiting.late(error)
             self.read(place, position)  # and is out of range once more

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import count
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from refold.core.errors import UnreachableError
 from refold.core.topics import pool_of
@@ -23,7 +23,8 @@ from refold.engine.adapters.kafka.errors import REFUSED, UNKNOWN_TOPIC, meaning,
 from refold.engine.adapters.kafka.intake import Intake
 from refold.engine.adapters.kafka.membership import GroupMembership
 from refold.engine.adapters.kafka.trouble import ONE_ANSWER_S, Overdue, Trouble
-from refold.engine.ports.log import NEVER, Assigned, Delivery, Depth, Membership, Outgoing, Revoked, Taken
+from refold.engine.ports.log import NEVER, Assigned, Delivery, Depth, Membership, Outgoing, Place, Revoked, Taken
+from refold.engine.runtime.outages import OUTAGES
 from refold.engine.runtime.settings import KafkaSettings
 
 _SLICE_S = 0.002
@@ -73,7 +74,7 @@ class KafkaEventLog:
         self._awaited_reports: deque[Delivery] = deque()
         self._coming: list[int] = []
         self._apart, self._ask_s, self._look_s = False, 0.0, 0.0
-        self._opening, self._ending = Overdue("begin with partitions"), dict[tuple[str, int], Overdue]()
+        self._opening, self._ending = Overdue("begin with partitions"), dict[Place, Overdue]()
 
     # What comes in
 
@@ -230,29 +231,16 @@ class KafkaEventLog:
             clients.flush(self._producer, _PUSH_S)
 
     def _produce(self, record: Outgoing, report: Callable[[Delivery], None]) -> None:
-        topic, partition, key, value, headers, token, _ = record
-        while True:
-            try:
-                self._producer.produce(
-                    self._names[topic],
-                    value=value,
-                    key=key,
-                    partition=partition,
-                    headers=list(headers),
-                    on_delivery=partial(self._delivered, token, report),
-                )
-                return
-            except BufferError:
-                self._producer.poll(0.1)
-                self._trouble.check()
-            except KafkaException as error:
-                code = of(error).code()
-                if code in UNKNOWN_TOPIC:  # senders retry until `take` knows better
-                    self._trouble.unknown.setdefault(self._names[topic], time.monotonic())
-                elif code not in REFUSED:
-                    raise translate(error, f"write to {self._names[topic]}") from None
-                report(Delivery(token, NEVER if code in REFUSED else None))
-                return
+        name, reported = self._names[record.topic], partial(self._delivered, record.token, report)
+        try:
+            clients.produce(self._producer, name, record, reported, check=self._trouble.check)
+        except KafkaException as error:
+            code = of(error).code()
+            if code in UNKNOWN_TOPIC:  # senders retry until `take` knows better
+                self._trouble.unknown.setdefault(name, time.monotonic())
+            elif code not in REFUSED:
+                raise translate(error, f"write to {name}") from None
+            report(Delivery(record.token, NEVER if code in REFUSED else None))
 
     def _delivered(
         self, token: int, report: Callable[[Delivery], None], error: KafkaError | None, message: Message
@@ -265,34 +253,31 @@ class KafkaEventLog:
                 self._trouble.hear("kafka.write_error", error, f"write to {message.topic()}", topic=message.topic())
 
     def end(self, topic: str, partition: int) -> int:
-        name = self._names[topic]
-        where = [TopicPartition(name, partition)]
+        name, place, asker = self._names[topic], (topic, partition), self._asker(self._membership.group)
         try:
-            end = offsets.asked(self._asker(self._membership.group), where, give_up_s=ONE_ANSWER_S)[name, partition]
+            end = offsets.asked(asker, self._names, [place], give_up_s=ONE_ANSWER_S)[place]
         except KafkaException as error:
             if unknown := of(error).code() in UNKNOWN_TOPIC:
                 self._trouble.unknown.setdefault(name, time.monotonic())
             if not (unknown and pool_of(topic)):
-                owed = self._ending.setdefault((name, partition), Overdue(f"ask where {name} ends in {partition}"))
-                owed.late(error)
+                self._ending.setdefault(place, Overdue(f"ask where {name} ends in {partition}")).late(error)
             raise UnreachableError(f"the broker does not report where {name} ends", kafka=of(error).name()) from None
-        if answered := self._ending.pop((name, partition), None):
+        if answered := self._ending.pop(place, None):
             answered.over()
         return end
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Committed offsets by partition; empty, with a warning, without an answer or the right to see the group."""
-        name = self._names[topic]
-        places = [TopicPartition(name, number) for number in range(self._settings.partitions)]
+        places = [(topic, number) for number in range(self._settings.partitions)]
         try:
-            answers = self._asker(group).committed(places, timeout=ONE_ANSWER_S)
+            answers = offsets.committed(self._asker(group), self._names, places, ONE_ANSWER_S)
         except KafkaException as error:
-            self._trouble.warn("kafka.committed_unknown", "committed", group=group, error=str(error))
+            OUTAGES.failed("kafka.committed_unknown", "committed", group=group, error=str(error))
             return {}
-        return {answer.partition: answer.offset for answer in answers if not answer.error and answer.offset >= 0}
+        return {number: offset for (_, number), offset in answers.items()}
 
     def _asker(self, group: str) -> Consumer:
-        """Consumer for queries that never joins; an AdminClient would keep to a coordinator that moved."""
+        # A consumer that never joins: an AdminClient would keep to a coordinator that moved.
         if group not in self._askers:
             self._askers[group] = clients.consumer(self._settings, group, **{"client.id": f"{self.member}-asker"})
         return self._askers[group]
@@ -300,9 +285,7 @@ class KafkaEventLog:
     # Notes that `take` carries out
 
     def read(self, topic: str, partition: int, offset: int, *, under: int | None = None) -> None:
-        self._notes.append(
-            partial(self._steer, partition, under, partial(self._intake.read, (topic, partition), offset))
-        )
+        self._steer(partition, under, partial(self._intake.read, (topic, partition), offset))
 
     def reopen(self, partition: int) -> None:
         self._notes.append(partial(self._group.reopen, partition))
@@ -312,12 +295,10 @@ class KafkaEventLog:
         self._notes.append(partial(self._group.commit, dict(positions)))
 
     def pause(self, topic: str, partition: int, *, under: int | None = None) -> None:
-        flow = partial(self._intake.flow, (topic, partition), paused=True)
-        self._notes.append(partial(self._steer, partition, under, flow))
+        self._steer(partition, under, partial(self._intake.flow, (topic, partition), paused=True))
 
     def resume(self, topic: str, partition: int, *, under: int | None = None) -> None:
-        flow = partial(self._intake.flow, (topic, partition), paused=False)
-        self._notes.append(partial(self._steer, partition, under, flow))
+        self._steer(partition, under, partial(self._intake.flow, (topic, partition), paused=False))
 
     def depth(self) -> Depth:
         return Depth(self._intake.positions, len(self._producer), self._group.placed, self._intake.unstable)
@@ -343,7 +324,12 @@ class KafkaEventLog:
             self._notes.popleft()()
         self._intake.begin()
 
-    def _steer(self, partition: int, under: int | None, note: Callable[[], None]) -> None:
-        now = self._assignments.get(partition)
-        if now is not None and under in (None, now):
-            note()
+    def _steer(self, partition: int, under: int | None, order: Callable[[], None]) -> None:
+        """Leave a note that is void once the partition is gone, or is here `under` another assignment."""
+
+        def note() -> None:
+            assignment = self._assignments.get(partition)
+            if assignment is not None and under in (None, assignment):
+                order()
+
+        self._notes.append(note)

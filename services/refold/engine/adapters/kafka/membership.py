@@ -13,11 +13,12 @@ from threading import Thread
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from refold.engine.adapters.kafka import clients
+from refold.engine.adapters.kafka import clients, offsets
 from refold.engine.adapters.kafka.clients import Names
 from refold.engine.adapters.kafka.errors import FENCED, is_final, meaning
 from refold.engine.adapters.kafka.trouble import ONE_ANSWER_S, Trouble
 from refold.engine.ports.log import Membership, Place
+from refold.engine.runtime.outages import OUTAGES
 from refold.engine.runtime.settings import KafkaSettings
 
 _AGAIN_S = 0.2
@@ -78,12 +79,11 @@ class GroupMembership:
 
     def committed(self, numbers: set[int]) -> dict[int, dict[str, int]]:
         """Committed offsets of partition numbers, by topic. **Raises** KafkaException."""
-        every = [TopicPartition(self._names[topic], number) for topic in self._topics for number in numbers]
-        offsets: dict[int, dict[str, int]] = {number: {} for number in numbers}
-        for answer in self._consumer.committed(every, timeout=ONE_ANSWER_S):
-            if answer.offset >= 0:
-                offsets[answer.partition][self._names.logical(answer.topic)] = answer.offset
-        return offsets
+        places = [(topic, number) for topic in self._topics for number in numbers]
+        by_number: dict[int, dict[str, int]] = {number: {} for number in numbers}
+        for (topic, number), at in offsets.committed(self._consumer, self._names, places, ONE_ANSWER_S).items():
+            by_number[number][topic] = at
+        return by_number
 
     def reopen(self, number: int) -> None:
         """Revoke and assign an owned partition again."""
@@ -116,7 +116,7 @@ class GroupMembership:
         if self._settled:
             self._settled_s, self._give_up_s = now, _NO_PLACE_S
         elif now - self._settled_s > self._give_up_s:
-            self._trouble.warn("kafka.no_place", "no_place", group=self._membership.group, waits_s=self._give_up_s)
+            OUTAGES.failed("kafka.no_place", "no_place", group=self._membership.group, waits_s=self._give_up_s)
             self._give_up_s = min(2 * self._give_up_s, _NO_PLACE_MAX_S)
             before, self._consumer = self._consumer, self._connected()
             Thread(target=before.close, name="kafka-membership-close", daemon=True).start()  # which may take as long
@@ -132,24 +132,23 @@ class GroupMembership:
 
     def close(self, *, leave: bool) -> None:
         """End the membership; without `leave` the group keeps the partitions for this name."""
+        self._depart(leave=leave)
+        self._consumer.close()
+
+    def leave(self) -> None:
+        """Leave the group for good, with all partitions lost; `close` completes it."""
+        self._depart(leave=True)
+        self._left, self._assigned, self._pending = True, None, {}
+        self._lost |= self.owned
+        self.owned = set()
+
+    def _depart(self, *, leave: bool) -> None:
         if self._joined and not self._left:
             self._settle()
             self._again_s = 0.0
             self._commit()
             if leave:
                 self._leave()
-        self._consumer.close()
-
-    def leave(self) -> None:
-        """Leave the group for good, with all partitions lost; `close` completes it."""
-        if self._joined and not self._left:
-            self._settle()
-            self._again_s = 0.0
-            self._commit()
-            self._leave()
-        self._left, self._assigned, self._pending = True, None, {}
-        self._lost |= self.owned
-        self.owned = set()
 
     def _settle(self) -> None:
         deadline = time.monotonic() + _LEAVE_S
@@ -201,17 +200,13 @@ class GroupMembership:
         if not self._settled or now < self._again_s:
             return
         pending, self._pending = self._pending, {}
-        offsets = [
-            TopicPartition(self._names[topic], number, offset)
-            for (topic, number), offset in pending.items()
-            if number in self.owned
-        ]
-        if not offsets:
+        own = [self._names.at(place, offset) for place, offset in pending.items() if place[1] in self.owned]
+        if not own:
             return
         try:
-            self._consumer.commit(offsets=offsets, asynchronous=True)
+            self._consumer.commit(offsets=own, asynchronous=True)
         except KafkaException as error:
-            self._trouble.warn("kafka.commit_late", "commit", error=str(error))
+            OUTAGES.failed("kafka.commit_late", "commit", error=str(error))
             self._pending, self._again_s = pending | self._pending, now + _AGAIN_S
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
@@ -222,4 +217,4 @@ class GroupMembership:
             self._pending.setdefault((self._names.logical(place.topic), place.partition), place.offset)
         if late:
             self._again_s = time.monotonic() + _AGAIN_S
-            self._trouble.warn("kafka.commit_late", "commit", error=str(error or late[0].error))
+            OUTAGES.failed("kafka.commit_late", "commit", error=str(error or late[0].error))

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from contextlib import suppress
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from refold.engine.adapters.kafka.clients import REQUEST_TIMEOUT_S
-from refold.engine.adapters.kafka.errors import UNKNOWN_TOPIC, UNLED, meaning, of, translate
+from refold.engine.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
+from refold.engine.adapters.kafka.errors import UNKNOWN_TOPIC, UNLED, meaning, of, translated
+from refold.engine.ports.log import Place
 
 LATEST, EARLIEST = -1, -2
 
 
 def asked(
-    asker: Consumer, partitions: list[TopicPartition], which: int = LATEST, *, give_up_s: float
-) -> dict[tuple[str, int], int]:
-    """High watermarks (or first offsets) by topic and partition, in one request per broker. **Raises** KafkaException
-    without an answer in time: the last error, with its topic."""
+    asker: Consumer, names: Names, places: Collection[Place], which: int = LATEST, *, give_up_s: float
+) -> dict[Place, int]:
+    """High watermarks (or first offsets) of partitions, in one request per broker. **Raises** KafkaException without
+    an answer in time: the last error, with its topic."""
     begun = time.monotonic()
-    places = [TopicPartition(place.topic, place.partition, which) for place in partitions]
-    while places:
+    probes = [names.at(place, which) for place in places]
+    while probes:
         try:
-            answers = asker.offsets_for_times(places, timeout=give_up_s)
-            if not (failed := [(place.topic, place.error) for place in answers if place.error]):
-                return {(place.topic, place.partition): place.offset for place in answers}
+            answers = asker.offsets_for_times(probes, timeout=give_up_s)
+            if not (failed := [(answer.topic, answer.error) for answer in answers if answer.error]):
+                return names.offsets(answers)
             topic, cause = failed[0]
             error = KafkaError(cause.code(), f"{topic}: {cause.str()}")
         except KafkaException as raised:
@@ -34,9 +36,15 @@ def asked(
         if waited >= min(meaning(error).start_s, give_up_s):
             raise KafkaException(error)
         if error.code() in UNKNOWN_TOPIC | UNLED:
-            _look_again(asker, {place.topic for place in places}, give_up_s)
+            _look_again(asker, {names[topic] for topic, _ in places}, give_up_s)
         time.sleep(0.02)
     return {}
+
+
+def committed(asker: Consumer, names: Names, places: Collection[Place], timeout_s: float) -> dict[Place, int]:
+    """Committed offsets of the asker's group, without the places that have none. **Raises** KafkaException."""
+    answers = asker.committed([names.at(place) for place in places], timeout=timeout_s)
+    return names.offsets([answer for answer in answers if not answer.error and answer.offset >= 0])
 
 
 def _look_again(asker: Consumer, topics: set[str], timeout_s: float) -> None:
@@ -46,9 +54,7 @@ def _look_again(asker: Consumer, topics: set[str], timeout_s: float) -> None:
             asker.list_topics(topic, timeout_s)
 
 
-def latest(asker: Consumer, partitions: list[TopicPartition], which: int = LATEST) -> dict[tuple[str, int], int]:
+def latest(asker: Consumer, names: Names, places: Collection[Place], which: int = LATEST) -> dict[Place, int]:
     """As `asked`, with our errors. **Raises** UsageError for a missing topic, UnreachableError without an answer."""
-    try:
-        return asked(asker, partitions, which, give_up_s=REQUEST_TIMEOUT_S)
-    except KafkaException as error:
-        raise translate(error, "ask where topics end") from None
+    with translated("ask where topics end"):
+        return asked(asker, names, places, which, give_up_s=REQUEST_TIMEOUT_S)

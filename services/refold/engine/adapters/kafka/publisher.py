@@ -73,17 +73,13 @@ class KafkaPublisher:
     ) -> tuple[int, int]:
         """Publish bytes unchanged, such as a dead letter again. **Raises** as `send`."""
         answers: list[tuple[KafkaError | None, Message | None]] = []
-        name = self._prefix + topic
-
-        def answered(error: KafkaError | None, message: Message) -> None:
-            answers.append((error, message))
-
+        name, reported = self._prefix + topic, lambda *report: answers.append(report)
         deadline = time.monotonic() + timeout_s
         if (client := self._current()).error:
             raise _failure(client.error, name)
         try:
             client.producer.produce(
-                name, value=value, key=key, partition=partition, headers=list(headers), on_delivery=answered
+                name, value=value, key=key, partition=partition, headers=list(headers), on_delivery=reported
             )
             # No flush: it waits for records of other threads, too, and another thread may poll our report.
             while not answers and not client.error and time.monotonic() < deadline:

@@ -1,19 +1,20 @@
-"""Reads topics without a group, to the ends captured at the start, even if compaction removed records before them."""
+"""Readers without a group: of topics up to the ends captured at the start, even if compaction removed records before
+them; of what comes from now on; of single records."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException
 
 from refold.core.errors import NotFoundError, UnreachableError
 from refold.core.topics import kind_of
 from refold.engine.adapters.kafka import clients, offsets
-from refold.engine.adapters.kafka.clients import REQUEST_TIMEOUT_S
-from refold.engine.adapters.kafka.errors import UNKNOWN_TOPIC, is_final, translate
-from refold.engine.ports.log import Record
+from refold.engine.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
+from refold.engine.adapters.kafka.errors import UNKNOWN_TOPIC, translate, translated
+from refold.engine.ports.log import Membership, Place, Reached, Record
 from refold.engine.runtime.settings import KafkaSettings
 
 BATCH = 5_000
@@ -23,13 +24,29 @@ _MOMENT_S = 0.2
 _STALL_S = 30.0
 """Longest wait of a scan for the next record; a broker's restart takes 3-11 s."""
 
+SOME = 1_000
+"""Most messages per call: each costs a kilobyte besides its bytes."""
+
+_AHEAD = {
+    "queued.max.messages.kbytes": 8_192,
+    # When brokers answer: an answer for each record would cost them more than the record did.
+    "fetch.min.bytes": 65_536,
+    "fetch.wait.max.ms": 50,
+    # Never a silent reset: the owner of a position has to see that it is gone.
+    "auto.offset.reset": "error",
+}
+"""Options of readers of whole topics, which tolerate a short delay."""
+
+_ANSWER_S = 10.0
+"""Timeout of a broker's answer: a restart takes 3-11 s, and the caller retries."""
+
 
 class KafkaLogReader:
     """Reader of topics, with the group id `group`."""
 
     def __init__(self, settings: KafkaSettings, group: str = "reader") -> None:
         # librdkafka looks up the group's coordinator, which a service may do only for its own.
-        self._settings, self._group = settings, group
+        self._settings, self._group, self._names = settings, group, Names(settings.prefix)
 
     def partitions(self, topic: str) -> int:
         with closing(self._consumer()) as consumer:
@@ -47,13 +64,9 @@ class KafkaLogReader:
 
     def names(self, kinds: Collection[str]) -> list[str]:
         """Topics of some kinds, of all pools. **Raises** UnreachableError."""
-        with closing(self._consumer()) as consumer:
-            try:
-                topics = consumer.list_topics(timeout=REQUEST_TIMEOUT_S).topics
-            except KafkaException as error:
-                raise translate(error, "look which topics there are") from None
-        prefix = self._settings.prefix
-        names = sorted(name.removeprefix(prefix) for name in topics if name.startswith(prefix))
+        with closing(self._consumer()) as consumer, translated("look which topics there are"):
+            topics = consumer.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+        names = sorted(self._names.logical(name) for name in topics if name.startswith(self._names.prefix))
         return [name for name in names if kind_of(name) in kinds]
 
     def since(self, topic: str, starts: Mapping[int, int]) -> OnePass:
@@ -63,15 +76,13 @@ class KafkaLogReader:
     def appended_ms(self, topic: str, places: Mapping[int, int], now_ms: int) -> int:
         """Append time of the oldest of these offsets, to the second, within nine days. **Raises** UnreachableError."""
         # Bisection by time needs only the right to describe the topic, not to read it.
-        low, high, name = now_ms - 9 * 86_400_000, now_ms, self._settings.prefix + topic
+        low, high, name = now_ms - 9 * 86_400_000, now_ms, self._names[topic]
         with closing(self._consumer()) as consumer:
             while high - low > 1_000:
                 middle = (low + high) // 2
-                probes = [TopicPartition(name, number, middle) for number in places]
-                try:
+                probes = [self._names.at((topic, number), middle) for number in places]
+                with translated(f"ask when {name} was written"):
                     answers = consumer.offsets_for_times(probes, timeout=REQUEST_TIMEOUT_S)
-                except KafkaException as error:
-                    raise translate(error, f"ask when {name} was written") from None
                 # The first record from then on lies behind one of the places: that is older.
                 older = any(not 0 <= answer.offset <= places[answer.partition] for answer in answers)
                 low, high = (low, middle) if older else (middle, high)
@@ -86,21 +97,18 @@ class KafkaLogReader:
         try:
             if starts is None:
                 starts = dict.fromkeys(range(self._count(consumer, topics[0])), OFFSET_BEGINNING)
-            names = {self._settings.prefix + topic: topic for topic in topics}
-            places = [TopicPartition(name, *start) for name in names for start in starts.items()]
-            ends = offsets.latest(consumer, places)
-            consumer.assign(places)
+            places = {(topic, number): start for topic in topics for number, start in starts.items()}
+            ends = offsets.latest(consumer, self._names, places)
+            consumer.assign([self._names.at(place, start) for place, start in places.items()])
         except BaseException:
             consumer.close()
             raise
-        return OnePass(consumer, names, ends)
+        return OnePass(consumer, self._names, ends)
 
     def _count(self, consumer: Consumer, topic: str) -> int:
-        name = self._settings.prefix + topic
-        try:
+        name = self._names[topic]
+        with translated(f"read {name}"):
             metadata = consumer.list_topics(name, REQUEST_TIMEOUT_S).topics[name]
-        except KafkaException as error:
-            raise translate(error, f"read {name}") from None
         if metadata.error is None:
             return len(metadata.partitions)
         if metadata.error.code() in UNKNOWN_TOPIC:
@@ -112,11 +120,11 @@ class KafkaLogReader:
 
 
 class OnePass:
-    """Pass over topics (`names` are with their prefix), with `ends` captured at the start."""
+    """Pass over topics, with `ends` captured at the start."""
 
-    def __init__(self, consumer: Consumer, names: Mapping[str, str], ends: Mapping[tuple[str, int], int]) -> None:
+    def __init__(self, consumer: Consumer, names: Names, ends: Mapping[Place, int]) -> None:
         self._consumer, self._names, self._ends = consumer, names, ends
-        self._listed = ", ".join(names.values())
+        self._listed = ", ".join(dict.fromkeys(topic for topic, _ in ends))
         # The partitions that have not been read to there.
         self._open = {place for place, end in ends.items() if end > 0}
 
@@ -129,7 +137,7 @@ class OnePass:
         with closing(self._consumer):
             answered, ends = time.monotonic(), self.ends
             while self._open:
-                batch = self._take(_MOMENT_S)
+                batch = self._take()
                 now = time.monotonic()
                 if batch:
                     answered = now
@@ -145,32 +153,88 @@ class OnePass:
         with closing(self._consumer):
             while True:
                 count = 0
-                for count, record in enumerate(self._sorted(self._take(_MOMENT_S)), 1):  # noqa: B007
+                for count, record in enumerate(self._sorted(self._take()), 1):  # noqa: B007
                     yield record
                 if not count and not self._open:
                     yield None
 
-    def _take(self, timeout_s: float) -> list[Message]:
-        try:
-            first = self._consumer.poll(timeout_s)
-            return [] if first is None else [first, *self._consumer.consume(BATCH, 0)]
-        except KafkaException as error:
-            raise translate(error, f"read {self._listed}") from None
+    def _take(self) -> list[Record | Reached]:
+        action = f"read {self._listed}"
+        return clients.arrivals(self._consumer, self._names, limit=BATCH, timeout_s=_MOMENT_S, action=action)
 
-    def _sorted(self, messages: list[Message]) -> Iterator[Record]:
-        ends, names = self._ends, self._names
-        for message in messages:
-            error, name = message.error(), message.topic() or ""
-            if error is None:
-                record = clients.record(names[name], message)
-                yield record
-                position = record.offset + 1
-            elif error.code() == KafkaError._PARTITION_EOF:
-                position = message.offset() or 0
-            elif is_final(error):
-                raise translate(error, f"read {self._listed}")
+    def _sorted(self, arrivals: list[Record | Reached]) -> Iterator[Record]:
+        for item in arrivals:
+            position = item.offset
+            if isinstance(item, Record):
+                yield item
+                position += 1
+            if self._open and position >= self._ends[item.topic, item.partition]:
+                self._open.discard((item.topic, item.partition))
+
+
+class KafkaNews:
+    """Records of whole topics, from their ends at construction or from `starts`. Waits out a broker's restart; for one
+    thread. **Raises** UsageError, UnreachableError."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topics: Sequence[str],
+        partitions: int,
+        *,
+        starts: Mapping[Place, int] | None = None,
+    ) -> None:
+        self._names = Names(settings.prefix)
+        self.reached: dict[Place, int] = {}
+        self._consumer: Consumer = clients.consumer(settings, "reader", **(_AHEAD if starts is not None else {}))
+        places = [(topic, number) for topic in topics for number in range(partitions)]
+        try:
+            starts = offsets.latest(self._consumer, self._names, places) if starts is None else starts
+            self._consumer.assign([self._names.at(place, start) for place, start in starts.items()])
+        except BaseException:
+            self._consumer.close()
+            raise
+
+    def take(self, timeout_s: float) -> list[Record]:
+        """New records, in order per partition; waits for the first. **Raises** errors that waiting cannot cure."""
+        records = []
+        for item in clients.arrivals(
+            self._consumer, self._names, limit=SOME, timeout_s=timeout_s, action="read the news"
+        ):
+            if isinstance(item, Record):
+                records.append(item)
             else:
-                continue
-            place = (name, message.partition() or 0)
-            if self._open and position >= ends[place]:
-                self._open.discard(place)
+                self.reached[item.topic, item.partition] = item.offset
+        return records
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class KafkaLookup:
+    """Reads single records with the rights of a member; for one thread at a time."""
+
+    def __init__(self, settings: KafkaSettings, membership: Membership) -> None:
+        self._settings, self._membership, self._names = settings, membership, Names(settings.prefix)
+        self._consumer: Consumer | None = None
+
+    def __call__(self, topic: str, partition: int, offset: int) -> Record | None:
+        """Record at an offset, None if it is gone. **Raises** UnreachableError; UsageError without the right."""
+        if self._consumer is None:
+            # A fetch beyond the record would wait at the broker, and the next look behind it: 100 ms each.
+            own = {"client.id": f"{self._membership.member}-lookup", "fetch.wait.max.ms": 0}
+            self._consumer = clients.consumer(self._settings, self._membership.group, **own)
+        consumer, action, deadline = self._consumer, f"read {self._names[topic]}", time.monotonic() + _ANSWER_S
+        try:
+            consumer.assign([self._names.at((topic, partition), offset)])
+            while (left := deadline - time.monotonic()) > 0:
+                # Where the record is gone, the client goes on at the next one, or at the start of the partition.
+                for item in clients.arrivals(consumer, self._names, limit=1, timeout_s=left, action=action):
+                    return item if isinstance(item, Record) and item.offset == offset else None
+        except KafkaException as error:
+            raise translate(error, action) from None
+        finally:
+            consumer.unassign()
+        raise UnreachableError(
+            f"the broker does not return the record at {topic}/{offset}", hint="`refold doctor` checks the broker"
+        )

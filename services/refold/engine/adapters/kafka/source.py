@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import cached_property
 
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaException, TopicCollection
 
 from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, DEAD_LETTERS, RUN_LOG, RUN_SNAPSHOT
 from refold.engine.adapters.kafka import clients, offsets
-from refold.engine.adapters.kafka.clients import REQUEST_TIMEOUT_S
-from refold.engine.adapters.kafka.errors import translate
-from refold.engine.adapters.kafka.news import KafkaNews
-from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
+from refold.engine.adapters.kafka.errors import translated
+from refold.engine.adapters.kafka.reader import KafkaLogReader, KafkaNews
 from refold.engine.ports.log import Place
 from refold.engine.runtime.settings import KafkaSettings
 
@@ -23,7 +22,7 @@ TOPICS = (RUN_SNAPSHOT, RUN_LOG, APPROVAL_VOTED, BUDGET_SPENT, *DEAD_LETTERS)
 
 class KafkaLogSource:
     def __init__(self, settings: KafkaSettings) -> None:
-        self._settings = settings
+        self._settings, self._names = settings, Names(settings.prefix)
         self.reader = KafkaLogReader(settings)
 
     @cached_property
@@ -32,39 +31,28 @@ class KafkaLogSource:
 
     def identity(self) -> str:
         """Ids of the cluster and of the run log's topic."""
-        admin, name = clients.admin(self._settings), self._settings.prefix + RUN_LOG
-        try:
+        admin, name = clients.admin(self._settings), self._names[RUN_LOG]
+        with translated(f"ask which log {name} is"):
             cluster = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S).result()
             topic = admin.describe_topics(TopicCollection([name]), request_timeout=REQUEST_TIMEOUT_S)[name].result()
-        except KafkaException as error:
-            raise translate(error, f"ask which log {name} is") from None
         return f"{cluster.cluster_id}/{name}/{topic.topic_id}"
 
     def bounds(self, topics: Sequence[str] = TOPICS) -> dict[Place, tuple[int, int]]:
-        prefix = self._settings.prefix
-        places = [TopicPartition(prefix + topic, number) for topic in topics for number in range(self.partitions)]
+        places = [(topic, number) for topic in topics for number in range(self.partitions)]
         with closing(clients.consumer(self._settings, "reader")) as consumer:
-            starts = offsets.latest(consumer, places, offsets.EARLIEST)
-            ends = offsets.latest(consumer, places)
-        return {
-            (topic.removeprefix(prefix), number): (starts[topic, number], end) for (topic, number), end in ends.items()
-        }
+            starts = offsets.latest(consumer, self._names, places, offsets.EARLIEST)
+            ends = offsets.latest(consumer, self._names, places)
+        return {place: (starts[place], end) for place, end in ends.items()}
 
     def end(self, place: Place) -> int:
         """High watermark of a partition. **Raises** UsageError for a missing topic."""
-        at = TopicPartition(self._settings.prefix + place[0], place[1])
         with closing(clients.consumer(self._settings, "reader")) as consumer:
-            return offsets.latest(consumer, [at])[at.topic, at.partition]
+            return offsets.latest(consumer, self._names, [place])[place]
 
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
         """High watermarks; empty without an answer within a second."""
-        prefix = self._settings.prefix
-        probes = [TopicPartition(prefix + topic, number) for topic, number in places]
-        if not probes:
-            return {}
         with closing(clients.consumer(self._settings, "reader")) as consumer, suppress(KafkaException):
-            answers = offsets.asked(consumer, probes, give_up_s=1.0)
-            return {(topic.removeprefix(prefix), number): end for (topic, number), end in answers.items()}
+            return offsets.asked(consumer, self._names, list(places), give_up_s=1.0)
         return {}
 
     def feed(self, positions: Mapping[Place, int]) -> KafkaNews:

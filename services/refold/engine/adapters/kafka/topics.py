@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ClusterMetadata,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    OffsetSpec,
-    ResourceType,
-)
+from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import admin as kafka
 
 from refold.core.defaults import PAYLOAD_BYTES
 from refold.core.errors import ConflictError, UnreachableError, UsageError
 from refold.core.topics import RUN_STREAM, TOOL_COMPLETED, kind_of, pool_of
 from refold.core.wire.resources import resource
 from refold.engine.adapters.kafka import clients
-from refold.engine.adapters.kafka.errors import NO_TOPIC, of, translate
+from refold.engine.adapters.kafka.errors import ANSWER_S, NO_TOPIC, admin_result, translated
 from refold.engine.runtime.settings import KafkaSettings
-
-ANSWER_S = 15.0
 
 OVERHEAD_BYTES = 262_144
 """Bytes of a record besides payloads: headers (64 KiB at most), key, labels, field names."""
@@ -39,7 +28,6 @@ _VITAL = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
 """Settings without which records are lost, refused, or judged by a client's clock."""
 
 _RIGHTS = ("writers", "readers", "alter_configs")
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +124,7 @@ class Topics:
         """Create missing topics and alter differing settings; return the changes. **Raises** ConflictError, with
         nothing changed, if a topic has another partition count."""
         differences = self.diff()
-        if wrong := {row.topic: int(row.found) for row in differences if row.setting == "partitions"}:
-            raise self._conflict(wrong)
+        self._check_counts({row.topic: int(row.found) for row in differences if row.setting == "partitions"})
         self._create([row.topic for row in differences if row.setting == "topic"])
         self._alter([row for row in differences if row.setting not in ("topic", "replication")])
         changed = [row for row in differences if row.setting != "replication"]
@@ -153,7 +140,7 @@ class Topics:
         names = (name for topic in self.expected if (name := prefix + topic.name) in topics)
         places = [TopicPartition(name, number) for name in names for number in topics[name].partitions]
         # A leader is named before it serves: its answer shows that the topic can be read.
-        newest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        newest: kafka.OffsetSpec = kafka.OffsetSpec.latest()  # type: ignore[no-untyped-call]
         answers = self._admin.list_offsets(dict.fromkeys(places, newest), request_timeout=ANSWER_S)
         unled = (place.topic for place, answer in answers.items() if answer.exception(2 * ANSWER_S))
         return next((f"a partition of {name} has no leader yet" for name in unled), "")
@@ -163,7 +150,6 @@ class Topics:
         return {name.removeprefix(kind) for name in self._metadata().topics if name.startswith(kind)}
 
     def diff(self) -> list[TopicDifference]:
-        """Differences of the broker's topics from the wanted ones."""
         topics = self._metadata().topics
         differences: list[TopicDifference] = []
         present: list[Topic] = []
@@ -195,11 +181,10 @@ class Topics:
         needed = [topic.name for topic in self.expected if kind_of(topic.name) != RUN_STREAM]
         present = self._await([name for name in needed if pools or not pool_of(name)])
         topics = [topic for topic in self.expected if topic.name in present]
-        wrong = {
-            topic.name: present[topic.name] for topic in topics if present[topic.name] != self._settings.partitions
-        }
-        if wrong:
-            raise self._conflict(wrong)
+        self._check_counts({topic.name: present[topic.name] for topic in topics})
+        self._check_settings(topics)
+
+    def _check_settings(self, topics: list[Topic]) -> None:
         if unfit := [row for row in self._config_differences(topics) if row.unfit]:
             worst = unfit[0]
             raise UsageError(
@@ -221,54 +206,51 @@ class Topics:
                 raise UsageError(f"the topic {prefix}{missing[0]} is missing", hint=NO_TOPIC.hint)
             time.sleep(0.1)
 
-    def _conflict(self, counts: dict[str, int]) -> ConflictError:
-        listed = ", ".join(f"{self._settings.prefix}{name} has {count}" for name, count in counts.items())
-        return ConflictError(
-            f"every topic needs {self._settings.partitions} partitions, and {listed}", hint=_COUNT_HINT, counts=counts
-        )
+    def _check_counts(self, counts: dict[str, int]) -> None:
+        needed = self._settings.partitions
+        if wrong := {name: count for name, count in counts.items() if count != needed}:
+            listed = ", ".join(f"{self._settings.prefix}{name} has {count}" for name, count in wrong.items())
+            raise ConflictError(f"every topic needs {needed} partitions, and {listed}", hint=_COUNT_HINT, counts=wrong)
 
     @cached_property
     def hosts(self) -> set[str]:
         """Advertised hosts of the brokers. **Raises** UnreachableError."""
         return {str(broker.host) for broker in self._metadata().brokers.values()}
 
-    def _metadata(self) -> ClusterMetadata:
-        try:
+    def _metadata(self) -> kafka.ClusterMetadata:
+        with translated(f"reach Kafka at {self._settings.bootstrap}"):
             return self._admin.list_topics(timeout=ANSWER_S)
-        except KafkaException as error:
-            raise translate(error, f"reach Kafka at {self._settings.bootstrap}") from None
 
     def _create(self, names: list[str]) -> None:
         prefix, partitions = self._settings.prefix, self._settings.partitions
         new = [
-            NewTopic(prefix + topic.name, partitions, self.replication, config=topic.config)
+            kafka.NewTopic(prefix + topic.name, partitions, self.replication, config=topic.config)
             for topic in self.expected
             if topic.name in names
         ]
         for name, future in (self._admin.create_topics(new) if new else {}).items():
-            _result(future, f"create {name}", unless=KafkaError.TOPIC_ALREADY_EXISTS)
+            admin_result(future, f"create {name}", unless=KafkaError.TOPIC_ALREADY_EXISTS)
 
     def _alter(self, differences: list[TopicDifference]) -> None:
-        by_topic: dict[str, list[ConfigEntry]] = {}
+        by_topic: dict[str, list[kafka.ConfigEntry]] = {}
         for row in differences:
-            entry = ConfigEntry(row.setting, row.expected, incremental_operation=AlterConfigOpType.SET)
+            entry = kafka.ConfigEntry(row.setting, row.expected, incremental_operation=kafka.AlterConfigOpType.SET)
             by_topic.setdefault(row.topic, []).append(entry)
         resources = [
-            ConfigResource(ResourceType.TOPIC, self._settings.prefix + name, incremental_configs=entries)
+            kafka.ConfigResource(kafka.ResourceType.TOPIC, self._settings.prefix + name, incremental_configs=entries)
             for name, entries in by_topic.items()
         ]
         for where, future in (self._admin.incremental_alter_configs(resources) if resources else {}).items():
-            _result(future, f"alter {where.name}")
+            admin_result(future, f"alter {where.name}")
 
     def _config_differences(self, topics: list[Topic]) -> list[TopicDifference]:
-        resources = {
-            topic.name: ConfigResource(ResourceType.TOPIC, self._settings.prefix + topic.name) for topic in topics
-        }
+        kind, prefix = kafka.ResourceType.TOPIC, self._settings.prefix
+        resources = {topic.name: kafka.ConfigResource(kind, prefix + topic.name) for topic in topics}
         answers = self._admin.describe_configs(list(resources.values())) if resources else {}
         differences = []
         for topic in topics:
-            answer, action = answers[resources[topic.name]], f"read the settings of {topic.name}"
-            settings = _result(answer, action, unless=KafkaError.UNKNOWN_TOPIC_OR_PART)
+            future, action = answers[resources[topic.name]], f"read the settings of {topic.name}"
+            settings = admin_result(future, action, unless=KafkaError.UNKNOWN_TOPIC_OR_PART)
             if settings is None:
                 # Just created: this broker does not know the topic yet, unlike the one that listed it.
                 differences.append(TopicDifference(topic.name, "topic", "present", "missing"))
@@ -299,14 +281,3 @@ def _unseen_yet(unseen: Callable[[], str]) -> str:
 
 def _copies(meta: Any) -> int:
     return min((len(part.replicas) for part in meta.partitions.values()), default=0)
-
-
-def _result(future: Future[_T], action: str, *, unless: int | None = None) -> _T | None:
-    try:
-        return future.result(ANSWER_S)
-    except KafkaException as error:
-        if of(error).code() != unless:
-            raise translate(error, action) from None
-        return None
-    except TimeoutError:
-        raise translate(KafkaError(KafkaError._TIMED_OUT), action) from None

@@ -75,7 +75,4 @@ class Trouble:
         else:
             if error.code() in UNKNOWN_TOPIC and (topic := fields.get("topic")):
                 self.unknown.setdefault(str(topic), time.monotonic())
-            self.warn(event, f"{event} {error.name()}", error=str(error), **fields)
-
-    def warn(self, event: str, kind: str, **fields: object) -> None:
-        OUTAGES.failed(event, kind, **fields)
+            OUTAGES.failed(event, f"{event} {error.name()}", error=str(error), **fields)

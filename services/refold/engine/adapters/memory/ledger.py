@@ -40,6 +40,17 @@ class CallEntry(NamedTuple):
         """Token of the claim that a new one takes over; empty if no attempt can have begun."""
         return (self.token or self.takeover) if self.state == "started" or self.call != call else ""
 
+    def answers(self, call: CallId, attempt: int) -> bool:
+        """True if the stored result is the answer to a claim."""
+        return self.state == "done" and (self.success or (self.call == call and self.attempt == attempt))
+
+    def supersedes(self, attempt: int) -> ledger.Superseded | None:
+        """Reply to a claim of the same call for an attempt that cannot begin any more."""
+        done = self.state == "done"
+        if attempt <= self.taken_back:
+            return ledger.Superseded(closed=True, done=True)
+        return ledger.Superseded(False, self.result if done else self.order, done) if attempt < self.attempt else None
+
 
 class Snapshot(NamedTuple):
     entries: dict[_Name, CallEntry]
@@ -137,13 +148,10 @@ class MemoryLedger:
         own = entry.call == operation.call
         if entry.closed:
             return ledger.Superseded(closed=True) if own else None
-        if entry.state == "done" and (entry.success or (own and entry.attempt == operation.attempt)):
+        if entry.answers(operation.call, operation.attempt):
             return ledger.Stored(entry.result)
-        if own and operation.attempt <= entry.taken_back:
-            return ledger.Superseded(closed=True, done=True)
-        if own and operation.attempt < entry.attempt:
-            done = entry.state == "done"
-            return ledger.Superseded(False, entry.result if done else entry.order, done)
+        if own and (superseded := entry.supersedes(operation.attempt)) is not None:
+            return superseded
         if entry.state == "started":
             if entry.token == operation.token:
                 return ledger.Claimed(entry.takeover)
@@ -220,10 +228,8 @@ class MemoryLedger:
         leases = self._leases.get((home, pool))
         if not leases:
             return []
-        for key in leases if heir else ():
-            entry = self._find(home, pool, key, now)
-            if entry is not None and ledger.inherits(heir, entry.owner):
-                leases[key] = 0
+        if heir:
+            self._inherit(operation, leases, now)
         due = sorted((until, key) for key, until in leases.items() if not now < until <= now + _LONGEST_MS)[:limit]
         orders: list[tuple[str, bytes]] = []
         for _, key in due:
@@ -233,6 +239,13 @@ class MemoryLedger:
             else:
                 del leases[key]
         return orders
+
+    def _inherit(self, operation: ledger.Lapsed, leases: dict[str, int], now: int) -> None:
+        """End the leases of earlier incarnations of an heir."""
+        for key in leases:
+            entry = self._find(operation.home, operation.pool, key, now)
+            if entry is not None and ledger.inherits(operation.heir, entry.owner):
+                leases[key] = 0
 
     def _list_outbox(self, operation: ledger.Unpublished, now: int) -> ledger.Reply:
         home, pool, limit, most_bytes = operation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import timedelta
 from secrets import token_hex
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -21,13 +22,21 @@ _NEEDED = (
 
 def server_problems(link: Link, *, cluster: bool) -> list[str]:
     """Problems of a server, each with its remedy; `cluster`: it may be a shard. **Raises** UnreachableError."""
-    return [*_settings(link), *_condition(link, cluster=cluster)]
+    problems = []
+    for (name, expected, why), reply in zip(
+        _NEEDED, link.exchange([("CONFIG", "GET", name) for name, *_ in _NEEDED]), strict=True
+    ):
+        line = f"CONFIG SET {name} {expected}"
+        if isinstance(reply, ResponseError) or len(reply) != 2:
+            problems.append(f"The server does not tell its {name}: make sure that it is {expected}, or {why}.")
+        elif (actual := reply[1].decode()) != expected:
+            problems.append(f"{name} is {actual}, so {why}: run `{line}` and keep it with `CONFIG REWRITE`.")
+    return problems + _condition(link, cluster=cluster)
 
 
 def filled(url: str, *, timeout: timedelta) -> Filled:
-    link = Link(url, timeout=timeout)
-    memory = _info(link, "memory")
-    link.close()
+    with closing(Link(url, timeout=timeout)) as link:
+        memory = _info(link, "memory")
     return Filled(int(memory.get("used_memory", 0)), int(memory.get("maxmemory", 0)))
 
 
@@ -46,29 +55,14 @@ def open_to_all(url: str, *, timeout: timedelta) -> bool:
 
 
 def _lets_in(url: str, timeout: timedelta) -> bool:
-    link = Link(url, timeout=timeout)
-    try:
-        (reply,) = link.exchange([("PING",)])
-    except UnreachableError as error:
-        if isinstance(error.__cause__, AuthenticationError):
-            return False
-        raise
-    finally:
-        link.close()
+    with closing(Link(url, timeout=timeout)) as link:
+        try:
+            (reply,) = link.exchange([("PING",)])
+        except UnreachableError as error:
+            if isinstance(error.__cause__, AuthenticationError):
+                return False
+            raise
     return not isinstance(reply, ResponseError)
-
-
-def _settings(link: Link) -> list[str]:
-    problems = []
-    for (name, expected, why), reply in zip(
-        _NEEDED, link.exchange([("CONFIG", "GET", name) for name, *_ in _NEEDED]), strict=True
-    ):
-        line = f"CONFIG SET {name} {expected}"
-        if isinstance(reply, ResponseError) or len(reply) != 2:
-            problems.append(f"The server does not tell its {name}: make sure that it is {expected}, or {why}.")
-        elif (actual := reply[1].decode()) != expected:
-            problems.append(f"{name} is {actual}, so {why}: run `{line}` and keep it with `CONFIG REWRITE`.")
-    return problems
 
 
 def _condition(link: Link, *, cluster: bool) -> list[str]:

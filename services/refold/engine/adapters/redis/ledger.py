@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import timedelta
 from hashlib import sha1
 from importlib.resources import files
@@ -23,8 +24,7 @@ from typing import Any
 from redis.exceptions import NoScriptError, ResponseError
 
 from refold.engine.adapters.redis import checks
-from refold.engine.adapters.redis.cluster import ClusterLink
-from refold.engine.adapters.redis.link import Link, RedisCommand, first_refusal, refused
+from refold.engine.adapters.redis.link import ClusterLink, Link, RedisCommand, first_refusal, refused
 from refold.engine.ports import ledger
 
 _NAMES = ("claim", "renew", "release", "hand_over", "complete", "close", "lapsed", "unsent", "set_aside", "fill")
@@ -62,42 +62,24 @@ class RedisLedger:
         self._sha = {name: sha1(SCRIPTS[name].encode(), usedforsecurity=False).hexdigest() for name in SCRIPTS}
         self._timeout = timeout
         self._link = (ClusterLink if cluster else Link)(url, timeout=timeout, scripts=sources)
-        self._writers: dict[type, Callable[[Any], RedisCommand]] = {
-            ledger.Claim: self._claim,
-            ledger.Renew: self._renew,
-            ledger.Release: self._release,
-            ledger.HandOver: self._hand_over,
-            ledger.Complete: self._complete,
-            ledger.Close: self._close,
-            ledger.Lapsed: self._lapsed,
-            ledger.Unpublished: self._outbox,
-            ledger.Sent: self._sent,
-            ledger.SetAside: self._set_aside,
-            ledger.Unlist: self._unlist,
-            ledger.Fill: self._fill,
-        }
 
     def run(self, operations: Sequence[ledger.Operation]) -> list[ledger.Reply]:
         if not operations:
             return []
-        writers = self._writers
-        commands = [writers[type(operation)](operation) for operation in operations]
+        commands = [_OPERATIONS[type(operation)][0](self, operation, self._at(operation)) for operation in operations]
         replies = self._link.exchange(commands)
         if first_refusal(replies):
             self._mend(commands, replies)
         return [
-            ledger.Broken() if isinstance(reply, ResponseError) else _READERS[type(operation)](operation, reply)
+            ledger.Broken() if isinstance(reply, ResponseError) else _OPERATIONS[type(operation)][1](reply)
             for operation, reply in zip(operations, replies, strict=True)
         ]
 
     def problems(self) -> list[str]:
         faults = []
         for url in self._link.masters():
-            link = Link(url, timeout=self._timeout)
-            try:
+            with closing(Link(url, timeout=self._timeout)) as link:
                 faults += checks.server_problems(link, cluster=isinstance(self._link, ClusterLink))
-            finally:
-                link.close()
         return faults
 
     def servers(self) -> list[str]:
@@ -125,80 +107,64 @@ class RedisLedger:
         if error := first_refusal(reply for reply in replies if not _is_broken(reply)):
             raise refused(self._link.url, error)
 
-    def _claim(self, operation: ledger.Claim) -> RedisCommand:
-        home, pool, key, call, attempt, token, lease_ms, order, owner = operation
-        at = f"{self._prefix}:{pool}:{{{home}}}:"
-        return (
-            *("EVALSHA", self._sha["claim"], 2, f"{at}effect:{key}", f"{at}held"),
-            *(key, call, attempt, token, lease_ms, order, self._keep_started, _LONGEST_MS, owner),
+    def _at(self, operation: ledger.Operation) -> str:
+        """Prefix of the keys of an operation's home and pool."""
+        return f"{self._prefix}:{operation.pool}:{{{operation.home}}}:"
+
+    def _script(self, name: str, keys: Sequence[str], *arguments: str | int | bytes) -> RedisCommand:
+        return ("EVALSHA", self._sha[name], len(keys), *keys, *arguments)
+
+    def _claim(self, operation: ledger.Claim, at: str) -> RedisCommand:
+        _, _, key, call, attempt, token, lease_ms, order, owner = operation
+        arguments = key, call, attempt, token, lease_ms, order, self._keep_started, _LONGEST_MS, owner
+        return self._script("claim", (f"{at}effect:{key}", f"{at}held"), *arguments)
+
+    def _renew(self, operation: ledger.Renew, at: str) -> RedisCommand:
+        _, _, key, call, attempt, token, lease_ms, order, owner = operation
+        arguments = key, call, attempt, token, lease_ms, order, self._keep_started, owner
+        return self._script("renew", (f"{at}effect:{key}", f"{at}held"), *arguments)
+
+    def _release(self, operation: ledger.Release, at: str) -> RedisCommand:
+        _, _, key, token = operation
+        return self._script("release", (f"{at}effect:{key}", f"{at}held"), key, token)
+
+    def _hand_over(self, operation: ledger.HandOver, at: str) -> RedisCommand:
+        _, _, key, token, begun = operation
+        return self._script("hand_over", (f"{at}effect:{key}", f"{at}held"), key, token, 1 if begun else 0)
+
+    def _complete(self, operation: ledger.Complete, at: str) -> RedisCommand:
+        _, _, key, call, attempt, token, success, result = operation
+        keys = f"{at}effect:{key}", f"{at}held", f"{at}outbox"
+        return self._script(
+            "complete", keys, key, call, attempt, token, 1 if success else 0, result, self._retention_ms
         )
 
-    def _renew(self, operation: ledger.Renew) -> RedisCommand:
-        home, pool, key, call, attempt, token, lease_ms, order, owner = operation
-        at = f"{self._prefix}:{pool}:{{{home}}}:"
-        return (
-            *("EVALSHA", self._sha["renew"], 2, f"{at}effect:{key}", f"{at}held"),
-            *(key, call, attempt, token, lease_ms, order, self._keep_started, owner),
-        )
+    def _close(self, operation: ledger.Close, at: str) -> RedisCommand:
+        keys = f"{at}held", *(f"{at}effect:{key}" for key, *_ in operation.calls)
+        calls = chain.from_iterable((key, call, str(attempt)) for key, call, attempt in operation.calls)
+        return self._script("close", keys, self._keep_marker, *calls)
 
-    def _release(self, operation: ledger.Release) -> RedisCommand:
-        home, pool, key, token = operation
-        at = f"{self._prefix}:{pool}:{{{home}}}:"
-        return ("EVALSHA", self._sha["release"], 2, f"{at}effect:{key}", f"{at}held", key, token)
+    def _lapsed(self, operation: ledger.Lapsed, at: str) -> RedisCommand:
+        return self._script("lapsed", (f"{at}held",), f"{at}effect:", operation.limit, _LONGEST_MS, operation.heir)
 
-    def _hand_over(self, operation: ledger.HandOver) -> RedisCommand:
-        home, pool, key, token, begun = operation
-        at = f"{self._prefix}:{pool}:{{{home}}}:"
-        keys = "EVALSHA", self._sha["hand_over"], 2, f"{at}effect:{key}", f"{at}held"
-        return (*keys, key, token, 1 if begun else 0)
+    def _unpublished(self, operation: ledger.Unpublished, at: str) -> RedisCommand:
+        return self._script("unsent", (f"{at}outbox",), operation.limit, operation.most_bytes)
 
-    def _complete(self, operation: ledger.Complete) -> RedisCommand:
-        home, pool, key, call, attempt, token, success, result = operation
-        at = f"{self._prefix}:{pool}:{{{home}}}:"
-        return (
-            *("EVALSHA", self._sha["complete"], 3, f"{at}effect:{key}", f"{at}held", f"{at}outbox"),
-            *(key, call, attempt, token, 1 if success else 0, result, self._retention_ms),
-        )
+    def _fill(self, operation: ledger.Fill, at: str) -> RedisCommand:
+        return self._script("fill", (at,))
 
-    def _close(self, operation: ledger.Close) -> RedisCommand:
-        home, pool, calls = operation
-        at = f"{self._prefix}:{pool}:{{{home}}}:"
-        return (
-            *("EVALSHA", self._sha["close"], 1 + len(calls), f"{at}held"),
-            *(f"{at}effect:{key}" for key, *_ in calls),
-            self._keep_marker,
-            *chain.from_iterable((key, call, str(attempt)) for key, call, attempt in calls),
-        )
-
-    def _lapsed(self, operation: ledger.Lapsed) -> RedisCommand:
-        home, pool, limit, heir = operation
-        at = f"{self._prefix}:{pool}:{{{home}}}:"
-        return ("EVALSHA", self._sha["lapsed"], 1, f"{at}held", f"{at}effect:", limit, _LONGEST_MS, heir)
-
-    def _outbox(self, operation: ledger.Unpublished) -> RedisCommand:
-        home, pool, limit, most_bytes = operation
-        key = f"{self._prefix}:{pool}:{{{home}}}:outbox"
-        return ("EVALSHA", self._sha["unsent"], 1, key, limit, most_bytes)
-
-    def _fill(self, operation: ledger.Fill) -> RedisCommand:
-        return ("EVALSHA", self._sha["fill"], 1, f"{self._prefix}:{operation.pool}:{{{operation.home}}}:")
-
-    def _sent(self, operation: ledger.Sent) -> RedisCommand:
+    def _sent(self, operation: ledger.Sent, at: str) -> RedisCommand:
         # HDEL wants at least one field, and no outbox field is empty.
-        fields = map(_raw, operation.fields or ("",))
-        return ("HDEL", f"{self._prefix}:{operation.pool}:{{{operation.home}}}:outbox", *fields)
+        return ("HDEL", f"{at}outbox", *map(_raw, operation.fields or ("",)))
 
-    def _unlist(self, operation: ledger.Unlist) -> RedisCommand:
-        return ("ZREM", f"{self._prefix}:{operation.pool}:{{{operation.home}}}:held", *operation.leases)
+    def _unlist(self, operation: ledger.Unlist, at: str) -> RedisCommand:
+        return ("ZREM", f"{at}held", *operation.leases)
 
-    def _set_aside(self, operation: ledger.SetAside) -> RedisCommand:
-        home, pool, leases, fields, broken = operation
-        at = f"{self._prefix}:{pool}:{{{home}}}:"
-        return (
-            *("EVALSHA", self._sha["set_aside"], 3, f"{at}held", f"{at}outbox", f"{at}quarantine"),
-            *(f"{at}effect:", ledger.ASIDE, ledger.ASIDE_MOST_BYTES, self._retention_ms, len(leases), len(broken)),
-            *map(_raw, (*leases, *broken, *fields)),
-        )
+    def _set_aside(self, operation: ledger.SetAside, at: str) -> RedisCommand:
+        _, _, leases, fields, broken = operation
+        limits = ledger.ASIDE, ledger.ASIDE_MOST_BYTES, self._retention_ms, len(leases), len(broken)
+        keys = f"{at}held", f"{at}outbox", f"{at}quarantine"
+        return self._script("set_aside", keys, f"{at}effect:", *limits, *map(_raw, (*leases, *broken, *fields)))
 
 
 def _is_broken(reply: object) -> bool:
@@ -214,7 +180,7 @@ def _raw(name: str) -> bytes:
     return name.encode(errors="surrogateescape")
 
 
-def _read_claim(operation: ledger.Claim, reply: list[Any]) -> ledger.Reply:
+def _read_claim(reply: list[Any]) -> ledger.Reply:
     status = reply[0]
     if status == b"claimed":
         return ledger.Claimed(_text(reply[1]))
@@ -225,39 +191,32 @@ def _read_claim(operation: ledger.Claim, reply: list[Any]) -> ledger.Reply:
     return ledger.Stored(reply[1] or b"")
 
 
-def _read_renew(operation: ledger.Renew, reply: list[Any]) -> ledger.Reply:
-    return ledger.Fenced() if reply[0] == b"fenced" else ledger.Renewed(reply[1] == 1)
-
-
-def _read_complete(operation: ledger.Complete, reply: list[Any]) -> ledger.Reply:
-    if reply[0] == b"fenced":
-        return ledger.Fenced()
-    return ledger.Completed(_text(reply[1]))
-
-
-def _read_nothing(operation: ledger.Operation, reply: Any) -> ledger.Reply:
+def _read_nothing(reply: object) -> ledger.Reply:
     return None
 
 
-def _read_fill(operation: ledger.Fill, reply: list[int]) -> ledger.Reply:
-    return ledger.Filled(*reply)
-
-
-def _read_pairs(operation: ledger.Operation, reply: list[bytes]) -> ledger.Reply:
+def _read_pairs(reply: list[bytes]) -> ledger.Reply:
     return [(_text(name), content) for name, content in zip(reply[::2], reply[1::2], strict=True)]
 
 
-_READERS: dict[type, Callable[[Any, Any], ledger.Reply]] = {
-    ledger.Claim: _read_claim,
-    ledger.Renew: _read_renew,
-    ledger.Release: _read_nothing,
-    ledger.HandOver: _read_nothing,
-    ledger.Complete: _read_complete,
-    ledger.Close: _read_nothing,
-    ledger.Lapsed: _read_pairs,
-    ledger.Unpublished: _read_pairs,
-    ledger.Sent: _read_nothing,
-    ledger.SetAside: _read_nothing,
-    ledger.Unlist: _read_nothing,
-    ledger.Fill: _read_fill,
+_OPERATIONS: dict[type, tuple[Callable[[RedisLedger, Any, str], RedisCommand], Callable[[Any], ledger.Reply]]] = {
+    ledger.Claim: (RedisLedger._claim, _read_claim),
+    ledger.Renew: (
+        RedisLedger._renew,
+        lambda reply: ledger.Fenced() if reply[0] == b"fenced" else ledger.Renewed(reply[1] == 1),
+    ),
+    ledger.Release: (RedisLedger._release, _read_nothing),
+    ledger.HandOver: (RedisLedger._hand_over, _read_nothing),
+    ledger.Complete: (
+        RedisLedger._complete,
+        lambda reply: ledger.Fenced() if reply[0] == b"fenced" else ledger.Completed(_text(reply[1])),
+    ),
+    ledger.Close: (RedisLedger._close, _read_nothing),
+    ledger.Lapsed: (RedisLedger._lapsed, _read_pairs),
+    ledger.Unpublished: (RedisLedger._unpublished, _read_pairs),
+    ledger.Sent: (RedisLedger._sent, _read_nothing),
+    ledger.SetAside: (RedisLedger._set_aside, _read_nothing),
+    ledger.Unlist: (RedisLedger._unlist, _read_nothing),
+    ledger.Fill: (RedisLedger._fill, lambda reply: ledger.Filled(*reply)),
 }
+"""How an operation becomes a command, and the command's reply an answer."""

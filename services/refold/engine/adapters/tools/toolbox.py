@@ -252,30 +252,27 @@ class ErrorText:
 
     def __call__(self, error: BaseException) -> str:
         """Redacted message for the log."""
-        text = text_of(error, 10 * _MESSAGE)
-        try:
-            # Cut after redaction: half a secret would not be recognised.
-            return self._redacted(text)[:_MESSAGE] or type(error).__name__
-        except Exception as failed:  # noqa: BLE001 - the user's code; better nothing than an unredacted text
-            return f"{type(error).__name__} (not told: redacting it raised {type(failed).__name__})"
+        name, text = type(error).__name__, text_of(error, 10 * _MESSAGE)
+        shown = self._redacted(lambda: text, lambda raised: f"{name} (not told: redacting it raised {raised})")
+        # Cut after redaction: half a secret would not be recognised.
+        return shown[:_MESSAGE] or name
 
     def value(self, value: object) -> str:
         """Redacted text of a result that cannot be recorded."""
-        try:
-            # The effect has happened, and nothing else has its result.
-            return self._redacted(repr(value)[: 10 * _MESSAGE])[:_MESSAGE]
-        except BaseException as failed:  # noqa: BLE001 - the user's code, as above
-            return f"a {type(value).__name__} (not told: {type(failed).__name__})"
+        # The effect has happened, and nothing else has its result.
+        name = type(value).__name__
+        text = self._redacted(lambda: repr(value)[: 10 * _MESSAGE], lambda raised: f"a {name} (not told: {raised})")
+        return text[:_MESSAGE]
 
     def stack(self, error: BaseException) -> str:
         """User's frames, redacted, for the executor's log."""
-        try:
-            return self._redacted(stack_of(error))
-        except Exception:  # noqa: BLE001 - as above
-            return ""
+        return self._redacted(lambda: stack_of(error), lambda raised: "")
 
-    def _redacted(self, text: str) -> str:
-        return str(self._app.redact(self.secrets.hide(text)))
+    def _redacted(self, text: Callable[[], str], otherwise: Callable[[str], str]) -> str:
+        try:
+            return str(self._app.redact(self.secrets.hide(text())))
+        except BaseException as failed:  # noqa: BLE001 - the user's code; better nothing than an unredacted text
+            return otherwise(type(failed).__name__)
 
     def unprepared(self, order: StartTool, error: BaseException) -> ToolEnded:
         """Outcome if nothing was sent: unfit arguments, or an unknown tool."""
@@ -305,10 +302,7 @@ class ErrorText:
 
     def _detail(self, error: RefoldError) -> str:
         detail = error.fields.get("detail", "")
-        try:
-            text = self._redacted(detail) if isinstance(detail, str) else ""
-        except Exception:  # noqa: BLE001 - the user's code, as above
-            return ""
+        text = self._redacted(lambda: detail, lambda raised: "") if isinstance(detail, str) else ""
         return text if len(text) <= _DETAIL else ""
 
 
