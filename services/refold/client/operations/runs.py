@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from refold.client.reading.history import JudgedRecord, Run, feed
+from refold.client.operations.run_query import RunQuery
+from refold.client.reading.history import JudgedRecord, Run, at_time, feed
 from refold.client.reading.steps import Timeline
 from refold.core.errors import GoneError, NotFoundError, TimedOutError
 from refold.core.events import RunFailed
@@ -30,6 +30,8 @@ _FIRST = b"/%010d/" % 1
 
 
 class Newest(NamedTuple):
+    """The newest selected runs, oldest first, with the numbers of selected ones and of all."""
+
     runs: list[Run]
     meant: int
     total: int
@@ -87,17 +89,23 @@ class Runs:
     def all(self, partition: int | None = None) -> list[Run]:
         return sorted(self._read(partition, lambda _: True), key=_requested_at)
 
-    def newest(self, limit: int, fits: Callable[[Run], bool], only: Callable[[Run], bool] | None = None) -> Newest:
-        """The `limit` newest selected runs, oldest first, with the numbers of selected and of all runs. `fits` reads
-        only the request: without `only`, just first entries are read, and the returned runs."""
+    def newest(self, query: RunQuery) -> Newest:
+        """The newest selected runs by request. For a selection by requests just first entries are read, and the
+        returned runs."""
         # The first pass keeps an id and a time per run, the second reads the chosen histories.
-        times, meant = self._requested(fits) if only is None else self._folded(fits, only)
-        names = sorted(meant, key=lambda run: (times[run], run))[-limit:]
+        times, meant = self._requested(query) if query.by_request else self._folded(query)
+        names = sorted(meant, key=lambda run: (times[run], run))[-query.limit :]
         chosen = {name.encode() for name in names}
         runs = self._read(None, chosen.__contains__) if names else []
         return Newest(sorted(runs, key=_requested_at), len(meant), len(times))
 
-    def _requested(self, fits: Callable[[Run], bool]) -> tuple[dict[RunId, int], set[RunId]]:
+    def newest_at(self, query: RunQuery, at_ms: int) -> Newest:
+        """As `newest`, with runs as of a time; the total is that of the runs that were there."""
+        runs = [run for run in self.all() if query.fits(run) and run.state.asked_ms <= at_ms]
+        then = [run for run in (at_time(run, at_ms) for run in runs) if query.matches(run)]
+        return Newest(then[-query.limit :], len(then), len(runs))
+
+    def _requested(self, query: RunQuery) -> tuple[dict[RunId, int], set[RunId]]:
         times, meant, forks, buried = dict[RunId, int](), set[RunId](), set[bytes](), False
         for record in self.reader.scan(RUN_LOG):
             buried |= record.value is None
@@ -106,19 +114,19 @@ class Runs:
             if judged.run_id not in times:
                 times[judged.run_id] = judged.state.asked_ms
                 forks |= {judged.run_id.encode()} if judged.state.copying else set()
-                if fits(Run(judged.state, Timeline(judged.run_id))):
+                if query.fits(Run(judged.state, Timeline(judged.run_id))):
                     meant.add(judged.run_id)
         # The first entry of a live fork has the time of its source.
         times |= {run.state.run_id: run.state.asked_ms for run in self._read(None, forks.__contains__) if forks}
         return self._without_erased(times, meant, buried=buried)
 
-    def _folded(self, fits: Callable[[Run], bool], only: Callable[[Run], bool]) -> tuple[dict[RunId, int], set[RunId]]:
+    def _folded(self, query: RunQuery) -> tuple[dict[RunId, int], set[RunId]]:
         """As `_requested`, for a selection by state: runs are folded until they end, then judged and dropped."""
         times, meant, runs, again, buried = dict[RunId, int](), set[RunId](), dict[RunId, Run](), set[bytes](), False
 
         def look(run: Run) -> None:
             times[run.state.run_id] = run.state.asked_ms
-            (meant.add if fits(run) and only(run) else meant.discard)(run.state.run_id)
+            (meant.add if query.matches(run) else meant.discard)(run.state.run_id)
 
         for fold, judged in judge(self.reader):
             buried |= judged.record.value is None
@@ -255,32 +263,6 @@ def run_named(record: Record) -> bytes:
     return (record.key or b"").partition(b"/")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
-    """Filter of runs; empty fields match any."""
-
-    session: str = ""
-    labels: tuple[tuple[str, str], ...] = ()
-    agent: str = ""
-    code: str = ""
-    since_ms: int = 0
-
-    def __bool__(self) -> bool:
-        return self != Selector()
-
-    def matches(self, run: Run) -> bool:
-        request = run.state.request
-        if request is None:
-            return not self
-        in_session = not self.session or self.session in (*request.sessions, request.session)
-        labelled = all(request.labels.get(name) == value for name, value in self.labels)
-        return in_session and labelled and self.agent in ("", request.agent) and self._failed(run.state)
-
-    def _failed(self, state: RunState) -> bool:
-        code = state.end.failure.code if isinstance(state.end, RunFailed) else ""
-        return self.code in ("", code) and state.at_ms >= self.since_ms
-
-
 _ABLE: dict[str, Callable[[RunState], bool]] = {
     "cancel": lambda state: not state.over,
     PAUSE: lambda state: not state.over and own(state) is None,
@@ -290,9 +272,9 @@ _ABLE: dict[str, Callable[[RunState], bool]] = {
 }
 
 
-def selected(runs: Iterable[Run], which: Selector, kind: str) -> list[Run]:
+def selected(runs: Iterable[Run], query: RunQuery, kind: str) -> list[Run]:
     """Selected runs that allow an operation, without descendants that a cancel or pause reaches anyway."""
-    meant = [run for run in runs if which.matches(run) and not (kind in ("cancel", PAUSE) and run.state.over)]
+    meant = [run for run in runs if query.matches(run) and not (kind in ("cancel", PAUSE) and run.state.over)]
     if kind in ("cancel", PAUSE):
         names = {run.state.run_id for run in meant}
         meant = [run for run in meant if names.isdisjoint(parents_of(run.state.run_id))]
