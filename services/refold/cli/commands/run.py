@@ -49,13 +49,8 @@ from refold.engine.runtime.addresses import own_key
 from refold.engine.runtime.clock import clock_ms
 from refold.engine.stores import blob_store
 
-RUN_STATES = {
-    **{status: status for status in ("pending", "running", "suspended", "completed", "failed", "cancelled")},
-    "doubt": "doubt",
-    "held": "on_hold",
-    "stalled": "stalled",
-    "paused": "paused",
-}
+_STATES = ("pending", "running", "suspended", "completed", "failed", "cancelled", "doubt", "held", "stalled", "paused")
+RUN_STATES = {name: name for name in _STATES} | {"held": "on_hold"}
 """Values of --status, with their names in RunQuery."""
 _BEGUN_S = 1.0
 """Time `run start` waits for the outcome of its request."""
@@ -178,19 +173,19 @@ def list_runs(
         raise UsageError(f"{status!r} is not a status", hint=f"use one of {', '.join(RUN_STATES)}")
     state, labels = RUN_STATES.get(status, ""), labels_of(label)
     query = RunQuery(agent=agent, state=state, labels=labels, session=session, limit=shell.limit)
+    at_ms = since_ms(shell.at, "--at") if shell.at else None
+    if status == "stalled" and shell.at:
+        raise UsageError("what stalled a run is known of now alone", hint="leave --at out")
     settings, runs = shell.platform.settings, shell.runs
     views = views_of(settings, from_log=from_log)
-    if shell.at:
-        at_ms = since_ms(shell.at, "--at")
-        if status == "stalled":
-            raise UsageError("what stalled a run is known of now alone", hint="leave --at out")
-        page = (views and views.listed_at(settings, query, at_ms)) or runs.newest_at(query, at_ms)
-        then, hidden = [run_then(run) for run in page.runs], page.meant - len(page.runs)
-        shell.print(then, lambda: run_views.print_runs_then(then, hidden=hidden, of=page.total, at_ms=at_ms))
-        return
-    page = (views and views.listed(settings, query, runs)) or runs.newest(query)
-    rows, hidden = [row_of(run) for run in page.runs], page.meant - len(page.runs)
-    shell.print(rows, lambda: run_views.print_runs(rows, hidden=hidden, of=page.total))
+    page = (views and views.listed(settings, query, at_ms, runs)) or runs.newest(query, at_ms)
+    hidden, total = page.meant - len(page.runs), page.total
+    if at_ms is not None:
+        then = [run_then(run) for run in page.runs]
+        shell.print(then, lambda: run_views.print_runs_then(then, hidden=hidden, of=total, at_ms=at_ms))
+    else:
+        rows = [row_of(run) for run in page.runs]
+        shell.print(rows, lambda: run_views.print_runs(rows, hidden=hidden, of=total))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import NamedTuple
@@ -89,20 +89,20 @@ class Runs:
     def all(self, partition: int | None = None) -> list[Run]:
         return sorted(self._read(partition, lambda _: True), key=_requested_at)
 
-    def newest(self, query: RunQuery) -> Newest:
-        """The newest selected runs by request. For a selection by requests just first entries are read, and the
-        returned runs."""
+    def newest(self, query: RunQuery, at_ms: int | None = None) -> Newest:
+        """Newest selected runs by request, now or as of a time."""
+        if at_ms is not None:
+            return self._newest_at(query, at_ms)
         # The first pass keeps an id and a time per run, the second reads the chosen histories.
-        times, meant = self._requested(query) if query.by_request else self._folded(query)
+        times, meant = self._folded(query) if query.state or query.code or query.since_ms else self._requested(query)
         names = sorted(meant, key=lambda run: (times[run], run))[-query.limit :]
         chosen = {name.encode() for name in names}
         runs = self._read(None, chosen.__contains__) if names else []
         return Newest(sorted(runs, key=_requested_at), len(meant), len(times))
 
-    def newest_at(self, query: RunQuery, at_ms: int) -> Newest:
-        """As `newest`, with runs as of a time; the total is that of the runs that were there."""
+    def _newest_at(self, query: RunQuery, at_ms: int) -> Newest:
         runs = [run for run in self.all() if query.fits(run) and run.state.asked_ms <= at_ms]
-        then = [run for run in (at_time(run, at_ms) for run in runs) if query.matches(run)]
+        then = list(filter(query.matches, (at_time(run, at_ms) for run in runs)))
         return Newest(then[-query.limit :], len(then), len(runs))
 
     def _requested(self, query: RunQuery) -> tuple[dict[RunId, int], set[RunId]]:
@@ -130,18 +130,18 @@ class Runs:
 
         for fold, judged in judge(self.reader):
             buried |= judged.record.value is None
-            if judged.run_id in times:  # it was over, and may have gone on
+            if judged.run_id in times:
+                # It was over, and may have gone on: its history is dropped here, so it is read again.
                 again |= {judged.run_id.encode()} if not judged.void or judged.linked or judged.mended else set()
             elif judged.run_id:
                 run = runs.setdefault(judged.run_id, Run.empty(judged.run_id))
                 run.take(judged, fold)
                 if run.state.over:
                     look(runs.pop(judged.run_id))
-                    if run.state.status != "failed":  # a retry extends its state
+                    # A retry extends the state of a failed run: without it, its entries would be orphans.
+                    if run.state.status != "failed":
                         del fold.states[judged.run_id]
-        for name, hold in self.holds().items():
-            if name in runs:
-                runs[name].stall(hold)
+        self._stall(runs)
         for run in (*runs.values(), *(self._read(None, again.__contains__) if again else ())):
             if run.records:
                 look(run)
@@ -162,17 +162,17 @@ class Runs:
         for fold, judged in judge(self.reader, partition=partition, only=only):
             if name := one or judged.run_id:
                 runs.setdefault(name, Run.empty(name)).take(judged, fold)
-        for name, hold in self.holds(partition).items() if runs else ():
-            if name in runs:
-                runs[name].stall(hold)
-        return self._not_erased(runs.values())
-
-    def _not_erased(self, runs: Iterable[Run]) -> list[Run]:
-        present = [run for run in runs if run.records]
+        self._stall(runs, partition)
+        present = [run for run in runs.values() if run.records]
         # Runs are erased by tombstones: without any, the markers need not be read.
         buried = any(judged.record.value is None for run in present for judged in run.void)
         erased = self._erased() if buried else ()
         return [run for run in present if run.state.run_id not in erased]
+
+    def _stall(self, runs: Mapping[RunId, Run], partition: int | None = None) -> None:
+        for name, hold in self.holds(partition).items() if runs else ():
+            if name in runs:
+                runs[name].stall(hold)
 
     def follow(
         self, run: str, timeout_s: float | None = None, *, until: str = "over"
@@ -185,26 +185,21 @@ class Runs:
         current, holds = Run.empty(name), dict[RunId, Hold]()
         changes = self.reader.tail(RUN_SNAPSHOT, number) if self._knows_holds else iter(())
         for record in self.reader.tail(RUN_LOG, number):
-            if record is not None and run_named(record) != name.encode():
-                if deadline is not None and time.monotonic() > deadline:
-                    break
-                continue
-            judged = feed(fold, record) if record else None
-            if judged is not None:
-                current.take(judged, fold)
-            else:
+            if record is None:
                 while change := next(changes, None):
                     _take_hold(holds, change)
                 current.stall(holds.get(name))
-            yield current, judged
+                yield current, None
+            elif run_named(record) == name.encode():
+                judged = feed(fold, record)
+                current.take(judged, fold)
+                yield current, judged
+            # Also between records of other runs: a busy partition has no end for a while.
             if deadline is not None and time.monotonic() > deadline:
                 break
-        now = f"it is {current.status}" if current.records else "the log does not know it yet"
-        hint = (
-            f"`refold run show {run}` shows what it waits for"
-            if current.records
-            else "`refold agents list` lists the planners"
-        )
+        now, hint = "the log does not know it yet", "`refold agents list` lists the planners"
+        if current.records:
+            now, hint = f"it is {current.status}", f"`refold run show {run}` shows what it waits for"
         raise TimedOutError(f"run {run} is not {until} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")
 
     def stall(self, run: str, timeout_s: float) -> Hold | None:
@@ -274,8 +269,7 @@ _ABLE: dict[str, Callable[[RunState], bool]] = {
 
 def selected(runs: Iterable[Run], query: RunQuery, kind: str) -> list[Run]:
     """Selected runs that allow an operation, without descendants that a cancel or pause reaches anyway."""
-    meant = [run for run in runs if query.matches(run) and not (kind in ("cancel", PAUSE) and run.state.over)]
-    if kind in ("cancel", PAUSE):
-        names = {run.state.run_id for run in meant}
-        meant = [run for run in meant if names.isdisjoint(parents_of(run.state.run_id))]
-    return [run for run in meant if _ABLE[kind](run.state)]
+    below = kind in ("cancel", PAUSE)
+    meant = [run for run in runs if query.matches(run) and not (below and run.state.over)]
+    reached = {run.state.run_id for run in meant if below}
+    return [run for run in meant if reached.isdisjoint(parents_of(run.state.run_id)) and _ABLE[kind](run.state)]

@@ -64,28 +64,21 @@ def viewed(settings: Settings, run: str, runs: Runs) -> Viewed | None:
     return Viewed(current, below)
 
 
-def listed(settings: Settings, query: RunQuery, runs: Runs) -> Newest | None:
-    """Return the newest runs of the view; None if the log has to be read."""
-    if query.state == STALLED or (query.state in _LIVE and runs.holds()):
+def listed(settings: Settings, query: RunQuery, at_ms: int | None, runs: Runs) -> Newest | None:
+    """Return the newest runs of the view, as of a time or now; None if the log has to be read."""
+    if at_ms is None and (query.state == STALLED or (query.state in _LIVE and runs.holds())):
         return None
     source = KafkaLogSource(settings.kafka)
     with _current(settings, source, range(source.partitions)) as view:
         if view is None or view.count(Query(HEADS, (Where("reason", ">", ""),))):
             return None
+        if at_ms is not None:
+            return runs_then(view, query, at_ms)
         rows, viewed_runs = runs_query(query), ViewedRuns(view)
         newest = [run for row in reversed(view.query(rows)) if (run := viewed_runs.find(str(row[0]))) is not None]
         meant, total = view.count(rows), view.count(Query(RUNS))
     _stall(newest, runs.holds)
     return Newest(newest, meant, total)
-
-
-def listed_at(settings: Settings, query: RunQuery, at_ms: int) -> Newest | None:
-    """As `runs_then`, from the view of the settings; None if the log has to be read."""
-    source = KafkaLogSource(settings.kafka)
-    with _current(settings, source, range(source.partitions)) as view:
-        if view is None or view.count(Query(HEADS, (Where("reason", ">", ""),))):
-            return None
-        return runs_then(view, query, at_ms)
 
 
 def runs_then(view: ViewReader, query: RunQuery, at_ms: int) -> Newest:
