@@ -29,7 +29,6 @@ from refold.client.operations.run import (
 )
 from refold.client.operations.run_query import RunQuery
 from refold.client.operations.runs import selected
-from refold.client.operations.workers import served
 from refold.client.reading.history import Run
 from refold.client.reading.outcome import PauseResult, Redriven, SignalResult
 from refold.client.reading.run import ending_of, row_of, versions_in_use
@@ -382,7 +381,7 @@ def _show(rows: list[output.Data]) -> None:
 def list_versions(*, agent: Annotated[str, "Only versions of this agent."] = "", shell: Shell) -> None:
     """List the versions that live runs need, stalled runs, and the planners that have each version."""
     rows = [row for row in versions_in_use(shell.all_runs()) if agent in ("", row.agent)]
-    serving = served(shell.runs.reader, shell.platform.groups).agents if rows else []
+    serving = shell.platform.served().agents if rows else []
     have = {(code.agent, code.version): [by.shown for by in code.members] for code in serving}
     cells = [
         {
