@@ -13,8 +13,9 @@ from random import Random
 
 from benchmarks.views import AT_MS, database
 
-from refold.console.gateway.reading import RunQuery
+from refold.client.operations.run_query import RunQuery
 from refold.console.projections.projector import Projector
+from refold.console.projections.runs import runs_query
 from refold.console.projections.shipped.projection import Shipped
 from refold.console.projections.shipped.tables import RUN_LABELS, RUNS
 from refold.engine.ports.tables import ViewChanges
@@ -62,7 +63,7 @@ def main(kind: str, runs: int, rounds: int) -> dict[str, object]:
         for _ in range(rounds):
             for name, listing in LISTS.items():
                 begun = time.perf_counter()
-                store.query(listing.query())
+                store.query(runs_query(listing))
                 took[name].append((time.perf_counter() - begun) * 1e3)
         views.close()
     figures = {

@@ -26,7 +26,8 @@ from tests.contract.table_benches import Bench, PostgresBench, SqliteBench, runn
 from tests.projections.killing import Load, caught_up, platform, projecting, store_of
 from tests.waiting import eventually
 
-from refold.console.gateway.reading import RunQuery
+from refold.client.operations.run_query import RunQuery
+from refold.console.projections.runs import runs_query
 from refold.console.projections.service import serving
 from refold.console.projections.shipped.projection import Shipped
 from refold.console.projections.shipped.tables import ENTRIES
@@ -50,7 +51,7 @@ def reading(url: str) -> Iterator[list[float]]:
         while not stop.wait(READ_EVERY_S):
             begun = time.monotonic()
             store = views.store(Shipped.name, serving(views, Shipped.name))
-            if rows := store.query(RunQuery(limit=50).query(())):
+            if rows := store.query(runs_query(RunQuery(limit=50))):
                 store.rows_of(ENTRIES, rows[0][0])  # type: ignore[arg-type]
             took.append(time.monotonic() - begun)
 

@@ -35,5 +35,4 @@ def publish(catalog: Catalog, name: str, kind: str, content: Any) -> str:
 
 def spread(publisher: KafkaPublisher, partitions: int, signed: CatalogEntry) -> None:
     """Writes an entry into every partition of a real catalog."""
-    for number in range(partitions):
-        write(publisher, number, signed)
+    write(publisher, range(partitions), signed)

@@ -340,7 +340,7 @@ def test_a_key_that_one_partition_alone_has_is_listed_and_revoked_in_all(shop: S
     root, stray = keys.load(shop.folder / "keys" / "root.json"), keys.new("decision", "stray")
     content = canonical.dumps(stray.public().content())
     publisher = KafkaPublisher(shop.settings, partitions=PARTITIONS)
-    write(publisher, 2, sealed(CatalogEntry(f"key/{stray.kid}", "key", content), root, 1))
+    write(publisher, [2], sealed(CatalogEntry(f"key/{stray.kid}", "key", content), root, 1))
 
     listed = shop.keys("list")
     shop.keys("revoke", stray.kid, "--reason", "nobody knows it")
@@ -353,7 +353,7 @@ def test_a_key_that_one_partition_alone_has_is_listed_and_revoked_in_all(shop: S
 def test_a_record_that_nobody_has_signed_is_told_and_is_no_key(shop: Shop) -> None:
     own = keys.new("decision", "mallory")
     entry = CatalogEntry(f"key/{own.kid}", "key", canonical.dumps(own.public().content()))
-    write(KafkaPublisher(shop.settings, partitions=PARTITIONS), 1, entry)
+    write(KafkaPublisher(shop.settings, partitions=PARTITIONS), [1], entry)
 
     listed = shop.keys("list")
 

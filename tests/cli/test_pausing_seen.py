@@ -7,7 +7,8 @@ import pytest
 from refold.cli.views import runs as views
 from refold.client.operations.operation import one
 from refold.client.operations.run import By, word
-from refold.client.operations.runs import Runs, Selector, selected
+from refold.client.operations.run_query import RunQuery
+from refold.client.operations.runs import Runs, selected
 from refold.client.reading.run import info_of, row_of
 from refold.core.errors import ConflictError
 from refold.core.events import (
@@ -109,7 +110,7 @@ def test_of_many_those_are_resumed_that_are_paused_by_themselves() -> None:
     chronicle.add("r.2", requested(), [PAUSED], emit=False)
     chronicle.add("s", requested(), emit=False)
 
-    meant = [run.state.run_id for run in selected(Runs(chronicle.reader).all(), Selector(), "resume")]
+    meant = [run.state.run_id for run in selected(Runs(chronicle.reader).all(), RunQuery(), "resume")]
 
     assert meant == ["r", "r.2"]
 
@@ -118,6 +119,5 @@ def test_a_filter_names_an_agent_too() -> None:
     run = Runs(told().reader).get("r")
     agent = run.state.request.agent if run.state.request else ""
 
-    assert Selector(agent=agent).matches(run)
-    assert not Selector(agent="another").matches(run)
-    assert not Selector()
+    assert RunQuery(agent=agent).matches(run)
+    assert not RunQuery(agent="another").matches(run)

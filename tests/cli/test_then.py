@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from refold.client.operations.run import Changes, redrive
-from refold.client.operations.runs import Selector, selected
+from refold.client.operations.run_query import RunQuery
+from refold.client.operations.runs import selected
 from refold.client.reading.history import Run, at_time, feed
 from refold.client.reading.then import MOST_SEEN, run_then
 from refold.console.projections.service import KeptProjection
@@ -80,8 +81,8 @@ def test_only_the_runs_of_a_state_count_as_those_that_a_limit_hides() -> None:
     settle(kept)
 
     with database.store(Shipped.name, 1).snapshot() as view:
-        found = runs_then(view, Selector(), 5, 2 * NOW, lambda run: not run.state.over)
-        every = runs_then(view, Selector(), 5, 2 * NOW)
+        found = runs_then(view, RunQuery(state="running", limit=5), 2 * NOW)
+        every = runs_then(view, RunQuery(limit=5), 2 * NOW)
 
     assert [len(found.runs), found.meant, found.total] == [5, 7, 13]
     assert [len(every.runs), every.meant, every.total] == [5, 13, 13]
@@ -96,4 +97,4 @@ def test_the_retry_of_a_failed_child_is_refused_before_it_is_sent_with_commands_
 
     assert str(refused.value.hint).startswith("`refold run retry mail --from 2`, or")
     assert "`refold run start shop --input JSON`" in str(refused.value.hint)
-    assert selected([child, alone], Selector(), "retry") == [alone]
+    assert selected([child, alone], RunQuery(), "retry") == [alone]

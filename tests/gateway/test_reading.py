@@ -409,7 +409,7 @@ def test_a_generation_that_is_dropped_between_two_looks_is_503(site: Bench) -> N
 
 
 def test_a_fault_of_the_gateway_is_503_and_its_log_has_the_reason(site: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "STATES", None)
+    monkeypatch.setattr(reading, "page_behind", None)
 
     found = site.http.get("/api/runs?state=doubt")
 

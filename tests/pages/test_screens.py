@@ -15,11 +15,11 @@ from fastapi.responses import HTMLResponse
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refold.client.operations.run_query import STATES, STATUSES
 from refold.client.policies import load_text
 from refold.console.gateway import logins, roles
 from refold.console.gateway.app import build_api
 from refold.console.gateway.guard import is_page
-from refold.console.gateway.reading import STATES, STATUSES
 from refold.console.pages import rendering
 from refold.console.pages.screen import BAR_HEIGHT, bars_of, url
 from refold.console.projections import service

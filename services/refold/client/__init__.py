@@ -19,22 +19,16 @@ if TYPE_CHECKING:
     from refold.client.reading.run import Ended, RunEvent, RunInfo, WhyFailed
     from refold.client.streams import LivePart
 
-_PLACES = {
-    "AgentServed": "refold.client.reading.member",
-    "AsyncClient": "refold.client.awaiting",
-    "Client": "refold.client.blocking",
-    "CommandResult": "refold.client.reading.outcome",
-    "Ended": "refold.client.reading.run",
-    "LivePart": "refold.client.streams",
-    "Question": "refold.client.reading.approval",
-    "RunEvent": "refold.client.reading.run",
-    "RunInfo": "refold.client.reading.run",
-    "SignalResult": "refold.client.reading.outcome",
-    "Started": "refold.client.reading.outcome",
-    "ToolServed": "refold.client.reading.member",
-    "Voted": "refold.client.reading.outcome",
-    "WhyFailed": "refold.client.reading.run",
+_MODULES = {
+    "awaiting": "AsyncClient",
+    "blocking": "Client",
+    "reading.approval": "Question",
+    "reading.member": "AgentServed ToolServed",
+    "reading.outcome": "CommandResult SignalResult Started Voted",
+    "reading.run": "Ended RunEvent RunInfo WhyFailed",
+    "streams": "LivePart",
 }
+_PLACES = {name: f"refold.client.{module}" for module, names in _MODULES.items() for name in names.split()}
 __all__ = [
     "AgentServed",
     "AsyncClient",
@@ -56,4 +50,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module refold.client has no attribute {name!r}")
-    return getattr(importlib.import_module(_PLACES[name]), name)  # lazily: most commands need no Kafka
+    # Lazily: most commands need no Kafka.
+    return getattr(importlib.import_module(_PLACES[name]), name)

@@ -229,7 +229,8 @@ class AsyncClient:
                 if isinstance(part, LivePart):
                     yield part
         finally:
-            self._threads.submit(parts.close)  # which the thread of a task that was cancelled may be in
+            # A thread of a cancelled task may still be in the generator, so a thread closes it.
+            self._threads.submit(parts.close)
 
     async def signal(
         self, run: str, name: str, data: object = None, *, id: str = "", timeout: timedelta | None = WAIT
@@ -472,7 +473,8 @@ async def _within(answer: Awaitable[_T], timeout: timedelta | None, failure: str
 
 
 def _put(loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[_T], event: _T) -> None:
-    with suppress(RuntimeError):  # the loop is closed
+    # The loop may be closed, while the watcher's thread still has events for it.
+    with suppress(RuntimeError):
         loop.call_soon_threadsafe(queue.put_nowait, event)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.signature import SigningKey, Trust, platform_of, sealed
@@ -38,6 +39,9 @@ class CatalogReader:
         """Partitions that miss entries of `whole`, or have others."""
         newest = self.whole.entries
         return [n for n, partition in enumerate(self.partitions) if partition.entries != newest or partition.closed]
+
+    def without(self, entry: CatalogEntry) -> list[int]:
+        return [n for n, partition in enumerate(self.partitions) if partition.entries.get(entry.name) != entry]
 
     @property
     def lost(self) -> list[int]:
@@ -76,28 +80,25 @@ def publish(
     if not whole.entries and (others := {partition.elsewhere for partition in catalog_reader.partitions} - {""}):
         hint = "REFOLD_ENVIRONMENT and REFOLD_KAFKA__PREFIX have to be those of the services"
         raise UsageError(f"this is the catalog of {min(others)}, and what is signed here is for {platform}", hint=hint)
-    missing = []
+    again = []
     for entry in sorted(whole.entries.values(), key=_counter):
-        lacking = [
-            number for number, row in enumerate(catalog_reader.partitions) if row.entries.get(entry.name) != entry
-        ]
-        if lacking and platform and not entry.platform:  # one that names no platform would not count there any more
-            missing.append(entry)
-            continue
-        for number in lacking:
-            write(publisher, number, entry)
-    for counter, entry in enumerate([*missing, *entries], whole.counter + 1):
+        lacking = catalog_reader.without(entry)
+        # An entry that names no platform would not count there any more: it is signed again.
+        if lacking and platform and not entry.platform:
+            again.append(entry)
+        else:
+            write(publisher, lacking, entry)
+    for counter, entry in enumerate([*again, *entries], whole.counter + 1):
         signed = sealed(replace(entry, platform=platform), root, counter)
-        for number in range(len(catalog_reader.partitions)):
-            write(publisher, number, signed)
+        write(publisher, range(len(catalog_reader.partitions)), signed)
 
 
-def _counter(entry: CatalogEntry) -> int:
-    return entry.counter
+_counter = attrgetter("counter")
 
 
-def write(publisher: KafkaPublisher, partition: int, entry: CatalogEntry) -> None:
-    """Writes an entry into a partition. **Raises** as `KafkaPublisher.send_raw`."""
-    at_ms, named = entry.at_ms, f"{entry.name}/{entry.counter}"
-    headers = cloud_event(CATALOG, entry.name, id=named, source="refold", at_ms=at_ms)
-    publisher.send_raw(CATALOG, partition, key=entry.name.encode(), value=codec.encode(entry), headers=headers)
+def write(publisher: KafkaPublisher, partitions: Iterable[int], entry: CatalogEntry) -> None:
+    """Write an entry into partitions. **Raises** as `KafkaPublisher.send_raw`."""
+    named, key, value = f"{entry.name}/{entry.counter}", entry.name.encode(), codec.encode(entry)
+    headers = cloud_event(CATALOG, entry.name, id=named, source="refold", at_ms=entry.at_ms)
+    for number in partitions:
+        publisher.send_raw(CATALOG, number, key=key, value=value, headers=headers)

@@ -48,6 +48,7 @@ def original(content: DeadLetter, records: Callable[[], Iterable[Record]], *, le
     hint = f"`refold deadletter show {letter}`"
     if content.topic not in INPUTS:
         raise UsageError(f"a letter from {content.topic} is not sent again, only {' and '.join(INPUTS)} are", hint=hint)
+    # Any service may forge a letter: the input itself has to lie where the letter claims.
     match = next((record for record in records() if record.offset >= content.offset), None)
     place = f"{content.topic}/{content.partition}/{content.offset}"
     if match is None or match.offset != content.offset or match.value is None:

@@ -104,7 +104,6 @@ class Platform:
 
     @property
     def catalog(self) -> CatalogReader:
-        """Catalog, read now."""
         return catalog.read(self.runs.reader, self.trust)
 
     @cached_property

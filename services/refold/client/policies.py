@@ -117,32 +117,10 @@ def unknown_roles(policy: Policy, roles: Roles, keys: Iterable[PublicKey]) -> li
 
 
 def problems_of(files: Mapping[str, Any]) -> list[Problem]:
-    """Return the problems of policy files that form one policy."""
-    problems: list[Problem] = []
     rules: list[tuple[str, Rule]] = []
-    names: dict[str, str] = {}
+    problems: list[Problem] = []
     for file, content in sorted(files.items()):
-        try:
-            check_shape(content)
-        except UsageError as error:
-            problems.append(Problem(file, "", _error_text(error)))
-            continue
-        problems += _problems_of_part(file, content, "fallback", UNRULED)
-        problems += _problems_of_part(file, content, "doubt", DOUBT)
-        for number, text in enumerate(content["rules"], 1):
-            try:
-                rule = Rule.parse(text, number)
-            except UsageError as error:
-                problems.append(Problem(file, error.fields["rule"], _error_text(error)))
-                continue
-            if rule.name in names:
-                problems.append(Problem(file, rule.name, f"another rule in {names[rule.name]} has the same name"))
-            if rule.requirement:
-                problems += _slips(file, rule.name, rule.requirement, text["require"])
-            traps = _traps(rule, [earlier for _, earlier in rules])
-            problems += [Problem(file, rule.name, reason, fatal=False) for reason in traps]
-            names.setdefault(rule.name, file)
-            rules.append((file, rule))
+        problems += _problems_of_file(file, content, rules)
     # Problems of all files together: two that contradict each other, or values that JSON lacks.
     if not any(problem.fatal for problem in problems):
         try:
@@ -152,6 +130,30 @@ def problems_of(files: Mapping[str, Any]) -> list[Problem]:
     places = {id(rule): file for file, rule in rules}
     dead = dead_rules([rule for _, rule in rules])
     return problems + [Problem(places[id(rule)], rule.name, reason, fatal=False) for rule, reason in dead]
+
+
+def _problems_of_file(file: str, content: Any, rules: list[tuple[str, Rule]]) -> Iterator[Problem]:
+    """Problems of a file, whose rules are added to those of the files before."""
+    try:
+        check_shape(content)
+    except UsageError as error:
+        yield Problem(file, "", _error_text(error))
+        return
+    yield from _problems_of_part(file, content, "fallback", UNRULED)
+    yield from _problems_of_part(file, content, "doubt", DOUBT)
+    for number, text in enumerate(content["rules"], 1):
+        try:
+            rule = Rule.parse(text, number)
+        except UsageError as error:
+            yield Problem(file, error.fields["rule"], _error_text(error))
+            continue
+        if same := [place for place, earlier in rules if earlier.name == rule.name]:
+            yield Problem(file, rule.name, f"another rule in {same[0]} has the same name")
+        if rule.requirement:
+            yield from _slips(file, rule.name, rule.requirement, text["require"])
+        traps = _traps(rule, [earlier for _, earlier in rules])
+        yield from (Problem(file, rule.name, reason, fatal=False) for reason in traps)
+        rules.append((file, rule))
 
 
 def _problems_of_part(file: str, content: Mapping[str, Any], part: str, rule: str) -> list[Problem]:

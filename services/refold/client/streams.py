@@ -65,7 +65,6 @@ class Vouched:
         self._bytes: dict[str, int] = defaultdict(int)
 
     def read(self, record: Record) -> list[StreamPart]:
-        """Return the parts that this record makes credible."""
         run = self.run.state.run_id
         if record.topic == RUN_LOG:
             return self._learn(record) if run_named(record) == run.encode() else []
@@ -130,6 +129,7 @@ def part_in(record: Record) -> StreamPart | None:
         part = codec.decode(StreamPart, record.value or b"")
         canonical.parse(part.data)
         owner = parse_call_id(part.call_id)[0]
-    except (FoldError, MalformedError):  # of a newer version, too: other parts still count
+    # A part may be of a newer version: without it, the others still count.
+    except (FoldError, MalformedError):
         return None
     return part if part.run_id == owner else None

@@ -42,7 +42,8 @@ def in_full(data: Any, run: RunId, blobs: Blobs, step: int = 0) -> Any:
     if isinstance(data, list):
         return [in_full(element, run, blobs, step) for element in data]
     if isinstance(data, Pointing):
-        for owner in (run, child_id(run, step)) if step else (run,):  # values of a step may be its child's
+        # Values of a step may be its child's: each is stored under the run that wrote it.
+        for owner in (run, child_id(run, step)) if step else (run,):
             try:
                 return canonical.parse(blobs.get(owner, data))
             except (BlobError, MalformedError):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
@@ -68,7 +68,6 @@ class Verified:
         self.violations.append(Violation(kind, run, message))
 
     def settle(self, fold: LogFold, facts: _Facts) -> None:
-        """Add the final state of all runs."""
         for run, reason in fold.settle().items():
             self.add("beginning" if reason == GAP else "forked", run, reason)
         self.frozen = {str(run): reason for run, reason in fold.frozen.items()}
@@ -80,7 +79,6 @@ class Verified:
         self.runs = dict(Counter([*(end.status for end in facts.ends.values()), *live]))
 
     def note(self, state: RunState, facts: _Facts) -> None:
-        """Record the facts of a run that checks of other topics need."""
         self.digests[state.run_id] = state.digest()
         facts.pools.update(state.called_pools())
         facts.ends.pop(state.run_id, None)
@@ -100,27 +98,27 @@ class Verified:
             _check_record(self, judged)
             if judged.void == "copy":
                 self.copied[judged.run_id] = self.copied.get(judged.run_id, 0) + 1
-            if judged.void:
-                void[judged.void] += judged.void != "anchor"
+            void[judged.void] += judged.void not in ("", "anchor")
             # Records held aside until now were counted as orphans.
             void["orphan"] -= len(judged.linked)
             for accepted in (judged, *judged.linked):
-                if accepted.state is None or accepted.entry is None:
-                    continue
-                self.accepted += 1
-                self.events += len(accepted.entry.events)
-                for event in accepted.entry.events:
-                    if isinstance(event, ApprovalDecided) and event.token:
-                        _check_decision(self, judged.run_id, event.token, facts.keys())
-                facts.statuses.follow(accepted.state, accepted.entry, accepted.id, judged)
+                if accepted.state is not None and accepted.entry is not None:
+                    self._accept(accepted.entry, facts)
+                    facts.statuses.follow(accepted.state, accepted.entry, accepted.id, judged)
             if (ended := _let_go(fold, judged)) is not None:
                 self.note(ended, facts)
                 facts.statuses.last.pop(ended.run_id, None)
         self.void = {reason: count for reason, count in void.items() if count}
         self._check_marked(marked, erased)
 
+    def _accept(self, entry: Entry, facts: _Facts) -> None:
+        self.accepted += 1
+        self.events += len(entry.events)
+        for event in entry.events:
+            if isinstance(event, ApprovalDecided) and event.token:
+                _check_decision(self, entry.run_id, event.token, facts.keys())
+
     def _check_marked(self, fold: LogFold, erased: Markers) -> None:
-        """Check that no unfinished run is marked as erased."""
         for state in [state for run, state in fold.states.items() if fold.has_all(run) and not state.over]:
             # Planners write markers too; an archivist's names an end, which no copied beginning has.
             if erased.runs[state.run_id].head in ("", *(head.id.hex() for head in state.heads)):
@@ -154,8 +152,8 @@ def verify_log(reader: LogReader, trust: Trust, *, now_ms: int, settle_s: float 
 _MAY_SETTLE = frozenset({"outcome", "open-call", "decision"})
 """Violations that may soon be gone: other topics follow the log, and a key may be published meanwhile."""
 
-_OVERDUE_MS = 15_000
 # A re-dispatch waits 10 s beyond a call's timeout by default, and takes a moment itself.
+_OVERDUE_MS = 15_000
 
 
 def _once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
@@ -252,34 +250,43 @@ def _check_record(result: Verified, judged: JudgedRecord) -> None:
 
 
 def _check_order(result: Verified, reader: LogReader, copied: dict[RunId, list[EntryId]]) -> None:
-    last: dict[RunId, dict[bytes, int]] = {run: {} for run in copied}
-    for record in reader.scan(RUN_LOG) if last else ():
-        if (parts := parse_log_key(record.key)) is not None and parts[0] in last:
-            last[parts[0]][parts[2]] = record.offset
-    for run, offsets in last.items():
+    for run, offsets in _last_offsets(reader, copied).items() if copied else ():
         order = [offsets[name] for name in copied[run] if name in offsets]
-        if order != sorted(order) and run not in result.frozen:  # cleaning keeps a record's last copy
+        # Cleaning keeps a record's last copy, which may then lie behind its successor.
+        if order != sorted(order) and run not in result.frozen:
             text = f"{result.copied[run]} of its records are copied behind others, and cleaning keeps the copies"
             result.add("copied", run, f"{text}: refold run repair {run}")
 
 
+def _last_offsets(reader: LogReader, runs: Container[RunId]) -> dict[RunId, dict[bytes, int]]:
+    """Offset of the last copy of each entry."""
+    last: dict[RunId, dict[bytes, int]] = defaultdict(dict)
+    for record in reader.scan(RUN_LOG):
+        if (parts := parse_log_key(record.key)) is not None and parts[0] in runs:
+            last[parts[0]][parts[2]] = record.offset
+    return last
+
+
 def _note_open(result: Verified, state: RunState) -> None:
     result.open.append(state.run_id)
-    if state.paused:  # nothing is due before it goes on
-        return
-    if any(opened.phase == "doubt" for opened in state.open.values()):
+    # Of a paused run nothing is due before it goes on.
+    if not state.paused and any(opened.phase == "doubt" for opened in state.open.values()):
         result.in_doubt.append(state.run_id)
-    due = [opened.due_ms for opened in state.open.values() if opened.due_ms]
-    if state.status == "pending" and state.request:
-        due.append(state.request.not_before_ms or state.requested_ms)
-    waits = any(opened.phase in WAITING for opened in state.open.values())
-    if (due and min(due) < result.now_ms - _OVERDUE_MS) or not (due or waits):
+    if not state.paused and _is_overdue(state, result.now_ms):
         result.overdue.append(state.run_id)
 
 
-def _check_outcomes(
-    result: Verified, reader: LogReader, ends: dict[RunId, _Ended], live: dict[RunId, RunState], erased: Markers
-) -> None:
+def _is_overdue(state: RunState, now_ms: int) -> bool:
+    """True if an action is due, or nothing will ever be: a live run has to wait for a time or an input."""
+    due = [opened.due_ms for opened in state.open.values() if opened.due_ms]
+    if state.status == "pending" and state.request:
+        due.append(state.request.not_before_ms or state.requested_ms)
+    if due:
+        return min(due) < now_ms - _OVERDUE_MS
+    return not any(opened.phase in WAITING for opened in state.open.values())
+
+
+def _outcomes(result: Verified, reader: LogReader) -> dict[RunId, _Ended]:
     outcomes: dict[RunId, _Ended] = {}
     for key, outcome, _ in _table(result, reader, RUN_COMPLETED, RunOutcome):
         if outcome is None:
@@ -290,6 +297,13 @@ def _check_outcomes(
         if before not in (None, now) and not again:
             result.add("outcome", outcome.run_id, f"{RUN_COMPLETED} has two different outcomes of the run")
         outcomes[outcome.run_id] = now
+    return outcomes
+
+
+def _check_outcomes(
+    result: Verified, reader: LogReader, ends: dict[RunId, _Ended], live: dict[RunId, RunState], erased: Markers
+) -> None:
+    outcomes = _outcomes(result, reader)
     for run in ends.keys() - outcomes.keys():
         result.add("outcome", run, f"the run is {ends[run].status}, and {RUN_COMPLETED} does not have it")
     for run in outcomes.keys() - erased.runs.keys():
@@ -304,28 +318,28 @@ def _expected(state: RunState) -> RunOutcome | None:
     if state.end is None:
         return None
     last = Entry(state.run_id, state.head.seq, b"", state.at_ms, None, "", b"", [state.end])
-    for command in commands(state, last, 0):
-        if isinstance(command.message, RunOutcome):
-            return command.message
-    return None
+    messages = (command.message for command in commands(state, last, 0))
+    return next((message for message in messages if isinstance(message, RunOutcome)), None)
 
 
 def _check_open_calls(result: Verified, reader: LogReader, live: dict[RunId, RunState], pools: set[str]) -> None:
-    expected: dict[str, int] = {}
-    paused, waits = set[str](), set[str]()
-    for state in live.values():
-        for step, opened in state.open.items():
-            if opened.attempt:  # it was sent
-                expected[name := state.call_id(step)] = opened.attempt
-                (paused if state.paused else set[str]() if opened.phase == "dispatched" else waits).add(name)
+    sent: dict[str, tuple[int, str]] = {
+        state.call_id(step): (opened.attempt, "paused" if state.paused else opened.phase)
+        for state in live.values()
+        for step, opened in state.open.items()
+        if opened.attempt
+    }
+    # The order of a call that waits may be taken back.
+    waits = {call for call, (_, phase) in sent.items() if phase not in ("paused", "dispatched")}
     requested = _open_requests(result, reader, pools, waits)
-    for call, sent in expected.items():
-        # In `paused`: its request may have to wait until the run goes on. In `waits`: its order may be taken back.
-        if call in paused or (at := requested.get(call, sent if call in waits else 0)) == sent:
-            continue
-        how = f"at attempt {sent}, and executors are asked for {at}" if at else "open, and no executor is asked for it"
-        result.add("open-call", call.partition("/")[0], f"call {call} is {how}")
-    for call in requested.keys() - expected.keys():
+    for call, (attempt, phase) in sent.items():
+        at = requested.get(call, attempt if call in waits else 0)
+        # The request of a paused run's call may have to wait until the run goes on.
+        if at != attempt and phase != "paused":
+            wrong = f"at attempt {attempt}, and executors are asked for {at}"
+            how = wrong if at else "open, and no executor is asked for it"
+            result.add("open-call", call.partition("/")[0], f"call {call} is {how}")
+    for call in requested.keys() - sent.keys():
         result.add("open-call", call.partition("/")[0], f"call {call} is settled, and executors are asked for it")
 
 
@@ -336,8 +350,9 @@ def _open_requests(result: Verified, reader: LogReader, pools: set[str], waits: 
         with suppress(NotFoundError):
             for call, request, record in _table(result, reader, tool_requested(pool), ToolRequest):
                 requested.pop(call, None)
+                # A tombstone in `waits` that takes nothing back closes the call as if it were settled.
                 if request is not None or (call in waits and not taken_back(record.read_headers())):
-                    requested[call] = request.attempt if request else 0  # closed, as if it were settled
+                    requested[call] = request.attempt if request else 0
     return requested
 
 

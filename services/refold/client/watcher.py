@@ -162,7 +162,8 @@ class Watcher:
             why = error
         finally:
             with self._lock:
-                if self._thread is threading.current_thread():  # it did not end for want of listeners
+                # A thread that ended for want of listeners has been forgotten already, and another may run.
+                if self._thread is threading.current_thread():
                     self._thread = None
                     self._refuse_all(why)
             if not listening.done():

@@ -14,7 +14,7 @@ from refold.cli.platform import Printer, Shell, since_ms
 from refold.cli.signing import SigningOptions, warn_of_void
 from refold.cli.views import policies as policy_views
 from refold.client import policies
-from refold.client.operations.runs import Selector
+from refold.client.operations.run_query import RunQuery
 from refold.client.platform import Platform, login
 from refold.client.policies import Problem
 from refold.core.approval.catalog import Catalog, Roles
@@ -151,7 +151,7 @@ def try_policy(
     platform = shell.platform
     trial = _back_test(policies.merged_policy(policies.load_files(files)), app_, platform)
     chosen = [platform.runs.get(name) for name in dict.fromkeys(runs or ())] if named else platform.runs.all()
-    chosen = list(filter(Selector(agent=agent).matches, chosen)) if agent else chosen
+    chosen = list(filter(RunQuery(agent=agent).fits, chosen)) if agent else chosen
     calls = [call for run in chosen for call in back_test.recorded(run) if call.at_ms >= after_ms]
     rows = [back_test.difference_row(difference) for difference in trial.differences(calls)]
     kinds = dict(sorted(Counter(row["kind"] for row in rows).items()))

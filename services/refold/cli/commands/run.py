@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -15,7 +15,8 @@ from refold.cli.views import runs as run_views
 from refold.cli.views import watching
 from refold.client.operations.operation import follow_up, publish_input
 from refold.client.operations.run import prepared, start_run
-from refold.client.operations.runs import Runs, Selector
+from refold.client.operations.run_query import RunQuery
+from refold.client.operations.runs import Runs
 from refold.client.platform import login
 from refold.client.reading.audit import audit_of
 from refold.client.reading.budget import LimitInUse, limits_in_use
@@ -26,7 +27,6 @@ from refold.client.reading.run import (
     HoldChange,
     RawRecord,
     RunEvent,
-    RunRow,
     RunShown,
     ending_of,
     events_of,
@@ -34,7 +34,7 @@ from refold.client.reading.run import (
     records_of,
     row_of,
 )
-from refold.client.reading.then import RunThen, run_then
+from refold.client.reading.then import run_then
 from refold.client.values import in_full, texts_of
 from refold.client.verify import verify_log
 from refold.core.approval.signature import REQUEST
@@ -49,14 +49,11 @@ from refold.engine.runtime.addresses import own_key
 from refold.engine.runtime.clock import clock_ms
 from refold.engine.stores import blob_store
 
-RUN_STATES = (
-    *("pending", "running", "suspended", "completed", "failed", "cancelled"),
-    *("doubt", "held", "stalled", "paused"),
-)
+_STATES = ("pending", "running", "suspended", "completed", "failed", "cancelled", "doubt", "held", "stalled", "paused")
+RUN_STATES = {name: name for name in _STATES} | {"held": "on_hold"}
+"""Values of --status, with their names in RunQuery."""
 _BEGUN_S = 1.0
 """Time `run start` waits for the outcome of its request."""
-_ALSO = {"doubt": "in_doubt", "held": "held", "paused": "paused"}
-"""Conditions that a run may have beside its status, with their fields of RunRow."""
 
 ArchiveUrl = Annotated[str, "URL", "Read the copy in this archive, not Kafka."]
 AtOption = Annotated[str, "SEQ|TIME", "Show it as of event SEQ or TIME: 2030-01-31T12:00Z, 2h ago."]
@@ -174,15 +171,21 @@ def list_runs(
     """List runs, the oldest first. With --at, also their open calls and the inputs of models and tools."""
     if status and status not in RUN_STATES:
         raise UsageError(f"{status!r} is not a status", hint=f"use one of {', '.join(RUN_STATES)}")
-    which = Selector(session, labels_of(label), agent)
-    if shell.at:
-        at_ms = since_ms(shell.at, "--at")
-        then, meant, total = _listed_at(which, status, at_ms, shell, from_log=from_log)
-        hidden = meant - len(then)
+    state, labels = RUN_STATES.get(status, ""), labels_of(label)
+    query = RunQuery(agent=agent, state=state, labels=labels, session=session, limit=shell.limit)
+    at_ms = since_ms(shell.at, "--at") if shell.at else None
+    if status == "stalled" and shell.at:
+        raise UsageError("what stalled a run is known of now alone", hint="leave --at out")
+    settings, runs = shell.platform.settings, shell.runs
+    views = views_of(settings, from_log=from_log)
+    page = (views and views.listed(settings, query, at_ms, runs)) or runs.newest(query, at_ms)
+    hidden, total = page.meant - len(page.runs), page.total
+    if at_ms is not None:
+        then = [run_then(run) for run in page.runs]
         shell.print(then, lambda: run_views.print_runs_then(then, hidden=hidden, of=total, at_ms=at_ms))
-        return
-    newest, meant, total = _listed(which, status, shell, from_log=from_log)
-    shell.print(newest, lambda: run_views.print_runs(newest, hidden=meant - len(newest), of=total))
+    else:
+        rows = [row_of(run) for run in page.runs]
+        shell.print(rows, lambda: run_views.print_runs(rows, hidden=hidden, of=total))
 
 
 @dataclass(frozen=True)
@@ -320,37 +323,6 @@ def point(run: Run, at: str, option: str = "--at") -> Run:
     if not at:
         return run
     return at_seq(run, int(at)) if at.isdecimal() else at_time(run, since_ms(at, option))
-
-
-def _listed(which: Selector, status: str, shell: Listing, *, from_log: bool) -> tuple[list[RunRow], int, int]:
-    settings = shell.platform.settings
-    if (views := views_of(settings, from_log=from_log)) and (
-        page := views.listed(settings, which, status, shell.limit, shell.runs)
-    ):
-        return [row_of(run) for run in page.runs], page.meant, page.total
-    only: Callable[[Run], bool] = lambda run: _is(row_of(run), status)  # noqa: E731
-    newest = shell.runs.newest(shell.limit, which.matches, only if status else None)
-    return [row_of(run) for run in newest.runs], newest.meant, newest.total
-
-
-def _listed_at(
-    which: Selector, status: str, at_ms: int, shell: Listing, *, from_log: bool
-) -> tuple[list[RunThen], int, int]:
-    if status == "stalled":
-        raise UsageError("what stalled a run is known of now alone", hint="leave --at out")
-    settings = shell.platform.settings
-    only: Callable[[Run], bool] = lambda run: _is(row_of(run), status)  # noqa: E731
-    if (views := views_of(settings, from_log=from_log)) and (
-        page := views.listed_at(settings, which, shell.limit, at_ms, only if status else None)
-    ):
-        return [run_then(run) for run in page.runs], page.meant, page.total
-    runs = [run for run in shell.runs.all() if which.matches(run) and run.state.asked_ms <= at_ms]
-    then = list(filter(only, (at_time(run, at_ms) for run in runs)))
-    return [run_then(run) for run in then[-shell.limit :]], len(then), len(runs)
-
-
-def _is(row: RunRow, status: str) -> bool:
-    return status in ("", row.status) or bool(getattr(row, _ALSO.get(status, ""), False))
 
 
 def _in_full(data: Any, run: str, archive: str, shell: Shell) -> Any:

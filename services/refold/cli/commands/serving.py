@@ -6,13 +6,12 @@ from typing import Annotated
 
 from refold.cli import output
 from refold.cli.platform import Shell
-from refold.client.operations.workers import served
 from refold.client.reading.member import ServedBy
 
 
 def list_agents(*, agent: Annotated[str, "Only this agent."] = "", shell: Shell) -> None:
     """List the agents that planners have, by version. Planners with different code are listed separately."""
-    rows = [row for row in served(shell.runs.reader, shell.platform.groups).agents if agent in ("", row.agent)]
+    rows = [row for row in shell.platform.served().agents if agent in ("", row.agent)]
     cells = [
         {"agent": row.agent, "version": row.version, "code": row.manifest.get("code", ""), **_who(row.members)}
         for row in rows
@@ -24,7 +23,7 @@ def list_tools(
     *, tool: Annotated[str, "Only this tool."] = "", pool: Annotated[str, "Only tools of this pool."] = "", shell: Shell
 ) -> None:
     """List the tools that executors run, by pool. `--json` adds the schemas of their arguments."""
-    tools = served(shell.runs.reader, shell.platform.groups).tools
+    tools = shell.platform.served().tools
     rows = [row for row in tools if tool in ("", row.tool) and pool in ("", row.pool)]
     cells = [
         {

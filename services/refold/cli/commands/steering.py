@@ -27,8 +27,8 @@ from refold.client.operations.run import (
     step_of,
     word,
 )
-from refold.client.operations.runs import Selector, selected
-from refold.client.operations.workers import served
+from refold.client.operations.run_query import RunQuery
+from refold.client.operations.runs import selected
 from refold.client.reading.history import Run
 from refold.client.reading.outcome import PauseResult, Redriven, SignalResult
 from refold.client.reading.run import ending_of, row_of, versions_in_use
@@ -58,10 +58,10 @@ class Speaker(Operator):
     as_operator: AsOperator = False
     key: options.SignOption = ""
 
-    def which(self, run: str) -> Selector:
+    def which(self, run: str) -> RunQuery:
         """Filter of the runs, empty if RUN is given. **Raises** UsageError."""
-        which = Selector(self.session, labels_of(self.label), self.agent)
-        if bool(run) == bool(which):
+        which = RunQuery(session=self.session, labels=labels_of(self.label), agent=self.agent)
+        if bool(run) == (which != RunQuery()):
             hint = "give RUN, or filters: --session ID, --label K=V, --agent NAME"
             raise UsageError("a run and filters exclude each other" if run else "no run is named", hint=hint)
         return which
@@ -72,7 +72,8 @@ class Speaker(Operator):
 
     def say(self, kind: str, run: str, reason: str = "") -> None:
         """Cancel, pause or resume a run, or all that match; without --yes list those."""
-        if which := self.which(run):
+        which = self.which(run)
+        if not run:
             self._say_many(kind, which, reason)
             return
         answer = self.perform(word(self.runs.get(run).state, kind, self.by(reason)))
@@ -84,7 +85,7 @@ class Speaker(Operator):
         row = PauseResult(run_id=run, outcome=answer.what, status=state.status, paused=list(state.paused))
         self.print(row, f"{name} is {output.styled(_status(state))}")
 
-    def _say_many(self, kind: str, which: Selector, reason: str) -> None:
+    def _say_many(self, kind: str, which: RunQuery, reason: str) -> None:
         runs = selected(self.runs.all(), which, kind)
         rows, done = [row_of(run) for run in runs], _PAST[kind]
         if not self.yes:
@@ -175,7 +176,8 @@ class Caller(Operator):
 
     def signal_all(self, name: str) -> None:
         """Send a signal to all runs that match; without --yes list those."""
-        message, runs = self.message("", name), selected(self.runs.all(), self._which, "signal")
+        which = RunQuery(session=self.session, labels=labels_of(self.label))
+        message, runs = self.message("", name), selected(self.runs.all(), which, "signal")
         rows = [row_of(run) for run in runs]
         if not self.yes:
             self.print_selected(rows, lambda: run_views.print_meant(rows, f"would be told {message.name}"))
@@ -191,10 +193,6 @@ class Caller(Operator):
             output.note(f"once more, and none is told twice: --id {message.signal_id}")
         text += f": signal {output.escape(message.signal_id)}"
         self.print_many(results, text, said=message.signal_id, ok=not bad)
-
-    @property
-    def _which(self) -> Selector:
-        return Selector(self.session, labels_of(self.label))
 
 
 def signal_run(
@@ -314,7 +312,7 @@ class Retry(Operator):
 
     def many(self, changes: Changes) -> None:
         """Retry all failed runs that match; without --yes list those."""
-        which = Selector(agent=self.agent, code=self.code, since_ms=since_ms(self.since))
+        which = RunQuery(agent=self.agent, code=self.code, since_ms=since_ms(self.since), sort="at_ms")
         runs = selected(self.runs.all(), which, "retry")
         if not self.yes:
             rows = [_row(run, "would be retried") for run in runs]
@@ -383,7 +381,7 @@ def _show(rows: list[output.Data]) -> None:
 def list_versions(*, agent: Annotated[str, "Only versions of this agent."] = "", shell: Shell) -> None:
     """List the versions that live runs need, stalled runs, and the planners that have each version."""
     rows = [row for row in versions_in_use(shell.all_runs()) if agent in ("", row.agent)]
-    serving = served(shell.runs.reader, shell.platform.groups).agents if rows else []
+    serving = shell.platform.served().agents if rows else []
     have = {(code.agent, code.version): [by.shown for by in code.members] for code in serving}
     cells = [
         {
@@ -438,7 +436,7 @@ def _chosen(operator: Operator, run: str, agent: str, since: str) -> list[Run]:
             )
         return [named]
     live = [candidate for candidate in operator.all_runs() if candidate.state.started_ms and not candidate.state.over]
-    return [candidate for candidate in live if Selector(agent=agent).matches(candidate) and since in _names(candidate)]
+    return [candidate for candidate in live if RunQuery(agent=agent).fits(candidate) and since in _names(candidate)]
 
 
 def _names(run: Run) -> tuple[str, str]:

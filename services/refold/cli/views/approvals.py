@@ -11,6 +11,7 @@ from typing import Any
 from refold.cli.output import duration, escape, in_utc, json_text, print_table, say, tool_name, warn
 from refold.client.reading.approval import Approval, Question, StandingGrant, readable, said, word_for
 from refold.client.reading.history import Run
+from refold.client.reading.model import split_args
 from refold.client.reading.steps import resolve_commands
 from refold.core.approval.decision import shown_as_edit
 from refold.core.approval.question import args_digest
@@ -41,7 +42,7 @@ def print_approvals(rows: Sequence[Question], *, others: int = 0) -> None:
     say("[dim]until is by Kafka's clock, which decides; age by the clock of this machine[/]")
     if any(row.about == DOUBT for row in rows):
         say("[dim]of what is in doubt nobody knows what came of it: find out, then `refold run resolve`[/]")
-    if any(len(canonical.dumps(_own(row.args))) > _ARGUMENTS for row in rows):
+    if any(len(canonical.dumps(split_args(row.args)[0])) > _ARGUMENTS for row in rows):
         say("[dim]arguments that end in … are cut: `refold approval show CALL` has all of them[/]")
 
 
@@ -216,20 +217,14 @@ def _print_diff(lines: Iterable[str]) -> None:
         say(f"  [{colour}]{escape(line)}[/]" if colour else f"  {escape(line)}")
 
 
-def _own(args: Any) -> Any:
-    return {name: argument for name, argument in args.items() if name[:1] != "$"} if isinstance(args, dict) else args
-
-
 def _tool(request: ApprovalRequest) -> str:
     short = tool_name(request.tool)
     return request.tool if short == request.tool else f"{short} ({request.tool})"
 
 
 def _print_args(request: ApprovalRequest, *, full: bool) -> None:
-    value = json_text(request.args)
-    own = _own(value)
+    own, added = split_args(json_text(request.args))
     _print_own(request, own)
-    added = {name: argument for name, argument in value.items() if name not in own} if isinstance(value, dict) else {}
     if not added:
         return
     if full:
@@ -297,7 +292,7 @@ def _cells(question: Question) -> list[str]:
         escape(question.call_id),
         escape(f"held: {question.held}" if question.held else state),
         escape(tool_name(question.tool)),
-        escape(canonical.dumps(_own(question.args)), _ARGUMENTS),
+        escape(canonical.dumps(split_args(question.args)[0]), _ARGUMENTS),
         escape(_requester_cell(question)),
         duration(max(0, clock_ms() - question.asked_ms)),
         escape(f"grant {question.grant}" if question.grant else f"{question.leading} of {question.quorum}"),

@@ -27,6 +27,7 @@ from refold.client.reading.budget import Spending
 from refold.client.reading.diff import RunDiff
 from refold.client.reading.history import Run
 from refold.client.reading.messages import ModelMessages
+from refold.client.reading.model import split_args
 from refold.client.reading.run import ForkOf, RunInfo, RunRow, RunShown
 from refold.client.reading.steps import Ask, CallAttempt, RunStep, Successor
 from refold.client.reading.then import RunThen
@@ -307,10 +308,9 @@ _VERDICTS = {
 def _arguments(step: RunStep) -> str:
     if step.kind not in ("call", "run"):
         return ""
-    value = json_text(step.args)
-    if not isinstance(value, dict):
+    own, _ = split_args(json_text(step.args))
+    if not isinstance(own, dict):
         return step.args
-    own = {name: argument for name, argument in value.items() if not name.startswith("$")}
     return canonical.dumps(own) if own else ""
 
 

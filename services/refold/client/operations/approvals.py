@@ -92,20 +92,16 @@ class Approvals:
         """Read one approval. **Raises** MalformedError for an invalid id; NotFoundError; ConflictError for a question
         that no planner can have written."""
         index = self.read(self.home_of(approval_id))
-        approval = index.find(approval_id)
-        if approval is None and (problem := index.unsound.get(approval_id)):
-            raise ConflictError(
-                f"no service accepts the question {approval_id}: {problem}",
-                hint="report it to an operator; do not vote",
-            )
-        if approval is None:
-            hint = "`refold approval list --state all` lists approvals; `refold run show` has those closed long ago"
-            raise NotFoundError(f"there is no approval {approval_id}", hint=hint)
-        return approval
+        if (approval := index.find(approval_id)) is not None:
+            return approval
+        if problem := index.unsound.get(approval_id):
+            hint = "report it to an operator; do not vote"
+            raise ConflictError(f"no service accepts the question {approval_id}: {problem}", hint=hint)
+        raise _unknown(approval_id)
 
     def named(self, name: str) -> str:
-        """Find an approval by its id, a prefix of it, or the id of a call or of a run (including its descendants). An
-        open approval has priority. **Raises** MalformedError; NotFoundError; UsageError if several are open."""
+        """Find an approval by its id or a prefix, the id of a call, or of a run or its parent. An open one comes first.
+        **Raises** MalformedError; NotFoundError; UsageError if several are open."""
         if "/" not in name:
             return self._of_family(run_id(name))
         call = asked_about(name)
@@ -113,8 +109,7 @@ class Approvals:
         index = self.read(home(parse_call_id(call)[0], self._partitions))
         candidates = index.named(beginning) or [row for row in index.unsound if row.startswith(beginning)]
         if not candidates:
-            hint = "`refold approval list --state all` lists approvals; `refold run show` has those closed long ago"
-            raise NotFoundError(f"there is no approval {name}", hint=hint)
+            raise _unknown(name)
         open_now = list(filter(index.waiting, candidates))
         if len(open_now) > 1:
             hint = f"report it to an operator, no planner asks so: {', '.join(open_now)}"
@@ -123,8 +118,7 @@ class Approvals:
 
     def _of_family(self, run: RunId) -> str:
         index = self.read(home(run, self._partitions))
-        ids = [a.request.approval_id for a in index.all() if is_below(a.request.run_id, run)]
-        ids = list(filter(index.waiting, ids))
+        ids = [a.request.approval_id for a in index.all() if is_below(a.request.run_id, run) and not a.over]
         if not ids:
             hint = f"`refold run show {run}` shows what it waits for"
             raise NotFoundError(f"run {run} and its children have no open approval", hint=hint)
@@ -150,11 +144,12 @@ class Approvals:
             )
         if approval and action in ballot.DECIDING and approval.request.about != about:
             raise _another_matter(approval.request, action)
-        issued = approval.now if approval else clock_ms()
+        issued, quorum = clock_ms(), 1
+        if approval:
+            issued, quorum = approval.now, quorum_of(approval.request, approval.roles.askers)
         name = approval_id, secrets.token_hex(8), question
         vote = Vote(*name, subject.environment, actor, action, issued, **fields)
         ballot.check_vote(vote)
-        quorum = quorum_of(approval.request, approval.roles.askers) if approval else 1
         if large := ballot.oversized(vote, ballot.most_said(self._payload_bytes, quorum)):
             raise UsageError(large.reason, hint="shorten it, or raise REFOLD_MAX_PAYLOAD_BYTES in all services")
         if problem := _objection(approval, vote) if approval else self._no_revoker(self.granted(approval_id), vote):
@@ -164,7 +159,6 @@ class Approvals:
     def offered(
         self, index: ApprovalIndex, approval: Approval, actor: str, roles: tuple[str, ...], key: SigningKey
     ) -> frozenset[str]:
-        """Actions that an actor may take on a question now."""
         request, keys = approval.request, index.catalogs[self.home_of(approval.request.approval_id)].keys
         name = request.approval_id, "none", request.question, request.environment
         vote = Vote(*name, actor, "remind", approval.now, roles, message="?")
@@ -183,7 +177,6 @@ class Approvals:
         return self.answered(vote, self.send(vote, key, sender), timeout_s)
 
     def earlier(self, approval_id: str, vote: str) -> tuple[Vote, Cause] | None:
-        """Vote that has this id already, and its position."""
         cast = self.read(self.home_of(approval_id)).cast(approval_id, vote)
         return (cast[0], Cause(APPROVAL_VOTED, *cast[1])) if cast else None
 
@@ -202,7 +195,6 @@ class Approvals:
         return decision
 
     def _no_revoker(self, grant: Decision, vote: Vote) -> str:
-        """Reason why the actor may not revoke a grant; empty if allowed."""
         place, behind = self.home_of(vote.approval), decision.behind(grant)
         may = self.read(place).catalogs[place].roles.entitled(behind, vote.actor, vote.roles)
         return "" if may else f"the vote would be void: {vote.actor} is none of {', '.join(behind)}"
@@ -215,11 +207,8 @@ class Approvals:
             call = approval.request.call_id
             index = self.read(self.home_of(approval_id))
             waits = next(filter(index.waiting, index.named(f"{call}~")), "")
-            hint = (
-                f"the run waits under {waits} now"
-                if waits
-                else f"`refold run show {approval.request.run_id}` shows the run"
-            )
+            show = f"`refold run show {approval.request.run_id}` shows the run"
+            hint = f"the run waits under {waits} now" if waits else show
             raise ConflictError(f"{approval_id} is closed", hint=hint)
         return approval
 
@@ -369,7 +358,6 @@ _OBJECTIONS: dict[str, Callable[[Approval, Vote], str]] = {
 
 
 def _answer(index: ApprovalIndex, vote: Vote, position: Cause) -> Answered | None:
-    """Outcome of a vote by the index; None while it is unknown."""
     approval = index.find(vote.approval)
     decided = index.decided(vote.approval)
     if vote.action not in ballot.DECIDING:
@@ -390,6 +378,11 @@ def _is_recorded(approval: Approval | None, decided: Decision | None, vote: Vote
         return True
     decides = vote.action in ballot.HANDING and approval.count.settled is not None
     return any(other.vote == vote.vote for other in approval.said) and (decided is not None or not decides)
+
+
+def _unknown(name: str) -> NotFoundError:
+    hint = "`refold approval list --state all` lists approvals; `refold run show` has those closed long ago"
+    return NotFoundError(f"there is no approval {name}", hint=hint)
 
 
 def _another_matter(request: ApprovalRequest, action: str) -> UsageError:

@@ -27,18 +27,15 @@ class KeptPrefix(NamedTuple):
 
 def prefix_to(run: Run, at: int) -> KeptPrefix:
     """Entries of a run up to event `at`. **Raises** UsageError, ConflictError."""
-    counted = [(record.id, record.entry) for record in run.records if record.entry is not None and not record.void]
-    entries = [(name, entry) for name, entry in counted if entry.last_seq <= at]
+    name = run.state.run_id
+    counted = ((record.id, record.entry) for record in run.records if record.entry is not None and not record.void)
+    entries = [(head, entry) for head, entry in counted if entry.last_seq <= at]
     if not entries:
-        raise UsageError(
-            f"no entry of run {run.state.run_id} ends at event {at} or before",
-            hint="refold run start begins a run anew",
-        )
-    state = fold(entries, run.state.run_id)
+        hint = "refold run start begins a run anew"
+        raise UsageError(f"no entry of run {name} ends at event {at} or before", hint=hint)
+    state = fold(entries, name)
     if state.over or state.retried.at:
-        raise ConflictError(
-            f"run {run.state.run_id} had ended by event {at}", hint="fork it before its end: a smaller --at"
-        )
+        raise ConflictError(f"run {name} had ended by event {at}", hint="fork it before its end: a smaller --at")
     return KeptPrefix([entry for _, entry in entries], state)
 
 
@@ -53,9 +50,8 @@ def fork_id(source: RunId, partitions: int, requested: str = "") -> RunId:
     near = (RunId(f"{name}-{secrets.token_hex(3)}") for _ in iter(int, 1))
     unused = next(candidate for candidate in near if home(candidate, partitions) == place)
     if requested:
-        raise UsageError(
-            f"a fork of {source} has to lie in partition {place}, and {requested} does not", hint=f"--as {unused}"
-        )
+        refused = f"a fork of {source} has to lie in partition {place}, and {requested} does not"
+        raise UsageError(refused, hint=f"--as {unused}")
     return unused
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple, Protocol
 
 from refold.client.operations.runs import Runs, is_over
@@ -119,12 +118,12 @@ def many(
     outcomes: dict[RunId, Outcome] = {}
     for start in range(0, len(operations), UNDER_WAY):
         batch = operations[start : start + UNDER_WAY]
-        outcomes |= _many(runs, sender, batch, timeout_s, partial(_show, show, start, len(operations)))
+
+        def progress(done: int, before: int = start) -> None:
+            show(before + done, len(operations))
+
+        outcomes |= _many(runs, sender, batch, timeout_s, progress)
     return outcomes
-
-
-def _show(show: Show, before: int, total: int, done: int) -> None:
-    show(before + done, total)
 
 
 def _many(

@@ -81,10 +81,6 @@ def _accepted(look: Followed) -> str | None:
     return "accepted" if look.fresh else None
 
 
-def _ended(look: Followed) -> str | None:
-    return "accepted" if look.over else None
-
-
 def _once(
     message: RunSignal | RunOperation, had: Callable[[RunState], bool], refuse: Callable[[RunState], None]
 ) -> OperationRow:
@@ -151,19 +147,14 @@ def word(state: RunState, kind: str, by: By) -> OperationRow:
 
 def cancel(state: RunState, kind: str, by: By) -> OperationRow:
     """Cancel a run; `known` if it was cancelled before."""
-    if state.over and state.status != "cancelled":
-        raise ConflictError(
-            f"run {state.run_id} is {state.status} already", hint=f"`refold run show {state.run_id}` shows its result"
-        )
+    if state.status != "cancelled":
+        _refuse_an_end(state, _result_of(state))
 
     def judge(look: Followed) -> str | None:
         if not look.over:
             return None
         if look.run.state.status != "cancelled":
-            how = look.run.state.status
-            raise ConflictError(
-                f"run {state.run_id} {how} first", hint=f"`refold run show {state.run_id}` shows its result"
-            )
+            raise ConflictError(f"run {state.run_id} {look.run.state.status} first", hint=_result_of(state))
         return "accepted" if look.fresh else "known"
 
     return OperationRow(_command(state, kind, by), judge)
@@ -206,7 +197,8 @@ def hold(state: RunState, kind: str, by: By) -> OperationRow:
 
 
 def _command(state: RunState, kind: str, by: By, note: dict[str, str] | None = None) -> RunSignal | RunOperation:
-    """Signal of the run's requester, else an operation: only an operator resumes an operator's pause."""
+    """Signal of the run's requester, else an operation."""
+    # Only an operator resumes an operator's pause: a signal for it would be refused.
     pause = own(state) if kind == RESUME else None
     is_requester = state.request is not None and is_same(state.request.requester, by.actor)
     name = note["id"] if note else f"{kind}-{secrets.token_hex(6)}"
@@ -216,9 +208,13 @@ def _command(state: RunState, kind: str, by: By, note: dict[str, str] | None = N
     return by.sign(RunSignal(state.run_id, name, kind, data, by.actor))
 
 
-def _refuse_an_end(state: RunState) -> None:
+def _refuse_an_end(state: RunState, hint: str = "nothing of it goes on") -> None:
     if state.over:
-        raise ConflictError(f"run {state.run_id} is {state.status} already", hint="nothing of it goes on")
+        raise ConflictError(f"run {state.run_id} is {state.status} already", hint=hint)
+
+
+def _result_of(state: RunState) -> str:
+    return f"`refold run show {state.run_id}` shows its result"
 
 
 # Stalled and failed runs
@@ -242,7 +238,8 @@ def retry_code(run: Run, actor: str) -> OperationRow:
 
 def fail_stalled(run: Run, by: By) -> OperationRow:
     _stalled(run)
-    return OperationRow(operated(run.state.run_id, "fail", {"reason": by.reason}, by.actor), _ended)
+    operation = operated(run.state.run_id, "fail", {"reason": by.reason}, by.actor)
+    return OperationRow(operation, lambda look: "accepted" if look.over else None)
 
 
 def _stalled(run: Run) -> Hold:
@@ -378,9 +375,7 @@ def step_of(state: RunState, message: RunSignal) -> int:
 
 def _refuse_the_end(state: RunState) -> None:
     if state.over:
-        raise ConflictError(
-            f"run {state.run_id} is {state.status}", hint=f"`refold run show {state.run_id}` shows its result"
-        )
+        raise ConflictError(f"run {state.run_id} is {state.status}", hint=_result_of(state))
 
 
 def _was_told(message: RunSignal, state: RunState) -> bool:
@@ -460,20 +455,22 @@ def settle_call(
     if (approval := state.waits_for(step)) and not though_asked:
         hint = f"vote with `refold run resolve {approval}`"
         raise ConflictError(f"the call {call} waits for an approval", hint=hint)
-    opened, before = state.open.get(step), state.resolved.get(step)
-    waits = opened is not None and opened.phase in ("doubt", "held")
-    if before and before.verdict == verdict and not waits:
-        attempt = before.attempt  # repeated: harmless, and the answer is the same
-    elif opened is None or not waits:
-        now = f"resolved as {before.verdict}" if before else opened.phase if opened else "settled"
-        raise ConflictError(
-            f"call {call} is neither in doubt nor held, it is {now}", hint=f"`refold run show {name}` shows the call"
-        )
-    else:
-        attempt = opened.attempt
-    content = {"step": step, "attempt": attempt, **settlement._asdict()}
-    operation = operated(name, "resolve", content, actor)
+    attempt = _attempt(state, step, call, verdict)
+    operation = operated(name, "resolve", {"step": step, "attempt": attempt, **settlement._asdict()}, actor)
     return OperationRow(operation, lambda look: _resolved(look, step, attempt, verdict))
+
+
+def _attempt(state: RunState, step: int, call: str, verdict: str) -> int:
+    """Attempt that a verdict is about. **Raises** ConflictError for a call that is neither in doubt nor held."""
+    opened, before = state.open.get(step), state.resolved.get(step)
+    if opened is not None and opened.phase in ("doubt", "held"):
+        return opened.attempt
+    # A repeated verdict is harmless, and its answer is the same.
+    if before and before.verdict == verdict:
+        return before.attempt
+    now = f"resolved as {before.verdict}" if before else opened.phase if opened else "settled"
+    hint = f"`refold run show {state.run_id}` shows the call"
+    raise ConflictError(f"call {call} is neither in doubt nor held, it is {now}", hint=hint)
 
 
 def _resolved(look: Followed, step: int, attempt: int, verdict: str) -> str | None:
@@ -515,13 +512,6 @@ def repair(run: Run, head: str, actor: str) -> OperationRow:
 
 def migrate(state: RunState, to: str, actor: str) -> OperationRow:
     """Move a run to another version of its agent; refused if the run is over."""
-
-    def refuse(state: RunState) -> None:
-        if state.over:
-            raise ConflictError(
-                f"run {state.run_id} is {state.status} already",
-                hint=f"`refold run show {state.run_id}` shows its result",
-            )
-
     data = {"from": state.version, "seq": state.versions[-1][0] if state.versions else 0, "to": to}
+    refuse = partial(_refuse_an_end, hint=_result_of(state))
     return _once(operated(state.run_id, "migrate", data, actor), lambda state: spoken(state.version)[0] == to, refuse)

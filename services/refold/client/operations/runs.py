@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from refold.client.reading.history import JudgedRecord, Run, feed
+from refold.client.operations.run_query import RunQuery
+from refold.client.reading.history import JudgedRecord, Run, at_time, feed
 from refold.client.reading.steps import Timeline
 from refold.core.errors import GoneError, NotFoundError, TimedOutError
 from refold.core.events import RunFailed
@@ -30,6 +30,8 @@ _FIRST = b"/%010d/" % 1
 
 
 class Newest(NamedTuple):
+    """The newest selected runs, oldest first, with the numbers of selected ones and of all."""
+
     runs: list[Run]
     meant: int
     total: int
@@ -87,17 +89,23 @@ class Runs:
     def all(self, partition: int | None = None) -> list[Run]:
         return sorted(self._read(partition, lambda _: True), key=_requested_at)
 
-    def newest(self, limit: int, fits: Callable[[Run], bool], only: Callable[[Run], bool] | None = None) -> Newest:
-        """The `limit` newest selected runs, oldest first, with the numbers of selected and of all runs. `fits` reads
-        only the request: without `only`, just first entries are read, and the returned runs."""
+    def newest(self, query: RunQuery, at_ms: int | None = None) -> Newest:
+        """Newest selected runs by request, now or as of a time."""
+        if at_ms is not None:
+            return self._newest_at(query, at_ms)
         # The first pass keeps an id and a time per run, the second reads the chosen histories.
-        times, meant = self._requested(fits) if only is None else self._folded(fits, only)
-        names = sorted(meant, key=lambda run: (times[run], run))[-limit:]
+        times, meant = self._folded(query) if query.state or query.code or query.since_ms else self._requested(query)
+        names = sorted(meant, key=lambda run: (times[run], run))[-query.limit :]
         chosen = {name.encode() for name in names}
         runs = self._read(None, chosen.__contains__) if names else []
         return Newest(sorted(runs, key=_requested_at), len(meant), len(times))
 
-    def _requested(self, fits: Callable[[Run], bool]) -> tuple[dict[RunId, int], set[RunId]]:
+    def _newest_at(self, query: RunQuery, at_ms: int) -> Newest:
+        runs = [run for run in self.all() if query.fits(run) and run.state.asked_ms <= at_ms]
+        then = list(filter(query.matches, (at_time(run, at_ms) for run in runs)))
+        return Newest(then[-query.limit :], len(then), len(runs))
+
+    def _requested(self, query: RunQuery) -> tuple[dict[RunId, int], set[RunId]]:
         times, meant, forks, buried = dict[RunId, int](), set[RunId](), set[bytes](), False
         for record in self.reader.scan(RUN_LOG):
             buried |= record.value is None
@@ -106,34 +114,34 @@ class Runs:
             if judged.run_id not in times:
                 times[judged.run_id] = judged.state.asked_ms
                 forks |= {judged.run_id.encode()} if judged.state.copying else set()
-                if fits(Run(judged.state, Timeline(judged.run_id))):
+                if query.fits(Run(judged.state, Timeline(judged.run_id))):
                     meant.add(judged.run_id)
         # The first entry of a live fork has the time of its source.
         times |= {run.state.run_id: run.state.asked_ms for run in self._read(None, forks.__contains__) if forks}
         return self._without_erased(times, meant, buried=buried)
 
-    def _folded(self, fits: Callable[[Run], bool], only: Callable[[Run], bool]) -> tuple[dict[RunId, int], set[RunId]]:
+    def _folded(self, query: RunQuery) -> tuple[dict[RunId, int], set[RunId]]:
         """As `_requested`, for a selection by state: runs are folded until they end, then judged and dropped."""
         times, meant, runs, again, buried = dict[RunId, int](), set[RunId](), dict[RunId, Run](), set[bytes](), False
 
         def look(run: Run) -> None:
             times[run.state.run_id] = run.state.asked_ms
-            (meant.add if fits(run) and only(run) else meant.discard)(run.state.run_id)
+            (meant.add if query.matches(run) else meant.discard)(run.state.run_id)
 
         for fold, judged in judge(self.reader):
             buried |= judged.record.value is None
-            if judged.run_id in times:  # it was over, and may have gone on
+            if judged.run_id in times:
+                # It was over, and may have gone on: its history is dropped here, so it is read again.
                 again |= {judged.run_id.encode()} if not judged.void or judged.linked or judged.mended else set()
             elif judged.run_id:
                 run = runs.setdefault(judged.run_id, Run.empty(judged.run_id))
                 run.take(judged, fold)
                 if run.state.over:
                     look(runs.pop(judged.run_id))
-                    if run.state.status != "failed":  # a retry extends its state
+                    # A retry extends the state of a failed run: without it, its entries would be orphans.
+                    if run.state.status != "failed":
                         del fold.states[judged.run_id]
-        for name, hold in self.holds().items():
-            if name in runs:
-                runs[name].stall(hold)
+        self._stall(runs)
         for run in (*runs.values(), *(self._read(None, again.__contains__) if again else ())):
             if run.records:
                 look(run)
@@ -154,17 +162,17 @@ class Runs:
         for fold, judged in judge(self.reader, partition=partition, only=only):
             if name := one or judged.run_id:
                 runs.setdefault(name, Run.empty(name)).take(judged, fold)
-        for name, hold in self.holds(partition).items() if runs else ():
-            if name in runs:
-                runs[name].stall(hold)
-        return self._not_erased(runs.values())
-
-    def _not_erased(self, runs: Iterable[Run]) -> list[Run]:
-        present = [run for run in runs if run.records]
+        self._stall(runs, partition)
+        present = [run for run in runs.values() if run.records]
         # Runs are erased by tombstones: without any, the markers need not be read.
         buried = any(judged.record.value is None for run in present for judged in run.void)
         erased = self._erased() if buried else ()
         return [run for run in present if run.state.run_id not in erased]
+
+    def _stall(self, runs: Mapping[RunId, Run], partition: int | None = None) -> None:
+        for name, hold in self.holds(partition).items() if runs else ():
+            if name in runs:
+                runs[name].stall(hold)
 
     def follow(
         self, run: str, timeout_s: float | None = None, *, until: str = "over"
@@ -177,26 +185,21 @@ class Runs:
         current, holds = Run.empty(name), dict[RunId, Hold]()
         changes = self.reader.tail(RUN_SNAPSHOT, number) if self._knows_holds else iter(())
         for record in self.reader.tail(RUN_LOG, number):
-            if record is not None and run_named(record) != name.encode():
-                if deadline is not None and time.monotonic() > deadline:
-                    break
-                continue
-            judged = feed(fold, record) if record else None
-            if judged is not None:
-                current.take(judged, fold)
-            else:
+            if record is None:
                 while change := next(changes, None):
                     _take_hold(holds, change)
                 current.stall(holds.get(name))
-            yield current, judged
+                yield current, None
+            elif run_named(record) == name.encode():
+                judged = feed(fold, record)
+                current.take(judged, fold)
+                yield current, judged
+            # Also between records of other runs: a busy partition has no end for a while.
             if deadline is not None and time.monotonic() > deadline:
                 break
-        now = f"it is {current.status}" if current.records else "the log does not know it yet"
-        hint = (
-            f"`refold run show {run}` shows what it waits for"
-            if current.records
-            else "`refold agents list` lists the planners"
-        )
+        now, hint = "the log does not know it yet", "`refold agents list` lists the planners"
+        if current.records:
+            now, hint = f"it is {current.status}", f"`refold run show {run}` shows what it waits for"
         raise TimedOutError(f"run {run} is not {until} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")
 
     def stall(self, run: str, timeout_s: float) -> Hold | None:
@@ -255,32 +258,6 @@ def run_named(record: Record) -> bytes:
     return (record.key or b"").partition(b"/")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
-    """Filter of runs; empty fields match any."""
-
-    session: str = ""
-    labels: tuple[tuple[str, str], ...] = ()
-    agent: str = ""
-    code: str = ""
-    since_ms: int = 0
-
-    def __bool__(self) -> bool:
-        return self != Selector()
-
-    def matches(self, run: Run) -> bool:
-        request = run.state.request
-        if request is None:
-            return not self
-        in_session = not self.session or self.session in (*request.sessions, request.session)
-        labelled = all(request.labels.get(name) == value for name, value in self.labels)
-        return in_session and labelled and self.agent in ("", request.agent) and self._failed(run.state)
-
-    def _failed(self, state: RunState) -> bool:
-        code = state.end.failure.code if isinstance(state.end, RunFailed) else ""
-        return self.code in ("", code) and state.at_ms >= self.since_ms
-
-
 _ABLE: dict[str, Callable[[RunState], bool]] = {
     "cancel": lambda state: not state.over,
     PAUSE: lambda state: not state.over and own(state) is None,
@@ -290,10 +267,9 @@ _ABLE: dict[str, Callable[[RunState], bool]] = {
 }
 
 
-def selected(runs: Iterable[Run], which: Selector, kind: str) -> list[Run]:
+def selected(runs: Iterable[Run], query: RunQuery, kind: str) -> list[Run]:
     """Selected runs that allow an operation, without descendants that a cancel or pause reaches anyway."""
-    meant = [run for run in runs if which.matches(run) and not (kind in ("cancel", PAUSE) and run.state.over)]
-    if kind in ("cancel", PAUSE):
-        names = {run.state.run_id for run in meant}
-        meant = [run for run in meant if names.isdisjoint(parents_of(run.state.run_id))]
-    return [run for run in meant if _ABLE[kind](run.state)]
+    below = kind in ("cancel", PAUSE)
+    meant = [run for run in runs if query.matches(run) and not (below and run.state.over)]
+    reached = {run.state.run_id for run in meant if below}
+    return [run for run in meant if reached.isdisjoint(parents_of(run.state.run_id)) and _ABLE[kind](run.state)]

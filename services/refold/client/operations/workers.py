@@ -44,7 +44,8 @@ def served(reader: LogReader, ask: Callable[[Iterable[str]], Mapping[str, GroupS
     records, alive = [*reader.scan(MEMBER)], None
     # Any executor may write reports, of any number of pools.
     groups = {executors(row.pool) if row.pool else PLANNERS for row in islice(workers_reported(records), MOST_MEMBERS)}
-    with suppress(RefoldError):  # without the right to see groups, reports alone
+    # Without the right to see groups, there are reports alone.
+    with suppress(RefoldError):
         alive = {member.name for state in ask(groups).values() for member in state.members} if groups else set()
     return Served(agents_served(records, alive), tools_served(records, alive))
 
@@ -69,18 +70,18 @@ def workers(settings: KafkaSettings) -> Workers:
         gone = [row for row in reports.values() if (row.role, row.pool) == (role, pool)]
         rows += living + gone
         waiting = _waiting(reader, topic, state, {number: ends.get((topic, number), 0) for number in numbers})
-        worker_groups.append(
-            WorkerGroup(
-                role=role,
-                pool=pool,
-                members=len(living),
-                unserved=sorted({*numbers}.difference(*(row.partitions for row in living))),
-                needed=role == "planner" or bool(waiting or gone),
-                waiting=len(waiting),
-                oldest_s=max(0, now_ms - min(waiting, default=now_ms)) / 1000,
-                lag=_lag(state.committed, ends),
-            )
+        row = WorkerGroup(
+            role=role,
+            pool=pool,
+            members=len(living),
+            unserved=sorted({*numbers}.difference(*(row.partitions for row in living))),
+            # Only planners are needed without work.
+            needed=role == "planner" or bool(waiting or gone),
+            waiting=len(waiting),
+            oldest_s=max(0, now_ms - min(waiting, default=now_ms)) / 1000,
+            lag=_lag(state.committed, ends),
         )
+        worker_groups.append(row)
     return Workers(groups=worker_groups, workers=rows)
 
 
@@ -106,6 +107,7 @@ def _waiting(reader: KafkaLogReader, topic: str, state: GroupState, ends: Mappin
             waiting.setdefault(record.key, record.at_ms)
             if record.value is None:
                 del waiting[record.key]
-    except UsageError:  # projectors and gateways may not read orders: of those they know how many lie there, since when
+    # Projectors and gateways may not read orders: they know their number, and the time of the last append.
+    except UsageError:
         return [reader.appended_ms(topic, behind, clock_ms())] * sum(ends[number] - at for number, at in behind.items())
     return [*waiting.values()]

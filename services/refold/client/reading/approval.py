@@ -36,6 +36,7 @@ SERVICE_ONLY = ("edit_not_possible", "edit_denied", "too_large", "too_many", "fu
 """Objections that only the service can raise: it has the tools, its own limits and the time of a vote."""
 
 NO_KEY = "no key that signs decisions is in force"
+_WITHDRAWABLE = frozenset(ballot.STANCES) - {"withdraw"}
 Fate = Literal["counts", "void", "superseded", "withdrawn", "recorded"]
 ApprovalState = Literal["open", "decided", "closed"]
 GrantState = Literal["standing", "revoked", "expired"]
@@ -92,7 +93,7 @@ class Approval:
     def fate(self, vote: Vote) -> Fate:
         if self.decision is not None and any(by.vote == vote.vote for by in self.decision.votes):
             return "counts"
-        if vote.action in ballot.STANCES and vote.action != "withdraw" and (overtaken := self._overtaken(vote)):
+        if overtaken := self._overtaken(vote):
             return overtaken
         if vote in self.count.void:
             return "void"
@@ -100,6 +101,8 @@ class Approval:
         return "counts" if counts else "recorded"
 
     def _overtaken(self, vote: Vote) -> Fate | None:
+        if vote.action not in _WITHDRAWABLE:
+            return None
         later = [other for other in self.said[self.said.index(vote) + 1 :] if other.actor == vote.actor]
         live = self.live()
         if any(other.action == "withdraw" for other in later):

@@ -39,9 +39,8 @@ class AuditLine(ReadModel):
 def audit_of(run: Run) -> list[AuditLine]:
     calls: dict[int, tuple[str, str, str]] = {}
     lines = []
-    for judged in run.records:
-        entry = judged.entry
-        for seq, event in enumerate(entry.events, start=entry.seq) if entry else ():
+    for entry in (judged.entry for judged in run.records if judged.entry):
+        for seq, event in enumerate(entry.events, start=entry.seq):
             if isinstance(event, events.CallProposed):
                 calls[event.step] = event.tool, call_id(run.state.run_id, seq), event.key
             step = getattr(event, "step", 0)
@@ -50,11 +49,11 @@ def audit_of(run: Run) -> list[AuditLine]:
                 AuditLine(
                     run_id=run.state.run_id,
                     seq=seq,
-                    at_ms=entry.at_ms,  # type: ignore[union-attr]
+                    at_ms=entry.at_ms,
                     type=type(event).__name__,
-                    writer=entry.actor,  # type: ignore[union-attr]
+                    writer=entry.actor,
                     actors=_actors(event),
-                    cause=entry.cause,  # type: ignore[union-attr]
+                    cause=entry.cause,
                     step=step,
                     tool=tool,
                     call_id=call,

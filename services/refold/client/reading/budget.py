@@ -86,15 +86,17 @@ def limits_in_use(records: Iterable[ReadRecord]) -> list[LimitInUse]:
     for record in records:
         if record.value is None:
             reports.pop(record.key or b"", None)
+        # Each report has copies in all partitions, for their lanes: counted, they would multiply the spending.
         elif (spent := read(WindowSpent, record.value)) is not None and spent.lane == record.partition:
-            reports[record.key or b""] = spent  # the copies in other partitions are for the lanes of those
+            reports[record.key or b""] = spent
     return limits_of(reports.values())
 
 
 def limits_of(reports: Iterable[WindowSpent]) -> list[LimitInUse]:
     lanes: dict[WindowKey, dict[int, WindowSpent]] = {}
+    # Of two reports of a lane the one further in its log counts: a planner that was replaced may write late.
     for spent in sorted(reports, key=lambda report: report.log):
-        lanes.setdefault(key_of(spent), {})[spent.lane] = spent  # of two reports of a lane, the one further in its log
+        lanes.setdefault(key_of(spent), {})[spent.lane] = spent
     ordered = sorted(sorted(lanes), key=lambda key: key.window, reverse=True)
     return [_added(key, list(lanes[key].values())) for key in ordered]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from difflib import SequenceMatcher
+from itertools import zip_longest
 from typing import Any, Literal
 
 from refold.client.reading.history import Run
@@ -94,41 +95,37 @@ def _fields(left: Data, right: Data) -> Iterator[FieldChange]:
 def _pairs(left: Run, right: Run) -> Iterator[tuple[RunStep | None, RunStep | None]]:
     before, after = left.timeline.steps, right.timeline.steps
     if left.state.run_id == right.state.run_id and not (left.forked or right.forked):
-        for number in range(max(len(before), len(after))):
-            yield (before[number] if number < len(before) else None, after[number] if number < len(after) else None)
+        yield from zip_longest(before, after)
         return
-    matcher = SequenceMatcher(
-        None, [_question(step) for step in before], [_question(step) for step in after], autojunk=False
-    )
-    for _, a, b, c, d in matcher.get_opcodes():
-        if [_question(step)[:2] for step in before[a:b]] == [_question(step)[:2] for step in after[c:d]]:
+    old, new = list(map(_request, before)), list(map(_request, after))
+    for _, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        # Calls of the same tools with other arguments are changes, not other steps.
+        if [request[:2] for request in old[a:b]] == [request[:2] for request in new[c:d]]:
             yield from zip(before[a:b], after[c:d], strict=True)
-            continue
-        yield from ((step, None) for step in before[a:b])
-        yield from ((None, step) for step in after[c:d])
+        else:
+            yield from (*((step, None) for step in before[a:b]), *((None, step) for step in after[c:d]))
 
 
-def _question(step: RunStep) -> tuple[str, str, str]:
+def _request(step: RunStep) -> tuple[str, str, str]:
     return step.kind, step.name, canonical.dumps(plain(step)["args"])
 
 
 def _change(left: RunStep | None, right: RunStep | None) -> StepDifference | None:
-    if left is right:  # two points of a fold share the steps that nothing has changed in between
+    # Two points of a fold share the steps that nothing has changed in between.
+    if left is right:
         return None
     some = right or left
     assert some is not None, "one side has it"
-    about = {
-        "name": some.name,
-        "kind": some.kind,
-        "left": left.step if left else 0,
-        "right": right.step if right else 0,
-    }
-    if left is None or right is None:
-        return StepDifference(change="removed" if right is None else "added", fields=[], **about)
+    numbers = {"left": left.step if left else 0, "right": right.step if right else 0}
+    fields = _step_fields(left, right) if left and right else []
+    change: Literal["added", "removed", "changed"] = "removed" if right is None else "changed" if left else "added"
+    if change == "changed" and not fields:
+        return None
+    return StepDifference(change=change, name=some.name, kind=some.kind, fields=fields, **numbers)
+
+
+def _step_fields(left: RunStep, right: RunStep) -> list[FieldChange]:
     names = [name for name in STEP_FIELDS if getattr(left, name) != getattr(right, name)]
     before, after = (plain(step.model_dump(include=set(names))) for step in (left, right))
-    fields = [
-        *_fields({name: before[name] for name in names}, after),
-        *_fields({"attempts": len(left.attempts)}, {"attempts": len(right.attempts)}),
-    ]
-    return StepDifference(change="changed", fields=fields, **about) if fields else None
+    attempts = _fields({"attempts": len(left.attempts)}, {"attempts": len(right.attempts)})
+    return [*_fields({name: before[name] for name in names}, after), *attempts]

@@ -93,19 +93,17 @@ class Run:
 
     def _put_in_order(self) -> None:
         """Rebuild the history from its head, with records that arrived out of order."""
-        read = {judged.id: judged for judged in (*self.void, *self.records) if judged.entry is not None}
-        self.records.clear()
-        name = self.state.head.id
-        while (judged := read.pop(name, None)) is not None and judged.entry is not None:
-            self.records.append(judged)
-            name = EntryId(judged.entry.prev)
-        self.records.reverse()
+        read = {judged.id: (judged, judged.entry) for judged in (*self.void, *self.records) if judged.entry}
+        history, name = list[tuple[JudgedRecord, Entry]](), self.state.head.id
+        while pair := read.pop(name, None):
+            history.insert(0, pair)
+            name = EntryId(pair[1].prev)
+        self.records[:] = [judged for judged, _ in history]
         counting = {judged.id for judged in self.records}
         self.void = [judged for judged in self.void if judged.id not in counting or judged.void == "copy"]
         self.timeline = Timeline(self.state.run_id)
-        for judged in self.records:
-            if judged.entry is not None:
-                self.timeline.feed(judged.entry)
+        for _, entry in history:
+            self.timeline.feed(entry)
 
 
 def at_seq(run: Run, seq: int) -> Run:
@@ -169,7 +167,8 @@ def read(kind: type[_T], value: bytes | None) -> _T | None:
 
 def feed(fold: LogFold, record: ReadRecord) -> JudgedRecord:
     judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
-    if judged.held:  # before the log is read whole, a run is not yet known to stall
+    # A history that replaces the one before: until the log is read whole, the run was not known to stall.
+    if judged.held:
         judged = replace(judged, mended=True)
     return JudgedRecord(*_all_of(judged), record=record)
 

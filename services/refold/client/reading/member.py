@@ -9,7 +9,7 @@ from pydantic import Field, field_serializer
 
 from refold.client.reading.history import ReadRecord, read
 from refold.client.reading.model import ReadModel, json_text
-from refold.core.messages import Member, MemberTool
+from refold.core.messages import Member
 
 
 class Worker(ReadModel):
@@ -156,14 +156,13 @@ def agents_served(records: Iterable[ReadRecord], alive: Collection[str] | None =
 def tools_served(records: Iterable[ReadRecord], alive: Collection[str] | None = None) -> list[ToolServed]:
     """Tools by name and pool, from the reports; `alive` as in `agents_served`."""
     return _merged(
-        ToolServed(tool=tool.name, arguments=tool.schema, members=[by], **_same(tool))
+        ToolServed(tool=tool.name, arguments=tool.schema, members=[by], **{name: getattr(tool, name) for name in _TOOL})
         for member, by in _members(records, alive)
         for tool in member.tools
     )
 
 
-def _same(tool: MemberTool) -> dict[str, Any]:
-    return {name: getattr(tool, name) for name in ("pool", "effect", "version", "tags", "approval")}
+_TOOL = ("pool", "effect", "version", "tags", "approval")
 
 
 def _merged(rows: Iterable[_Row]) -> list[_Row]:

@@ -115,25 +115,30 @@ def turns_of(state: RunState, text_of: Callable[[str], str] = inline_text) -> li
 
 
 def conversation_of(state: RunState, text_of: Callable[[str], str] = inline_text) -> list[SaidTurn]:
-    """All requests to models, by step."""
     calls = [step for step in range(1, len(state.steps) + 1) if state.is_call(step)]
     requests = {step: request for step in calls if (request := _request_of(state, step, text_of)[0])}
     turns = dict[int, SaidTurn]()
     # From the last request back: each conversation is then rebuilt and checked once.
-    for last in reversed(requests):
-        if last in turns:
-            continue
-        messages, step = messages_of(state, last, text_of), last
+    while requests:
+        step = next(reversed(requests))
+        messages = messages_of(state, step, text_of)
         end = len(messages.messages)
-        while step in requests and step not in turns:
-            start = max(0, end - len(requests[step]["messages"]))
-            about = _text(requests[step].get("digest")), messages.verified, messages.why
-            pairs = zip(requests[step]["messages"], messages.messages[start:end], strict=False)
-            new = [whole for named, whole in pairs if SAID_BY not in named]  # the answer before has it
+        while step in requests:
+            request = requests.pop(step)
+            start = max(0, end - len(request["messages"]))
+            pairs = zip(request["messages"], messages.messages[start:end], strict=False)
+            # A message that names its step is the answer of that one, which has it already.
+            new = [message for named, message in pairs if SAID_BY not in named]
+            about = _text(request.get("digest")), messages.verified, messages.why
             turns[step] = SaidTurn(step, *about, new, _answer(state, step, text_of))
-            end, on = start, requests[step].get(ON) if messages.verified else None
-            step = on if isinstance(on, int) and on < step else 0
+            end, step = start, _step_before(request, step) if messages.verified else 0
     return list(_without_repeats(state, [turns[step] for step in sorted(turns)]))
+
+
+def _step_before(request: dict[str, Any], step: int) -> int:
+    """Step whose request this one continues; 0 without one."""
+    before = request.get(ON)
+    return before if isinstance(before, int) and before < step else 0
 
 
 def _without_repeats(state: RunState, turns: list[SaidTurn]) -> Iterator[SaidTurn]:

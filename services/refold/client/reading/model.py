@@ -31,7 +31,8 @@ def utc_of(at_ms: int) -> datetime:
 
 
 def plain(value: Any) -> Any:
-    if value is None or type(value) in (str, int, bool, float):  # most values of large data, which pages compare
+    # First the types of most values: pages compare large data.
+    if value is None or type(value) in (str, int, bool, float):
         return value
     if isinstance(value, ReadModel):
         return plain(value.dump())
@@ -46,6 +47,14 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, list | tuple | set | frozenset) else value
 
 
+def split_args(args: Any) -> tuple[Any, Data]:
+    """Arguments of a call, and those that a framework has added to them, whose names begin with `$`."""
+    if not isinstance(args, dict):
+        return args, {}
+    own, added = ({name: args[name] for name in args if (name[:1] == "$") == of} for of in (False, True))
+    return own, added
+
+
 class Pointing(str):
     """Pointer to a large value; a user's text that only looks like one is a plain `str`."""
 
@@ -55,7 +64,8 @@ class Pointing(str):
 def json_text(text: str) -> Any:
     """Data of a JSON text from a record; invalid JSON stays text, or becomes a `Pointing`."""
     try:
-        canonical.refuse_depth(text)  # no service writes such depth, and no reader should fail on it
+        # No service writes such depth; of a forged text it would end a reader by a RecursionError.
+        canonical.refuse_depth(text)
         return json.loads(text) if text else None
     except (ValueError, MalformedError):
         return Pointing(text) if is_pointer(text) else text

@@ -13,9 +13,18 @@ from refold.client.reading.budget import RunBudget, budget_of
 from refold.client.reading.history import JudgedRecord, Run
 from refold.client.reading.messages import ModelTurn
 from refold.client.reading.model import Data, ReadModel, json_text, plain, utc_of
-from refold.client.reading.steps import RunStep, Successor
+from refold.client.reading.steps import RunStep, Successor, Timeline
 from refold.core.errors import RunFailedError
-from refold.core.events import Cause, Failure, RunForked, RunMigrated, RunStarted, SignalDropped, TaskFailed
+from refold.core.events import (
+    Cause,
+    Failure,
+    RunForked,
+    RunMigrated,
+    RunRequested,
+    RunStarted,
+    SignalDropped,
+    TaskFailed,
+)
 from refold.core.ids import log_key
 from refold.core.messages import Hold
 from refold.core.run.state import RunState
@@ -266,27 +275,35 @@ def row_of(run: Run) -> RunRow:
     return RunRow(**_row(run))
 
 
+_NO_REQUEST = RunRequested("", "", "", "")
+"""Request of a run whose first entry is forged, or not read so far."""
+
+
+def first_request(run: Run) -> RunRequested:
+    return run.state.request or _NO_REQUEST
+
+
 def _row(run: Run) -> Data:
-    state, timeline, request = run.state, run.timeline, run.state.request
-    live = not state.over
+    state, timeline, request = run.state, run.timeline, first_request(run)
+    live = Timeline(state.run_id) if state.over else timeline
     return {
         "run_id": state.run_id,
-        "agent": request.agent if request else "",
+        "agent": request.agent,
         "status": run.status,
         "steps": len(state.steps),
         "open": len(state.open),
         "in_doubt": [step.call_id for step in timeline.in_doubt],
-        "held": [step.call_id for step in timeline.in_status("held")] if live else [],
-        "waiting": [step.name for step in timeline.in_status("waiting")] if live else [],
+        "held": [step.call_id for step in live.in_status("held")],
+        "waiting": [step.name for step in live.in_status("waiting")],
         "approvals": [step.approvals[-1].approval_id for step in timeline.asking],
         "seq": state.head.seq,
         "requested_ms": state.asked_ms,
         "at_ms": state.at_ms,
-        "labels": request.labels if request else {},
-        "says": state.says if live else "",
+        "labels": request.labels,
+        "says": "" if state.over else state.says,
         "suspended": plain(blocked(state)) if state.status == "suspended" else None,
-        "pauses": [Pause(**plain(pause), since_ms=at_ms) for at_ms, pause in timeline.pauses if live],
-        "sessions": request.sessions if request else [],
+        "pauses": [Pause(**plain(pause), since_ms=at_ms) for at_ms, pause in live.pauses],
+        "sessions": request.sessions,
     }
 
 
@@ -310,14 +327,14 @@ def _fork(event: RunForked | None) -> ForkOf | None:
 
 
 def info_of(run: Run, models: Sequence[ModelTurn] = ()) -> RunInfo:
-    state, timeline, request, head = run.state, run.timeline, run.state.request, run.state.head
+    state, timeline, request, head = run.state, run.timeline, first_request(run), run.state.head
     last = run.records[-1].record if run.records else None
     partition, offset = (last.partition, last.offset) if last else (-1, -1)
     return RunInfo(
         **_row(run),
         **_end(state),
-        input=json_text(request.input) if request else None,
-        requester=request.requester if request else "",
+        input=json_text(request.input),
+        requester=request.requester,
         waited_ms=state.requested_ms - state.asked_ms,
         request=state.position,
         version=state.version,
@@ -349,17 +366,14 @@ def _manifest(run: Run) -> dict[str, str]:
         for event in judged.entry.events if judged.entry else ():
             if isinstance(event, RunStarted | RunMigrated):
                 versions = event.manifest
-    policy = run.state.request.policy if run.state.request else ""
+    policy = first_request(run).policy
     return {**versions, **({"policy": policy} if policy else {})}
 
 
 def events_of(run: Run, after: int = 0) -> list[RunEvent]:
-    """Events of a run after event `after`."""
-    rows: list[RunEvent] = []
     # From the end: the cost is that of the result, however long the run is.
-    for judged in reversed(list(takewhile(lambda record: _last(record) > after, reversed(run.records)))):
-        rows += entry_events(judged, after)
-    return rows
+    newer = takewhile(lambda judged: judged.entry and judged.entry.last_seq > after, reversed(run.records))
+    return [event for judged in reversed([*newer]) for event in entry_events(judged, after)]
 
 
 def event_at(run: Run, seq: int) -> RunEvent | None:
@@ -368,7 +382,6 @@ def event_at(run: Run, seq: int) -> RunEvent | None:
 
 
 def entry_events(judged: JudgedRecord, after: int = 0) -> list[RunEvent]:
-    """Events of an accepted entry after event `after`."""
     entry = judged.entry
     assert entry is not None, "what counts can be read"
     return [
@@ -385,10 +398,6 @@ def entry_events(judged: JudgedRecord, after: int = 0) -> list[RunEvent]:
         for seq, event in enumerate(entry.events, start=entry.seq)
         if seq > after
     ]
-
-
-def _last(judged: JudgedRecord) -> int:
-    return judged.entry.last_seq if judged.entry else 0
 
 
 def _value(name: str, value: Any) -> Any:

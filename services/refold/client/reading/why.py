@@ -136,15 +136,8 @@ _KINDS: Mapping[type, LinkKind] = {
 
 def _course(run: Run, step: RunStep, claims: Sequence[ReadRecord]) -> Iterator[WhyLink]:
     """Links of a call, last first: outcome, claims, decisions, votes, proposal, policy, observations."""
-    links = [
-        (_At(run, judged, entry), seq, event)
-        for judged in run.records
-        if (entry := judged.entry) is not None and entry.last_seq >= run.state.seqs[step.step - 1]
-        for seq, event in enumerate(entry.events, entry.seq)
-        if getattr(event, "step", 0) == step.step and not _aside(run, seq, event)
-    ]
     left = [claim for claim in claims if codec.decode(ToolClaim, claim.value or b"").call_id == step.call_id]
-    for at, seq, event in reversed(links):
+    for at, seq, event in reversed([*_events_of(run, step)]):
         if isinstance(event, events.CallDispatched):
             yield from (_claim(at, seq, left.pop()) for _ in range(len(left)))
         yield at.link(_KINDS.get(type(event), "effect"), seq, [event])
@@ -154,10 +147,17 @@ def _course(run: Run, step: RunStep, claims: Sequence[ReadRecord]) -> Iterator[W
             yield from _grounds(at, seq, event)
 
 
-def _aside(run: Run, seq: int, event: Event) -> bool:
-    """True for an event outside the course of a call in this run."""
-    copied = run.state.copied(seq) and not isinstance(event, events.CallProposed)
-    return copied or isinstance(event, events.CallReserved | events.CallBilled)
+def _events_of(run: Run, step: RunStep) -> Iterator[tuple[_At, int, Event]]:
+    """Events of a call in this run, without its bills and what another run has copied."""
+    for judged in run.records:
+        entry = judged.entry
+        if entry is None or entry.last_seq < run.state.seqs[step.step - 1]:
+            continue
+        for seq, event in enumerate(entry.events, entry.seq):
+            copied = run.state.copied(seq) and not isinstance(event, events.CallProposed)
+            billed = isinstance(event, events.CallReserved | events.CallBilled)
+            if getattr(event, "step", 0) == step.step and not copied and not billed:
+                yield _At(run, judged, entry), seq, event
 
 
 def _claim(at: _At, seq: int, lies: ReadRecord) -> WhyLink:
@@ -183,7 +183,8 @@ def _votes(at: _At, seq: int, event: events.ApprovalDecided) -> Iterator[WhyLink
     """Votes in a decision, as signed; none if its token is invalid."""
     with suppress(MalformedError, UnauthorisedError):
         decided = Decision.parse(content_of(event.token))
-        if decided.given:  # of the use of a grant, the votes that gave it
+        # Nobody votes on the use of a grant: the votes are those that gave it.
+        if decided.given:
             decided = Decision.parse(content_of(decided.given))
         for token in decided.tokens:
             vote = signed_fields(Vote, "vote", content_of(token))
@@ -193,18 +194,16 @@ def _votes(at: _At, seq: int, event: events.ApprovalDecided) -> Iterator[WhyLink
 
 def _causes(run: Run, seq: int, find: Find, most: int) -> Iterator[WhyLink]:
     """Entries from an event back to the request of the first run."""
-    visited = set[tuple[str, int]]()  # a forged log may lead in circles
+    visited = set[tuple[str, int]]()
+    # A forged log may lead in circles.
     while (run.state.run_id, seq) not in visited and (not most or len(visited) < most):
         run = _where_it_happened(run, seq, find)
         visited.add((run.state.run_id, seq))
         at = _At.of(run, seq)
         about = [event for number, event in enumerate(at.entry.events, at.entry.seq) if number <= seq]
-        shown = [event for event in about if type(event).__name__ not in _SIDE] or about
-        other, before = _other(find, at, about), _before(run, at.entry, about)
-        begins = isinstance(about[0], events.RunRequested)
-        kind: LinkKind = "cause" if not begins else "parent" if other else "request"
-        yield at.link(kind, at.entry.seq, shown, other=other)
-        if before:
+        other = _other(find, at, about)
+        yield _cause(at, about, other)
+        if before := _before(run, at.entry, about):
             seq = before
         elif other and (above := find(other[0])) is not None:
             run, seq = above, other[1]
@@ -212,6 +211,14 @@ def _causes(run: Run, seq: int, find: Find, most: int) -> Iterator[WhyLink]:
             seq = 1
         else:
             return
+
+
+def _cause(at: _At, about: Sequence[Event], other: tuple[str, int] | None) -> WhyLink:
+    begins = isinstance(about[0], events.RunRequested)
+    kind: LinkKind = "cause" if not begins else "parent" if other else "request"
+    # Bills and status changes follow from the other events; alone they are the news.
+    shown = [event for event in about if type(event).__name__ not in _SIDE] or about
+    return at.link(kind, at.entry.seq, shown, other=other)
 
 
 _SIDE = ("CallReserved", "CallBilled", "CallDispatched", "RunResumed", "RunSuspended")
@@ -234,21 +241,31 @@ def _other(find: Find, at: _At, about: Sequence[Event]) -> tuple[str, int] | Non
     """Run and last event number of another run's entry that caused this one."""
     cause, run = at.entry.cause, at.run.state.run_id
     if cause is None or cause.topic != RUN_LOG:
-        return next(
-            filter(None, (_sender(find, run, event) for event in about if isinstance(event, SignalReceived))), None
-        )
-    children = [child_id(run, event.step) for event in about if isinstance(event, events.ChildCompleted)]
-    billed = [event.run_id for event in about if isinstance(event, events.ChildBilled)]
-    for name in filter(None, (parent_of(run)[0], *children, *billed)):
-        other = find(name)
-        for judged in other.records if other else ():
-            if (judged.record.partition, judged.record.offset) == (cause.partition, cause.offset) and judged.entry:
-                return name, judged.entry.last_seq
+        senders = (_sender(find, run, event) for event in about if isinstance(event, SignalReceived))
+        return next(filter(None, senders), None)
+    relatives = map(find, filter(None, _relatives(run, about)))
+    return next((place for other in relatives if other and (place := _entry_at(other, cause))), None)
+
+
+def _relatives(run: str, about: Sequence[Event]) -> Iterator[str]:
+    yield parent_of(run)[0]
+    for event in about:
+        if isinstance(event, events.ChildCompleted):
+            yield child_id(run, event.step)
+        elif isinstance(event, events.ChildBilled):
+            yield event.run_id
+
+
+def _entry_at(run: Run, cause: Cause) -> tuple[str, int] | None:
+    for judged in run.records:
+        if (judged.record.partition, judged.record.offset) == (cause.partition, cause.offset) and judged.entry:
+            return run.state.run_id, judged.entry.last_seq
     return None
 
 
 def _sender(find: Find, run: str, event: SignalReceived) -> tuple[str, int] | None:
-    """Step of another run that sent a signal, checked in its log: signal ids can be forged."""
+    """Step of another run that sent a signal."""
+    # Signal ids can be forged, so the step counts only if that run's log has sent the signal.
     with suppress(MalformedError, IndexError):
         name, step = parse_call_id(event.signal_id)
         if (sender := find(name)) is not None:

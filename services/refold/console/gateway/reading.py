@@ -11,12 +11,13 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
+from refold.client.operations.run_query import RunQuery
 from refold.client.reading.api import (
     ActionFilter,
     DailyFilter,
@@ -31,7 +32,7 @@ from refold.client.reading.history import Run
 from refold.client.reading.letter import Letter
 from refold.client.reading.run import RunEvent, entry_events
 from refold.console.projections.projector import HEADS
-from refold.console.projections.runs import ViewedRuns, entry_of, runs_with
+from refold.console.projections.runs import ViewedRuns, entry_of, runs_query
 from refold.console.projections.service import serving
 from refold.console.projections.shipped.beside import spent_of
 from refold.console.projections.shipped.projection import Shipped
@@ -40,11 +41,9 @@ from refold.console.projections.shipped.tables import (
     DAILY,
     DEAD_LETTER_ROWS,
     ENTRIES,
-    HOLDS,
     LIMIT_ROWS,
     OPERATOR_ACTIONS,
     RUNS,
-    STEPS,
 )
 from refold.core.errors import (
     ConflictError,
@@ -56,24 +55,16 @@ from refold.core.errors import (
 )
 from refold.core.events import Cause
 from refold.core.ids import RunId, run_id
-from refold.core.run.state import ENDED, Status
 from refold.core.tables import Scalar, ViewRow
 from refold.core.topics import RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from refold.engine.ports.log import Place
-from refold.engine.ports.tables import MOST_PAGE, Query, RunsWith, ViewDatabase, ViewReader, ViewStore, Where
+from refold.engine.ports.tables import MOST_PAGE, Query, ViewDatabase, ViewReader, ViewStore, Where
 
 _T = TypeVar("_T")
 
 WAIT_S = 2.0
 """Seconds that a read waits for a write."""
 POLL_S = 0.02
-STATES: Mapping[str, Where] = {
-    name: Where(name, ">", 0) for name in ("doubt", "waiting_for_people", "on_hold", "paused", "waiting")
-}
-"""Conditions of a run beside its status; where several are met, the first names it."""
-STALLED = "stalled"
-STATUSES = (*get_args(Status), STALLED)
-SORTS = ("requested_ms", "at_ms", "ended_ms")
 INPUT_TOPICS = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED)
 MOST_AFTER = 100
 """Places in a `Refold-After` at most."""
@@ -85,75 +76,6 @@ class NotYetError(TransientError):
     """The view is behind the requested write."""
 
     code = "behind"
-
-
-@dataclass(frozen=True)
-class RunQuery:
-    """Filter and order of a list of runs; empty fields match any. `alone`: by `one_state`. **Raises**
-    MalformedError."""
-
-    agent: str = ""
-    state: str = ""
-    alone: bool = False
-    labels: tuple[tuple[str, str], ...] = ()
-    session: str = ""
-    root: str = ""
-    top: bool = False
-    text: str = ""
-    tool: str = ""
-    code: str = ""
-    since_ms: int = 0
-    until_ms: int = 0
-    sort: str = "-requested_ms"
-    limit: int = MOST_PAGE
-
-    def __post_init__(self) -> None:
-        if self.state and self.state not in (*STATES, *STATUSES):
-            hint = f"use one of {', '.join((*STATUSES, *STATES))}"
-            raise MalformedError(f"state={self.state[:40]!r} is no state of runs", hint=hint)
-        if self.sort.removeprefix("-") not in SORTS:
-            raise MalformedError(
-                f"sort={self.sort[:40]!r} is no order of runs", hint=f"use one of {', '.join(SORTS)}, or -one"
-            )
-
-    def query(self) -> Query:
-        by = self.sort.lstrip("-")
-        where = [Where(name, "=", value) for name, value in (("agent", self.agent), ("root", self.root)) if value]
-        where += [Where("parent", "=", "")] if self.top else []
-        within = runs_with(self.labels, self.session)
-        if self.tool:
-            code = (Where("failure_code", "=", self.code),) if self.code else ()
-            within = (*within, RunsWith(STEPS, (Where("name", "=", self.tool), *code)))
-        elif self.code:
-            where.append(Where("failure_code", "=", self.code))
-        if self.state == STALLED:
-            within, where = (*within, RunsWith(HOLDS, ())), [*where, Where("ended_ms", "=", 0)]
-        elif self.state:
-            where.append(STATES.get(self.state, Where("status", "=", self.state)))
-        if self.alone and self.state:
-            others, without = self._others()
-            where, within = [*where, *others], (*within, *without)
-        where += [Where(by, ">=", self.since_ms)] if self.since_ms else []
-        where += [Where(by, "<", self.until_ms)] if self.until_ms else []
-        where += [Where("run_id says", "contains", self.text)] if self.text else []
-        return Query(RUNS, tuple(where), within, by, descending=self.sort.startswith("-"), limit=self.limit)
-
-    def _others(self) -> tuple[list[Where], list[RunsWith]]:
-        """Return conditions that exclude runs with another `one_state`."""
-        names, ends = [*STATES], self.state in (STALLED, *ENDED)
-        before = names.index(self.state) if self.state in names else len(names) - (self.state != "suspended")
-        where = [Where(name, "=", 0) for name in names[: 1 if ends else before]]
-        where += [Where("status", "=", "suspended")] if self.state == "waiting" else []
-        return where, [] if ends or self.state == "doubt" else [RunsWith(HOLDS, (), absent=True)]
-
-
-def one_state(row: Mapping[str, object], *, stalled: bool) -> str:
-    """Return the state under which people look for a run."""
-    status = str(row["status"])
-    if status in ENDED or stalled:
-        return "doubt" if row["doubt"] else status if status in ENDED else STALLED
-    state = next((name for name in STATES if row[name]), status)
-    return status if state == "waiting" and status != "suspended" else state
 
 
 class After(NamedTuple):
@@ -342,7 +264,7 @@ class ReadSide:
 
     def runs(self, view: ViewReader, listing: RunQuery, cursor: str) -> RunPage:
         """Return a page of runs. **Raises** MalformedError for a cursor of another query."""
-        rows, more = page_behind(view, cursor, listing, listing.query())
+        rows, more = page_behind(view, cursor, listing, runs_query(listing))
         return RunPage(runs=[summary_of(row) for row in rows], cursor=more)
 
 

@@ -13,10 +13,10 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
+from refold.client.operations.run_query import RunQuery
 from refold.client.policies import load_text, problems_of
 from refold.client.reading.api import ApiBody
 from refold.client.reading.model import Data, plain
-from refold.console.gateway.reading import RunQuery
 from refold.console.gateway.routes.lists import catalog_of
 from refold.console.gateway.site import Gateway, Site
 from refold.console.pages.forms import form_of

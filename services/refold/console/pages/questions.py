@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from refold.client.reading.approval import Approval, ApprovalIndex, against, others, vote_row
 from refold.client.reading.history import Run, at_seqs
-from refold.client.reading.model import json_text
+from refold.client.reading.model import json_text, split_args
 from refold.client.reading.steps import Ask, RunStep
 from refold.console.gateway.site import Gateway
 from refold.console.pages.wording import TextDiff, change_in
@@ -112,14 +112,12 @@ class PageQuestion:
     @property
     def context(self) -> dict[str, Any]:
         """Context that a framework adds to the arguments, by names that begin with `$`."""
-        text = json_text(self.request.args)
-        return {name: text[name] for name in text if name[:1] == "$"} if isinstance(text, dict) else {}
+        return split_args(json_text(self.request.args))[1]
 
     @property
     def own(self) -> Any:
         """Arguments without `context`."""
-        text = json_text(self.request.args)
-        return {name: text[name] for name in text if name[:1] != "$"} if self.context else text
+        return split_args(json_text(self.request.args))[0]
 
     @property
     def digest(self) -> str:

@@ -10,11 +10,11 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, Response
 from pydantic import Field
 
+from refold.client.operations.run_query import RunQuery
 from refold.client.reading.api import ActionFilter, ApiBody, CursorFilter, DailyRow
 from refold.client.reading.budget import LimitInUse, Spending
 from refold.console.gateway.figures import WINDOW_MS
 from refold.console.gateway.listing import Activity, activity_of, session_page
-from refold.console.gateway.reading import RunQuery
 from refold.console.gateway.site import Gateway, Site
 from refold.console.pages.rendering import view_page
 from refold.console.pages.screen import SCREEN, Cell, Choices, DayBar, Grid, Passage, bars_of, grid_of, url

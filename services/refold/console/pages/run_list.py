@@ -14,8 +14,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from refold.client.operations import run as operations
+from refold.client.operations.run_query import STALLED, STATES, RunQuery, one_state
 from refold.client.reading.api import RunBody, RunFilter
-from refold.console.gateway.reading import STALLED, STATES, RunQuery, one_state
 from refold.console.gateway.routes.inputs import run_request
 from refold.console.gateway.routes.lists import served_of
 from refold.console.gateway.routes.runs import label_of, query_of
@@ -23,7 +23,7 @@ from refold.console.gateway.site import DEFAULT_WAIT_S, Site
 from refold.console.pages.forms import form_of
 from refold.console.pages.rendering import html_page, view_page
 from refold.console.pages.screen import SCREEN, AskField, AskForm, Passage, url
-from refold.console.projections.runs import entry_of
+from refold.console.projections.runs import entry_of, runs_query
 from refold.console.projections.shipped.tables import ENTRIES, FAMILIES, HOLDS
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Cause, RunRequested
@@ -131,10 +131,10 @@ def _counts(view: ViewReader, listing: RunQuery) -> Counter[str]:
     """Return the number of runs in each state that meet the other filters."""
     # Statuses are counted by their index, other states in one pass over the few runs that have one.
     every = replace(listing, state="", top=False)
-    query, columns = every.query(), ("status", *STATES)
+    query, columns = runs_query(every), ("status", *STATES)
     counts = Counter({str(status): number for (status,), number in view.counts(query, ("status",)).items()})
     beside = replace(query, where=(*query.where, Where(" ".join(STATES), ">", 0)))
-    stalls = replace(every, state=STALLED, alone=False).query()
+    stalls = runs_query(replace(every, state=STALLED, alone=False))
     for some, stalled in ((beside, False), (stalls, True)):
         for values, number in view.counts(some, columns).items():
             row = dict(zip(columns, values, strict=True))

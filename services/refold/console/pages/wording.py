@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from refold.client.reading.approval import readable
-from refold.client.reading.model import json_text
+from refold.client.reading.model import json_text, split_args
 from refold.client.reading.steps import RunStep
 from refold.client.reading.words import tool_name
 from refold.console.pages.chart import step_kind
@@ -54,9 +54,7 @@ def brief(step: RunStep) -> str:
     args = json_text(step.args if step.args else step.result if step.kind in ("note", "event", "signal") else "")
     if not isinstance(args, dict):
         return "" if args is None else str(args)[:BRIEF_CHARS]
-    parts = [
-        str(value) for key, value in args.items() if not key.startswith("$") and isinstance(value, str | int | float)
-    ]
+    parts = [str(value) for value in split_args(args)[0].values() if isinstance(value, str | int | float)]
     return ", ".join(sorted((text for text in parts if text and "\n" not in text), key=len)[:3])[: 2 * BRIEF_CHARS]
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Iterator
 
+from refold.client.operations.run_query import STALLED, STATES, RunQuery
 from refold.client.reading.history import JudgedRecord, Run, extend, fold_to
 from refold.console.projections.projector import HEADS
-from refold.console.projections.shipped.tables import ENTRIES, RUN_LABELS, RUN_SESSIONS
+from refold.console.projections.shipped.tables import ENTRIES, HOLDS, RUN_LABELS, RUN_SESSIONS, RUNS, STEPS
 from refold.core.errors import FoldError, GoneError
 from refold.core.events import Entry
 from refold.core.ids import NO_ENTRY, EntryId, RunId, entry_id, log_key, run_id
 from refold.core.run.erased import gone
+from refold.core.run.state import ENDED
 from refold.core.tables import ViewRow
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
@@ -91,10 +93,41 @@ class ViewedRuns:
         return runs
 
 
-def runs_with(labels: Iterable[tuple[str, str]], session: str) -> tuple[RunsWith, ...]:
-    """Return the conditions on runs with all of these labels and, if named, the session."""
-    tests = [RunsWith(RUN_LABELS, (Where("name", "=", name), Where("value", "=", value))) for name, value in labels]
-    return (*tests, *([RunsWith(RUN_SESSIONS, (Where("session", "=", session),))] if session else []))
+def runs_query(query: RunQuery) -> Query:
+    """Return the rows of `runs` that a query selects."""
+    by = query.sort.lstrip("-")
+    equal = {"agent": query.agent, "root": query.root, "failure_code": "" if query.tool else query.code}
+    where = [Where(name, "=", value) for name, value in equal.items() if value]
+    where += [Where("parent", "=", "")] if query.top else []
+    where += [Where(by, ">=", query.since_ms)] if query.since_ms else []
+    where += [Where(by, "<", query.until_ms)] if query.until_ms else []
+    where += [Where("run_id says", "contains", query.text)] if query.text else []
+    within = [
+        RunsWith(RUN_LABELS, (Where("name", "=", name), Where("value", "=", value))) for name, value in query.labels
+    ]
+    within += [RunsWith(RUN_SESSIONS, (Where("session", "=", query.session),))] if query.session else []
+    if query.tool:
+        code = (Where("failure_code", "=", query.code),) if query.code else ()
+        within.append(RunsWith(STEPS, (Where("name", "=", query.tool), *code)))
+    if query.state:
+        conditions, runs = _in_state(query.state, alone=query.alone)
+        where, within = [*where, *conditions], [*within, *runs]
+    return Query(RUNS, tuple(where), tuple(within), by, descending=query.sort.startswith("-"), limit=query.limit)
+
+
+def _in_state(state: str, *, alone: bool) -> tuple[list[Where], list[RunsWith]]:
+    """Return the conditions of a state; `alone` excludes runs with another `one_state`."""
+    if state == STALLED:
+        where, within = [Where("ended_ms", "=", 0)], [RunsWith(HOLDS, ())]
+    else:
+        where, within = [Where(state, ">", 0) if state in STATES else Where("status", "=", state)], []
+    if alone:
+        ends = state in (STALLED, *ENDED)
+        before = STATES.index(state) if state in STATES else len(STATES) - (state != "suspended")
+        where += [Where(name, "=", 0) for name in STATES[: 1 if ends else before]]
+        where += [Where("status", "=", "suspended")] if state == "waiting" else []
+        within += [] if ends or state == "doubt" else [RunsWith(HOLDS, (), absent=True)]
+    return where, within
 
 
 def _chained(rows: Iterable[ViewRow], head: EntryId = NO_ENTRY) -> Iterator[tuple[JudgedRecord, Entry]]:

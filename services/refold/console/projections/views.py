@@ -8,10 +8,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from refold.client.operations.runs import Runs, Selector
+from refold.client.operations.run_query import STALLED, RunQuery
+from refold.client.operations.runs import Newest, Runs
 from refold.client.reading.history import Run
 from refold.console.projections.projector import HEADS
-from refold.console.projections.runs import ViewedRuns, runs_with
+from refold.console.projections.runs import ViewedRuns, runs_query
 from refold.console.projections.service import serving
 from refold.console.projections.shipped.projection import Shipped
 from refold.console.projections.shipped.tables import RUNS
@@ -45,14 +46,6 @@ class Viewed(NamedTuple):
     family: list[Run]
 
 
-class Listed(NamedTuple):
-    """Newest runs of a view, oldest first, with the numbers of selected ones and of all."""
-
-    runs: list[Run]
-    meant: int
-    total: int
-
-
 def viewed(settings: Settings, run: str, runs: Runs) -> Viewed | None:
     """Return a run from the view, at the log's end; None if the log has to be read. **Raises** GoneError."""
     name, source = run_id(run), KafkaLogSource(settings.kafka)
@@ -71,54 +64,42 @@ def viewed(settings: Settings, run: str, runs: Runs) -> Viewed | None:
     return Viewed(current, below)
 
 
-def listed(settings: Settings, which: Selector, status: str, limit: int, runs: Runs) -> Listed | None:
-    """Return the newest runs of the view; None if the log has to be read."""
-    if status == "stalled" or which.code or which.since_ms or (status in _LIVE and runs.holds()):
+def listed(settings: Settings, query: RunQuery, at_ms: int | None, runs: Runs) -> Newest | None:
+    """Return the newest runs of the view, as of a time or now; None if the log has to be read."""
+    if at_ms is None and (query.state == STALLED or (query.state in _LIVE and runs.holds())):
         return None
     source = KafkaLogSource(settings.kafka)
     with _current(settings, source, range(source.partitions)) as view:
         if view is None or view.count(Query(HEADS, (Where("reason", ">", ""),))):
             return None
-        query = _listing(which, status, limit)
-        viewed_runs = ViewedRuns(view)
-        newest = [run for row in reversed(view.query(query)) if (run := viewed_runs.find(str(row[0]))) is not None]
-        meant, total = view.count(query), view.count(Query(RUNS))
+        if at_ms is not None:
+            return runs_then(view, query, at_ms)
+        rows, viewed_runs = runs_query(query), ViewedRuns(view)
+        newest = [run for row in reversed(view.query(rows)) if (run := viewed_runs.find(str(row[0]))) is not None]
+        meant, total = view.count(rows), view.count(Query(RUNS))
     _stall(newest, runs.holds)
-    return Listed(newest, meant, total)
+    return Newest(newest, meant, total)
 
 
-def listed_at(
-    settings: Settings, which: Selector, limit: int, at_ms: int, only: Callable[[Run], bool] | None
-) -> Listed | None:
-    """As `runs_then`, from the view of the settings; None if the log has to be read."""
-    source = KafkaLogSource(settings.kafka)
-    with _current(settings, source, range(source.partitions)) as view:
-        if view is None or view.count(Query(HEADS, (Where("reason", ">", ""),))):
-            return None
-        return runs_then(view, which, limit, at_ms, only)
-
-
-def runs_then(
-    view: ViewReader, which: Selector, limit: int, at_ms: int, only: Callable[[Run], bool] | None = None
-) -> Listed:
-    """Return the newest runs of a view that `only` accepts, as they were at a time. At most `MOST_LOOKED` are examined;
-    `meant` counts the accepted ones."""
-    query = _listing(which, "", MOST_PAGE)
-    query = replace(query, where=(*query.where, Where("requested_ms", "<=", at_ms)))
-    total, meant, viewed_runs, newest = view.count(query), 0, ViewedRuns(view), list[Run]()
+def runs_then(view: ViewReader, query: RunQuery, at_ms: int) -> Newest:
+    """Return the newest runs of a view, as they were at a time. By `state` at most `MOST_LOOKED` are examined; the
+    numbers are those of the selected runs and of the runs that were there."""
+    # Columns have the state of now: that of then is judged run by run.
+    rows = runs_query(replace(query, state="", until_ms=at_ms + 1, limit=MOST_PAGE))
+    total, meant, viewed_runs, newest = view.count(rows), 0, ViewedRuns(view), list[Run]()
     for _ in range(MOST_LOOKED // MOST_PAGE):
-        rows = view.query(query)
-        for row in rows:
+        page = view.query(rows)
+        for row in page:
             seq = viewed_runs.seq_at(name := RunId(str(row[0])), at_ms)
-            if seq and (run := viewed_runs.find(name, seq)) is not None and (only is None or only(run)):
+            if seq and (run := viewed_runs.find(name, seq)) is not None and (not query.state or query.matches(run)):
                 meant += 1
-                newest += [run] if meant <= limit else []
-            if only is None and meant == limit:
-                return Listed(newest[::-1], total, total)
-        if len(rows) < MOST_PAGE:
+                newest += [run] if meant <= query.limit else []
+            if not query.state and meant == query.limit:
+                return Newest(newest[::-1], total, total)
+        if len(page) < MOST_PAGE:
             break
-        query = replace(query, after=query.place(rows[-1]))
-    return Listed(newest[::-1], meant, total)
+        rows = replace(rows, after=rows.place(page[-1]))
+    return Newest(newest[::-1], meant, total)
 
 
 def needs_people(settings: Settings, since_ms: int) -> tuple[dict[str, int] | None, list[str]]:
@@ -136,16 +117,6 @@ def needs_people(settings: Settings, since_ms: int) -> tuple[dict[str, int] | No
 
 _LIVE = ("pending", "running", "suspended")
 """Statuses that a run does not have while its code is held."""
-_ALSO = {"doubt": "doubt", "held": "on_hold", "paused": "paused"}
-"""Conditions beside a status, with the columns that count them."""
-
-
-def _listing(which: Selector, status: str, limit: int) -> Query:
-    where = [Where("agent", "=", which.agent)] if which.agent else []
-    if status:
-        where.append(Where(_ALSO[status], ">", 0) if status in _ALSO else Where("status", "=", status))
-    within = runs_with(which.labels, which.session)
-    return Query(RUNS, tuple(where), within, "requested_ms", descending=True, limit=limit)
 
 
 def _stall(runs: Collection[Run], read: Callable[[], Mapping[RunId, Hold]]) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Response
 
 from refold.client.letters import find_letter, replayed
+from refold.client.operations.run_query import RunQuery
 from refold.client.operations.workers import Served
 from refold.client.reading.api import (
     ActionFilter,
@@ -27,7 +28,6 @@ from refold.client.reading.letter import Letter, WholeLetter, whole_letter
 from refold.client.reading.member import AgentServed, ToolServed, Workers
 from refold.client.reading.projection import ProjectionInfo
 from refold.console.gateway.listing import session_page, version_rows
-from refold.console.gateway.reading import RunQuery
 from refold.console.gateway.routes.runs import query_of
 from refold.console.gateway.site import AfterHeader, Gateway, Site
 from refold.console.projections.status import status_of

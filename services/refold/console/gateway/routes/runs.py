@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 
+from refold.client.operations.run_query import RunQuery
 from refold.client.reading.api import LARGEST_NUMBER, RunFilter, RunPage
 from refold.client.reading.audit import AuditLine, audit_of
 from refold.client.reading.diff import RunDiff, run_diff
@@ -16,7 +17,7 @@ from refold.client.reading.messages import ModelMessages, messages_of, turns_of
 from refold.client.reading.run import RunEvent, RunInfo, RunRow, info_of, row_of
 from refold.client.reading.steps import RunStep
 from refold.client.values import texts_of
-from refold.console.gateway.reading import RunQuery, events_after
+from refold.console.gateway.reading import events_after
 from refold.console.gateway.site import AfterHeader, Gateway, SentFile, Seq, SeqOption, Site
 from refold.console.projections.runs import ViewedRuns, entry_of
 from refold.console.projections.shipped.tables import ENTRIES
