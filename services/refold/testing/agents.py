@@ -18,25 +18,19 @@ from refold.core.events import Event
 from refold.core.ids import child_id, run_id
 from refold.core.messages import ApprovalRequest, RunOperation, RunRequest, RunSignal, ToolRequest
 from refold.core.planning.commands import commands
-from refold.core.planning.decide import decide
 from refold.core.planning.verdict import Decided, Due, Input, Refuse, Rules, Ruling, Start
 from refold.core.planning.waiting import check_name
 from refold.core.run.building import complete
 from refold.core.run.fold import wakes
-from refold.core.run.handed import Lacks
 from refold.core.run.intents import words_of
 from refold.core.run.replay import Raised, Returned
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
-from refold.engine.planner.agents.agent_host import Agents
-from refold.engine.planner.agents.stalls import Stall
-from refold.engine.planner.log.windows import BudgetAccounts
-from refold.lab.forks.engine import ATTEMPT_MS
-from refold.lab.forks.entry import written
+from refold.engine.planner.runner import ATTEMPT_MS, Runner, StandstillError, WrittenEntry
 from refold.sdk.app import App
 from refold.testing.executors import Executors
 from refold.testing.families import Relatives
-from refold.testing.people import ASKER, ENVIRONMENT, FINDINGS, Finding, Panel, PeopleSay, Says
+from refold.testing.people import ASKER, FINDINGS, Finding, Panel, PeopleSay, Says
 from refold.testing.reading import RECENT, Boundary, RunRead
 from refold.testing.reruns import check_other_seed, keep_records, rerun, same_end
 from refold.testing.scripts import as_by, scripted
@@ -89,9 +83,8 @@ class AgentRun(RunRead):
         self.sent: list[RunSignal] = []
         self._panel = Panel(app, policy)
         self._family: Relatives[AgentRun] = Relatives(app, agents or {})
-        above = BudgetAccounts(self._family.state).above
-        self._rules = Rules(app=app.facts(), authority=self._panel.authority, above=above)
-        self._agents = Agents(app, self._rules, ENVIRONMENT)
+        rules = Rules(app=app.facts(), authority=self._panel.authority)
+        self._runner = Runner(app, rules, self._family.state)
         self._decisions = dict(decisions or {})
         self._orders: dict[int, ToolRequest | ApprovalRequest] = {}
         self._end: Returned | Raised | None = None
@@ -200,7 +193,7 @@ class AgentRun(RunRead):
 
     def take_over(self) -> None:
         """Forget the running code, as a crash does: at the next event fresh code replays the history."""
-        self._agents.forget(self.state.run_id)
+        self._runner.forget(self.state.run_id)
 
     def check(self, agent: str = "") -> None:
         """Run fresh code along the history; with a name, the code of another agent, for example its next version.
@@ -250,16 +243,13 @@ class AgentRun(RunRead):
         return self
 
     def _decide(self, message: Input) -> Ruling:
-        return decide(None if isinstance(message, Start) else self.state, message, self.now_ms, self._rules)
+        return self._runner.decide(self.state, message, self.now_ms)
 
     def _take(self, cause: Input) -> None:
         """Process an input as a planner does: it causes one entry of the history."""
         before, verdict = self.state, self._decide(cause)
         assert isinstance(verdict, list), f"only what is due is given: {verdict}"
-        by = "test", len(self.events).to_bytes(16, "big")
-        result = written(before, verdict, self.now_ms, lambda after, held: self._reaction(after, verdict, held), by=by)
-        assert result is not None, "what is due is told"
-        entry, record, self.state = result
+        entry, record, self.state = self._written(verdict)
         self.records.append(record)
         self.events += entry.events
         unseen = before.unseen + wakes(verdict) if entry.held else 0
@@ -281,19 +271,22 @@ class AgentRun(RunRead):
             if self._boundary is None:
                 check_other_seed(self.app, [(run.agent, run.records) for run in self._family.runs.values()])
 
-    def _reaction(self, after: RunState, verdict: list[Event], held: bool) -> list[Event]:
-        if held:
-            self._agents.forget(after.run_id)
-            return []
-        reaction = self._agents.react(after, verdict, self.now_ms)
-        assert not isinstance(reaction, Lacks), "there is no blob store, so nothing lies in one"
-        if isinstance(reaction, Stall):
-            raise reaction.error or RefoldError(reaction.message, code=reaction.reason)
-        return reaction
+    def _written(self, verdict: list[Event]) -> WrittenEntry:
+        by = "test", len(self.events).to_bytes(16, "big")
+        try:
+            written = self._runner.take(self.state, verdict, self.now_ms, by=by)
+        except StandstillError as error:
+            stall = error.stall
+        else:
+            assert written is not None, "an input that is due has an entry"
+            return written
+        assert stall is not None, "there is no blob store, so nothing lies in one"
+        # Not in the handler above: the code's own error keeps its cause and context.
+        raise stall.error or RefoldError(stall.message, code=stall.reason)
 
     def _look(self, unseen: int) -> None:
         if self._boundary == Boundary("planner", sum(run.entries for run in self._family.runs.values())):
-            self._agents.forget_all()
+            self._runner.forget_all()
         checks = self._boundary is None or self.state.over
         if checks and not unseen:  # a matrix has looked at each of the others once
             self._end = same_end(self.app, self.agent, self.state)

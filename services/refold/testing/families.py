@@ -17,8 +17,8 @@ from refold.core.planning.family import FamilyMessage, family_messages, origin_o
 from refold.core.planning.verdict import ChildEnded, OfFamily, PauseAbove, Start
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
-from refold.engine.planner.agents.agent_host import failure_of
 from refold.sdk.app import App
+from refold.sdk.frames import failure_of
 
 Kin = TypeVar("Kin", bound="Relative")
 
