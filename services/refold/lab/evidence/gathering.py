@@ -26,7 +26,18 @@ from refold.core.wire import codec
 from refold.engine.executor.claim_chain import ClaimChain
 from refold.engine.ports.log import LogReader, Record
 from refold.lab.evidence import bundle, redaction
-from refold.lab.evidence.bundle import END, ENTRY, HEADER, Bundle, BundledRun, Hole, bundled_record, contents_of, read
+from refold.lab.evidence.bundle import (
+    END,
+    ENTRY,
+    HEADER,
+    Bundle,
+    BundledRun,
+    Hole,
+    Line,
+    bundled_record,
+    contents_of,
+    read,
+)
 
 
 def run_of_key(reader: LogReader, key: str, find: Find) -> tuple[str, int]:
@@ -106,18 +117,20 @@ def bundle_of(
         claim = codec.decode(ToolClaim, record.value or b"")
         claims.setdefault(parse_call_id(claim.call_id)[0], []).append(record)
     for name, (run, until) in sorted(runs.items()):
-        records = list[Record]()
-        for judged in run.records:
-            if judged.entry is None or (until and judged.entry.seq > until):
-                break
-            bundled = bundle.in_log(judged.record)
-            records.append(redaction.without_values(bundled, rules) if rules else bundled)
-            if records[-1] is not bundled:
-                hidden.add(bundled.key or b"")
+        whole = [*_accepted(run, until)]
+        records = [redaction.without_values(record, rules) for record in whole]
+        hidden |= {record.key or b"" for record, before in zip(records, whole, strict=True) if record is not before}
         parts.append(BundledRun(name, records, claims.get(name, ())))
     return Bundle(
         about, parts, published_entries(reader, trust), sorted(trust), list(rules), redacted=frozenset(hidden)
     )
+
+
+def _accepted(run: Run, until: int) -> Iterator[Record]:
+    for judged in run.records:
+        if judged.entry is None or 0 < until < judged.entry.seq:
+            return
+        yield bundle.in_log(judged.record)
 
 
 def linked_runs(because: Why, find: Callable[[str], Run | None]) -> dict[RunId, tuple[Run, int]]:
@@ -158,19 +171,23 @@ def runs_in(file: BinaryIO) -> dict[str, Run]:
         if isinstance(line, Hole):
             raise MalformedError(f"line {line.record} of the bundle: {line.what}", hint=_VERIFY)
         if line.kind == ENTRY:
-            record = bundled_record(line)
-            parts, entry = parse_log_key(record.key), codec.decode(Entry, record.value or b"")
-            hidden = line.content.get("redacted") is True
-            run = runs.setdefault(entry.run_id, Run.empty(entry.run_id))
-            whole = hidden or isinstance(chain.read(record.key, record.value), LogRecord)
-            if parts is None or not whole or not chain.extends(run.state.head, entry):
-                raise MalformedError(f"line {line.n} of the bundle is not the next entry of its run", hint=_VERIFY)
-            try:
-                extend(run, JudgedRecord(parts[0], EntryId(parts[2]), entry, "", record=record), entry)
-            except (AssertionError, AttributeError, LookupError, TypeError, ValueError):
-                raise MalformedError(f"line {line.n} of the bundle says what cannot be", hint=_VERIFY) from None
+            _append(runs, line)
         elif line.kind == HEADER:
             lines = contents_of(line).first[-1]
         elif line.kind == END and line.n != lines:
             raise MalformedError(f"the bundle has {line.n} lines, and not {lines}", hint=_VERIFY)
     return runs
+
+
+def _append(runs: dict[str, Run], line: Line) -> None:
+    record = bundled_record(line)
+    parts, entry = parse_log_key(record.key), codec.decode(Entry, record.value or b"")
+    hidden = line.content.get("redacted") is True
+    run = runs.setdefault(entry.run_id, Run.empty(entry.run_id))
+    whole = hidden or isinstance(chain.read(record.key, record.value), LogRecord)
+    if parts is None or not whole or not chain.extends(run.state.head, entry):
+        raise MalformedError(f"line {line.n} of the bundle is not the next entry of its run", hint=_VERIFY)
+    try:
+        extend(run, JudgedRecord(parts[0], EntryId(parts[2]), entry, "", record=record), entry)
+    except (AssertionError, AttributeError, LookupError, TypeError, ValueError):
+        raise MalformedError(f"line {line.n} of the bundle says what cannot be", hint=_VERIFY) from None

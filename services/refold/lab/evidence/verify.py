@@ -150,14 +150,17 @@ class _Pass:
             self._tear(line.kind, run)
             yield Hole("changed", line.n, f"{run}: what it says cannot be ({type(error).__name__})", run, seq)
         except (FoldError, MalformedError) as error:
-            newer = isinstance(error, FoldError) or "version" in error.fields
-            self._newer = newer and not line.n
             self._tear(line.kind, run)
-            reason = f"{error.message}: upgrade refold" if newer else error.message
-            yield Hole("version" if newer else "unreadable", line.n, reason, run, seq)
+            yield self._unreadable(line, error)._replace(run_id=run, seq=seq)
+
+    def _unreadable(self, line: Line, error: FoldError | MalformedError) -> Hole:
+        newer = isinstance(error, FoldError) or "version" in error.fields
+        self._newer = newer and not line.n
+        reason = f"{error.message}: upgrade refold" if newer else error.message
+        return Hole("version" if newer else "unreadable", line.n, reason)
 
     def notes(self) -> Iterator[str]:
-        rules, count = ", ".join(self.contents.redacted) if self.contents else "", self.counts
+        count = self.counts
         unsure = "the catalog has a hole" if self.authorities.trust else "name the root key that you trust (--root)"
         notes = {
             "hidden": "decisions are redacted: their signatures and votes are not checked",
@@ -169,10 +172,7 @@ class _Pass:
             "uncompared": "heads are not compared: entries are not signed, so an author can make up a whole run; name "
             "the ids of heads that `refold run show RUN --json` prints, or that you have from elsewhere (--head)",
         }
-        for run in (run for run in self.runs if run.redacted):
-            places = with_ellipsis(", ".join(map(str, run.redacted)), 200)
-            text = f"{run.run_id}: the entries of events {places} are redacted ({rules}) and do not prove their ids"
-            yield f"{text}: what is left in them is the word of the bundle's author, but for digests that are signed"
+        yield from self._redactions()
         signers = (kid for decided in self.decisions for kid in decided.keys)
         if gone := self.authorities.withdrawn(signers):
             yield f"keys that were revoked later have signed decisions, which whoever had them can date back: {gone}"
@@ -181,6 +181,13 @@ class _Pass:
             yield "this is a fork: entries of it are in no topic"
         if self.contents is None:
             yield "without its first line nobody can tell what the bundle should hold"
+
+    def _redactions(self) -> Iterator[str]:
+        rules = ", ".join(self.contents.redacted) if self.contents else ""
+        for run in (run for run in self.runs if run.redacted):
+            places = with_ellipsis(", ".join(map(str, run.redacted)), 200)
+            text = f"{run.run_id}: the entries of events {places} are redacted ({rules}) and do not prove their ids"
+            yield f"{text}: what is left in them is the word of the bundle's author, but for digests that are signed"
 
     def unmet(self) -> Iterator[Hole]:
         about = self.contents.about if self.contents else ""
@@ -211,16 +218,18 @@ class _Pass:
         elif line.kind == SCHEMA:
             yield from self._schema(line)
         elif line.kind in (CATALOGUED, ENTRY, CLAIMED):
-            record = bundled_record(line)
-            number = int.from_bytes((record.value or b"")[1 : codec.FRAME_BYTES])
-            if number not in self._schemas and SCHEMA not in self._broken:
-                yield _hole("removed", f"the bundle lacks schema {number}, which this record has")
-            if record.offset < 0 and not self._forked:
-                yield _hole("foreign", "the record is in no topic, as one of a fork, and the bundle is that of none")
-            check = {CATALOGUED: self._catalogued, ENTRY: self._entry, CLAIMED: self._claim}[line.kind]
-            yield from check(record, line)
+            yield from self._record(bundled_record(line), line)
         else:
             raise FoldError(f"lines of kind {line.kind} are of a newer version")
+
+    def _record(self, record: Record, line: Line) -> Iterator[Hole]:
+        number = int.from_bytes((record.value or b"")[1 : codec.FRAME_BYTES])
+        if number not in self._schemas and SCHEMA not in self._broken:
+            yield _hole("removed", f"the bundle lacks schema {number}, which this record has")
+        if record.offset < 0 and not self._forked:
+            yield _hole("foreign", "the record is in no topic, as one of a fork, and the bundle is that of none")
+        check = {CATALOGUED: self._catalogued, ENTRY: self._entry, CLAIMED: self._claim}[line.kind]
+        yield from check(record, line)
 
     def _place(self, number: int) -> tuple[str, str]:
         return self.contents.place(number) if self.contents else ("", "")
@@ -292,15 +301,19 @@ class _Pass:
             self._tear(ENTRY, run)
             yield _hole("changed", f"{run}: event {seq} has other bytes than its key names, or is not redacted")
             return
-        if not chain.extends(head, parsed.entry) and run not in self._torn:
+        yield from self._link(parsed, line.n)
+
+    def _link(self, record: LogRecord, number: int) -> Iterator[Hole]:
+        entry, run = record.entry, record.entry.run_id
+        if not chain.extends(self._head(run), entry) and run not in self._torn:
             self._broken.add(run)
-            yield _unlinked(head, parsed.entry)
+            yield _unlinked(self._head(run), entry)
         self._torn.discard(run)
-        self._heads[run] = Head(name, parsed.entry.last_seq)
-        if parsed.entry.actor == FORKED_BY and not self._forked:
-            yield _hole("foreign", f"{run}: a fork has written event {seq}, and the bundle is that of none")
+        self._heads[run] = Head(record.id, entry.last_seq)
+        if entry.actor == FORKED_BY and not self._forked:
+            yield _hole("foreign", f"{run}: a fork has written event {entry.seq}, and the bundle is that of none")
         if run not in self._broken:
-            yield from self._fold(parsed, line.n)
+            yield from self._fold(record, number)
 
     def _read(self, record: Record, name: EntryId, *, hidden: bool) -> LogRecord | None:
         """Return the entry in a record if its bytes match its key or are redacted. **Raises** FoldError."""
@@ -327,8 +340,7 @@ class _Pass:
             if isinstance(event, events.ApprovalDecided) and event.verdict != "expire":
                 yield from (hole._replace(seq=seq) for hole in self._decided(before, event, seq))
             elif isinstance(event, events.CallDispatched):
-                opened = before.open.get(event.step)
-                pending = opened is not None and opened.phase == "approval" and event.step not in settled
+                pending = event.step not in settled and _waits_for_people(before, event.step)
                 if why := "those who were asked have not decided" if pending else self._not_let_out(event, entry.at_ms):
                     call = self._state.call_id(event.step)
                     yield _hole("decision", f"{call} was sent, and {why}")._replace(seq=seq)
@@ -408,6 +420,11 @@ class _Pass:
 
 def _hole(kind: str, reason: str) -> Hole:
     return Hole(kind, 0, reason)
+
+
+def _waits_for_people(state: RunState, step: int) -> bool:
+    opened = state.open.get(step)
+    return opened is not None and opened.phase == "approval"
 
 
 def _unlinked(head: Head, entry: Entry) -> Hole:
