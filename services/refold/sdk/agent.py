@@ -52,10 +52,7 @@ class AgentDef:
         self.function = function
         self.name = name or function.__name__
         self.retention, self.budget = retention, budget
-        if budget is not None and not isinstance(budget, Budget):
-            raise UsageError(f"agent {self.name} has the budget {budget!r}", hint="write budget=Budget(usd='2.50')")
-        if retention is not None and retention < timedelta():
-            raise UsageError(f"agent {self.name} has a retention below zero", hint="write timedelta(days=30), say")
+        self._check_limits()
         self.declared = version
         self.definition: Mapping[str, str] = {}
         self.description = inspect.getdoc(function) or ""
@@ -72,6 +69,14 @@ class AgentDef:
         self.draws = self._shape.form.drawn
         self._result = JsonCodec(hints(function, subject, leave=[context]).get("return", Any), f"result of {subject}")
         scan.check(function, subject)
+
+    def _check_limits(self) -> None:
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise UsageError(
+                f"agent {self.name} has the budget {self.budget!r}", hint="write budget=Budget(usd='2.50')"
+            )
+        if self.retention is not None and self.retention < timedelta():
+            raise UsageError(f"agent {self.name} has a retention below zero", hint="write timedelta(days=30), say")
 
     @property
     def instrumented(self) -> bool:

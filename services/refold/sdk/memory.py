@@ -123,7 +123,7 @@ class MemoryAgent(AgentDef):
                 raise refused
         for function in functions:
             contexts = _contexts(function, first=function is self.function)
-            for name in scan.attributes_of(function.__code__, contexts):
+            for name in scan.attributes_of(function, contexts):
                 if name in IN_THE_LOG:
                     raise self.refused(f"{function.__qualname__} uses ctx.{name}")
 

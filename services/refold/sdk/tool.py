@@ -129,11 +129,7 @@ class ToolDef:
         self._check_options(tool)
         _refuse_untyped(self.function, tool)
         self.arguments = Arguments(self.function, tool, leave=FILLED)
-        for name in _WORDS_OF_CALL:
-            if name in self.arguments.names:
-                raise UsageError(f"{tool}: ctx.call uses the word {name} itself", hint=f"rename the parameter {name}")
-        if self.shown_as == "edit" and not {"before", "after"} <= set(self.arguments.names):
-            raise UsageError(f"{tool}: shown_as='edit' is for texts before and after", hint="name two parameters so")
+        self._check_names(tool)
         shape = self.arguments.shape
         self._means = None if shape.form.plain else shape.means
         self.result = JsonCodec(hints(self.function, tool)["return"], f"the result of {tool}")
@@ -237,16 +233,20 @@ class ToolDef:
     def schema(self) -> dict[str, Any]:
         return self.arguments.shape.schema
 
+    def _check_names(self, tool: str) -> None:
+        for name in _WORDS_OF_CALL:
+            if name in self.arguments.names:
+                raise UsageError(f"{tool}: ctx.call uses the word {name} itself", hint=f"rename the parameter {name}")
+        if self.shown_as == "edit" and not {"before", "after"} <= set(self.arguments.names):
+            raise UsageError(f"{tool}: shown_as='edit' is for texts before and after", hint="name two parameters so")
+
     def _check_options(self, tool: str) -> None:
         if not self.pattern.match(self.name):
             raise UsageError(f"{self.name!r} is not a tool name", hint="use letters, digits, underscore, dot and dash")
         for option, (kind, hint) in _CHOICES.items():
             if (value := getattr(self, option)) not in get_args(kind):
                 raise UsageError(f"{tool}: {option}={value!r} is unknown", hint=hint)
-        if isinstance(self.tags, str) or not all(isinstance(tag, str) and tag for tag in self.tags):
-            raise UsageError(f"{tool}: tags={self.tags!r}", hint='write tags=("infra", "write")')
-        if not isinstance(self.pool, str) or not _POOL.match(self.pool):
-            raise UsageError(f"{tool}: pool={self.pool!r}", hint="use lower-case letters, digits, underscore and dash")
+        self._check_words(tool)
         if (self.probe is None) == (self.effect == "probed"):
             missing = "has no probe" if self.probe is None else f"has a probe, and effect={self.effect!r}"
             raise UsageError(f"{tool} {missing}", hint='effect="probed" and probe= go together')
@@ -254,6 +254,12 @@ class ToolDef:
             raise UsageError(f"{tool}: retry={self.retry!r}", hint="write retry=Retry(attempts=...)")
         self._check_times(tool)
         self._check_key(tool)
+
+    def _check_words(self, tool: str) -> None:
+        if isinstance(self.tags, str) or not all(isinstance(tag, str) and tag for tag in self.tags):
+            raise UsageError(f"{tool}: tags={self.tags!r}", hint='write tags=("infra", "write")')
+        if not isinstance(self.pool, str) or not _POOL.match(self.pool):
+            raise UsageError(f"{tool}: pool={self.pool!r}", hint="use lower-case letters, digits, underscore and dash")
 
     def _check_times(self, tool: str) -> None:
         for option, value in (("timeout", self.timeout), ("key_window", self.key_window), ("lease", self.lease)):

@@ -185,20 +185,21 @@ def required_by(toolset: AbstractToolset[Any], owner: str) -> dict[int, list[Req
             changes = not isinstance(node, FilteredToolset)
             walk(node.wrapped, [(condition, changed or changes) for condition, changed in above])
         else:
-            if above and _runs_in_planner(node):
-                hint = 'say it of the tool: approval="required", or MCPServer(required=...)'
-                raise UsageError(
-                    f"approval_required() of {owner} is around tools that no executor asks about", hint=hint
-                )
-            for condition, changed in above:
-                if condition not in _ALWAYS and (changed or not isinstance(node, FunctionToolset)):
-                    hint = "put it around a FunctionToolset, without a wrapper in between, or leave its condition out"
-                    message = f"approval_required() of {owner} has a condition that executors cannot ask"
-                    raise UsageError(message, hint=hint)
+            _check_askable(node, above, owner)
             conditions[id(node)] = [_strict(condition) for condition, _ in above]
 
     walk(toolset, [])
     return conditions
+
+
+def _check_askable(leaf: AbstractToolset[Any], above: list[tuple[Required, bool]], owner: str) -> None:
+    if above and _runs_in_planner(leaf):
+        hint = 'say it of the tool: approval="required", or MCPServer(required=...)'
+        raise UsageError(f"approval_required() of {owner} is around tools that no executor asks about", hint=hint)
+    for condition, changed in above:
+        if condition not in _ALWAYS and (changed or not isinstance(leaf, FunctionToolset)):
+            hint = "put it around a FunctionToolset, without a wrapper in between, or leave its condition out"
+            raise UsageError(f"approval_required() of {owner} has a condition that executors cannot ask", hint=hint)
 
 
 def _runs_in_planner(leaf: AbstractToolset[Any]) -> bool:

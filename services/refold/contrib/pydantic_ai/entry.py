@@ -74,12 +74,7 @@ def durable(
     """
     if type(requests) is not int or requests < 1:
         raise UsageError(f"requests={requests!r}", hint="give the requests that one run may have, from 1 up")
-    try:
-        bound = RefoldDurability.from_agent(agent)
-        called = name or (bound or durability or agent).name or agent.name or ""
-        bound = bound or _attached(agent, durability or RefoldDurability(), called, version)
-    except UserError as error:
-        raise UsageError(f"agent {name or agent.name} cannot be durable: {error}") from None
+    called, bound = _bound(agent, durability, name, version)
     if f"{bound.name}__model.request" in app.tools:
         hint = 'give one another name, or each version of one agent its version="..."'
         raise UsageError(f"app {app.name} has two agents of pydantic-ai that are called {bound.name}", hint=hint)
@@ -93,6 +88,17 @@ def durable(
     body = _entry(agent, called, usage_limits, requests)
     options = {"name": called, "version": version, "retention": retention, "budget": budget}
     return app.add_agent(ThinkingAgent(agent, body, bound.definition(tools), **options))
+
+
+def _bound(
+    agent: Agent[Any, Any], durability: RefoldDurability[Any] | None, name: str, version: str
+) -> tuple[str, RefoldDurability[Any]]:
+    try:
+        bound = RefoldDurability.from_agent(agent)
+        called = name or (bound or durability or agent).name or agent.name or ""
+        return called, bound or _attached(agent, durability or RefoldDurability(), called, version)
+    except UserError as error:
+        raise UsageError(f"agent {name or agent.name} cannot be durable: {error}") from None
 
 
 def _attached(

@@ -42,8 +42,10 @@ def as_failure(error: Exception) -> RefoldError | None:
         return TerminalError(text_of(error), code="UserError")
     parts = list(error.exceptions) if isinstance(error, FallbackExceptionGroup) else [error]
     failed = [part for part in parts if isinstance(part, ModelAPIError)]
-    if not failed:
-        return None
+    return _of_models(error, failed) if failed else None
+
+
+def _of_models(error: Exception, failed: list[ModelAPIError]) -> RefoldError:
     detail: dict[str, Any] = {"errors": [_dumped(part) for part in failed]}
     if isinstance(error, FallbackExceptionGroup):
         detail["group"] = error.message

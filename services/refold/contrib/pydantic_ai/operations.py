@@ -13,7 +13,8 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from types import CodeType, FunctionType
+from itertools import chain
+from types import FunctionType
 from typing import Any, cast
 from uuid import uuid4
 
@@ -60,7 +61,7 @@ from refold.sdk import loop
 from refold.sdk.context import current
 from refold.sdk.heartbeat import Heartbeat
 from refold.sdk.secret import Secrets
-from refold.sdk.source import code_version
+from refold.sdk.source import code_version, codes_of
 from refold.sdk.tool import NATURAL, Body, EarlierCalls, ToolDef
 
 Handler = Callable[[Wire, Before], Awaitable[Any]]
@@ -161,10 +162,7 @@ class OperationTool(ToolDef):
 def _uses_key(function: FunctionType) -> bool:
     ahead: list[Any] = [function]
     for reached in ahead:
-        codes = [reached.__code__]
-        for code in codes:
-            codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
-        names = {name for code in codes for name in (*code.co_names, *code.co_freevars)}
+        names = set(chain.from_iterable((*code.co_names, *code.co_freevars) for code in codes_of(reached.__code__)))
         used = [*map(reached.__globals__.get, names), *_closed_over(reached)]
         if idempotency_key.__name__ in names or idempotency_key in used:
             return True

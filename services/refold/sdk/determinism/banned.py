@@ -123,8 +123,10 @@ def hint_for(symbol: Any, *, called: bool) -> str | None:
     owner = getattr(symbol, "__self__", None)
     if isinstance(owner, type):
         return TIME if issubclass(owner, date) and symbol.__name__ in _CLOCKS else None
-    if not callable(symbol):
-        return None
+    return _hint_for_home(symbol, owner) if callable(symbol) else None
+
+
+def _hint_for_home(symbol: Any, owner: Any) -> str | None:
     home = getattr(symbol, "__module__", None) or type(owner).__module__
     return hint_for_module(home) if isinstance(home, str) else None
 
