@@ -77,10 +77,8 @@ def _judge(load: _Load, where: FunctionType, subject: str) -> None:
     place = f"{where.__qualname__}, line {load.line}"
     if hasattr(load.symbol, _MARK):
         if load.called:
-            name = load.path
-            raise UsageError(
-                f"{subject} calls the tool {name} itself ({place})", hint=f"write `await ctx.call({name}, ...)`"
-            )
+            remedy = f"write `await ctx.call({load.path}, ...)`"
+            raise UsageError(f"{subject} calls the tool {load.path} itself ({place})", hint=remedy)
         return
     if hint := hint_for(load.symbol, called=load.called):
         raise UsageError(f"{subject} uses {load.path} ({place})", hint=hint, name=load.path)
