@@ -129,7 +129,7 @@ class MemoryAgent(AgentDef):
 
 
 class AgentTool(ToolDef):
-    """Tool that runs an agent in memory, under a reserved name. A `scripted` one runs a test's function instead."""
+    """Tool that runs an agent in memory, under a reserved name."""
 
     pattern = AGENT_TOOL_NAME
 
@@ -137,7 +137,7 @@ class AgentTool(ToolDef):
         async def run(input: Any) -> Any:  # noqa: A002 - as policies and people read it
             raise UsageError(f"agent {agent.name} is run by an executor", hint="start a run of it")
 
-        self.agent, self.scripted = agent, False
+        self.agent = agent
         name = agent_tool(agent.name, agent.declared)
         timeout = TIMEOUT if whole.timeout is None else whole.timeout
         retry = ONE_TRY if whole.retry is None else whole.retry
@@ -148,12 +148,6 @@ class AgentTool(ToolDef):
     @cached_property
     def facts(self) -> ToolFacts:
         return replace(super().facts, version=self.agent.code)
-
-    def acted_by(self, function: Callable[..., Any]) -> ToolDef:
-        double = super().acted_by(function)
-        assert isinstance(double, AgentTool), "a copy is of the same class"
-        double.scripted = True
-        return double
 
 
 def _contexts(function: FunctionType, *, first: bool) -> set[str]:

@@ -142,6 +142,7 @@ class ToolDef:
         self.reserve = Reserve(usd=cost) if cost else None
         self.policy: RetryPolicy = self.retry.policy
         self.version = self.version or code_version([self.function])
+        self.scripted = False  # until a test gives it another body
 
     @cached_property
     def facts(self) -> ToolFacts:
@@ -189,7 +190,6 @@ class ToolDef:
         return self.result.load(completed(self.name, outcome))
 
     def read_plain(self, outcome: Settled) -> Any:
-        """Like `read`, as plain JSON data."""
         return canonical.parse(completed(self.name, outcome))
 
     def result_json(self, value: Any) -> str:
@@ -227,6 +227,7 @@ class ToolDef:
     def acted_by(self, function: Callable[..., Any]) -> ToolDef:
         """Return the same tool with another body, for tests: it takes any of the arguments."""
         double = copy.copy(self)
+        double.scripted = True
         double._body = _Function(function, self.arguments.names, f"the script of tool {self.name}")
         return double
 
@@ -295,9 +296,8 @@ class _Function:
             if name in parameters and parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY:
                 raise UsageError(f"{tool}: {name} must be keyword-only", hint=f"write `*, {name}` in the signature")
         if unknown := [name for name in parameters if name not in names and name not in FILLED]:
-            raise UsageError(
-                f"{tool} asks for {', '.join(unknown)}", hint=f"it may ask for {', '.join([*names, *FILLED])}"
-            )
+            hint = f"it may ask for {', '.join([*names, *FILLED])}"
+            raise UsageError(f"{tool} asks for {', '.join(unknown)}", hint=hint)
         self.is_async = inspect.iscoroutinefunction(function)
         self._call = function
         self._names = frozenset(parameters)

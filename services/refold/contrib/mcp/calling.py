@@ -45,8 +45,6 @@ class ToolFailure(ToolOutput):
 
 
 class Configured(Protocol):
-    """Server of a remote tool."""
-
     @property
     def name(self) -> str: ...
 
