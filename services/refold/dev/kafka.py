@@ -72,7 +72,6 @@ class EmbeddedKafka(EmbeddedServer):
             self._format(java)
 
     def format_arguments(self) -> list[str]:
-        """Format tool's options for the cluster of the folder."""
         return ["--standalone", f"--cluster-id={fresh_id()}"]
 
     def client_options(self) -> dict[str, str]:
@@ -151,10 +150,6 @@ class EmbeddedKafka(EmbeddedServer):
     @property
     def _conf(self) -> Path:
         return self.data_dir / "server.properties"
-
-    @property
-    def store(self) -> Path:
-        return self.data_dir / "store"
 
 
 def fresh_id() -> str:

@@ -28,6 +28,10 @@ class EmbeddedServer(ABC):
         self.log = log or self.data_dir / f"{self.name}.log"
         self._process: Process | None = None
 
+    @property
+    def store(self) -> Path:
+        return self.data_dir / "store"
+
     @abstractmethod
     def prepare(self) -> None:
         """Write the files that `command` needs; existing data is not changed."""

@@ -172,7 +172,6 @@ def _value_text(name: str, requirement: Data, value: object) -> str:
 
 
 def requirement_words(needed: Data) -> str:
-    """Describe a requirement in words."""
     more = {
         "the requester too": not needed["not_requester"],
         f"within {_span_text(needed['expires_ms'])}": needed["expires_ms"],

@@ -73,7 +73,6 @@ def stubs_of(text: str, name: str) -> dict[str, str]:
 
 
 def family_rows(runs: Iterable[Run]) -> dict[RunId, list[LogRow]]:
-    """Return the records of runs, as input of a fork."""
     return {
         run.state.run_id: [
             LogRow(judged.record.offset, judged.record.key or b"", judged.record.value or b"") for judged in run.records

@@ -22,7 +22,7 @@ from refold.core.run.replay import Moment, Raised, Returned, Wanted
 from refold.core.run.retried import next_step
 from refold.core.run.state import Settled
 from refold.sdk import patches
-from refold.sdk.loop import RESTING, Loop, StepFuture, Task, Timer, TooBusyError, Waiting
+from refold.sdk.loop import RESTING, Loop, StepFuture, Task, Timer, TooBusyError, Waiting, is_unheard
 
 MOST_CALLBACKS = 1_000_000
 """Callbacks of a turn, about a second: code without a wait would block its planner for ever."""
@@ -89,7 +89,7 @@ class Execution:
     def unheard(self) -> list[tuple[str, BaseException]]:
         """Failures of tasks and callbacks that were never awaited, by name. Complete at the end."""
         failed = [t for t in self._loop.tasks.values() if t is not self._main and t.done() and not t.cancelled()]
-        tasks = [(t.get_name(), error) for t in failed if (error := _unheard(t)) is not None]
+        tasks = [(t.get_name(), error) for t in failed if is_unheard(t) and (error := t._exception) is not None]
         return [*self._loop.unheard, *tasks]
 
     @property
@@ -334,10 +334,6 @@ async def _close_all(generators: list[AsyncGenerator[Any, Any]]) -> None:
     while generators:
         with suppress(Exception):
             await generators.pop(0).aclose()
-
-
-def _unheard(task: Task) -> BaseException | None:
-    return task._exception if getattr(task, "_log_traceback", False) else None
 
 
 def _place(task: Task) -> str:

@@ -42,7 +42,6 @@ def stack_of(error: BaseException) -> str:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """An error as data."""
     text = text_of(error)
     if isinstance(error, NonDeterminismError):
         return Failure(error.code, text, f"step {error.fields.get('step')}")

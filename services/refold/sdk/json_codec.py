@@ -143,7 +143,7 @@ def _open(value: Any, handler: Any, info: Any) -> Any:
 
 
 def _sorted(value: Any, handler: Any) -> Any:
-    return sorted(handler(value), key=lambda item: canonical.dumps(item))
+    return sorted(handler(value), key=canonical.dumps)
 
 
 def _bytes_of(text: str) -> bytes:
@@ -265,7 +265,8 @@ class JsonCodec:
     def _refused(self, error: Exception) -> UsageError:
         if isinstance(error, _Lost):
             return UsageError(f"{self.owner}: {error}", hint=_ONE_FORM)
-        return UsageError(f"{self.owner}: {reasons(error) if isinstance(error, ValidationError) else _no_json(error)}")
+        reason = reasons(error) if isinstance(error, ValidationError) else f"not JSON: {text_of(error)}"
+        return UsageError(f"{self.owner}: {reason}")
 
 
 class Arguments:
@@ -349,19 +350,14 @@ def hints(function: Callable[..., Any], owner: str, *, leave: Iterable[str] = ()
     try:
         return get_type_hints(SimpleNamespace(__annotations__=annotations), written, include_extras=True)
     except NameError as error:
-        raise UsageError(
-            f"{owner}: {error}", hint="define or import the type at module level, above the function"
-        ) from error
+        hint = "define or import the type at module level, above the function"
+        raise UsageError(f"{owner}: {error}", hint=hint) from error
 
 
 def reasons(error: ValidationError) -> str:
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" if one["loc"] else one["msg"] for one in problems[:5]]
     return "; ".join(lines) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else "")
-
-
-def _no_json(error: BaseException) -> str:
-    return f"not JSON: {text_of(error)}"
 
 
 def _raised(error: BaseException) -> str:
@@ -402,8 +398,6 @@ def _attributes(value: Any) -> dict[Any, Any]:
 
 
 class _Lost(ValueError):  # noqa: N818 - a part of an error, which JsonCodec raises
-    """A part of a value that arrives changed, or not at all."""
-
     def __init__(self, path: tuple[Any, ...], problem: str = "it would arrive as another value") -> None:
         super().__init__(": ".join(filter(None, (".".join(map(str, path)), problem))))
 

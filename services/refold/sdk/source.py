@@ -89,11 +89,7 @@ def _names(function: FunctionType) -> Iterator[str]:
 def _installed(name: str) -> str:
     for distribution in FRAMEWORKS[name]:
         try:
-            return _minor(metadata.version(distribution))
+            return ".".join(re.findall(r"[0-9]+", metadata.version(distribution))[:2])
         except metadata.PackageNotFoundError:
             continue
     return ""
-
-
-def _minor(version: str) -> str:
-    return ".".join(re.findall(r"[0-9]+", version)[:2])

@@ -302,7 +302,6 @@ class AgentRun(RunRead):
         return opened.due_ms
 
     def _go_on(self, step: int) -> None:
-        """Take an open step further by an attempt, a decision or its time."""
         opened, order = self.state.open[step], self._orders.get(step)
         self.executors.now_ms = max(self.now_ms, self._due_ms(step))
         if opened.phase == "dispatched":

@@ -67,7 +67,6 @@ class Executors:
         self._begin()
 
     def attempt(self, request: ToolRequest) -> ToolResult:
-        """Result of one attempt, whose executors may die."""
         at = len(self._orders)
         order = replace(request, issued=at)
         name, value = order.call_id.encode(), codec.encode(order)
@@ -95,7 +94,6 @@ class Executors:
         self._turn(*map(self._claimed, range(len(self._claims))))
 
     def _turn(self, *inbox: effects.Item) -> None:
-        """Run a turn of the process, and those that follow from its answers."""
         items, executor = list(inbox), self._executor
         while True:
             now = effects.Now(self.now_ms, self.now_ms - self._born_ms + 1)

@@ -24,8 +24,6 @@ Kin = TypeVar("Kin", bound="Relative")
 
 
 class Relative(Protocol):
-    """A run of the family."""
-
     state: RunState
 
     def hear(self, message: OfFamily, /) -> None: ...
@@ -42,9 +40,8 @@ class Relatives(Generic[Kin]):
         self._scripts, self._undelivered, self._delivering = dict(scripts), deque[FamilyMessage](), False
         for name in self._scripts:
             if name not in app.agents:
-                raise UsageError(
-                    f"app {app.name} has no agent {name}", hint=f"there is {', '.join(sorted(app.agents))}"
-                )
+                hint = f"there is {', '.join(sorted(app.agents))}"
+                raise UsageError(f"app {app.name} has no agent {name}", hint=hint)
 
     def state(self, run: RunId) -> RunState | None:
         relative = self.runs.get(run)

@@ -110,7 +110,6 @@ def decided() -> Decision | None:
 
 
 def edited(decision: Decision | None) -> bool:
-    """True if people have changed the arguments."""
     return decision is not None and (decision.verdict == "edit" or bool(decision.asked.get("proposed_args")))
 
 

@@ -186,7 +186,6 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         }
 
     def operation_tools(self) -> Iterator[OperationTool]:
-        """Refold tools of its units and functions."""
         backend = self.get_durable_operation_backend()
         yield from backend.tools.values()
         for kind in ("question", "external"):
@@ -209,9 +208,8 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         options = self._options_of(unit, metadata, subject, approval=tool.requires_approval)
         if options is False:
             if not tool.function_schema.is_async:
-                raise UsageError(
-                    f"{subject} is to run in the planner, and is not async", hint=f"leave {WORD!r}: False out"
-                )
+                hint = f"leave {WORD!r}: False out"
+                raise UsageError(f"{subject} is to run in the planner, and is not async", hint=hint)
             scan.check(cast(Any, tool.function), subject)
             return
         handler = partial(backend.functions[backend.namer.operation_name(unit)], name)

@@ -80,6 +80,8 @@ _METERED = (ModelRequestId, ModelCompactMessagesId)
 OF_FUNCTIONS = (ToolsetCallToolId, ToolsetValidateToolArgumentsId)
 """Units that run one function of a toolset, or its validator, by the tool's name."""
 
+_OF_LOOP = (ModelRequestId, ModelCompactMessagesId, ModelCancelSuspendedResponseId, CapabilityOperationId)
+"""Units whose errors the agent's loop handles; a tool may have had its effect all the same."""
 FORM = "1"
 """Version of tools without an author: it changes with the forms of their arguments and results."""
 
@@ -248,8 +250,6 @@ class ListedTools:
 
 
 class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
-    """A unit in the agent's loop: one call of its tool."""
-
     def __init__(self, operation: DurableOperation[Any, Wire, Any], namer: RefoldNamer, models: Models) -> None:
         self._operation, self._namer, self._models = operation, namer, models
 
@@ -361,7 +361,7 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
             try:
                 output = operation.result_codec.dump(results.in_base64(await operation.handler(params)))
             except Exception as error:
-                if (failure := errors.as_failure(error)) is None or not _is_models(unit):
+                if (failure := errors.as_failure(error)) is None or not isinstance(unit, _OF_LOOP):
                     raise
                 raise failure from error
             if isinstance(unit, ToolsetCallToolId) and decision is not None and edited(decision):
@@ -384,10 +384,3 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
 
 def _sent(arguments: Wire) -> Wire:
     return {name: value for name, value in arguments.items() if name != CLAIM}
-
-
-def _is_models(unit: DurableOperationId) -> bool:
-    """True if the loop handles errors of a unit; a tool may have had its effect all the same."""
-    return isinstance(
-        unit, ModelRequestId | ModelCompactMessagesId | ModelCancelSuspendedResponseId | CapabilityOperationId
-    )

@@ -277,15 +277,6 @@ class RefoldTransports(ParameterTransports):
         return FunctionTransport(self._dump_call, load, lambda params: self._listed_call(params, params.tool_def))
 
     def get_tools(self, toolset: AbstractToolset[Any]) -> Transport[ToolsetGetToolsParams]:
-        return self._listing()
-
-    def get_instructions(self, toolset: AbstractToolset[Any]) -> Transport[ToolsetGetToolsParams]:
-        return self._listing()
-
-    def dynamic_get_tools(self, toolset: DynamicToolset[Any]) -> Transport[ToolsetGetToolsParams]:
-        return self._listing()
-
-    def _listing(self) -> Transport[ToolsetGetToolsParams]:
         def dump(params: ToolsetGetToolsParams) -> Wire:
             return {OF_RUN: self._crossing.dump_context(params.ctx)}
 
@@ -293,6 +284,8 @@ class RefoldTransports(ParameterTransports):
             return ToolsetGetToolsParams(self._crossing.load_context(wire[OF_RUN]))
 
         return Transport(dump, load)
+
+    get_instructions = dynamic_get_tools = get_tools
 
     def _dump_call(self, params: ToolsetCallToolParams | DynamicToolsetCallToolParams) -> Wire:
         context = self._crossing.dump_context(params.ctx)

@@ -35,8 +35,6 @@ _RESULTS: TypeAdapter[DeferredToolResults] = TypeAdapter(DeferredToolResults)
 
 
 class Crossings(Protocol):
-    """Interface of the engine for waits."""
-
     @property
     def name(self) -> str: ...
 
@@ -85,7 +83,6 @@ class RefoldWaiter(ExternalEventWaiter):
 def ask_tools(
     crossings: Crossings, leaves: list[AbstractCapability[Any]], options: CallOptions
 ) -> Iterator[OperationTool]:
-    """Tools that hand out tokens."""
     for leaf in leaves:
         # They may run twice, as `RequestInput` documents.
         if isinstance(leaf, RequestInput):
@@ -95,7 +92,6 @@ def ask_tools(
 
 
 def ask_tool(agent: str, capability: RequestInput[Any]) -> str:
-    """Name of the tool that hands out the tokens of a capability's waits."""
     return f"{agent}__external_event.{capability.name}.ask"
 
 

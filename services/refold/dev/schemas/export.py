@@ -34,7 +34,6 @@ _HEADER = """\
 
 
 def generate(message: type) -> str:
-    """Text of the Avro schema of a class."""
     text: bytes = py_avro_schema.generate(message, namespace="refold", options=_OPTIONS)
     return text.decode()
 

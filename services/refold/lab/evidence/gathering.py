@@ -51,9 +51,8 @@ def run_of_key(reader: LogReader, key: str, find: Find) -> tuple[str, int]:
                         _, counts = entry_with(run, seq)
                         if counts.events[seq - counts.seq] == event:
                             return entry.run_id, seq
-    raise NotFoundError(
-        f"no call has the key {key[:80]}", hint="name the call: RUN/SEQ, as `refold run show` prints it"
-    )
+    hint = "name the call: RUN/SEQ, as `refold run show` prints it"
+    raise NotFoundError(f"no call has the key {key[:80]}", hint=hint)
 
 
 def claims_of(reader: LogReader, runs: Collection[Run], call: str = "") -> list[Record]:
@@ -77,7 +76,6 @@ def claims_of(reader: LogReader, runs: Collection[Run], call: str = "") -> list[
 
 
 def _counting(records: Iterable[Record], chains: Mapping[bytes, RunId]) -> list[Record]:
-    """Return the claims that are links of their chains."""
     links, claims = defaultdict[bytes, ClaimChain](ClaimChain), dict[tuple[bytes, str], Record]()
     for record in records:
         name = (record.key or b"").rpartition(b"/")[0]

@@ -389,7 +389,6 @@ class _Pass:
             yield Hole("cut", lines, text, run, self._due.get(lines, 0))
 
     def _leave(self) -> Iterator[Hole]:
-        """Compare a finished run with its parent's records."""
         state, run, head = self._state, self._run, self._head(self._run)
         if not run:
             return
