@@ -464,8 +464,8 @@ def _filled(full: Any, few: Any, again: Any) -> Any:
     kinds = {type(full), type(few), type(again)}
     if kinds == {dict}:
         # A drawn default keeps its value: reading would draw another.
-        names = [name for name in full if name in few or again.get(name, _MISSING) != full[name]]
-        return {n: _filled(full[n], few[n], again.get(n)) if n in few else full[n] for n in names}
+        filled = {n: _filled(full[n], few[n], again.get(n)) for n in full if n in few}
+        return {n: filled.get(n, part) for n, part in full.items() if n in few or again.get(n, _MISSING) != part}
     if kinds == {list} and len(full) == len(again):
         return [_filled(*parts) for parts in zip(full, few, again, strict=True)]
     return few if full == again else full

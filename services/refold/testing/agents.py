@@ -4,32 +4,33 @@ attempt takes a second of it, a wait its own time."""
 from __future__ import annotations
 
 import copy
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
 from refold.core.errors import RefoldError, UsageError
-from refold.core.events import Event
-from refold.core.ids import child_id, run_id
+from refold.core.events import Entry, Event
+from refold.core.ids import RunId, child_id, run_id
 from refold.core.messages import ApprovalRequest, RunOperation, RunRequest, RunSignal, ToolRequest
 from refold.core.planning.commands import commands
-from refold.core.planning.verdict import Decided, Due, Input, Refuse, Rules, Ruling, Start
+from refold.core.planning.family import FamilyMessage, family_messages, origin_of, pause_above, waits_for
+from refold.core.planning.verdict import ChildEnded, Decided, Due, Input, PauseAbove, Refuse, Rules, Ruling, Start
 from refold.core.planning.waiting import check_name
 from refold.core.run.building import complete
-from refold.core.run.fold import wakes
 from refold.core.run.intents import words_of
 from refold.core.run.replay import Raised, Returned
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.engine.planner.runner import ATTEMPT_MS, Runner, StandstillError, WrittenEntry
 from refold.sdk.app import App
+from refold.sdk.frames import failure_of
 from refold.testing.executors import Executors
-from refold.testing.families import Relatives
 from refold.testing.people import ASKER, FINDINGS, Finding, Panel, PeopleSay, Says
 from refold.testing.reading import RECENT, Boundary, RunRead
 from refold.testing.reruns import check_other_seed, keep_records, rerun, same_end
@@ -82,7 +83,7 @@ class AgentRun(RunRead):
         self.records: list[tuple[bytes, bytes]] = []
         self.sent: list[RunSignal] = []
         self._panel = Panel(app, policy)
-        self._family: Relatives[AgentRun] = Relatives(app, agents or {})
+        self._family = Relatives(app, agents or {})
         rules = Rules(app=app.facts(), authority=self._panel.authority)
         self._runner = Runner(app, rules, self._family.state)
         self._decisions = dict(decisions or {})
@@ -247,19 +248,18 @@ class AgentRun(RunRead):
 
     def _take(self, cause: Input) -> None:
         """Process an input as a planner does: it causes one entry of the history."""
-        before, verdict = self.state, self._decide(cause)
+        verdict = self._decide(cause)
         assert isinstance(verdict, list), f"only what is due is given: {verdict}"
         entry, record, self.state = self._written(verdict)
         self.records.append(record)
         self.events += entry.events
-        unseen = before.unseen + wakes(verdict) if entry.held else 0
         signals: list[RunSignal] = []
         for command in commands(self.state, entry, 0):
             if isinstance(command.message, ToolRequest | ApprovalRequest):
                 self._orders[command.message.step] = command.message
             elif isinstance(command.message, RunSignal):
                 signals.append(command.message)
-        self._look(unseen)
+        self._look()
         self._family.hear(self, entry)
         for message in signals:
             if relative := self._family.runs.get(message.run_id):
@@ -284,11 +284,11 @@ class AgentRun(RunRead):
         # Not in the handler above: the code's own error keeps its cause and context.
         raise stall.error or RefoldError(stall.message, code=stall.reason)
 
-    def _look(self, unseen: int) -> None:
+    def _look(self) -> None:
         if self._boundary == Boundary("planner", sum(run.entries for run in self._family.runs.values())):
             self._runner.forget_all()
         checks = self._boundary is None or self.state.over
-        if checks and not unseen:  # a matrix has looked at each of the others once
+        if checks and not self.state.unseen:  # a matrix has looked at each of the others once
             self._end = same_end(self.app, self.agent, self.state)
 
     def _due_ms(self, step: int) -> int:
@@ -318,6 +318,67 @@ class AgentRun(RunRead):
             if not opened.due_ms:
                 raise UsageError(f"the question about {order.tool} never expires", hint="give its rule expires:")
         self._take(Due(self.state.run_id, step, opened.due_ms))
+
+
+class Relatives:
+    """Runs of a test by id, the first one first. `scripts` are the results of agents whose runs are not made.
+    **Raises** UsageError for a script of an unknown agent."""
+
+    def __init__(self, app: App, scripts: Mapping[str, Any]) -> None:
+        self.runs: dict[RunId, AgentRun] = {}
+        self._scripts, self._undelivered, self._delivering = dict(scripts), deque[FamilyMessage](), False
+        for name in self._scripts:
+            if name not in app.agents:
+                hint = f"there is {', '.join(sorted(app.agents))}"
+                raise UsageError(f"app {app.name} has no agent {name}", hint=hint)
+
+    def state(self, run: RunId) -> RunState | None:
+        relative = self.runs.get(run)
+        return relative.state if relative else None
+
+    def below(self, run: RunId) -> list[AgentRun]:
+        return [relative for name, relative in self.runs.items() if name == run or name.startswith(f"{run}.")]
+
+    def hear(self, run: AgentRun, entry: Entry) -> None:
+        """Deliver an entry's messages to other runs, one after the other."""
+        self._undelivered.extend(family_messages(run.state, entry))
+        if self._delivering:
+            return
+        self._delivering = True
+        try:
+            while self._undelivered:
+                self._undelivered.extend(self._deliver(self._undelivered.popleft()))
+        finally:
+            self._delivering = False
+
+    def _deliver(self, message: FamilyMessage) -> Iterator[FamilyMessage]:
+        if not isinstance(message, Start):
+            if (run := self.runs.get(message.run_id)) is not None:
+                run.hear(self._as_it_stands(message, run) if isinstance(message, PauseAbove) else message)
+            return
+        assert message.origin is not None, "a run that another starts has an origin"
+        parent = self.runs[message.origin.parent]
+        if not waits_for(parent.state, message.origin):
+            return
+        if message.request.agent not in self._scripts:
+            parent.bear(replace(message, pause=pause_above(parent.state, message.origin)))
+        elif message.origin.step:
+            yield self._scripted(message.origin.parent, message.origin.step, message)
+
+    def _as_it_stands(self, pause: PauseAbove, run: AgentRun) -> PauseAbove:
+        above, origin = self.runs[pause.parent], origin_of(run.state)
+        return replace(pause, pause=pause_above(above.state, origin) if origin else None)
+
+    def _scripted(self, parent: RunId, step: int, start: Start) -> ChildEnded:
+        script = self._scripts[start.request.agent]
+        try:
+            if isinstance(script, FunctionType):
+                script = script(**(canonical.parse(start.request.input) or {}))
+            if isinstance(script, BaseException):
+                raise script
+        except Exception as error:  # noqa: BLE001 - the script of a failing run
+            return ChildEnded(parent, step, "failed", "null", failure_of(error))
+        return ChildEnded(parent, step, "completed", canonical.dumps(to_jsonable_python(script)), None)
 
 
 def run(app: App, agent: str, /, **inputs: Any) -> AgentRun:

@@ -79,8 +79,9 @@ def hint_for(symbol: Any, *, called: bool) -> str | None:
     symbol = getattr(symbol, ORIGINAL, symbol)
     if isinstance(symbol, type) and (not called or issubclass(symbol, BaseException)):
         return None
-    if id(symbol) in _OBJECTS and _OBJECTS[id(symbol)][0] is symbol:
-        return _OBJECTS[id(symbol)][1]
+    known, hint = _OBJECTS.get(id(symbol), (_OBJECTS, None))
+    if known is symbol:
+        return hint
     if isinstance(symbol, ModuleType):
         return hint_for_module(symbol.__name__)
     owner = getattr(symbol, "__self__", None)
