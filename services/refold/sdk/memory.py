@@ -51,16 +51,9 @@ class MemoryAgent(AgentDef):
     `tools` are the app's: it may call tools of its pool."""
 
     def __init__(
-        self,
-        function: FunctionType,
-        tools: Callable[[], Collection[ToolDef]],
-        whole: WholeCall,
-        *,
-        name: str = "",
-        version: str = "",
-        retention: timedelta | None = None,
+        self, function: FunctionType, tools: Callable[[], Collection[ToolDef]], whole: WholeCall, **options: Any
     ) -> None:
-        super().__init__(function, name=name, version=version, retention=retention)
+        super().__init__(function, **options)
         self._tools = tools
         self.tool = AgentTool(self, self._result, whole)
         self._check(scan.check(function, f"agent {self.name}"))
