@@ -26,18 +26,6 @@ from refold.core.wire import codec
 from refold.engine.executor.claim_chain import ClaimChain
 from refold.engine.ports.log import LogReader, Record
 from refold.lab.evidence import bundle, redaction
-from refold.lab.evidence.bundle import (
-    END,
-    ENTRY,
-    HEADER,
-    Bundle,
-    BundledRun,
-    Hole,
-    Line,
-    bundled_record,
-    contents_of,
-    read,
-)
 
 
 def run_of_key(reader: LogReader, key: str, find: Find) -> tuple[str, int]:
@@ -104,9 +92,9 @@ def published_entries(reader: LogReader, trust: Trust) -> list[Record]:
 
 def bundle_of(
     about: str, runs: Mapping[RunId, tuple[Run, int]], platform: Platform, rules: Sequence[str] = ()
-) -> Bundle:
+) -> bundle.Bundle:
     """Bundle of runs, each up to the entry with an event, or whole (0). **Raises** UnreachableError."""
-    hidden, parts, reader = set[bytes](), list[BundledRun](), platform.runs.reader
+    hidden, parts, reader = set[bytes](), list[bundle.BundledRun](), platform.runs.reader
     trust: Trust = {}
     with suppress(UsageError):  # where no root key is pinned the catalog goes along as it is
         trust = platform.trust
@@ -118,8 +106,8 @@ def bundle_of(
         whole = [*_accepted(run, until)]
         records = [redaction.without_values(record, rules) for record in whole]
         hidden |= {record.key or b"" for record, before in zip(records, whole, strict=True) if record is not before}
-        parts.append(BundledRun(name, records, claims.get(name, ())))
-    return Bundle(
+        parts.append(bundle.BundledRun(name, records, claims.get(name, ())))
+    return bundle.Bundle(
         about, parts, published_entries(reader, trust), sorted(trust), list(rules), redacted=frozenset(hidden)
     )
 
@@ -165,20 +153,20 @@ _VERIFY = "`refold verify` names all holes"
 def runs_in(file: BinaryIO) -> dict[str, Run]:
     """Fold the runs of a bundle. **Raises** MalformedError for a hole."""
     runs, lines = dict[str, Run](), 0
-    for line in read(file):
-        if isinstance(line, Hole):
+    for line in bundle.read(file):
+        if isinstance(line, bundle.Hole):
             raise MalformedError(f"line {line.record} of the bundle: {line.what}", hint=_VERIFY)
-        if line.kind == ENTRY:
+        if line.kind == bundle.ENTRY:
             _append(runs, line)
-        elif line.kind == HEADER:
-            lines = contents_of(line).first[-1]
-        elif line.kind == END and line.n != lines:
+        elif line.kind == bundle.HEADER:
+            lines = bundle.contents_of(line).first[-1]
+        elif line.kind == bundle.END and line.n != lines:
             raise MalformedError(f"the bundle has {line.n} lines, and not {lines}", hint=_VERIFY)
     return runs
 
 
-def _append(runs: dict[str, Run], line: Line) -> None:
-    record = bundled_record(line)
+def _append(runs: dict[str, Run], line: bundle.Line) -> None:
+    record = bundle.bundled_record(line)
     parts, entry = parse_log_key(record.key), codec.decode(Entry, record.value or b"")
     hidden = line.content.get("redacted") is True
     run = runs.setdefault(entry.run_id, Run.empty(entry.run_id))

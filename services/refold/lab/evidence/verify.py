@@ -23,20 +23,8 @@ from refold.core.wire import codec
 from refold.core.wire.blobs import is_pointer
 from refold.core.wire.schemas import registered
 from refold.engine.ports.log import Record
-from refold.lab.evidence.bundle import (
-    CATALOGUED,
-    CLAIMED,
-    END,
-    ENTRY,
-    FORKED_BY,
-    SCHEMA,
-    Contents,
-    Hole,
-    Line,
-    bundled_record,
-    contents_of,
-    read,
-)
+from refold.lab.evidence import bundle
+from refold.lab.evidence.bundle import Hole, Line, read
 from refold.lab.evidence.decisions import Authorities, PeopleDecided, not_let_out, recounted, text_digest
 from refold.lab.evidence.redaction import is_hidden, is_redacted
 
@@ -115,7 +103,7 @@ class _Pass:
     """State of a check between two lines."""
 
     def __init__(self, authorities: Authorities, heads: Collection[str], catalog: int) -> None:
-        self.contents: Contents | None = None
+        self.contents: bundle.Contents | None = None
         self.last, self._expected, self._expected_heads, self._concerned = (0, 0), catalog, heads, False
         self.records, self.runs, self.decisions = 0, list[BundleRun](), list[PeopleDecided]()
         self.counts = Counter[str]()
@@ -144,7 +132,7 @@ class _Pass:
             return
         (kind, run), seq = self._place(line.n), self._seq_of(line)
         try:
-            for hole in self._end(line.n) if line.kind == END else self._checked(line, kind):
+            for hole in self._end(line.n) if line.kind == bundle.END else self._checked(line, kind):
                 yield hole._replace(record=hole.record or line.n, run_id=hole.run_id or run, seq=hole.seq or seq)
         except (AssertionError, AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
             self._tear(line.kind, run)
@@ -211,24 +199,24 @@ class _Pass:
         self._next = max(self._next, line.n + 1)
         self.records += 1
         if not line.n:
-            self.contents = contents_of(line)
+            self.contents = bundle.contents_of(line)
             self._forked = bool(self.contents.fork)
         elif self.contents and kind != line.kind:
             yield _hole("foreign" if kind else "more", f"a line of kind {line.kind} stands here")
-        elif line.kind == SCHEMA:
+        elif line.kind == bundle.SCHEMA:
             yield from self._schema(line)
-        elif line.kind in (CATALOGUED, ENTRY, CLAIMED):
-            yield from self._record(bundled_record(line), line)
+        elif line.kind in (bundle.CATALOGUED, bundle.ENTRY, bundle.CLAIMED):
+            yield from self._record(bundle.bundled_record(line), line)
         else:
             raise FoldError(f"lines of kind {line.kind} are of a newer version")
 
     def _record(self, record: Record, line: Line) -> Iterator[Hole]:
         number = int.from_bytes((record.value or b"")[1 : codec.FRAME_BYTES])
-        if number not in self._schemas and SCHEMA not in self._broken:
+        if number not in self._schemas and bundle.SCHEMA not in self._broken:
             yield _hole("removed", f"the bundle lacks schema {number}, which this record has")
         if record.offset < 0 and not self._forked:
             yield _hole("foreign", "the record is in no topic, as one of a fork, and the bundle is that of none")
-        check = {CATALOGUED: self._catalogued, ENTRY: self._entry, CLAIMED: self._claim}[line.kind]
+        check = {bundle.CATALOGUED: self._catalogued, bundle.ENTRY: self._entry, bundle.CLAIMED: self._claim}[line.kind]
         yield from check(record, line)
 
     def _place(self, number: int) -> tuple[str, str]:
@@ -238,11 +226,11 @@ class _Pass:
         return self._heads.get(run, Head())
 
     def _seq_of(self, line: Line) -> int:
-        parts = parse_log_key(str(line.content.get("key")).encode()) if line.kind == ENTRY else None
+        parts = parse_log_key(str(line.content.get("key")).encode()) if line.kind == bundle.ENTRY else None
         return parts[1] if parts else 0
 
     def _tear(self, kind: str, run: str) -> None:
-        part = run if kind == ENTRY else f"{kind} {run}".strip()
+        part = run if kind == bundle.ENTRY else f"{kind} {run}".strip()
         self._torn.add(part)
         self._broken.add(part)
 
@@ -258,7 +246,7 @@ class _Pass:
         """Record the lines before this one as missing."""
         for missing in range(self._next, min(number, self._next + MOST_PASSED)):
             kind, run = self._place(missing)
-            if kind == ENTRY and run not in self._torn:
+            if kind == bundle.ENTRY and run not in self._torn:
                 self._due[missing] = self._head(run).seq + 1
             self._tear(kind, run)
         self._next = max(self._next, number)
@@ -276,7 +264,7 @@ class _Pass:
         self.counts["unsigned"] += not self.authorities.trust
         if self.authorities.trust and (why := self.authorities.add(entry, record.key or b"", record.value or b"")):
             yield _hole("signature", f"the catalog's entry {entry.name[:200]} does not count: {why}")
-        if entry.counter != self._counter + 1 and CATALOGUED not in self._broken:
+        if entry.counter != self._counter + 1 and bundle.CATALOGUED not in self._broken:
             kind = "removed" if entry.counter > self._counter else "moved"
             yield _hole(kind, f"number {entry.counter} of the catalog, {entry.name[:200]}, follows {self._counter}")
         self._counter, self.last = entry.counter, (entry.counter, entry.at_ms)
@@ -285,7 +273,7 @@ class _Pass:
         parts, listed = parse_log_key(record.key), self._place(line.n)[1]
         if parts is None or (self.contents and parts[0] != listed):
             due = self._head(listed).seq + 1
-            self._tear(ENTRY, listed)
+            self._tear(bundle.ENTRY, listed)
             yield Hole("foreign", 0, f"{listed}: the record has the key {line.content['key'][:300]}", listed, due)
             return
         (run, seq, name), hidden = parts, line.content.get("redacted") is True
@@ -298,7 +286,7 @@ class _Pass:
         head, parsed = self._head(run), self._read(record, name, hidden=hidden)
         if parsed is None or (parsed.entry.run_id, parsed.entry.seq) != (run, seq):
             self._heads[run] = Head(name, max(seq, head.seq))
-            self._tear(ENTRY, run)
+            self._tear(bundle.ENTRY, run)
             yield _hole("changed", f"{run}: event {seq} has other bytes than its key names, or is not redacted")
             return
         yield from self._link(parsed, line.n)
@@ -310,7 +298,7 @@ class _Pass:
             yield _unlinked(self._head(run), entry)
         self._torn.discard(run)
         self._heads[run] = Head(record.id, entry.last_seq)
-        if entry.actor == FORKED_BY and not self._forked:
+        if entry.actor == bundle.FORKED_BY and not self._forked:
             yield _hole("foreign", f"{run}: a fork has written event {entry.seq}, and the bundle is that of none")
         if run not in self._broken:
             yield from self._fold(record, number)
@@ -356,7 +344,7 @@ class _Pass:
             self.counts["hidden"] += 1
         elif not event.token or is_pointer(event.token):
             yield _hole("signature", f"{call} is decided, and nobody has signed it")
-        elif not self.authorities.trust or CATALOGUED in self._broken:
+        elif not self.authorities.trust or bundle.CATALOGUED in self._broken:
             self.counts["unchecked"] += 1
         elif isinstance(result := recounted(before, event, self._state.at_ms, self.authorities), Hole):
             yield result
@@ -376,7 +364,7 @@ class _Pass:
         self._links[claim.chain] = (*links, claim.claim_id)
         if record.key != f"{claim.chain}/{claim.claim_id}".encode() or run != self._run or claim.key not in {"", *keys}:
             yield _hole("claim", f"the claim of {claim.call_id} is of another effect than its key or its run has")
-        elif claim.prev and claim.prev not in links and f"{CLAIMED} {run}" not in self._broken:
+        elif claim.prev and claim.prev not in links and f"{bundle.CLAIMED} {run}" not in self._broken:
             yield _hole("claim", f"the claim of {claim.call_id} follows {claim.prev}, which is not there")
 
     def _end(self, lines: int) -> Iterator[Hole]:
