@@ -111,9 +111,8 @@ class Execution:
         if waiting is None:
             if step in steps.gone:
                 return []
-            raise NonDeterminismError(
-                f"history settles step {step} and the code has not asked for it", step=step, hint="restore the old code"
-            )
+            message = f"history settles step {step} and the code has not asked for it"
+            raise NonDeterminismError(message, step=step, hint="restore the old code")
         return self._run(waiting, outcome)
 
     def close(self) -> bool:
@@ -228,9 +227,8 @@ class Execution:
         for coroutine, intent in self._loop.unawaited.values():
             if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
                 self._close_unawaited()
-                return Raised(
-                    UsageError(f"the agent never awaited its {intent.words}", hint="put `await` in front of it")
-                )
+                hint = "put `await` in front of it"
+                return Raised(UsageError(f"the agent never awaited its {intent.words}", hint=hint))
         self._close_unawaited()
         return Returned(main.result())
 

@@ -151,11 +151,9 @@ def _bytes_of(text: str) -> bytes:
 
 
 def _text_of(value: bytes) -> str:
-    try:
+    with suppress(UnicodeDecodeError):
         if not (text := value.decode()).startswith(_BASE64):
             return text
-    except UnicodeDecodeError:
-        pass
     return _BASE64 + b64encode(value).decode()
 
 

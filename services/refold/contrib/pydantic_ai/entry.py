@@ -211,10 +211,8 @@ def _entry(agent: Agent[Any, Any], name: str, limits: UsageLimits | None, most: 
 
 def _says_all(begun: AgentRun[Any, Any], request: ModelRequest) -> bool:
     """True if another loop may continue from this request: only this loop has the counts of tools' retries."""
-    again = any(
-        isinstance(part, RetryPromptPart) or getattr(part, "outcome", "") == "retried" for part in request.parts
-    )
-    return bool(request.parts) and not again and not begun.pending_messages
+    again = (isinstance(part, RetryPromptPart) or getattr(part, "outcome", "") == "retried" for part in request.parts)
+    return bool(request.parts) and not any(again) and not begun.pending_messages
 
 
 def _planned(agent: Agent[Any, Any]) -> Iterator[FunctionType]:

@@ -44,7 +44,10 @@ UNAUTHORISED = "unauthorised"
 
 
 class Crossing(Protocol):
-    """Interface of the engine: serializes `deps` and run context of this agent."""
+    """Interface of the engine of an agent: serializes its `deps` and run context."""
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def engine_spec(self) -> durable.DurabilityEngineSpec: ...

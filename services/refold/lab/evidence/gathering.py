@@ -107,9 +107,8 @@ def bundle_of(
         records = [redaction.without_values(record, rules) for record in whole]
         hidden |= {record.key or b"" for record, before in zip(records, whole, strict=True) if record is not before}
         parts.append(bundle.BundledRun(name, records, claims.get(name, ())))
-    return bundle.Bundle(
-        about, parts, published_entries(reader, trust), sorted(trust), list(rules), redacted=frozenset(hidden)
-    )
+    catalog = published_entries(reader, trust)
+    return bundle.Bundle(about, parts, catalog, sorted(trust), list(rules), redacted=frozenset(hidden))
 
 
 def _accepted(run: Run, until: int) -> Iterator[Record]:

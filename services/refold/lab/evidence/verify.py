@@ -184,9 +184,8 @@ class _Pass:
         for head in sorted(set(self._expected_heads) - {run.head for run in self.runs}):
             yield _hole("head", f"no run of the bundle ends with {head}: it is another history, or another part of it")
         if self.last[0] < self._expected:
-            yield _hole(
-                "cut", f"the catalog ends with number {self.last[0]}, and not with {self._expected} as expected"
-            )
+            reason = f"the catalog ends with number {self.last[0]}, and not with {self._expected} as expected"
+            yield _hole("cut", reason)
 
     def _concerns(self, seq: int, event: events.Event) -> bool:
         about, names = self.contents.about if self.contents else "", {self._run, f"{self._run}/{seq}"}

@@ -652,10 +652,8 @@ class Fork:
 
 def _forked_until(source: RecordedRun) -> int:
     # A live fork copied these events from its source: its code never replayed them under this run's name.
-    begun = (
-        entry for _, entry, _ in source.entries if any(isinstance(event, events.RunForked) for event in entry.events)
-    )
-    return max((entry.last_seq for entry in begun), default=0)
+    forks = (entry for _, entry, _ in source.entries for event in entry.events if isinstance(event, events.RunForked))
+    return max((entry.last_seq for entry in forks), default=0)
 
 
 def _attempt_of(line: ForkedRun, step: int) -> tuple[object, ...]:
