@@ -142,7 +142,6 @@ class ToolDef:
         self.reserve = Reserve(usd=cost) if cost else None
         self.policy: RetryPolicy = self.retry.policy
         self.version = self.version or code_version([self.function])
-        self.scripted = False  # until a test gives it another body
 
     @cached_property
     def facts(self) -> ToolFacts:
@@ -224,10 +223,14 @@ class ToolDef:
             raise UsageError(f"tool {self.name} has no probe", hint='effect="probed" needs probe=')
         return self._probe.bind(self.arguments.load(args_json, secrets), (idempotency_key, heartbeat), secrets)
 
+    @property
+    def scripted(self) -> bool:
+        """True if a test has given it another body, see `acted_by`."""
+        return self._body.function is not self.function
+
     def acted_by(self, function: Callable[..., Any]) -> ToolDef:
         """Return the same tool with another body, for tests: it takes any of the arguments."""
         double = copy.copy(self)
-        double.scripted = True
         double._body = _Function(function, self.arguments.names, f"the script of tool {self.name}")
         return double
 
@@ -299,16 +302,16 @@ class _Function:
             hint = f"it may ask for {', '.join([*names, *FILLED])}"
             raise UsageError(f"{tool} asks for {', '.join(unknown)}", hint=hint)
         self.is_async = inspect.iscoroutinefunction(function)
-        self._call = function
+        self.function = function
         self._names = frozenset(parameters)
 
     def bind(self, args: dict[str, Any], handed: tuple[str, Heartbeat], secrets: Secrets | None) -> Body:
         everything = {**args, **dict(zip(FILLED, handed, strict=True))}
         arguments = {name: value for name, value in everything.items() if name in self._names}
         if self.is_async:
-            coroutine: Coroutine[Any, Any, Any] = self._call(**arguments)
+            coroutine: Coroutine[Any, Any, Any] = self.function(**arguments)
             return _revealed(secrets, coroutine) if secrets else coroutine
-        return partial(_reveal, secrets, self._call, arguments) if secrets else partial(self._call, **arguments)
+        return partial(_reveal, secrets, self.function, arguments) if secrets else partial(self.function, **arguments)
 
 
 def _reveal(secrets: Secrets, call: Callable[..., Any], arguments: dict[str, Any]) -> Any:

@@ -52,12 +52,16 @@ class StandstillError(RefoldError):
 
 
 class _EditedAgents(Agents):
-    edits: Mapping[tuple[str, int], str]
+    def __init__(
+        self, app: App, rules: Rules, environment: str, budget: Bounds | None, edits: Mapping[tuple[str, int], str]
+    ) -> None:
+        super().__init__(app, rules, environment, budget=budget)
+        self._edits = edits
 
     def _propose(
         self, state: RunState, intent: Any, frontier: Any, *, step: int, now: int, original: str
     ) -> list[Event]:
-        if args := self.edits.get((state.run_id, step)):
+        if args := self._edits.get((state.run_id, step)):
             intent, original = replace(intent, args=in_context(args, intent.args)), intent.args
         return super()._propose(state, intent, frontier, step=step, now=now, original=original)
 
@@ -79,8 +83,7 @@ class Runner:
         assert rules.authority is not None, "calls are judged"
         self.rules = replace(rules, above=BudgetAccounts(state_of).above)
         self._values = values
-        self._agents = _EditedAgents(app, self.rules, rules.authority.environment, budget=bounds)
-        self._agents.edits = edits or {}
+        self._agents = _EditedAgents(app, self.rules, rules.authority.environment, bounds, edits or {})
         self.forget, self.forget_all = self._agents.forget, self._agents.forget_all
 
     def decide(self, state: RunState, message: Input, now: int, *, sent: RequestedAt | None = None) -> Ruling:

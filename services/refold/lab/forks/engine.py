@@ -231,15 +231,14 @@ class Fork:
         prefix = [row for row in source.entries if row[0] < self.since]
         if not prefix:
             return
-        line = self._add(source.run_id, source)
-        line.copied = len(prefix)
+        line = self._add(source.run_id, source, copied=len(prefix))
         for row in prefix:
             line.forked.take(*row)
         line.adopt(None, self.since)
         self.now_ms = max(self.now_ms, line.state.at_ms)
 
-    def _add(self, run: RunId, source: RecordedRun | None) -> ForkedRun:
-        line = self.lines[run] = ForkedRun(RecordedRun.empty(run), source)
+    def _add(self, run: RunId, source: RecordedRun | None, *, copied: int = 0) -> ForkedRun:
+        line = self.lines[run] = ForkedRun(RecordedRun.empty(run), source, copied)
         if source is not None:
             # Messages of a parent that is in the fork come from the fork, not from the record.
             cues = [*source.outside, *(source.kin if run == self.root else ())]
