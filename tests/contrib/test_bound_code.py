@@ -27,8 +27,9 @@ from refold.core.run.intents import Call
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.core.wire.conversation import whole_request
-from refold.engine.planner.agents.agent_host import edited_by_operator, failure_of
+from refold.engine.planner.agents.agent_host import edited_by_operator
 from refold.lab.forks.record import LogRow
+from refold.sdk.frames import failure_of
 from refold.sdk.heartbeat import Heartbeat
 from refold.testing import replay, run
 from tests.contrib.ruled import PURE, agent_of, app_of

@@ -24,9 +24,9 @@ class Noted(AgentRun):
         self.order: list[tuple[RunId, tuple[bytes, bytes]]] = []
         super().__init__(*args, **options)
 
-    def _look(self, unseen: int) -> None:
+    def _look(self) -> None:
         self.order.append((self.state.run_id, self.records[-1]))
-        super()._look(unseen)
+        super()._look()
 
 
 def family_of(run: AgentRun) -> Family:

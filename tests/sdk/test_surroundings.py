@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from refold import App, Context
+from refold.sdk import patches
 from refold.testing import run, start
 
 
@@ -122,3 +124,9 @@ def test_refold_is_imported_in_a_frozen_test_and_where_warnings_are_errors(optio
     )
 
     assert (done.stdout, done.stderr) == ("completed\n", "")
+
+
+def test_all_that_draws_from_the_generator_of_the_process_draws_from_the_runs_own() -> None:
+    patches.install()
+    left = {name for name, function in vars(random).items() if getattr(function, "__self__", None) is random._inst}
+    assert left == {"seed", "getstate", "setstate"}

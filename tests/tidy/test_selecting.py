@@ -42,7 +42,7 @@ PLACES = {
     "contrib/pydantic_ai/transports.py RefoldTransports.function_call.load": {"name"},
     "contrib/pydantic_ai/transports.py RefoldTransports.mcp_call.load": {"name"},
     "contrib/pydantic_ai/waiting.py RefoldWaiter._ask": {
-        "ask_tool(self._crossings.name, cast(Any, function.func).__self__)"
+        "ask_tool(self._crossing.name, cast(Any, function.func).__self__)"
     },
     "core/approval/authority.py Authority.judge": {"call.tool"},
     "core/approval/policy_check.py vouched": {"request.tool"},

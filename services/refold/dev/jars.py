@@ -31,8 +31,6 @@ def silent(action: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Jar:
-    """Line of the lock file."""
-
     group: str
     artifact: str
     version: str

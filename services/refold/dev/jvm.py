@@ -26,8 +26,6 @@ _QUIET = ("-Dlog4j2.level=WARN", "-Xlog:disable", "-Xlog:all=error:stderr", "--s
 
 @dataclass(frozen=True)
 class Java:
-    """Java runtime with the jars of Kafka."""
-
     jars: tuple[Path, ...]
 
     def command(self, main: str, args: Sequence[str], *, flags: Sequence[str] = ()) -> list[str]:

@@ -72,7 +72,6 @@ class EmbeddedKafka(EmbeddedServer):
             self._format(java)
 
     def format_arguments(self) -> list[str]:
-        """Format tool's options for the cluster of the folder."""
         return ["--standalone", f"--cluster-id={fresh_id()}"]
 
     def client_options(self) -> dict[str, str]:
@@ -91,15 +90,9 @@ class EmbeddedKafka(EmbeddedServer):
         except OSError:
             return False
         if self._admin is None:
-            self._admin = AdminClient(
-                {
-                    "bootstrap.servers": self.bootstrap,
-                    "reconnect.backoff.ms": 20,
-                    "reconnect.backoff.max.ms": 50,
-                    "log_level": 0,
-                    **self.client_options(),
-                }
-            )
+            pauses = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 50}
+            own: dict[str, str | int] = {"bootstrap.servers": self.bootstrap, "log_level": 0, **pauses}
+            self._admin = AdminClient({**own, **self.client_options()})
         try:
             # Fenced brokers are not listed, and take no writes.
             ready = len(self._admin.list_topics(timeout=_METADATA_TIMEOUT_S).brokers) >= self.brokers
@@ -138,23 +131,17 @@ class EmbeddedKafka(EmbeddedServer):
         shutil.rmtree(self.store, ignore_errors=True)
         args = ["format", *self.format_arguments(), "-c", str(self._conf)]
         flags, _ = self._aot_flags()
-        done = subprocess.run(
-            java.command("kafka.tools.StorageTool", args, flags=flags), capture_output=True, text=True, check=False
-        )
+        command = java.command("kafka.tools.StorageTool", args, flags=flags)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             reason = " ".join((done.stderr or done.stdout).strip().splitlines()[-1:])
             hint = f"`refold dev --fresh`, or delete {self.store}"
-            raise RefoldError(
-                f"Kafka cannot format {self.store}: {reason}", hint=hint, output=done.stdout + done.stderr
-            )
+            output = done.stdout + done.stderr
+            raise RefoldError(f"Kafka cannot format {self.store}: {reason}", hint=hint, output=output)
 
     @property
     def _conf(self) -> Path:
         return self.data_dir / "server.properties"
-
-    @property
-    def store(self) -> Path:
-        return self.data_dir / "store"
 
 
 def fresh_id() -> str:

@@ -35,10 +35,6 @@ class EmbeddedPostgres(EmbeddedServer):
         self._programs = Path(next(iter(wheel.submodule_search_locations or ()))) / "pginstall18" / "bin"
 
     @property
-    def store(self) -> Path:
-        return self.data_dir / "store"
-
-    @property
     def url(self) -> str:
         return f"postgresql://postgres@/postgres?host={quote(str(self.store))}"
 

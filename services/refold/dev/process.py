@@ -51,7 +51,6 @@ def ask(process: Process) -> None:
 
 
 def end(process: Process, *, grace: timedelta) -> None:
-    """Stop a child; kill its whole group after the grace period."""
     ask(process)
     with suppress(subprocess.TimeoutExpired):
         process.wait(grace.total_seconds())

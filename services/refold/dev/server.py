@@ -28,6 +28,10 @@ class EmbeddedServer(ABC):
         self.log = log or self.data_dir / f"{self.name}.log"
         self._process: Process | None = None
 
+    @property
+    def store(self) -> Path:
+        return self.data_dir / "store"
+
     @abstractmethod
     def prepare(self) -> None:
         """Write the files that `command` needs; existing data is not changed."""
@@ -80,9 +84,8 @@ class EmbeddedServer(ABC):
             if not alive():
                 raise RefoldError(f"the embedded {self.name} ended while starting", hint=f"see {self.log}", **facts)
             if time.monotonic() > deadline:
-                raise UnreachableError(
-                    f"the embedded {self.name} does not answer after {timeout}", hint=f"see {self.log}", **facts
-                )
+                message = f"the embedded {self.name} does not answer after {timeout}"
+                raise UnreachableError(message, hint=f"see {self.log}", **facts)
             time.sleep(_POLL_S)
 
     def stop(self) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from refold.core.errors import NotFoundError, RefoldError, UnreachableError, UsageError
 from refold.core.redaction import public_url
@@ -97,12 +97,10 @@ class DevStack:
         self.kafka, self.redis = servers.kafka or "", servers.redis or ""
         self.blobs = os.environ.get(BLOBS_URL) or f"file://{self.data_dir / 'blobs'}"
         self.views = os.environ.get(VIEWS_URL) or f"sqlite:///{self.data_dir / 'views' / 'views.db'}"
-        self._postgres = (
-            EmbeddedPostgres(self.data_dir / "postgres", log=self._log("postgres")) if servers.postgres else None
-        )
-        if self._postgres is not None:
-            self.views = self._postgres.url
-        self.views_shown = self._postgres.url if self._postgres else public_url(self.views)
+        self.views_shown, self._postgres = public_url(self.views), None
+        if servers.postgres:
+            self._postgres = EmbeddedPostgres(self.data_dir / "postgres", log=self._log("postgres"))
+            self.views = self.views_shown = self._postgres.url
         self.gateway = self.metrics = ""
         self.partitions = 0
         """Partitions of each topic, by `prepare`."""
@@ -177,27 +175,24 @@ class DevStack:
         self.stop()
 
     def _start_servers(self, supervisor: Supervisor) -> None:
+        servers: list[tuple[str, EmbeddedServer, int]] = []
         # Valkey first: it starts while the broker's folder is being formatted.
-        servers: list[tuple[str, EmbeddedServer]] = []
         if self._servers.redis is None:
             valkey = EmbeddedValkey(self.data_dir / "valkey", log=self._log("valkey"))
             self.redis = valkey.url
-            self._supervise(supervisor, "valkey", valkey, rank=_VALKEY)
-            servers.append(("valkey", valkey))
+            servers.append(("valkey", valkey, _VALKEY))
         if self._postgres is not None:
-            self._supervise(supervisor, "postgres", self._postgres, rank=_VALKEY)
-            servers.append(("postgres", self._postgres))
+            servers.append(("postgres", self._postgres, _VALKEY))
         if self._servers.kafka is None:
-            broker = EmbeddedKafka(
-                self.data_dir / "kafka",
-                properties=self._servers.properties,
-                progress=self._listeners.progress,
-                log=self._log("broker"),
-            )
+            options: dict[str, Any] = {"properties": self._servers.properties, "progress": self._listeners.progress}
+            broker = EmbeddedKafka(self.data_dir / "kafka", log=self._log("broker"), **options)
             self.kafka = broker.bootstrap
-            self._supervise(supervisor, "broker", broker, rank=_BROKER)
-            servers.append(("broker", broker))
-        for name, server in servers:
+            servers.append(("broker", broker, _BROKER))
+        for name, server, rank in servers:
+            check_free(server.data_dir / "ports.json")
+            server.prepare()
+            supervisor.add(Child(name, tuple(server.command()), server.log, rank=rank, grace=server.grace))
+        for name, server, _ in servers:
             server.wait_ready(alive=_without_restart(supervisor, name))
 
     def _prepared(self, prepare: Callable[[str], int | None]) -> int:
@@ -216,11 +211,6 @@ class DevStack:
                 if self._listeners.progress is not None:
                     self._listeners.progress(f"waiting for the broker ({error.message})", 0, 1)
                 time.sleep(_AGAIN_S)
-
-    def _supervise(self, supervisor: Supervisor, name: str, server: EmbeddedServer, *, rank: int) -> None:
-        check_free(server.data_dir / "ports.json")
-        server.prepare()
-        supervisor.add(Child(name, tuple(server.command()), server.log, rank=rank, grace=server.grace))
 
     def _start_services(self, supervisor: Supervisor) -> None:
         # A service that is restarted has no time to compile its modules again, whatever the shell prefers.

@@ -65,10 +65,6 @@ class EmbeddedValkey(EmbeddedServer):
     def _conf(self) -> Path:
         return self.data_dir / "valkey.conf"
 
-    @property
-    def store(self) -> Path:
-        return self.data_dir / "store"
-
 
 def _binary() -> Path:
     try:

@@ -93,13 +93,18 @@ def recorded(run: Run, *, copies: bool = False) -> list[RecordedCall]:
         own |= {getattr(event, "step", 0)} if copies or not run.state.copied(seq) else set()
         if isinstance(event, CallProposed) and judgement is not None:
             calls[event.step] = RecordedCall(run.state, call_id(run.state.run_id, seq), event, at_ms, judgement)
-        elif earlier is not None and isinstance(event, ApprovalDecided) and event.verdict in ("edit", "amend"):
-            call = dataclasses.replace(earlier.call, args=event.args, key=event.key)
-            calls[event.step] = earlier._replace(edited=call)
-        elif earlier is not None and judgement is not None:  # with the arguments that it has by then
-            call = earlier.edited or earlier.call
-            calls[earlier.call.step] = earlier._replace(judgement=judgement, at_ms=at_ms, call=call, edited=None)
+        elif earlier is not None:
+            calls[earlier.call.step] = _later(earlier, event, at_ms, judgement)
     return [calls[step] for step in sorted(calls.keys() & own)]
+
+
+def _later(call: RecordedCall, event: Event, at_ms: int, judgement: Judgement | None) -> RecordedCall:
+    if isinstance(event, ApprovalDecided) and event.verdict in ("edit", "amend"):
+        return call._replace(edited=dataclasses.replace(call.call, args=event.args, key=event.key))
+    if judgement is None:
+        return call
+    # With the arguments that it has by then.
+    return call._replace(judgement=judgement, at_ms=at_ms, call=call.edited or call.call, edited=None)
 
 
 def _events(run: Run) -> Iterator[tuple[int, int, Event]]:
@@ -167,7 +172,6 @@ def _value_text(name: str, requirement: Data, value: object) -> str:
 
 
 def requirement_words(needed: Data) -> str:
-    """Describe a requirement in words."""
     more = {
         "the requester too": not needed["not_requester"],
         f"within {_span_text(needed['expires_ms'])}": needed["expires_ms"],

@@ -73,7 +73,6 @@ def stubs_of(text: str, name: str) -> dict[str, str]:
 
 
 def family_rows(runs: Iterable[Run]) -> dict[RunId, list[LogRow]]:
-    """Return the records of runs, as input of a fork."""
     return {
         run.state.run_id: [
             LogRow(judged.record.offset, judged.record.key or b"", judged.record.value or b"") for judged in run.records
@@ -212,24 +211,20 @@ def _served(
 
 def _report(job: ForkJob, answer: dict[str, Any]) -> ForkReport:
     message = _why(answer)
-    try:
+    with suppress(ValidationError):  # else the app has taken the word of its process
         report = ForkReport.model_validate(answer.get("report"))
         if (report.run_id, report.at) == (job.run_id, job.at):
             return report
-    except ValidationError:
-        pass  # the app has taken the word of its process
     return ForkReport(run_id=job.run_id, at=job.at, verdict="raises", message=message)
 
 
 def _checked(job: CheckJob, answer: dict[str, Any]) -> ReplayCheck:
     run, agent, steps = job.state.run_id, job.state.request.agent if job.state.request else "", len(job.state.steps)
     message = _why(answer)
-    try:
+    with suppress(ValidationError):  # else the app has taken the word of its process
         check = ReplayCheck.model_validate(answer.get("check"))
         if (check.run_id, check.steps) == (run, steps):
             return check
-    except ValidationError:
-        pass  # the app has taken the word of its process
     none = {"run_id": run, "agent": agent, "steps": steps, "version": job.state.version, "code": ""}
     return ReplayCheck(**none, verdict="raises", message=message)
 
@@ -237,12 +232,10 @@ def _checked(job: CheckJob, answer: dict[str, Any]) -> ReplayCheck:
 def _why(answer: dict[str, Any]) -> str:
     """Return the reason for the lack of an answer. **Raises** UsageError for an invalid order."""
     error = answer.get("error")
-    code, message, hint = (
-        (error.get(name) for name in ("code", "message", "hint")) if isinstance(error, dict) else [""] * 3
-    )
-    if code == UsageError.code:
-        raise UsageError(str(message), hint=str(hint))
-    return str(message or "the process of the fork has given no report")
+    fields = error if isinstance(error, dict) else {}
+    if fields.get("code") == UsageError.code:
+        raise UsageError(str(fields.get("message")), hint=str(fields.get("hint")))
+    return str(fields.get("message") or "the process of the fork has given no report")
 
 
 def _share(budget: Spendable | None, at_once: int) -> Spendable | None:

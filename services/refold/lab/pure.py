@@ -35,7 +35,6 @@ class PureCalls:
 
     @property
     def left(self) -> bool:
-        """True if another call may be made."""
         most = self.budget
         spent = ((most.calls, self._calls), (most.tokens, self._tokens), (most.nano_usd, self._nano_usd))
         return all(used < limit for limit, used in spent if limit)

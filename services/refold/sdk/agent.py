@@ -52,19 +52,15 @@ class AgentDef:
         self.function = function
         self.name = name or function.__name__
         self.retention, self.budget = retention, budget
-        if budget is not None and not isinstance(budget, Budget):
-            raise UsageError(f"agent {self.name} has the budget {budget!r}", hint="write budget=Budget(usd='2.50')")
-        if retention is not None and retention < timedelta():
-            raise UsageError(f"agent {self.name} has a retention below zero", hint="write timedelta(days=30), say")
+        self._check_limits(budget, retention)
         self.declared = version
         self.definition: Mapping[str, str] = {}
         self.description = inspect.getdoc(function) or ""
         subject = f"agent {self.name}"
         parameters = list(inspect.signature(function).parameters)
         if not parameters:
-            raise UsageError(
-                f"{subject} has no parameter for its context", hint="write `async def agent(ctx: Context, ...)`"
-            )
+            hint = "write `async def agent(ctx: Context, ...)`"
+            raise UsageError(f"{subject} has no parameter for its context", hint=hint)
         context = parameters[0]
         self._arguments = Arguments(function, f"input of {subject}", leave=[context])
         self._whole = self._find_whole()
@@ -72,6 +68,13 @@ class AgentDef:
         self.draws = self._shape.form.drawn
         self._result = JsonCodec(hints(function, subject, leave=[context]).get("return", Any), f"result of {subject}")
         scan.check(function, subject)
+
+    def _check_limits(self, budget: object, retention: timedelta | None) -> None:
+        if budget is not None and not isinstance(budget, Budget):
+            hint = "write budget=Budget(usd='2.50')"
+            raise UsageError(f"agent {self.name} has the budget {budget!r}", hint=hint)
+        if retention is not None and retention < timedelta():
+            raise UsageError(f"agent {self.name} has a retention below zero", hint="write timedelta(days=30), say")
 
     @property
     def instrumented(self) -> bool:

@@ -203,19 +203,18 @@ class App:
         return agent
 
     def _agent(self, body: FunctionType, options: AgentOptions) -> AgentDef:
-        name, version, retention = options.get("name", ""), options.get("version", ""), options.get("retention")
+        own: dict[str, Any] = {name: options.get(name) for name in ("retention", "budget")}
+        own |= {name: options.get(name, "") for name in ("name", "version")}
         durability = options.get("durability", "log")
         if durability == "memory":
             reserve = checked_reserve(options["reserve"]) if "reserve" in options else None
             whole = WholeCall(options.get("timeout"), options.get("retry"), options.get("pool", "default"), reserve)
-            agent = MemoryAgent(body, self.tools.values, whole, name=name, version=version, retention=retention)
-            agent.budget = options.get("budget")
-            return agent
+            return MemoryAgent(body, self.tools.values, whole, **own)
         if durability != "log":
             raise UsageError(f"durability={durability!r} is unknown", hint="use log or memory")
         if of_memory := ", ".join(sorted(options.keys() & {"timeout", "retry", "pool", "reserve"})):
             raise UsageError(f"{of_memory}= is for durability='memory'", hint="each call has its tool's own")
-        return AgentDef(body, name=name, version=version, retention=retention, budget=options.get("budget"))
+        return AgentDef(body, **own)
 
     @cached_property
     def version(self) -> str:

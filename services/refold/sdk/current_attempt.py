@@ -20,8 +20,6 @@ MOST_PART, MOST_A_SECOND = 16_384, 131_072
 
 
 class CurrentAttempt:
-    """An executor's attempt at a call."""
-
     def __init__(self, request: ToolRequest, live: Callable[[StreamPart], object] | None = None) -> None:
         self.request, self._live = request, live
         self._began_ms, self._n, self._lock = time.time_ns() // 1_000_000, 0, threading.Lock()

@@ -37,8 +37,6 @@ OF_EVENTS = Language({"event": "string: what the event is called", "data": "dyn:
 
 
 class Callee(Protocol):
-    """An agent as its callers see it."""
-
     name: str
 
     def input_json(self, payload: Any) -> str:

@@ -22,7 +22,7 @@ from refold.core.run.replay import Moment, Raised, Returned, Wanted
 from refold.core.run.retried import next_step
 from refold.core.run.state import Settled
 from refold.sdk import patches
-from refold.sdk.loop import RESTING, Loop, StepFuture, Task, Timer, TooBusyError, Waiting
+from refold.sdk.loop import RESTING, Loop, StepFuture, Task, Timer, TooBusyError, Waiting, is_unheard
 
 MOST_CALLBACKS = 1_000_000
 """Callbacks of a turn, about a second: code without a wait would block its planner for ever."""
@@ -89,7 +89,7 @@ class Execution:
     def unheard(self) -> list[tuple[str, BaseException]]:
         """Failures of tasks and callbacks that were never awaited, by name. Complete at the end."""
         failed = [t for t in self._loop.tasks.values() if t is not self._main and t.done() and not t.cancelled()]
-        tasks = [(t.get_name(), error) for t in failed if (error := _unheard(t)) is not None]
+        tasks = [(t.get_name(), error) for t in failed if is_unheard(t) and (error := t._exception) is not None]
         return [*self._loop.unheard, *tasks]
 
     @property
@@ -111,9 +111,8 @@ class Execution:
         if waiting is None:
             if step in steps.gone:
                 return []
-            raise NonDeterminismError(
-                f"history settles step {step} and the code has not asked for it", step=step, hint="restore the old code"
-            )
+            message = f"history settles step {step} and the code has not asked for it"
+            raise NonDeterminismError(message, step=step, hint="restore the old code")
         return self._run(waiting, outcome)
 
     def close(self) -> bool:
@@ -228,9 +227,8 @@ class Execution:
         for coroutine, intent in self._loop.unawaited.values():
             if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
                 self._close_unawaited()
-                return Raised(
-                    UsageError(f"the agent never awaited its {intent.words}", hint="put `await` in front of it")
-                )
+                hint = "put `await` in front of it"
+                return Raised(UsageError(f"the agent never awaited its {intent.words}", hint=hint))
         self._close_unawaited()
         return Returned(main.result())
 
@@ -334,10 +332,6 @@ async def _close_all(generators: list[AsyncGenerator[Any, Any]]) -> None:
     while generators:
         with suppress(Exception):
             await generators.pop(0).aclose()
-
-
-def _unheard(task: Task) -> BaseException | None:
-    return task._exception if getattr(task, "_log_traceback", False) else None
 
 
 def _place(task: Task) -> str:

@@ -1,4 +1,4 @@
-"""The user's own lines in a traceback of a tool, an agent or an app."""
+"""Errors of users' code as data, with its own lines of their tracebacks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import traceback
 from itertools import islice
 from pathlib import Path
 from traceback import FrameSummary
+
+from refold.core.errors import CallFailed, NonDeterminismError, RefoldError, text_of
+from refold.core.events import Failure
 
 _NOBODYS = (str(Path(__file__).parents[1]), "<frozen")
 _PACKAGES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
@@ -36,3 +39,15 @@ def user_line(error: BaseException, *, inner: str = "") -> str:
 
 def stack_of(error: BaseException) -> str:
     return "".join(traceback.format_list(user_frames(error)))[-_STACK:]
+
+
+def failure_of(error: BaseException) -> Failure:
+    text = text_of(error)
+    if isinstance(error, NonDeterminismError):
+        return Failure(error.code, text, f"step {error.fields.get('step')}")
+    if isinstance(error, RefoldError):
+        code = error.fields.get("code", error.code)
+        inner = error.fields.get("detail") if isinstance(error, CallFailed) else ""
+        line = user_line(error, inner=inner if isinstance(inner, str) else "")
+        return Failure(code if isinstance(code, str) else error.code, text, line)
+    return Failure(type(error).__name__, text, user_line(error))

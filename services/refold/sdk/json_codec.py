@@ -64,14 +64,17 @@ class WireForm:
             path = (*path, part["name"])
         own = part.get("config", config)
         node = {key: child if _OPAQUE.fullmatch(key) else self._walk(child, path, own) for key, child in part.items()}
+        self._note(kind, node)
+        if _masks(node.get("function")):
+            self._refuse(path, "a secret is masked when it is written", "use refold.Secret: docs/guides/secrets.md")
+        return self._changed(kind, node, path, own)
+
+    def _note(self, kind: str, node: Node) -> None:
         self.plain &= _PLAIN.fullmatch(kind) is not None
         self.ordered |= kind in ("any", "list", "tuple", "generator", "deque")
         factory = node.get("default_factory")
         self.drawn |= kind.startswith("function") or bool(node.get("post_init") or node.get("custom_init"))
         self.drawn |= factory is not None and factory not in _CONSTANT
-        if _masks(node.get("function")):
-            self._refuse(path, "a secret is masked when it is written", "use refold.Secret: docs/guides/secrets.md")
-        return self._changed(kind, node, path, own)
 
     def _changed(self, kind: str, node: Node, path: tuple[str, ...], config: Mapping[str, Any]) -> Node:
         if kind == "any":
@@ -140,7 +143,7 @@ def _open(value: Any, handler: Any, info: Any) -> Any:
 
 
 def _sorted(value: Any, handler: Any) -> Any:
-    return sorted(handler(value), key=lambda item: canonical.dumps(item))
+    return sorted(handler(value), key=canonical.dumps)
 
 
 def _bytes_of(text: str) -> bytes:
@@ -148,11 +151,9 @@ def _bytes_of(text: str) -> bytes:
 
 
 def _text_of(value: bytes) -> str:
-    try:
+    with suppress(UnicodeDecodeError):
         if not (text := value.decode()).startswith(_BASE64):
             return text
-    except UnicodeDecodeError:
-        pass
     return _BASE64 + b64encode(value).decode()
 
 
@@ -262,7 +263,8 @@ class JsonCodec:
     def _refused(self, error: Exception) -> UsageError:
         if isinstance(error, _Lost):
             return UsageError(f"{self.owner}: {error}", hint=_ONE_FORM)
-        return UsageError(f"{self.owner}: {reasons(error) if isinstance(error, ValidationError) else _no_json(error)}")
+        reason = reasons(error) if isinstance(error, ValidationError) else f"not JSON: {text_of(error)}"
+        return UsageError(f"{self.owner}: {reason}")
 
 
 class Arguments:
@@ -281,21 +283,22 @@ class Arguments:
         self.hints = hints(function, owner, leave=left)
         self.names = tuple(p.name for p in parameters)
         self._positional = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
-        types = {name: self.hints.get(name, Any) for name in self.names}
         self._defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        self._keys = {name: f"${name}" if name in beside else name for name in self.names}
+        self._names = {key: name for name, key in self._keys.items()}
+        self.shape = JsonCodec(self._kind(), owner, sparse=True)
+        self._check_defaults()
+
+    def _kind(self) -> Any:
+        types = {name: self.hints.get(name, Any) for name in self.names}
         for name, default in list(self._defaults.items()):
             if isinstance(default, FieldInfo):  # pydantic fills in the default of an annotation
                 types[name] = Annotated[types[name], self._defaults.pop(name)]
-        self._keys = {name: f"${name}" if name in beside else name for name in self.names}
-        self._names = {key: name for name, key in self._keys.items()}
-        fields = {
-            self._keys[name]: NotRequired[kind] if name in self._defaults else kind for name, kind in types.items()
-        }
+        fields = {self._keys[n]: NotRequired[kind] if n in self._defaults else kind for n, kind in types.items()}
         # A TypedDict and not a model: any parameter name is allowed, and reading gives the keywords to call with.
         kind = TypedDict("Arguments", fields)  # type: ignore[misc]
         kind.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
-        self.shape = JsonCodec(kind, owner, sparse=True)
-        self._check_defaults()
+        return kind
 
     def canonical(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """Return the arguments of a call as canonical JSON. **Raises** UsageError with the mismatch."""
@@ -345,19 +348,14 @@ def hints(function: Callable[..., Any], owner: str, *, leave: Iterable[str] = ()
     try:
         return get_type_hints(SimpleNamespace(__annotations__=annotations), written, include_extras=True)
     except NameError as error:
-        raise UsageError(
-            f"{owner}: {error}", hint="define or import the type at module level, above the function"
-        ) from error
+        hint = "define or import the type at module level, above the function"
+        raise UsageError(f"{owner}: {error}", hint=hint) from error
 
 
 def reasons(error: ValidationError) -> str:
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" if one["loc"] else one["msg"] for one in problems[:5]]
     return "; ".join(lines) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else "")
-
-
-def _no_json(error: BaseException) -> str:
-    return f"not JSON: {text_of(error)}"
 
 
 def _raised(error: BaseException) -> str:
@@ -384,18 +382,20 @@ def _parts(value: Any) -> dict[Any, Any] | None:
     if isinstance(value, BaseModel):
         own = {name: value.__dict__.get(name) for name in type(value).model_fields}
         return own | (value.__pydantic_extra__ or {}) | (value.__pydantic_private__ or {})
-    kind = type(value)
-    if isinstance(value, Enum | type) or not (is_dataclass(value) or getattr(kind, "__eq__", None) is object.__eq__):
+    identical = getattr(type(value), "__eq__", None) is object.__eq__
+    if isinstance(value, Enum | type) or not (is_dataclass(value) or identical):
         return None
+    return _attributes(value)
+
+
+def _attributes(value: Any) -> dict[Any, Any]:
     # The class has the value of a field that was left to its default, where a dataclass has an __init__ of its own.
     own = {field.name: getattr(value, field.name, _MISSING) for field in fields(value)} if is_dataclass(value) else {}
-    attributes = getattr(value, "__dict__", {})
-    return own | {n: part for n, part in attributes.items() if not isinstance(getattr(kind, n, None), cached_property)}
+    kind, parts = type(value), getattr(value, "__dict__", {})
+    return own | {n: part for n, part in parts.items() if not isinstance(getattr(kind, n, None), cached_property)}
 
 
 class _Lost(ValueError):  # noqa: N818 - a part of an error, which JsonCodec raises
-    """A part of a value that arrives changed, or not at all."""
-
     def __init__(self, path: tuple[Any, ...], problem: str = "it would arrive as another value") -> None:
         super().__init__(": ".join(filter(None, (".".join(map(str, path)), problem))))
 
@@ -425,12 +425,16 @@ def _compare(sent: Any, read: Any, open_: dict[int, Any], path: tuple[Any, ...])
         if sent != read:
             raise _Lost(path)
     else:
-        if isinstance(sent, BaseModel) and (unset := sent.model_fields_set - read.model_fields_set):
-            raise _Lost((*path, min(unset)), "it is not written, and would be missing")
+        _refuse_unset(sent, read, path)
         for name in sent_parts.keys() ^ read_parts.keys():
             raise _Lost((*path, name))
         for name, part in sent_parts.items():
             _compare(part, read_parts[name], open_, (*path, name))
+
+
+def _refuse_unset(sent: Any, read: Any, path: tuple[Any, ...]) -> None:
+    if isinstance(sent, BaseModel) and (unset := sent.model_fields_set - read.model_fields_set):
+        raise _Lost((*path, min(unset)), "it is not written, and would be missing")
 
 
 def _same(sent: Any, read: Any) -> bool:
@@ -455,11 +459,12 @@ def _refuse_unfit(value: Any, path: tuple[Any, ...]) -> None:
 
 
 def _filled(full: Any, few: Any, again: Any) -> Any:
-    if isinstance(full, dict) and isinstance(few, dict) and isinstance(again, dict):
+    kinds = {type(full), type(few), type(again)}
+    if kinds == {dict}:
         # A drawn default keeps its value: reading would draw another.
-        names = [name for name in full if name in few or again.get(name, _MISSING) != full[name]]
-        return {n: _filled(full[n], few[n], again.get(n)) if n in few else full[n] for n in names}
-    if isinstance(full, list) and isinstance(few, list) and isinstance(again, list) and len(full) == len(again):
+        filled = {n: _filled(full[n], few[n], again.get(n)) for n in full if n in few}
+        return {n: filled.get(n, part) for n, part in full.items() if n in few or again.get(n, _MISSING) != part}
+    if kinds == {list} and len(full) == len(again):
         return [_filled(*parts) for parts in zip(full, few, again, strict=True)]
     return few if full == again else full
 

@@ -40,6 +40,10 @@ def _file(path: Path) -> ModuleType:
         if loaded is not None and Path(loaded.__file__ or "").resolve() == path:
             return loaded
     names = [name for name in names if name not in sys.modules] or [f"refold_app_{path.stem}"]
+    return _executed(path, names)
+
+
+def _executed(path: Path, names: list[str]) -> ModuleType:
     spec = importlib.util.spec_from_file_location(names[0], path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is not a Python file", hint="give one whose name ends in .py")

@@ -93,8 +93,6 @@ class StepFuture(Future):
 
 
 class Timer(asyncio.TimerHandle):
-    """Timer of the loop: a step that waits until a time."""
-
     def __init__(self, when: float, callback: Callable[..., object], args: Any, loop: Loop, context: Any) -> None:
         super().__init__(when, callback, args, loop, context)
         self._fire = loop.fire
@@ -177,7 +175,6 @@ class Loop(_LOOP):  # type: ignore[misc]
         return future
 
     def record(self, intent: Intent) -> None:
-        """Record an intent without an outcome."""
         if not self.closing:
             self.steps.ask(intent)
 
@@ -254,7 +251,7 @@ class Loop(_LOOP):  # type: ignore[misc]
 
     def live(self) -> list[Task]:
         """Unfinished tasks, in order of creation; failed ones are held until they are awaited."""
-        tasks = {n: task for n, task in self.tasks.items() if not task.done() or _is_unheard(task)}
+        tasks = {n: task for n, task in self.tasks.items() if not task.done() or is_unheard(task)}
         self.tasks = tasks
         return [task for task in tasks.values() if not task.done()]
 
@@ -347,8 +344,6 @@ for _name in dir(asyncio.AbstractEventLoop):
 
 
 class TooBusyError(UsageError):
-    """Code that never waits."""
-
     def __init__(self, most: int) -> None:
         super().__init__(
             f"the code did more than {most:,} things without waiting for anything",
@@ -357,7 +352,7 @@ class TooBusyError(UsageError):
         )
 
 
-def _is_unheard(task: Task) -> bool:
+def is_unheard(task: Task) -> bool:
     # asyncio's own mark, by which it writes "exception was never retrieved"
     return bool(getattr(task, "_log_traceback", False))
 

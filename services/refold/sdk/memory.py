@@ -51,16 +51,9 @@ class MemoryAgent(AgentDef):
     `tools` are the app's: it may call tools of its pool."""
 
     def __init__(
-        self,
-        function: FunctionType,
-        tools: Callable[[], Collection[ToolDef]],
-        whole: WholeCall,
-        *,
-        name: str = "",
-        version: str = "",
-        retention: timedelta | None = None,
+        self, function: FunctionType, tools: Callable[[], Collection[ToolDef]], whole: WholeCall, **options: Any
     ) -> None:
-        super().__init__(function, name=name, version=version, retention=retention)
+        super().__init__(function, **options)
         self._tools = tools
         self.tool = AgentTool(self, self._result, whole)
         self._check(scan.check(function, f"agent {self.name}"))
@@ -123,13 +116,13 @@ class MemoryAgent(AgentDef):
                 raise refused
         for function in functions:
             contexts = _contexts(function, first=function is self.function)
-            for name in scan.attributes_of(function.__code__, contexts):
+            for name in scan.attributes_of(function, contexts):
                 if name in IN_THE_LOG:
                     raise self.refused(f"{function.__qualname__} uses ctx.{name}")
 
 
 class AgentTool(ToolDef):
-    """Tool that runs an agent in memory, under a reserved name. A `scripted` one runs a test's function instead."""
+    """Tool that runs an agent in memory, under a reserved name."""
 
     pattern = AGENT_TOOL_NAME
 
@@ -137,7 +130,7 @@ class AgentTool(ToolDef):
         async def run(input: Any) -> Any:  # noqa: A002 - as policies and people read it
             raise UsageError(f"agent {agent.name} is run by an executor", hint="start a run of it")
 
-        self.agent, self.scripted = agent, False
+        self.agent = agent
         name = agent_tool(agent.name, agent.declared)
         timeout = TIMEOUT if whole.timeout is None else whole.timeout
         retry = ONE_TRY if whole.retry is None else whole.retry
@@ -148,12 +141,6 @@ class AgentTool(ToolDef):
     @cached_property
     def facts(self) -> ToolFacts:
         return replace(super().facts, version=self.agent.code)
-
-    def acted_by(self, function: Callable[..., Any]) -> ToolDef:
-        double = super().acted_by(function)
-        assert isinstance(double, AgentTool), "a copy is of the same class"
-        double.scripted = True
-        return double
 
 
 def _contexts(function: FunctionType, *, first: bool) -> set[str]:

@@ -26,28 +26,6 @@ from refold.sdk.loop import Loop
 
 _ANYIO = "anyio._backends._asyncio"
 
-_DRAWN = [
-    "random",
-    "uniform",
-    "triangular",
-    "randint",
-    "choice",
-    "randrange",
-    "sample",
-    "shuffle",
-    "choices",
-    "normalvariate",
-    "lognormvariate",
-    "expovariate",
-    "vonmisesvariate",
-    "gammavariate",
-    "gauss",
-    "betavariate",
-    "paretovariate",
-    "weibullvariate",
-    "getrandbits",
-    "randbytes",
-]
 _PASSED_OVER = frozenset({"uuid", "secrets", "random", "tempfile", __name__})
 """Modules that draw on behalf of callers: the caller's place counts."""
 
@@ -79,17 +57,15 @@ def install() -> None:
     asyncio.all_tasks = asyncio.tasks.all_tasks = _by_birth(asyncio.all_tasks)
     asyncio.tasks._GatheringFuture.__hash__ = _ordinal  # type: ignore[attr-defined]
     os.urandom = random._urandom = _drawn(os.urandom, "randbytes")  # type: ignore[attr-defined]
-    for name in _DRAWN:
-        if (original := getattr(random, name, None)) is not None:
+    for name, original in list(vars(random).items()):
+        # All that draws from the module's own generator, in any version of Python; `seed` and its state stay its own.
+        if getattr(original, "__self__", None) is random._inst and name not in ("seed", "getstate", "setstate"):
             setattr(random, name, _drawn(original, name))
     random.Random.seed = _seeded(random.Random.seed)  # type: ignore[method-assign]
     # A library that tries again, or waits, by any of these clocks does the same in a replay.
     for name in ("time", "monotonic", "perf_counter"):
-        setattr(time, name, _of_loop(getattr(time, name), lambda loop: loop.time()))
-        nanoseconds = f"{name}_ns"
-        setattr(
-            time, nanoseconds, _of_loop(getattr(time, nanoseconds), lambda loop: round(loop.time() * 1_000) * 1_000_000)
-        )
+        setattr(time, name, _of_loop(getattr(time, name), Loop.time))
+        setattr(time, f"{name}_ns", _of_loop(getattr(time, f"{name}_ns"), _nanoseconds))
     for name in ("callHandlers",):
         setattr(logging.Logger, name, _outside(getattr(logging.Logger, name)))
     if sys.version_info < (3, 12):  # later versions report threads to the watch
@@ -169,6 +145,10 @@ def _of_loop(original: Callable[[], Any], answer: Callable[[Loop], Any]) -> Call
         return original() if loop is None else answer(loop)
 
     return _marked(now, original)
+
+
+def _nanoseconds(loop: Loop) -> int:
+    return round(loop.time() * 1_000) * 1_000_000
 
 
 def _marked(patch: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:

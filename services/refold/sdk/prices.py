@@ -42,8 +42,6 @@ class Price:
 
 
 class Prices:
-    """Prices of an app, by `provider:name` of a model."""
-
     def __init__(self, own: Mapping[str, Price]) -> None:
         self.own = dict(own)
         self._price: Callable[..., Decimal | None] | None = None

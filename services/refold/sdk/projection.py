@@ -58,9 +58,8 @@ def sums(
     choose it for keys with ids of runs. **Raises** UsageError.
     """
     if wrong := [name for name, kind in columns.items() if kind is not int]:
-        raise UsageError(
-            f"sums {name} has columns that are no int: {', '.join(wrong)}", hint="only numbers are added up"
-        )
+        hint = "only numbers are added up"
+        raise UsageError(f"sums {name} has columns that are no int: {', '.join(wrong)}", hint=hint)
     if "run_id" in by:
         raise UsageError(f"sums {name} has run_id in its key", hint="declare what belongs to one run with table(...)")
     view_table = _table(name, by, columns, sums=True, indexes=indexes)
@@ -89,9 +88,8 @@ def _check_names(table: str, columns: dict[str, Any], *, sums: bool) -> None:
         )
     for name in (table, *columns):
         if not _NAME.fullmatch(name):
-            raise UsageError(
-                f"{name!r} is no name of a table or a column", hint="use a-z, 0-9 and _, at most 48 of them"
-            )
+            hint = "use a-z, 0-9 and _, at most 48 of them"
+            raise UsageError(f"{name!r} is no name of a table or a column", hint=hint)
 
 
 class View(Protocol):
@@ -218,9 +216,8 @@ class Projection:
         if not _NAME.fullmatch(cls.name):
             raise UsageError(f"{cls.name!r} is no name of a projection", hint="use a-z, 0-9 and _, at most 48 of them")
         if not cls.tables:
-            raise UsageError(
-                f"projection {cls.name} has no tables", hint="refunds = table('refunds', key(id=str), ...)"
-            )
+            hint = "refunds = table('refunds', key(id=str), ...)"
+            raise UsageError(f"projection {cls.name} has no tables", hint=hint)
         if not isinstance(cls.version, int) or cls.version < 1:
             raise UsageError(f"the version of projection {cls.name} is {cls.version!r}", hint="count from 1")
 

@@ -28,8 +28,6 @@ class Past(Moment):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """State of code at the end of a history."""
-
     steps: int
     over: bool
     error: BaseException | None = None

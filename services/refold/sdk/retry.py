@@ -44,7 +44,6 @@ class Retry:
 
     @property
     def policy(self) -> RetryPolicy:
-        """Retries in their wire form."""
         base_ms, cap_ms = milliseconds(self.base, "base"), milliseconds(self.cap, "cap")
         return RetryPolicy(self.attempts, base_ms, cap_ms, list(self.retry_if), self.then)
 

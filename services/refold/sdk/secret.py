@@ -51,9 +51,8 @@ class Secret:
     def reveal(self) -> str:
         """Return the value. **Raises** UsageError outside of a tool that an executor runs."""
         if self._value is None:
-            raise UsageError(
-                f"the secret {self.name} has no value here", hint="only an executor looks it up, for a tool"
-            )
+            hint = "only an executor looks it up, for a tool"
+            raise UsageError(f"the secret {self.name} has no value here", hint=hint)
         return self._value
 
     @staticmethod
@@ -135,9 +134,8 @@ def from_environment(name: str) -> str:
         try:
             return (Path(folder) / name).read_text().removesuffix("\n")
         except OSError as error:
-            raise UsageError(
-                f"cannot read {Path(folder) / name}: {error.strerror}", hint=f"create it, or set {variable}"
-            ) from None
+            hint = f"create it, or set {variable}"
+            raise UsageError(f"cannot read {Path(folder) / name}: {error.strerror}", hint=hint) from None
     raise UsageError(f"{variable} is not set, nor is REFOLD_SECRETS", hint="set one of them for the executor")
 
 

@@ -68,8 +68,17 @@ def in_words(stands_on: dict[str, str]) -> str:
     return " and ".join(f"{'Python' if name == 'py' else name} {number}" for name, number in stands_on.items())
 
 
+def codes_of(code: CodeType) -> Iterator[CodeType]:
+    """Code of a function, and of those inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes_of(constant)
+
+
 def _names(function: FunctionType) -> Iterator[str]:
-    yield from _imports(function.__code__)
+    for code in codes_of(function.__code__):
+        yield from (step.argval for step in dis.get_instructions(code) if step.opname == "IMPORT_NAME")
     for symbol in list(function.__globals__.values()):
         if isinstance(symbol, ModuleType):
             yield symbol.__name__
@@ -77,21 +86,10 @@ def _names(function: FunctionType) -> Iterator[str]:
             yield (symbol if isinstance(symbol, type | FunctionType) else type(symbol)).__module__ or ""
 
 
-def _imports(code: CodeType) -> Iterator[str]:
-    yield from (instruction.argval for instruction in dis.get_instructions(code) if instruction.opname == "IMPORT_NAME")
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _imports(constant)
-
-
 def _installed(name: str) -> str:
     for distribution in FRAMEWORKS[name]:
         try:
-            return _minor(metadata.version(distribution))
+            return ".".join(re.findall(r"[0-9]+", metadata.version(distribution))[:2])
         except metadata.PackageNotFoundError:
             continue
     return ""
-
-
-def _minor(version: str) -> str:
-    return ".".join(re.findall(r"[0-9]+", version)[:2])

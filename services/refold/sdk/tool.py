@@ -129,11 +129,7 @@ class ToolDef:
         self._check_options(tool)
         _refuse_untyped(self.function, tool)
         self.arguments = Arguments(self.function, tool, leave=FILLED)
-        for name in _WORDS_OF_CALL:
-            if name in self.arguments.names:
-                raise UsageError(f"{tool}: ctx.call uses the word {name} itself", hint=f"rename the parameter {name}")
-        if self.shown_as == "edit" and not {"before", "after"} <= set(self.arguments.names):
-            raise UsageError(f"{tool}: shown_as='edit' is for texts before and after", hint="name two parameters so")
+        self._check_names(tool)
         shape = self.arguments.shape
         self._means = None if shape.form.plain else shape.means
         self.result = JsonCodec(hints(self.function, tool)["return"], f"the result of {tool}")
@@ -193,7 +189,6 @@ class ToolDef:
         return self.result.load(completed(self.name, outcome))
 
     def read_plain(self, outcome: Settled) -> Any:
-        """Like `read`, as plain JSON data."""
         return canonical.parse(completed(self.name, outcome))
 
     def result_json(self, value: Any) -> str:
@@ -228,6 +223,11 @@ class ToolDef:
             raise UsageError(f"tool {self.name} has no probe", hint='effect="probed" needs probe=')
         return self._probe.bind(self.arguments.load(args_json, secrets), (idempotency_key, heartbeat), secrets)
 
+    @property
+    def scripted(self) -> bool:
+        """True if a test has given it another body, see `acted_by`."""
+        return self._body.function is not self.function
+
     def acted_by(self, function: Callable[..., Any]) -> ToolDef:
         """Return the same tool with another body, for tests: it takes any of the arguments."""
         double = copy.copy(self)
@@ -237,16 +237,20 @@ class ToolDef:
     def schema(self) -> dict[str, Any]:
         return self.arguments.shape.schema
 
+    def _check_names(self, tool: str) -> None:
+        for name in _WORDS_OF_CALL:
+            if name in self.arguments.names:
+                raise UsageError(f"{tool}: ctx.call uses the word {name} itself", hint=f"rename the parameter {name}")
+        if self.shown_as == "edit" and not {"before", "after"} <= set(self.arguments.names):
+            raise UsageError(f"{tool}: shown_as='edit' is for texts before and after", hint="name two parameters so")
+
     def _check_options(self, tool: str) -> None:
         if not self.pattern.match(self.name):
             raise UsageError(f"{self.name!r} is not a tool name", hint="use letters, digits, underscore, dot and dash")
         for option, (kind, hint) in _CHOICES.items():
             if (value := getattr(self, option)) not in get_args(kind):
                 raise UsageError(f"{tool}: {option}={value!r} is unknown", hint=hint)
-        if isinstance(self.tags, str) or not all(isinstance(tag, str) and tag for tag in self.tags):
-            raise UsageError(f"{tool}: tags={self.tags!r}", hint='write tags=("infra", "write")')
-        if not isinstance(self.pool, str) or not _POOL.match(self.pool):
-            raise UsageError(f"{tool}: pool={self.pool!r}", hint="use lower-case letters, digits, underscore and dash")
+        self._check_words(tool)
         if (self.probe is None) == (self.effect == "probed"):
             missing = "has no probe" if self.probe is None else f"has a probe, and effect={self.effect!r}"
             raise UsageError(f"{tool} {missing}", hint='effect="probed" and probe= go together')
@@ -254,6 +258,12 @@ class ToolDef:
             raise UsageError(f"{tool}: retry={self.retry!r}", hint="write retry=Retry(attempts=...)")
         self._check_times(tool)
         self._check_key(tool)
+
+    def _check_words(self, tool: str) -> None:
+        if isinstance(self.tags, str) or not all(isinstance(tag, str) and tag for tag in self.tags):
+            raise UsageError(f"{tool}: tags={self.tags!r}", hint='write tags=("infra", "write")')
+        if not isinstance(self.pool, str) or not _POOL.match(self.pool):
+            raise UsageError(f"{tool}: pool={self.pool!r}", hint="use lower-case letters, digits, underscore and dash")
 
     def _check_times(self, tool: str) -> None:
         for option, value in (("timeout", self.timeout), ("key_window", self.key_window), ("lease", self.lease)):
@@ -289,20 +299,19 @@ class _Function:
             if name in parameters and parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY:
                 raise UsageError(f"{tool}: {name} must be keyword-only", hint=f"write `*, {name}` in the signature")
         if unknown := [name for name in parameters if name not in names and name not in FILLED]:
-            raise UsageError(
-                f"{tool} asks for {', '.join(unknown)}", hint=f"it may ask for {', '.join([*names, *FILLED])}"
-            )
+            hint = f"it may ask for {', '.join([*names, *FILLED])}"
+            raise UsageError(f"{tool} asks for {', '.join(unknown)}", hint=hint)
         self.is_async = inspect.iscoroutinefunction(function)
-        self._call = function
+        self.function = function
         self._names = frozenset(parameters)
 
     def bind(self, args: dict[str, Any], handed: tuple[str, Heartbeat], secrets: Secrets | None) -> Body:
         everything = {**args, **dict(zip(FILLED, handed, strict=True))}
         arguments = {name: value for name, value in everything.items() if name in self._names}
         if self.is_async:
-            coroutine: Coroutine[Any, Any, Any] = self._call(**arguments)
+            coroutine: Coroutine[Any, Any, Any] = self.function(**arguments)
             return _revealed(secrets, coroutine) if secrets else coroutine
-        return partial(_reveal, secrets, self._call, arguments) if secrets else partial(self._call, **arguments)
+        return partial(_reveal, secrets, self.function, arguments) if secrets else partial(self.function, **arguments)
 
 
 def _reveal(secrets: Secrets, call: Callable[..., Any], arguments: dict[str, Any]) -> Any:

@@ -4,39 +4,34 @@ attempt takes a second of it, a wait its own time."""
 from __future__ import annotations
 
 import copy
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
 from refold.core.errors import RefoldError, UsageError
-from refold.core.events import Event
-from refold.core.ids import child_id, run_id
+from refold.core.events import Entry, Event
+from refold.core.ids import RunId, child_id, run_id
 from refold.core.messages import ApprovalRequest, RunOperation, RunRequest, RunSignal, ToolRequest
 from refold.core.planning.commands import commands
-from refold.core.planning.decide import decide
-from refold.core.planning.verdict import Decided, Due, Input, Refuse, Rules, Ruling, Start
+from refold.core.planning.family import FamilyMessage, family_messages, origin_of, pause_above, waits_for
+from refold.core.planning.verdict import ChildEnded, Decided, Due, Input, PauseAbove, Refuse, Rules, Ruling, Start
 from refold.core.planning.waiting import check_name
 from refold.core.run.building import complete
-from refold.core.run.fold import wakes
-from refold.core.run.handed import Lacks
 from refold.core.run.intents import words_of
 from refold.core.run.replay import Raised, Returned
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
-from refold.engine.planner.agents.agent_host import Agents
-from refold.engine.planner.agents.stalls import Stall
-from refold.engine.planner.log.windows import BudgetAccounts
-from refold.lab.forks.engine import ATTEMPT_MS
-from refold.lab.forks.entry import written
+from refold.engine.planner.runner import ATTEMPT_MS, Runner, StandstillError, WrittenEntry
 from refold.sdk.app import App
+from refold.sdk.frames import failure_of
 from refold.testing.executors import Executors
-from refold.testing.families import Relatives
-from refold.testing.people import ASKER, ENVIRONMENT, FINDINGS, Finding, Panel, PeopleSay, Says
+from refold.testing.people import ASKER, FINDINGS, Finding, Panel, PeopleSay, Says
 from refold.testing.reading import RECENT, Boundary, RunRead
 from refold.testing.reruns import check_other_seed, keep_records, rerun, same_end
 from refold.testing.scripts import as_by, scripted
@@ -88,10 +83,9 @@ class AgentRun(RunRead):
         self.records: list[tuple[bytes, bytes]] = []
         self.sent: list[RunSignal] = []
         self._panel = Panel(app, policy)
-        self._family: Relatives[AgentRun] = Relatives(app, agents or {})
-        above = BudgetAccounts(self._family.state).above
-        self._rules = Rules(app=app.facts(), authority=self._panel.authority, above=above)
-        self._agents = Agents(app, self._rules, ENVIRONMENT)
+        self._family = Relatives(app, agents or {})
+        rules = Rules(app=app.facts(), authority=self._panel.authority)
+        self._runner = Runner(app, rules, self._family.state)
         self._decisions = dict(decisions or {})
         self._orders: dict[int, ToolRequest | ApprovalRequest] = {}
         self._end: Returned | Raised | None = None
@@ -127,10 +121,10 @@ class AgentRun(RunRead):
             raise RefoldError(self.failure.message, code=self.failure.code)
         if isinstance(self._end, Returned):
             return self._end.value
-        waits = "; ".join(
-            f"step {n} ({self.state.open[n].phase}): {words_of(self.state.steps[n - 1])}" for n in self.open
+        waits = (f"step {n} ({self.state.open[n].phase}): {words_of(self.state.steps[n - 1])}" for n in self.open)
+        raise UsageError(
+            f"the agent waits for {'; '.join(waits)}", hint="settle the steps; a human resolves one in doubt"
         )
-        raise UsageError(f"the agent waits for {waits}", hint="settle the steps; a human resolves one in doubt")
 
     @property
     def ran(self) -> Counter[str]:
@@ -200,7 +194,7 @@ class AgentRun(RunRead):
 
     def take_over(self) -> None:
         """Forget the running code, as a crash does: at the next event fresh code replays the history."""
-        self._agents.forget(self.state.run_id)
+        self._runner.forget(self.state.run_id)
 
     def check(self, agent: str = "") -> None:
         """Run fresh code along the history; with a name, the code of another agent, for example its next version.
@@ -250,26 +244,22 @@ class AgentRun(RunRead):
         return self
 
     def _decide(self, message: Input) -> Ruling:
-        return decide(None if isinstance(message, Start) else self.state, message, self.now_ms, self._rules)
+        return self._runner.decide(self.state, message, self.now_ms)
 
     def _take(self, cause: Input) -> None:
         """Process an input as a planner does: it causes one entry of the history."""
-        before, verdict = self.state, self._decide(cause)
+        verdict = self._decide(cause)
         assert isinstance(verdict, list), f"only what is due is given: {verdict}"
-        by = "test", len(self.events).to_bytes(16, "big")
-        result = written(before, verdict, self.now_ms, lambda after, held: self._reaction(after, verdict, held), by=by)
-        assert result is not None, "what is due is told"
-        entry, record, self.state = result
+        entry, record, self.state = self._written(verdict)
         self.records.append(record)
         self.events += entry.events
-        unseen = before.unseen + wakes(verdict) if entry.held else 0
         signals: list[RunSignal] = []
         for command in commands(self.state, entry, 0):
             if isinstance(command.message, ToolRequest | ApprovalRequest):
                 self._orders[command.message.step] = command.message
             elif isinstance(command.message, RunSignal):
                 signals.append(command.message)
-        self._look(unseen)
+        self._look()
         self._family.hear(self, entry)
         for message in signals:
             if relative := self._family.runs.get(message.run_id):
@@ -281,21 +271,24 @@ class AgentRun(RunRead):
             if self._boundary is None:
                 check_other_seed(self.app, [(run.agent, run.records) for run in self._family.runs.values()])
 
-    def _reaction(self, after: RunState, verdict: list[Event], held: bool) -> list[Event]:
-        if held:
-            self._agents.forget(after.run_id)
-            return []
-        reaction = self._agents.react(after, verdict, self.now_ms)
-        assert not isinstance(reaction, Lacks), "there is no blob store, so nothing lies in one"
-        if isinstance(reaction, Stall):
-            raise reaction.error or RefoldError(reaction.message, code=reaction.reason)
-        return reaction
+    def _written(self, verdict: list[Event]) -> WrittenEntry:
+        by = "test", len(self.events).to_bytes(16, "big")
+        try:
+            written = self._runner.take(self.state, verdict, self.now_ms, by=by)
+        except StandstillError as error:
+            stall = error.stall
+        else:
+            assert written is not None, "an input that is due has an entry"
+            return written
+        assert stall is not None, "there is no blob store, so nothing lies in one"
+        # Not in the handler above: the code's own error keeps its cause and context.
+        raise stall.error or RefoldError(stall.message, code=stall.reason)
 
-    def _look(self, unseen: int) -> None:
+    def _look(self) -> None:
         if self._boundary == Boundary("planner", sum(run.entries for run in self._family.runs.values())):
-            self._agents.forget_all()
+            self._runner.forget_all()
         checks = self._boundary is None or self.state.over
-        if checks and not unseen:  # a matrix has looked at each of the others once
+        if checks and not self.state.unseen:  # a matrix has looked at each of the others once
             self._end = same_end(self.app, self.agent, self.state)
 
     def _due_ms(self, step: int) -> int:
@@ -309,7 +302,6 @@ class AgentRun(RunRead):
         return opened.due_ms
 
     def _go_on(self, step: int) -> None:
-        """Take an open step further by an attempt, a decision or its time."""
         opened, order = self.state.open[step], self._orders.get(step)
         self.executors.now_ms = max(self.now_ms, self._due_ms(step))
         if opened.phase == "dispatched":
@@ -326,6 +318,67 @@ class AgentRun(RunRead):
             if not opened.due_ms:
                 raise UsageError(f"the question about {order.tool} never expires", hint="give its rule expires:")
         self._take(Due(self.state.run_id, step, opened.due_ms))
+
+
+class Relatives:
+    """Runs of a test by id, the first one first. `scripts` are the results of agents whose runs are not made.
+    **Raises** UsageError for a script of an unknown agent."""
+
+    def __init__(self, app: App, scripts: Mapping[str, Any]) -> None:
+        self.runs: dict[RunId, AgentRun] = {}
+        self._scripts, self._undelivered, self._delivering = dict(scripts), deque[FamilyMessage](), False
+        for name in self._scripts:
+            if name not in app.agents:
+                hint = f"there is {', '.join(sorted(app.agents))}"
+                raise UsageError(f"app {app.name} has no agent {name}", hint=hint)
+
+    def state(self, run: RunId) -> RunState | None:
+        relative = self.runs.get(run)
+        return relative.state if relative else None
+
+    def below(self, run: RunId) -> list[AgentRun]:
+        return [relative for name, relative in self.runs.items() if name == run or name.startswith(f"{run}.")]
+
+    def hear(self, run: AgentRun, entry: Entry) -> None:
+        """Deliver an entry's messages to other runs, one after the other."""
+        self._undelivered.extend(family_messages(run.state, entry))
+        if self._delivering:
+            return
+        self._delivering = True
+        try:
+            while self._undelivered:
+                self._undelivered.extend(self._deliver(self._undelivered.popleft()))
+        finally:
+            self._delivering = False
+
+    def _deliver(self, message: FamilyMessage) -> Iterator[FamilyMessage]:
+        if not isinstance(message, Start):
+            if (run := self.runs.get(message.run_id)) is not None:
+                run.hear(self._as_it_stands(message, run) if isinstance(message, PauseAbove) else message)
+            return
+        assert message.origin is not None, "a run that another starts has an origin"
+        parent = self.runs[message.origin.parent]
+        if not waits_for(parent.state, message.origin):
+            return
+        if message.request.agent not in self._scripts:
+            parent.bear(replace(message, pause=pause_above(parent.state, message.origin)))
+        elif message.origin.step:
+            yield self._scripted(message.origin.parent, message.origin.step, message)
+
+    def _as_it_stands(self, pause: PauseAbove, run: AgentRun) -> PauseAbove:
+        above, origin = self.runs[pause.parent], origin_of(run.state)
+        return replace(pause, pause=pause_above(above.state, origin) if origin else None)
+
+    def _scripted(self, parent: RunId, step: int, start: Start) -> ChildEnded:
+        script = self._scripts[start.request.agent]
+        try:
+            if isinstance(script, FunctionType):
+                script = script(**(canonical.parse(start.request.input) or {}))
+            if isinstance(script, BaseException):
+                raise script
+        except Exception as error:  # noqa: BLE001 - the script of a failing run
+            return ChildEnded(parent, step, "failed", "null", failure_of(error))
+        return ChildEnded(parent, step, "completed", canonical.dumps(to_jsonable_python(script)), None)
 
 
 def run(app: App, agent: str, /, **inputs: Any) -> AgentRun:

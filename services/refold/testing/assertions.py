@@ -30,11 +30,9 @@ def assert_called(
     meant = [call for call in calls if (args or {}).items() <= call.args.items()]
     if (len(meant) != times) if times is not None else not meant:
         expected = f"{name} with {canonical.dumps(dict(args))}" if args else name
-        often = "" if times is None else f" {times} times"
+        often = "once or more" if times is None else f"{times} times"
         actual = ", ".join(canonical.dumps(call.args) for call in calls) or "none at all"
-        raise AssertionError(
-            f"{expected} was called {len(meant)} times, not{often or ' once or more'}; there is: {actual}"
-        )
+        raise AssertionError(f"{expected} was called {len(meant)} times, not {often}; there is: {actual}")
     return meant
 
 
@@ -60,9 +58,8 @@ def assert_history(run: AgentRun, *expected: Expected) -> None:
 
 
 def _is(event: Event, kind: str, fields: Mapping[str, Any]) -> bool:
-    return type(event).__name__ == kind and all(
-        _equal(getattr(event, name, None), value) for name, value in fields.items()
-    )
+    equal = (_equal(getattr(event, name, None), value) for name, value in fields.items())
+    return type(event).__name__ == kind and all(equal)
 
 
 def _equal(actual: Any, value: Any) -> bool:

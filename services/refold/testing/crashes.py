@@ -237,7 +237,6 @@ class _Counted:
 
 
 def uses_key(function: FunctionType) -> bool:
-    """True if the code of a tool reads its idempotency key."""
     plain = inspect.unwrap(function)
     code = getattr(plain, "__code__", None)
     if code is None or {"locals", "vars"} & set(code.co_names):

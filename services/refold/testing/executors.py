@@ -6,7 +6,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count
 from queue import Empty, SimpleQueue
 from typing import Literal
 
@@ -67,7 +67,6 @@ class Executors:
         self._begin()
 
     def attempt(self, request: ToolRequest) -> ToolResult:
-        """Result of one attempt, whose executors may die."""
         at = len(self._orders)
         order = replace(request, issued=at)
         name, value = order.call_id.encode(), codec.encode(order)
@@ -95,7 +94,6 @@ class Executors:
         self._turn(*map(self._claimed, range(len(self._claims))))
 
     def _turn(self, *inbox: effects.Item) -> None:
-        """Run a turn of the process, and those that follow from its answers."""
         items, executor = list(inbox), self._executor
         while True:
             now = effects.Now(self.now_ms, self.now_ms - self._born_ms + 1)
@@ -112,16 +110,15 @@ class Executors:
         if isinstance(order, effects.AskLedger):
             return [effects.Answers(order.batch, self._ledger.run(order.operations))]
         if isinstance(order, effects.Append | effects.Publish):
-            return [item for record in order.records for item in self._write(record)]
+            return list(chain.from_iterable(map(self._write, order.records)))
         if isinstance(order, effects.Look):
             written = self._orders[order.offset] if order.offset < len(self._orders) else None
             return [effects.Looked(*order, written)]
         if isinstance(order, effects.AskEnd):
             return [End(order.topic, order.partition, len(self._catalog))]
-        if isinstance(order, effects.Read) and order.topic == CATALOG:
-            return list(self._catalog[order.offset :])
-        if isinstance(order, effects.Read) and order.topic == self._settings.topic:
-            return list(self._orders[order.offset :])
+        if isinstance(order, effects.Read):
+            records = {CATALOG: self._catalog, self._settings.topic: self._orders}
+            return list(records.get(order.topic, [])[order.offset :])
         if isinstance(order, effects.Commit):
             self._committed = max(self._committed, order.positions.get((self._settings.topic, 0), 0))
         if isinstance(order, effects.StartTool):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from pydantic_core import to_jsonable_python
@@ -76,10 +76,9 @@ class Panel:
 
     def __init__(self, app: App, content: Mapping[str, Any] | None) -> None:
         policy, self.trust = Policy.parse(dict(_ANYBODY if content is None else content)), {_ROOT.kid: _ROOT.public()}
-        needed = [rule for rule in (*_requirements(policy),) if rule is not None]
-        self._testers = [
-            f"tester-{number}" for number in range(1, 2 + max((rule.quorum for rule in needed), default=1))
-        ]
+        needed = _requirements(policy)
+        quorum = max((rule.quorum for rule in needed), default=1)
+        self._testers = [f"tester-{number}" for number in range(1, 2 + quorum)]
         roles = {name for rule in needed for name in (*rule.approvers, *rule.escalate_to) if name.startswith(ROLE)}
         self.catalog: list[tuple[bytes, bytes]] = []
         for key in (_KEY.public(), _GATEWAY.public(strength="test")):
@@ -138,6 +137,5 @@ class Panel:
         self.catalog.append((name.encode(), codec.encode(sealed(entry, _ROOT, len(self.catalog) + 1))))
 
 
-def _requirements(policy: Policy) -> Iterator[Requirement | None]:
-    yield from (policy.fallback, policy.doubt)
-    yield from (rule.requirement for rule in policy.rules)
+def _requirements(policy: Policy) -> list[Requirement]:
+    return [*filter(None, (policy.fallback, policy.doubt, *(rule.requirement for rule in policy.rules)))]

@@ -24,10 +24,10 @@ from refold.core.run.replay import Raised, Returned, Wanted
 from refold.core.run.replay import replay as replay_along
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
-from refold.engine.planner.agents.agent_host import failure_of
 from refold.sdk.app import App
 from refold.sdk.determinism import watch
 from refold.sdk.execution import Execution
+from refold.sdk.frames import failure_of
 from refold.sdk.rehearsal import Past, rehearse
 from refold.testing.reading import RunRead
 

@@ -63,9 +63,8 @@ def _body(tool: ToolDef, script: Any) -> Callable[..., Any]:
 
     def act() -> Any:
         if answers is not None and not answers:
-            raise UsageError(
-                f"tool {tool.name} is called more often than its script says", hint="give it an answer more"
-            )
+            hint = "give it an answer more"
+            raise UsageError(f"tool {tool.name} is called more often than its script says", hint=hint)
         answer = script if answers is None else answers.popleft()
         if isinstance(answer, BaseException):
             raise answer

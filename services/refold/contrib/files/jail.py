@@ -9,7 +9,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from refold.core.errors import NotDone, TerminalError, UsageError
@@ -86,11 +86,9 @@ class Jail:
 
     def _step(self, opened: int, name: str, *, make: bool) -> int:
         if make:
-            try:
+            with suppress(FileExistsError):
                 os.mkdir(name, dir_fd=opened)
                 os.fsync(opened)
-            except FileExistsError:
-                pass
         try:
             return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=opened)
         except OSError as error:

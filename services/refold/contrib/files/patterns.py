@@ -25,7 +25,6 @@ def split_pattern(pattern: str) -> tuple[str, ...]:
 
 
 def fits(parts: tuple[str, ...], names: tuple[str, ...]) -> bool:
-    """True if a path matches a pattern."""
     # Positions in the pattern after each name: linear, where backtracking could take exponential time.
     reached = {0} | _over(names, 0)
     for name in parts:

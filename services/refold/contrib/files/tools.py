@@ -48,7 +48,8 @@ def file_tools(
     UsageError if the system cannot confine paths to a folder.
     """
     folder = Folder(Jail(Path(root), hidden=hidden), max_bytes)
-    return _Making(app, folder, pool, prefix).make(write=write, approval=approval)
+    making = _Making(app, folder, pool, prefix)
+    return FileTools(*making.reading(), *(making.writing(approval) if write else ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,7 @@ class _Making:
     pool: str
     prefix: str
 
-    def make(self, *, write: bool, approval: ApprovalNeed) -> FileTools:
-        reading = self._reading()
-        return FileTools(*reading, *(self._writing(approval) if write else ()))
-
-    def _reading(self) -> tuple[Any, Any, Any, Any]:
+    def reading(self) -> tuple[Any, ...]:
         folder = self.folder
 
         def read_file(path: str) -> FileText:
@@ -81,12 +78,9 @@ class _Making:
             return folder.search(text, pattern, ignore_case=ignore_case)
 
         functions = (read_file, list_files, find_files, search_files)
-        read, listed, finder, searched = (
-            self._tool(function, effect="pure", tags=("files", "read")) for function in functions
-        )
-        return read, listed, finder, searched
+        return tuple(self._tool(function, effect="pure", tags=("files", "read")) for function in functions)
 
-    def _writing(self, approval: ApprovalNeed) -> tuple[Any, Any]:
+    def writing(self, approval: ApprovalNeed) -> tuple[Any, Any]:
         folder = self.folder
 
         def write_file(path: str, content: str, expect: str = "") -> Written:
@@ -110,14 +104,9 @@ class _Making:
             return folder.edited(path, before, after, expect) or DID_NOT_HAPPEN
 
         options: dict[str, Any] = {"effect": "probed", "tags": ("files", "write"), "approval": approval}
-        return (
-            self._tool(write_file, probe=written, **options),
-            self._tool(edit_file, probe=edited, shown_as="edit", **options),
-        )
+        writer = self._tool(write_file, probe=written, **options)
+        return writer, self._tool(edit_file, probe=edited, shown_as="edit", **options)
 
     def _tool(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-        name, timeout = self.prefix + function.__name__, timedelta(minutes=1)
-        tool: Callable[..., Any] = self.app.tool(
-            name=name, pool=self.pool, version=VERSION, timeout=timeout, **options
-        )(function)
-        return tool
+        own: dict[str, Any] = {"name": self.prefix + function.__name__, "pool": self.pool, "version": VERSION}
+        return self.app.tool(timeout=timedelta(minutes=1), **own, **options)(function)

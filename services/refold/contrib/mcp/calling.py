@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol, cast
 
 from refold.contrib.mcp.manifest import Manifest, ToolList, stricter
 from refold.core.errors import CallFailed
-from refold.core.run.intents import Call
 from refold.core.wire import canonical
 from refold.sdk import loop
 from refold.sdk.context import Context
@@ -45,8 +44,6 @@ class ToolFailure(ToolOutput):
 
 
 class Configured(Protocol):
-    """Server of a remote tool."""
-
     @property
     def name(self) -> str: ...
 
@@ -103,19 +100,9 @@ class RemoteTool:
         return _failure(f"{self.server.name} has asked {MOST_ROUNDS} times, and gives no result")
 
     async def _step(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        declared = self.declared
-        call = Call(
-            tool=declared.name,
-            args=declared.canonical_args(**fields),
-            pool=declared.pool,
-            effect=self.effect,
-            timeout_ms=declared.timeout_ms,
-            retry=declared.policy,
-            key_window_ms=declared.key_window_ms,
-            read=declared.read_plain,
-        )
-        result: dict[str, Any] = await loop.step(call)
-        return result
+        call = self.declared.call(self.declared.canonical_args(**fields))
+        call = replace(call, effect=self.effect, read=self.declared.read_plain, means=None)
+        return cast(dict[str, Any], await loop.step(call))
 
     async def _answers(self, questions: Mapping[str, Any]) -> dict[str, Any]:
         answers = await asyncio.gather(*(self._answer(questions[key]["params"]) for key in sorted(questions)))

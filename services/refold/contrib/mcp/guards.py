@@ -7,8 +7,9 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
+from mcp.client._transport import ReadStream, TransportStreams, WriteStream
 from mcp.shared.message import SessionMessage
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
@@ -24,28 +25,7 @@ CAN: Final[dict[str, object]] = {"form": {}}
 """Kinds of a server's questions that reach people: forms, and no addresses to open."""
 
 
-class Reads(Protocol):
-    async def receive(self) -> SessionMessage | Exception: ...
-    async def aclose(self) -> None: ...
-    def __aiter__(self) -> Reads: ...
-    async def __anext__(self) -> SessionMessage | Exception: ...
-    async def __aenter__(self) -> Any: ...
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None: ...
-
-
-class Writes(Protocol):
-    async def send(self, item: SessionMessage, /) -> None: ...
-    async def aclose(self) -> None: ...
-    async def __aenter__(self) -> Any: ...
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None: ...
-
-
-Streams = tuple[Reads, Writes]
-Opened = AbstractAsyncContextManager[Streams]
+Opened = AbstractAsyncContextManager[TransportStreams]
 
 
 class Guard:
@@ -58,7 +38,7 @@ class Guard:
         self._room, self._since = float(MOST_UNASKED), time.monotonic()
 
     @asynccontextmanager
-    async def around(self, opened: Opened) -> AsyncIterator[Streams]:
+    async def around(self, opened: Opened) -> AsyncIterator[TransportStreams]:
         try:
             async with opened as (reads, writes):
                 yield _In(self, reads), _Out(self, writes)
@@ -82,9 +62,26 @@ class Guard:
             self._unanswered -= 1
 
 
-class _In:
-    def __init__(self, guard: Guard, inner: Reads) -> None:
+class _Stream:
+    def __init__(self, guard: Guard, inner: Any) -> None:
         self._guard, self._inner = guard, inner
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        leaves: bool | None = await self._inner.__aexit__(kind, error, trace)
+        return leaves
+
+
+class _In(_Stream):
+    _inner: ReadStream[SessionMessage | Exception]
 
     @property
     def last_context(self) -> Any:
@@ -92,9 +89,6 @@ class _In:
 
     async def receive(self) -> SessionMessage | Exception:
         return await self._inner.receive()
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
     def __aiter__(self) -> Self:
         return self
@@ -105,20 +99,15 @@ class _In:
             raise StopAsyncIteration
         return item
 
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         self._guard.over.set()
-        return await self._inner.__aexit__(kind, error, trace)
+        return await super().__aexit__(kind, error, trace)
 
 
-class _Out:
-    def __init__(self, guard: Guard, inner: Writes) -> None:
-        self._guard, self._inner = guard, inner
+class _Out(_Stream):
+    _inner: WriteStream[SessionMessage]
 
     async def send(self, item: SessionMessage, /) -> None:
         message = item.message
@@ -130,15 +119,3 @@ class _Out:
                 self._guard.stateless = True
         await self._inner.send(item)
         self._guard.went(item)
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return await self._inner.__aexit__(kind, error, trace)

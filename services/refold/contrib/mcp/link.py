@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import structlog
 from mcp.client import Transport
@@ -16,7 +16,7 @@ from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import TypeAdapter, ValidationError
 
 from mcp import Client, types
-from refold.contrib.mcp.guards import Guard, Opened
+from refold.contrib.mcp.guards import Guard
 from refold.contrib.mcp.manifest import Manifest, OutgoingCall, ToolList, finite, tool_list
 from refold.contrib.mcp.pipes import Pipes
 from refold.contrib.mcp.web import Web
@@ -37,19 +37,14 @@ MODES: Final = {"auto": "auto", "session": "legacy", "stateless": LATEST_MODERN_
 KEY_IN_META: Final = "refold/idempotency-key"
 """Place of the idempotency key in the `_meta` of a call."""
 
-_RESULT: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
-    types.CallToolResult | types.InputRequiredResult
-)
+_Result = types.CallToolResult | types.InputRequiredResult
+_RESULT: TypeAdapter[_Result] = TypeAdapter(_Result)
 
 _log = structlog.get_logger()
 
 
-class Way(Protocol):
-    """Transport to a server. `last_output` is its text beside the protocol."""
-
-    def open(self) -> Opened: ...
-
-    def last_output(self) -> str: ...
+Way = Pipes | Web
+"""Transport to a server. `last_output` is its text beside the protocol."""
 
 
 def way_to(command: Sequence[str], url: str, *, settings: Mapping[str, str], cwd: str, most_bytes: int) -> Way:
@@ -227,7 +222,7 @@ def _request(outgoing: OutgoingCall) -> types.CallToolRequest:
         raise UsageError(f"the call cannot be sent: {text_of(error)}") from None
 
 
-def _recorded(result: types.CallToolResult | types.InputRequiredResult) -> dict[str, Any]:
+def _recorded(result: _Result) -> dict[str, Any]:
     fields = finite(result.model_dump(by_alias=True, mode="json", exclude_none=True))
     if isinstance(result, types.InputRequiredResult):
         return {"asks": fields.get("inputRequests") or {}, "state": fields.get("requestState")}

@@ -14,11 +14,11 @@ from typing import Final
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client._transport import TransportStreams
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from refold.contrib.mcp.guards import Streams
 from refold.engine.runtime import launch
 
 GRACE_S: Final = 2.0
@@ -31,8 +31,6 @@ _TAIL_BYTES: Final = 2_000
 
 
 class Pipes:
-    """Transport of a server that a command starts."""
-
     def __init__(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str, most_bytes: int) -> None:
         self._command, self._cwd, self._most = list(command), cwd or None, most_bytes
         # The executor's environment (its passwords, say) must not reach a server.
@@ -43,7 +41,7 @@ class Pipes:
         return b"".join(self._tail)[-_TAIL_BYTES:].decode(errors="replace").strip()
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[Streams]:
+    async def open(self) -> AsyncIterator[TransportStreams]:
         process = await self._start()
         replies, reads = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         writes, requests = anyio.create_memory_object_stream[SessionMessage](0)

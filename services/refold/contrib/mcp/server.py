@@ -199,20 +199,12 @@ Acts = Callable[[Mapping[str, Secret]], Callable[..., Coroutine[Any, Any, Any]]]
 
 
 class ServerTool(ToolDef):
-    """A tool whose body calls a server. A `scripted` one is a test's double."""
-
     def __init__(self, server: MCPServer, acts: Acts, function: FunctionType, **options: Any) -> None:
-        self.server, self.acts, self.scripted = server, acts, False
+        self.server, self.acts = server, acts
         super().__init__(function, **options)
         # Earlier output of the server is no argument of the call, so it cannot be edited.
         beside = ("manifest", "answers", "state")
         self.arguments = Arguments(function, f"tool {self.name}", leave=FILLED, context=beside)
-
-    def acted_by(self, function: Callable[..., Any]) -> ToolDef:
-        double = super().acted_by(function)
-        assert isinstance(double, ServerTool), "a copy is of the same class"
-        double.scripted = True
-        return double
 
     def run(
         self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat, secrets: Secrets | None = None

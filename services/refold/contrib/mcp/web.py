@@ -7,9 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import httpx2
+from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
-
-from refold.contrib.mcp.guards import Streams
 
 REACH_S: Final = 30.0
 """Timeout to connect, and to send a request; answers have that of the call."""
@@ -25,7 +24,7 @@ class Web:
         return ""
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[Streams]:
+    async def open(self) -> AsyncIterator[TransportStreams]:
         bounded = _Bounded(httpx2.AsyncHTTPTransport(), self._most)
         timeout = httpx2.Timeout(REACH_S, read=None)
         async with (

@@ -11,28 +11,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pydantic_ai import tools, toolsets
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.capabilities.abstract import CapabilityOrdering, WrapToolExecuteHandler, leaf_capabilities
 from pydantic_ai.durable_exec import BaseDurabilityCapability
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ToolCallPart
-from pydantic_ai.tools import (
-    AgentDepsT,
-    DeferredToolRequests,
-    DeferredToolResults,
-    RunContext,
-    ToolApproved,
-    ToolDefinition,
-    ToolDenied,
-)
-from pydantic_ai.toolsets import (
-    AbstractToolset,
-    ApprovalRequiredToolset,
-    CombinedToolset,
-    FilteredToolset,
-    FunctionToolset,
-    WrapperToolset,
-)
 
 from refold.contrib.pydantic_ai.options import WORD
 from refold.contrib.pydantic_ai.tools import ServerTools
@@ -52,7 +36,7 @@ CLAIM = "$approved"
 _REFUSED = ("rejected", "denied", "approval_expired")
 
 
-class RefoldApprovals(AbstractCapability[AgentDepsT]):
+class RefoldApprovals(AbstractCapability[tools.AgentDepsT]):
     """Has people decide on calls through Refold. `durable()` gives it to an agent that has none. The model gets a
     rejection, an expiry and a policy's denial as `ToolDenied`, with the reason. It precedes any other handler:
     executors accept no approval in people's place."""
@@ -61,14 +45,15 @@ class RefoldApprovals(AbstractCapability[AgentDepsT]):
         return CapabilityOrdering(position="outermost")
 
     async def handle_deferred_tool_calls(
-        self, ctx: RunContext[AgentDepsT], *, requests: DeferredToolRequests
-    ) -> DeferredToolResults | None:
+        self, ctx: tools.RunContext[tools.AgentDepsT], *, requests: tools.DeferredToolRequests
+    ) -> tools.DeferredToolResults | None:
         """Have calls with a pending approval proposed, and request the results of deferred calls, unless another
         capability does."""
         context = current()
         if context is None:
             return None
-        results = requests.build_results(approvals={call.tool_call_id: ToolApproved() for call in requests.approvals})
+        approvals = {call.tool_call_id: tools.ToolApproved() for call in requests.approvals}
+        results = requests.build_results(approvals=approvals)
         if requests.calls and not _others(ctx):
             pending = [_request_result(context, ctx, call, requests) for call in requests.calls]
             for call, answer in zip(requests.calls, await asyncio.gather(*pending), strict=True):
@@ -77,10 +62,10 @@ class RefoldApprovals(AbstractCapability[AgentDepsT]):
 
     async def wrap_tool_execute(
         self,
-        ctx: RunContext[AgentDepsT],
+        ctx: tools.RunContext[tools.AgentDepsT],
         *,
         call: ToolCallPart,
-        tool_def: ToolDefinition,
+        tool_def: tools.ToolDefinition,
         args: dict[str, Any],
         handler: WrapToolExecuteHandler,
     ) -> Any:
@@ -92,7 +77,7 @@ class RefoldApprovals(AbstractCapability[AgentDepsT]):
         except CallFailed as failed:
             if failed.fields.get("code") not in _REFUSED:
                 raise
-            return ToolDenied(_refusal_text(failed))
+            return tools.ToolDenied(_refusal_text(failed))
 
 
 def question_tool(agent: str, kind: str) -> str:
@@ -110,7 +95,6 @@ def decided() -> Decision | None:
 
 
 def edited(decision: Decision | None) -> bool:
-    """True if people have changed the arguments."""
     return decision is not None and (decision.verdict == "edit" or bool(decision.asked.get("proposed_args")))
 
 
@@ -129,7 +113,7 @@ def as_edited(output: dict[str, Any], arguments: Wire, decision: Decision) -> di
 
 
 async def _request_result(
-    context: Context, ctx: RunContext[Any], call: ToolCallPart, requests: DeferredToolRequests
+    context: Context, ctx: tools.RunContext[Any], call: ToolCallPart, requests: tools.DeferredToolRequests
 ) -> Any | ToolFailed:
     agent = next(leaf.name for leaf in _leaves(ctx) if isinstance(leaf, BaseDurabilityCapability))
     tool = context.find(question_tool(agent, requests.kind(call.tool_call_id)))
@@ -145,12 +129,12 @@ async def _request_result(
         return ToolFailed(_refusal_text(failed))
 
 
-def _others(ctx: RunContext[Any]) -> bool:
+def _others(ctx: tools.RunContext[Any]) -> bool:
     usual = (AbstractCapability.handle_deferred_tool_calls, RefoldApprovals.handle_deferred_tool_calls)
     return any(type(leaf).handle_deferred_tool_calls not in usual for leaf in _leaves(ctx))
 
 
-def _leaves(ctx: RunContext[Any]) -> list[AbstractCapability[Any]]:
+def _leaves(ctx: tools.RunContext[Any]) -> list[AbstractCapability[Any]]:
     return leaf_capabilities(ctx.agent.root_capability) if ctx.agent else []
 
 
@@ -158,57 +142,58 @@ def _refusal_text(failed: CallFailed) -> str:
     return str(failed.fields.get("message") or failed.message)
 
 
-Required = Callable[[RunContext[Any], ToolDefinition, dict[str, Any]], bool]
+Required = Callable[[tools.RunContext[Any], tools.ToolDefinition, dict[str, Any]], bool]
 """Condition on a call of a tool: if it holds, the call acts after an approval alone."""
 
 _ALWAYS: tuple[Any, ...] = (
-    ApprovalRequiredToolset.__dataclass_fields__["approval_required_func"].default,
-    *(AbstractToolset.approval_required.__defaults__ or ()),
+    toolsets.ApprovalRequiredToolset.__dataclass_fields__["approval_required_func"].default,
+    *(toolsets.AbstractToolset.approval_required.__defaults__ or ()),
 )
 """Default conditions of pydantic-ai hold for every call."""
 
 
-def required_by(toolset: AbstractToolset[Any], owner: str) -> dict[int, list[Required]]:
+def required_by(toolset: toolsets.AbstractToolset[Any], owner: str) -> dict[int, list[Required]]:
     """Conditions of `approval_required()` by the id of each toolset. An executor checks them again, as a planner may
     omit the question. **Raises** UsageError for a condition on a definition from a wrapper or a server, which executors
     lack, or around tools that run in the planner."""
     conditions: dict[int, list[Required]] = {}
 
     # In `above`, True marks a condition whose definition an inner wrapper may change.
-    def walk(node: AbstractToolset[Any], above: list[tuple[Required, bool]]) -> None:
-        if isinstance(node, CombinedToolset):
+    def walk(node: toolsets.AbstractToolset[Any], above: list[tuple[Required, bool]]) -> None:
+        if isinstance(node, toolsets.CombinedToolset):
             for inner in node.toolsets:
                 walk(inner, above)
-        elif isinstance(node, ApprovalRequiredToolset):
+        elif isinstance(node, toolsets.ApprovalRequiredToolset):
             walk(node.wrapped, [*above, (node.approval_required_func, False)])
-        elif isinstance(node, WrapperToolset):
-            changes = not isinstance(node, FilteredToolset)
+        elif isinstance(node, toolsets.WrapperToolset):
+            changes = not isinstance(node, toolsets.FilteredToolset)
             walk(node.wrapped, [(condition, changed or changes) for condition, changed in above])
         else:
-            if above and _runs_in_planner(node):
-                hint = 'say it of the tool: approval="required", or MCPServer(required=...)'
-                raise UsageError(
-                    f"approval_required() of {owner} is around tools that no executor asks about", hint=hint
-                )
-            for condition, changed in above:
-                if condition not in _ALWAYS and (changed or not isinstance(node, FunctionToolset)):
-                    hint = "put it around a FunctionToolset, without a wrapper in between, or leave its condition out"
-                    message = f"approval_required() of {owner} has a condition that executors cannot ask"
-                    raise UsageError(message, hint=hint)
+            _check_askable(node, above, owner)
             conditions[id(node)] = [_strict(condition) for condition, _ in above]
 
     walk(toolset, [])
     return conditions
 
 
-def _runs_in_planner(leaf: AbstractToolset[Any]) -> bool:
-    if isinstance(leaf, FunctionToolset):
+def _check_askable(leaf: toolsets.AbstractToolset[Any], above: list[tuple[Required, bool]], owner: str) -> None:
+    if above and _runs_in_planner(leaf):
+        hint = 'say it of the tool: approval="required", or MCPServer(required=...)'
+        raise UsageError(f"approval_required() of {owner} is around tools that no executor asks about", hint=hint)
+    for condition, changed in above:
+        if condition not in _ALWAYS and (changed or not isinstance(leaf, toolsets.FunctionToolset)):
+            hint = "put it around a FunctionToolset, without a wrapper in between, or leave its condition out"
+            raise UsageError(f"approval_required() of {owner} has a condition that executors cannot ask", hint=hint)
+
+
+def _runs_in_planner(leaf: toolsets.AbstractToolset[Any]) -> bool:
+    if isinstance(leaf, toolsets.FunctionToolset):
         return any((tool.metadata or {}).get(WORD) is False for tool in leaf.tools.values())
     return isinstance(leaf, ServerTools)
 
 
 def _strict(condition: Required) -> Required:
-    def check(ctx: RunContext[Any], definition: ToolDefinition, args: dict[str, Any]) -> bool:
+    def check(ctx: tools.RunContext[Any], definition: tools.ToolDefinition, args: dict[str, Any]) -> bool:
         try:
             return bool(condition(ctx, definition, args))
         except Exception:  # noqa: BLE001 - the author's code, on unchecked arguments: then people are asked

@@ -90,9 +90,7 @@ class Conversations:
     def request(self, params: ModelRequestParams, run: Wire, parameters: Callable[[], Wire], settings: Any) -> Prepared:
         fresh: dict[int, Wire] = {}
         digests = self._digests(run["run_id"], params.messages, fresh)
-        base = self.last.get(run["run_id"])
-        if base is None or base.digest not in digests:
-            base = next((match for digest in reversed(digests) if (match := self.requests.get(digest))), None)
+        base = self._base(run["run_id"], digests)
         new = params.messages[base.length if base else 0 :]
         messages, named = self._new(new, base, fresh)
         fields: Wire = {"model": params.model_id, "messages": messages, OF_RUN: run}
@@ -126,6 +124,12 @@ class Conversations:
             self.requests[digests[-1]] = self.last[run["run_id"]] = recorded
 
         return Prepared(fields, tuple(sorted({*named, *([base.step] if base else [])})), settled)
+
+    def _base(self, run: str, digests: list[bytes]) -> _Request | None:
+        last = self.last.get(run)
+        if last is not None and last.digest in digests:
+            return last
+        return next(filter(None, map(self.requests.get, reversed(digests))), None)
 
     def _digests(self, run: str, messages: list[ModelMessage], fresh: dict[int, Wire]) -> list[bytes]:
         """Digests of all beginnings of a conversation. `fresh` gets the data of new messages."""

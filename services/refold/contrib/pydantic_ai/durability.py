@@ -11,23 +11,12 @@ from typing import Any, ClassVar, Literal, Optional, cast
 from weakref import WeakKeyDictionary
 
 from pydantic_ai import _model_request_attempts, _utils
+from pydantic_ai import durable_exec as durable
 from pydantic_ai._utils import disable_threads
 from pydantic_ai.agent import Agent, EventStreamHandler
 from pydantic_ai.agent.abstract import AbstractAgent
 from pydantic_ai.capabilities import ModelFallback, SetToolMetadata
 from pydantic_ai.capabilities.abstract import WrapRunHandler, leaf_capabilities
-from pydantic_ai.durable_exec import (
-    JSON_CODEC,
-    BaseDurabilityCapability,
-    DurabilityEngineSpec,
-    DurableOperationId,
-    RoleBasedOperationConfig,
-    ToolsetCallToolId,
-    ToolsetValidateToolArgumentsId,
-    conversation_id_from_run_id,
-    external_event_scope,
-    replay_scope,
-)
 from pydantic_ai.durable_exec._toolset import get_dynamic_tools
 from pydantic_ai.models import Model
 from pydantic_ai.run import AgentRunResult
@@ -60,7 +49,7 @@ _BEGUN: WeakKeyDictionary[Context, int] = WeakKeyDictionary()
 """Number of agents of pydantic-ai that the code of a run has run so far."""
 
 
-class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
+class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
     """Makes an agent durable inside a run of Refold; elsewhere it is an ordinary agent.
 
     `models` can be selected by name in a run, besides the agent's own; `cheaper` is the one of them for runs whose
@@ -69,11 +58,11 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
     **Raises** UsageError at once for an unknown option.
     """
 
-    engine_spec: ClassVar[DurabilityEngineSpec] = DurabilityEngineSpec(
+    engine_spec: ClassVar[durable.DurabilityEngineSpec] = durable.DurabilityEngineSpec(
         engine_name="Refold",
         durable_unit_noun="call",
         durable_container_noun="run",
-        codec=JSON_CODEC,
+        codec=durable.JSON_CODEC,
         serialization_failure=lambda error: TerminalError(f"a result has no JSON form: {error}", code="bad_result"),
         tool_config_key=WORD,
         unsupported_runtime_toolset_kinds=frozenset({"function", "mcp", "dynamic"}),
@@ -127,7 +116,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         return f"{context.run_id}/{_BEGUN[context]}"
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
-        return conversation_id_from_run_id(run_id) if self.in_durable_context else None
+        return durable.conversation_id_from_run_id(run_id) if self.in_durable_context else None
 
     def get_run_clock(self) -> Callable[[], datetime] | None:
         return context.now if (context := current()) is not None else None
@@ -140,8 +129,8 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         context = current()
         if context is None:
             return await handler()
-        replaying = replay_scope(is_replaying=lambda: context.replaying)
-        waits = external_event_scope(RefoldWaiter(context, self))
+        replaying = durable.replay_scope(is_replaying=lambda: context.replaying)
+        waits = durable.external_event_scope(RefoldWaiter(context, self))
         with disable_threads(), Agent.using_sleep(asyncio.sleep), replaying, waits:
             return await super().wrap_run(ctx, handler=handler)
 
@@ -186,7 +175,6 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         }
 
     def operation_tools(self) -> Iterator[OperationTool]:
-        """Refold tools of its units and functions."""
         backend = self.get_durable_operation_backend()
         yield from backend.tools.values()
         for kind in ("question", "external"):
@@ -204,20 +192,19 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         self, backend: RefoldBackend, toolset: str, name: str, tool: Tool[Any]
     ) -> Iterator[OperationTool]:
         subject = f"tool {name} of agent {self.name}"
-        unit = ToolsetCallToolId("function", toolset_id=toolset)
+        unit = durable.ToolsetCallToolId("function", toolset_id=toolset)
         metadata = _metadata(cast(AbstractAgent[Any, Any], self._agent), tool)
         options = self._options_of(unit, metadata, subject, approval=tool.requires_approval)
         if options is False:
             if not tool.function_schema.is_async:
-                raise UsageError(
-                    f"{subject} is to run in the planner, and is not async", hint=f"leave {WORD!r}: False out"
-                )
+                hint = f"leave {WORD!r}: False out"
+                raise UsageError(f"{subject} is to run in the planner, and is not async", hint=hint)
             scan.check(cast(Any, tool.function), subject)
             return
         handler = partial(backend.functions[backend.namer.operation_name(unit)], name)
         called, schema = backend.namer.function_name(unit, name), tool.function_schema.json_schema
         if tool.args_validator is not None:
-            checks = ToolsetValidateToolArgumentsId("function", toolset_id=toolset)
+            checks = durable.ToolsetValidateToolArgumentsId("function", toolset_id=toolset)
             checked_by = partial(backend.functions[backend.namer.operation_name(checks)], name)
             yield OperationTool(backend.namer.function_name(checks, name), checked_by, self._base_options(checks))
         body = tool.function if isinstance(tool.function, FunctionType) else None
@@ -243,7 +230,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         if self._event_stream_handler is not None:
             self._bound_event_operation = self._bind_event_operation(self._backend)
 
-    async def _approval_missing(self, unit: ToolsetCallToolId, params: Any) -> str:
+    async def _approval_missing(self, unit: durable.ToolsetCallToolId, params: Any) -> str:
         leaf = self._toolsets_by_id[unit.toolset_id].wrapped
         definition = params.tool.tool_def if isinstance(leaf, FunctionToolset) else None
         if isinstance(leaf, DynamicToolset):
@@ -274,11 +261,11 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         toolset.apply(leaves.append)
         return [leaf for leaf in leaves if id(leaf) not in bound]
 
-    def _base_options(self, operation_id: DurableOperationId) -> CallOptions:
+    def _base_options(self, operation_id: durable.DurableOperationId) -> CallOptions:
         own = self._toolset_options.get(getattr(operation_id, "toolset_id", ""), {})
         return usual(operation_id, self._model_options, CallOptions(**{**self._tool_options, **own}))
 
-    def _resolve_tool(self, unit: DurableOperationId, tool: Any, name: str) -> CallOptions | Literal[False]:
+    def _resolve_tool(self, unit: durable.DurableOperationId, tool: Any, name: str) -> CallOptions | Literal[False]:
         metadata = (tool.tool_def.metadata or {}) if tool is not None else {}
         approval, subject = tool is not None and tool.tool_def.kind == "unapproved", f"tool {name} of agent {self.name}"
         options, kind = self._options_of(unit, metadata, subject, approval=approval), getattr(unit, "toolset_kind", "")
@@ -291,7 +278,7 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         return options
 
     def _options_of(
-        self, unit: DurableOperationId, metadata: Mapping[str, Any], tool: str, *, approval: bool = False
+        self, unit: durable.DurableOperationId, metadata: Mapping[str, Any], tool: str, *, approval: bool = False
     ) -> CallOptions | Literal[False]:
         own = metadata.get(WORD)
         if own is False and approval:
@@ -305,16 +292,16 @@ class RefoldDurability(BaseDurabilityCapability[AgentDepsT]):
         return {**overridden(base, checked_options(own, tool)), **needs}
 
 
-class _Config(RoleBasedOperationConfig[CallOptions]):
+class _Config(durable.RoleBasedOperationConfig[CallOptions]):
     def __init__(
         self,
-        base: Callable[[DurableOperationId], CallOptions],
-        resolve: Callable[[DurableOperationId, Any, str], CallOptions | Literal[False]],
+        base: Callable[[durable.DurableOperationId], CallOptions],
+        resolve: Callable[[durable.DurableOperationId, Any, str], CallOptions | Literal[False]],
     ) -> None:
         super().__init__(model={}, event={}, capability={}, tool={}, resolve_tool=resolve)
         self._base = base
 
-    def base(self, role: str, *, operation_id: DurableOperationId) -> CallOptions:
+    def base(self, role: str, *, operation_id: durable.DurableOperationId) -> CallOptions:
         return self._base(operation_id)
 
 

@@ -74,12 +74,7 @@ def durable(
     """
     if type(requests) is not int or requests < 1:
         raise UsageError(f"requests={requests!r}", hint="give the requests that one run may have, from 1 up")
-    try:
-        bound = RefoldDurability.from_agent(agent)
-        called = name or (bound or durability or agent).name or agent.name or ""
-        bound = bound or _attached(agent, durability or RefoldDurability(), called, version)
-    except UserError as error:
-        raise UsageError(f"agent {name or agent.name} cannot be durable: {error}") from None
+    called, bound = _bound(agent, durability, name, version)
     if f"{bound.name}__model.request" in app.tools:
         hint = 'give one another name, or each version of one agent its version="..."'
         raise UsageError(f"app {app.name} has two agents of pydantic-ai that are called {bound.name}", hint=hint)
@@ -93,6 +88,17 @@ def durable(
     body = _entry(agent, called, usage_limits, requests)
     options = {"name": called, "version": version, "retention": retention, "budget": budget}
     return app.add_agent(ThinkingAgent(agent, body, bound.definition(tools), **options))
+
+
+def _bound(
+    agent: Agent[Any, Any], durability: RefoldDurability[Any] | None, name: str, version: str
+) -> tuple[str, RefoldDurability[Any]]:
+    try:
+        bound = RefoldDurability.from_agent(agent)
+        called = name or (bound or durability or agent).name or agent.name or ""
+        return called, bound or _attached(agent, durability or RefoldDurability(), called, version)
+    except UserError as error:
+        raise UsageError(f"agent {name or agent.name} cannot be durable: {error}") from None
 
 
 def _attached(
@@ -205,10 +211,8 @@ def _entry(agent: Agent[Any, Any], name: str, limits: UsageLimits | None, most: 
 
 def _says_all(begun: AgentRun[Any, Any], request: ModelRequest) -> bool:
     """True if another loop may continue from this request: only this loop has the counts of tools' retries."""
-    again = any(
-        isinstance(part, RetryPromptPart) or getattr(part, "outcome", "") == "retried" for part in request.parts
-    )
-    return bool(request.parts) and not again and not begun.pending_messages
+    again = (isinstance(part, RetryPromptPart) or getattr(part, "outcome", "") == "retried" for part in request.parts)
+    return bool(request.parts) and not any(again) and not begun.pending_messages
 
 
 def _planned(agent: Agent[Any, Any]) -> Iterator[FunctionType]:

@@ -7,21 +7,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pydantic_ai.exceptions import (
-    FallbackExceptionGroup,
-    ModelAPIError,
-    ModelHTTPError,
-    ModelQuotaExceededError,
-    ModelRequestRejectedError,
-    ModelRequestTimeout,
-    RetryModelRequest,
-    UserError,
-)
+from pydantic_ai import exceptions
 from pydantic_core import to_jsonable_python
 
 from refold.core.errors import CallFailed, RefoldError, TerminalError, TransientError, text_of
 
-_HOPELESS = (ModelRequestRejectedError, ModelQuotaExceededError, ModelRequestTimeout)
+_HOPELESS = (exceptions.ModelRequestRejectedError, exceptions.ModelQuotaExceededError, exceptions.ModelRequestTimeout)
 """Errors that the next attempt of the same request would get, too."""
 
 _BUSY = (408, 409, 425, 429)
@@ -36,16 +27,18 @@ _MOST = 3_000
 
 def as_failure(error: Exception) -> RefoldError | None:
     """Error of a unit as a tool raises it; None for errors outside pydantic-ai."""
-    if isinstance(error, RetryModelRequest):
+    if isinstance(error, exceptions.RetryModelRequest):
         return _terminal(error, {"retry_model": error.model if isinstance(error.model, str) else None})
-    if isinstance(error, UserError):
+    if isinstance(error, exceptions.UserError):
         return TerminalError(text_of(error), code="UserError")
-    parts = list(error.exceptions) if isinstance(error, FallbackExceptionGroup) else [error]
-    failed = [part for part in parts if isinstance(part, ModelAPIError)]
-    if not failed:
-        return None
+    parts = list(error.exceptions) if isinstance(error, exceptions.FallbackExceptionGroup) else [error]
+    failed = [part for part in parts if isinstance(part, exceptions.ModelAPIError)]
+    return _of_models(error, failed) if failed else None
+
+
+def _of_models(error: Exception, failed: list[exceptions.ModelAPIError]) -> RefoldError:
     detail: dict[str, Any] = {"errors": [_dumped(part) for part in failed]}
-    if isinstance(error, FallbackExceptionGroup):
+    if isinstance(error, exceptions.FallbackExceptionGroup):
         detail["group"] = error.message
     mendable = [min(part.retry_after or 0.0, _LONGEST_S) for part in failed if _may_be_mended(part)]
     if not mendable:
@@ -59,30 +52,30 @@ def as_raised(failed: CallFailed) -> Exception:
     try:
         detail = json.loads(failed.fields.get("detail") or "{}")
         if "retry_model" in detail:
-            return RetryModelRequest(detail["retry_model"])
+            return exceptions.RetryModelRequest(detail["retry_model"])
         errors = [_loaded(fields) for fields in detail.get("errors", ())]
     except (KeyError, TypeError, ValueError):
         return failed
     if "group" in detail:
-        return FallbackExceptionGroup(detail["group"], errors)
+        return exceptions.FallbackExceptionGroup(detail["group"], errors)
     return errors[0] if errors else failed
 
 
-def _may_be_mended(error: ModelAPIError) -> bool:
+def _may_be_mended(error: exceptions.ModelAPIError) -> bool:
     if isinstance(error, _HOPELESS):
         return False
-    return not isinstance(error, ModelHTTPError) or error.status_code >= 500 or error.status_code in _BUSY
+    return not isinstance(error, exceptions.ModelHTTPError) or error.status_code >= 500 or error.status_code in _BUSY
 
 
 def _terminal(error: Exception, detail: dict[str, Any]) -> TerminalError:
     return TerminalError(text_of(error), code=type(error).__name__, detail=json.dumps(detail))
 
 
-def _dumped(error: ModelAPIError) -> dict[str, Any]:
-    http = isinstance(error, ModelHTTPError)
-    made_of = ModelHTTPError.__reduce__(error)[1] if isinstance(error, ModelHTTPError) else error.__reduce__()[1]
+def _dumped(error: exceptions.ModelAPIError) -> dict[str, Any]:
+    http = isinstance(error, exceptions.ModelHTTPError)
+    reduce: Any = exceptions.ModelHTTPError.__reduce__ if http else type(error).__reduce__
     state = {name: value for name, value in error.__getstate__().items() if not name.startswith("_")}
-    facts = {"class": type(error).__name__, "http": http, "args": list(made_of), "state": state}
+    facts = {"class": type(error).__name__, "http": http, "args": list(reduce(error)[1]), "state": state}
     plain: dict[str, Any] = to_jsonable_python(facts, fallback=str)
     if len(json.dumps(plain)) > _MOST:  # a provider's response may be anything
         plain["args"] = [arg if isinstance(arg, int | float) else str(arg)[:100] for arg in plain["args"]]
@@ -90,15 +83,15 @@ def _dumped(error: ModelAPIError) -> dict[str, Any]:
     return plain
 
 
-def _loaded(facts: dict[str, Any]) -> ModelAPIError:
-    usual = ModelHTTPError if facts["http"] else ModelAPIError
+def _loaded(facts: dict[str, Any]) -> exceptions.ModelAPIError:
+    usual = exceptions.ModelHTTPError if facts["http"] else exceptions.ModelAPIError
     own = (candidate for candidate in _kinds(usual) if candidate.__module__.startswith("pydantic_ai."))
     kind: Any = next((candidate for candidate in own if candidate.__name__ == facts["class"]), usual)
-    error: ModelAPIError = kind(*facts["args"])
+    error: exceptions.ModelAPIError = kind(*facts["args"])
     state = error.__getstate__() | facts["state"]
     error.__setstate__(state)
     return error
 
 
-def _kinds(kind: type[ModelAPIError]) -> list[type[ModelAPIError]]:
+def _kinds(kind: type[exceptions.ModelAPIError]) -> list[type[exceptions.ModelAPIError]]:
     return [kind, *(descendant for below in kind.__subclasses__() for descendant in _kinds(below))]

@@ -13,25 +13,12 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from types import CodeType, FunctionType
+from itertools import chain
+from types import FunctionType
 from typing import Any, cast
 from uuid import uuid4
 
-from pydantic_ai.durable_exec import (
-    BoundDurableOperation,
-    CapabilityOperationId,
-    DurableOperation,
-    DurableOperationConfig,
-    DurableOperationId,
-    JournalOperationNamer,
-    ModelCancelSuspendedResponseId,
-    ModelCompactMessagesId,
-    ModelRequestId,
-    RegisteredOperationBackend,
-    ToolsetCallToolId,
-    ToolsetValidateToolArgumentsId,
-    durable_unit_scope,
-)
+from pydantic_ai import durable_exec as durable
 from pydantic_ai.exceptions import ModelRetry
 
 from refold.contrib.mcp.server import MOST_KNOWN
@@ -60,7 +47,7 @@ from refold.sdk import loop
 from refold.sdk.context import current
 from refold.sdk.heartbeat import Heartbeat
 from refold.sdk.secret import Secrets
-from refold.sdk.source import code_version
+from refold.sdk.source import code_version, codes_of
 from refold.sdk.tool import NATURAL, Body, EarlierCalls, ToolDef
 
 Handler = Callable[[Wire, Before], Awaitable[Any]]
@@ -75,10 +62,17 @@ IDENTITY = "asked"
 ELSEWHERE_S = 10.0
 """Wait for an executor with the model of a request."""
 
-_METERED = (ModelRequestId, ModelCompactMessagesId)
-OF_FUNCTIONS = (ToolsetCallToolId, ToolsetValidateToolArgumentsId)
+_METERED = (durable.ModelRequestId, durable.ModelCompactMessagesId)
+OF_FUNCTIONS = (durable.ToolsetCallToolId, durable.ToolsetValidateToolArgumentsId)
 """Units that run one function of a toolset, or its validator, by the tool's name."""
 
+_OF_LOOP = (
+    durable.ModelRequestId,
+    durable.ModelCompactMessagesId,
+    durable.ModelCancelSuspendedResponseId,
+    durable.CapabilityOperationId,
+)
+"""Units whose errors the agent's loop handles; a tool may have had its effect all the same."""
 FORM = "1"
 """Version of tools without an author: it changes with the forms of their arguments and results."""
 
@@ -154,17 +148,14 @@ class OperationTool(ToolDef):
     async def _attempt(self, arguments: Wire, key: str, earlier: EarlierCalls | None = None) -> Any:
         _CALL.set(key)
         before: Before = await asyncio.to_thread(earlier) if earlier is not None else {}
-        with durable_unit_scope():
+        with durable.durable_unit_scope():
             return await self._handler(arguments, before)
 
 
 def _uses_key(function: FunctionType) -> bool:
     ahead: list[Any] = [function]
     for reached in ahead:
-        codes = [reached.__code__]
-        for code in codes:
-            codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
-        names = {name for code in codes for name in (*code.co_names, *code.co_freevars)}
+        names = set(chain.from_iterable((*code.co_names, *code.co_freevars) for code in codes_of(reached.__code__)))
         used = [*map(reached.__globals__.get, names), *_closed_over(reached)]
         if idempotency_key.__name__ in names or idempotency_key in used:
             return True
@@ -196,10 +187,10 @@ class UnitArguments:
         return arguments
 
 
-class RefoldNamer(JournalOperationNamer):
+class RefoldNamer(durable.JournalOperationNamer):
     """Names of pydantic-ai's journal, and names for units of later releases."""
 
-    def operation_name(self, operation_id: DurableOperationId) -> str:
+    def operation_name(self, operation_id: durable.DurableOperationId) -> str:
         """Name of a unit in histories, for ever."""
         try:
             return super().operation_name(operation_id)
@@ -207,14 +198,14 @@ class RefoldNamer(JournalOperationNamer):
             facts = "__".join(value for value in vars(operation_id).values() if isinstance(value, str))
             return f"{self._agent_name}__{type(operation_id).__name__}__{facts}"
 
-    def tool_name(self, unit: DurableOperationId, params: Any) -> str:
+    def tool_name(self, unit: durable.DurableOperationId, params: Any) -> str:
         """Tool of a unit with these parameters; each function has its own."""
         if not isinstance(unit, OF_FUNCTIONS):
             return self.operation_name(unit)
         tool = getattr(params, "tool", None)
         return self.function_name(unit, getattr(tool, "original_name", None) or params.name)
 
-    def function_name(self, unit: DurableOperationId, function: str) -> str:
+    def function_name(self, unit: durable.DurableOperationId, function: str) -> str:
         return f"{self.operation_name(unit)}:{function}"
 
 
@@ -249,14 +240,12 @@ class ListedTools:
         return OperationTool(name, partial(self._handler, name.removeprefix(self.prefix)), self._options)
 
 
-class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
-    """A unit in the agent's loop: one call of its tool."""
-
-    def __init__(self, operation: DurableOperation[Any, Wire, Any], namer: RefoldNamer, models: Models) -> None:
+class RefoldBoundOperation(durable.BoundDurableOperation[Any, Wire, Any]):
+    def __init__(self, operation: durable.DurableOperation[Any, Wire, Any], namer: RefoldNamer, models: Models) -> None:
         self._operation, self._namer, self._models = operation, namer, models
 
     @property
-    def operation(self) -> DurableOperation[Any, Wire, Any]:
+    def operation(self) -> durable.DurableOperation[Any, Wire, Any]:
         return self._operation
 
     async def __call__(self, params: Any, *, config: object | None = None) -> Any:
@@ -265,7 +254,7 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
         assert context is not None, "pydantic-ai asks only within a run"
         tool = context.find(self._namer.tool_name(unit.operation_id, params))
         called = unit.operation_id
-        registered = isinstance(called, ToolsetCallToolId) and called.toolset_kind == "function"
+        registered = isinstance(called, durable.ToolsetCallToolId) and called.toolset_kind == "function"
         if registered and cast(OperationTool, tool).options != config:
             hint = "say how it is called before durable(app, agent), and the same in every run"
             raise UsageError(f"tool {tool.name} is to be called in another way by now", hint=hint)
@@ -280,7 +269,7 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
         output, spent = results.loaded(unit.operation_id, result)
         if spent is not None:
             params.ctx.usage.incr(spent)
-        elif isinstance(unit.operation_id, ToolsetCallToolId) and (call := params.ctx.tool_call_id):
+        elif isinstance(unit.operation_id, durable.ToolsetCallToolId) and (call := params.ctx.tool_call_id):
             so_far.results[call] = step, result
         return unit.result_codec.load(output)
 
@@ -289,7 +278,7 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
         metered = isinstance(unit.operation_id, _METERED)
         if metered and so_far.cheaper:
             params = replace(params, model_id=self._models.cheaper or params.model_id)
-        calls = isinstance(unit.operation_id, ToolsetCallToolId)
+        calls = isinstance(unit.operation_id, durable.ToolsetCallToolId)
         try:
             prepared = cast(Transport[Any], unit.parameter_transport).prepare(params, so_far)
             if metered:
@@ -314,7 +303,7 @@ class RefoldBoundOperation(BoundDurableOperation[Any, Wire, Any]):
         return step.step, result
 
 
-class RefoldBackend(RegisteredOperationBackend[CallOptions]):
+class RefoldBackend(durable.RegisteredOperationBackend[CallOptions]):
     """Makes a tool of every unit, in `tools` by name. `functions` has the handlers of functions, by the name of the
     unit: each is a tool of its own, with its own options. `sources` has the toolsets that are listed later.
     `approval_missing` returns the reason against acting without a decision."""
@@ -322,10 +311,10 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
     def __init__(
         self,
         namer: RefoldNamer,
-        config: DurableOperationConfig[CallOptions],
+        config: durable.DurableOperationConfig[CallOptions],
         transports: RefoldTransports,
         models: Models,
-        approval_missing: Callable[[ToolsetCallToolId, Any], Awaitable[str]],
+        approval_missing: Callable[[durable.ToolsetCallToolId, Any], Awaitable[str]],
     ) -> None:
         super().__init__(namer=namer, config=config, parameter_transports=transports)
         self.namer, self.models, self.approval_missing = namer, models, approval_missing
@@ -334,8 +323,8 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
         self.sources: list[ListedTools] = []
 
     def register(
-        self, operation: DurableOperation[Any, Any, Any], *, name: str, config: CallOptions
-    ) -> tuple[BoundDurableOperation[Any, Any, Any], Sequence[Callable[..., object]]]:
+        self, operation: durable.DurableOperation[Any, Any, Any], *, name: str, config: CallOptions
+    ) -> tuple[durable.BoundDurableOperation[Any, Any, Any], Sequence[Callable[..., object]]]:
         unit, transport = operation.operation_id, operation.parameter_transport
 
         async def handle(arguments: Wire, before: Before) -> Any:
@@ -355,7 +344,7 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
 
         async def act(sent: Wire, params: Any) -> Any:
             decision, ctx = decided(), getattr(params, "ctx", None)
-            if isinstance(unit, ToolsetCallToolId):
+            if isinstance(unit, durable.ToolsetCallToolId):
                 params.ctx.tool_call_approved = decision is not None
                 if decision is None and (why := await self.approval_missing(unit, params)):
                     raise TerminalError(why, code=UNAUTHORISED)
@@ -363,10 +352,10 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
             try:
                 output = operation.result_codec.dump(results.in_base64(await operation.handler(params)))
             except Exception as error:
-                if (failure := errors.as_failure(error)) is None or not _is_models(unit):
+                if (failure := errors.as_failure(error)) is None or not isinstance(unit, _OF_LOOP):
                     raise
                 raise failure from error
-            if isinstance(unit, ToolsetCallToolId) and decision is not None and edited(decision):
+            if isinstance(unit, durable.ToolsetCallToolId) and decision is not None and edited(decision):
                 output = as_edited(cast(Wire, output), sent, decision)
             spent, model = ctx.usage - used if ctx is not None else None, getattr(params, "model_id", None)
             return results.as_recorded(unit, output, spent, self.models.name(model))
@@ -386,10 +375,3 @@ class RefoldBackend(RegisteredOperationBackend[CallOptions]):
 
 def _sent(arguments: Wire) -> Wire:
     return {name: value for name, value in arguments.items() if name != CLAIM}
-
-
-def _is_models(unit: DurableOperationId) -> bool:
-    """True if the loop handles errors of a unit; a tool may have had its effect all the same."""
-    return isinstance(
-        unit, ModelRequestId | ModelCompactMessagesId | ModelCancelSuspendedResponseId | CapabilityOperationId
-    )

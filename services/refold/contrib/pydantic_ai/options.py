@@ -6,16 +6,7 @@ from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any, Literal, TypedDict, cast, get_args
 
-from pydantic_ai.durable_exec import (
-    DurableOperationId,
-    EventStreamHandlerId,
-    ModelCancelSuspendedResponseId,
-    ModelCompactMessagesId,
-    ModelRequestId,
-    ToolsetGetInstructionsId,
-    ToolsetGetToolsId,
-    ToolsetValidateToolArgumentsId,
-)
+from pydantic_ai import durable_exec as durable
 
 from refold.core.errors import UsageError
 from refold.sdk.app import MODEL_POOL
@@ -47,12 +38,12 @@ class CallOptions(TypedDict, total=False):
 
 
 _PURE = (
-    ModelRequestId,
-    ModelCompactMessagesId,
-    ToolsetGetToolsId,
-    ToolsetGetInstructionsId,
-    ToolsetValidateToolArgumentsId,
-    EventStreamHandlerId,
+    durable.ModelRequestId,
+    durable.ModelCompactMessagesId,
+    durable.ToolsetGetToolsId,
+    durable.ToolsetGetInstructionsId,
+    durable.ToolsetValidateToolArgumentsId,
+    durable.EventStreamHandlerId,
 )
 
 
@@ -71,11 +62,11 @@ def checked_options(options: Mapping[str, Any] | None, subject: str) -> CallOpti
     return cast(CallOptions, dict(options))
 
 
-def usual(operation: DurableOperationId, model: CallOptions, tools: CallOptions) -> CallOptions:
+def usual(operation: durable.DurableOperationId, model: CallOptions, tools: CallOptions) -> CallOptions:
     """Default options of a unit; an unknown unit may have acted on the world."""
-    if isinstance(operation, ModelRequestId | ModelCompactMessagesId):
+    if isinstance(operation, durable.ModelRequestId | durable.ModelCompactMessagesId):
         return {"effect": "pure", "pool": MODEL_POOL, "timeout": MODEL_TIMEOUT, **model}
-    if isinstance(operation, ModelCancelSuspendedResponseId):
+    if isinstance(operation, durable.ModelCancelSuspendedResponseId):
         return {"pool": MODEL_POOL, "timeout": MODEL_TIMEOUT, **model, "effect": "keyed", "keyed_by": "arguments"}
     if isinstance(operation, _PURE):
         return {**_without(tools, *_OF_EFFECT, "approval"), "effect": "pure"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
+from itertools import filterfalse
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -94,16 +96,16 @@ def _ordered(value: Any) -> Any:
     if type(value) in _PLAIN:
         return value
     if isinstance(value, set | frozenset):
-        return sorted((_ordered(element) for element in value if not _is_drawn(element)), key=repr)
+        return sorted(map(_ordered, filterfalse(_is_drawn, value)), key=repr)
     if isinstance(value, BaseModel):
         return _ordered(value.model_dump(by_alias=True))
     if isinstance(value, RunUsage | UsageLimits | AnchoredEvidence):
-        fields = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
-        return {field.name: _ordered(element) for field, element in fields if not _is_usual(field, element)}
+        fields = filterfalse(partial(_is_usual, value), dataclasses.fields(value))
+        return {field.name: _ordered(getattr(value, field.name)) for field in fields}
     if isinstance(value, Mapping):
         return {key: _ordered(element) for key, element in value.items()}
     if isinstance(value, list | tuple):
-        return [_ordered(element) for element in value]
+        return [*map(_ordered, value)]
     return value
 
 
@@ -112,7 +114,8 @@ def _is_drawn(name: Any) -> bool:
     return isinstance(name, str) and name.startswith("<") and ":" in name
 
 
-def _is_usual(field: dataclasses.Field[Any], value: Any) -> bool:
+def _is_usual(owner: Any, field: dataclasses.Field[Any]) -> bool:
+    value = getattr(owner, field.name)
     if field.default_factory is not dataclasses.MISSING:
         return bool(value == field.default_factory())
     return field.default is not dataclasses.MISSING and bool(value == field.default)

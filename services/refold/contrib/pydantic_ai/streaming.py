@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
+from pydantic_ai import messages
 from pydantic_ai.agent import EventStreamHandler
-from pydantic_ai.messages import (
-    PartDeltaEvent,
-    PartStartEvent,
-    TextPart,
-    TextPartDelta,
-    ThinkingPart,
-    ThinkingPartDelta,
-    ToolCallPart,
-    ToolCallPartDelta,
-)
 from pydantic_ai.tools import RunContext
 
 from refold.sdk.current_attempt import current_attempt
@@ -43,21 +34,21 @@ async def _streamed(events: AsyncIterable[Any]) -> AsyncIterator[Any]:
 
 
 def _stream_part(event: Any) -> tuple[str, dict[str, Any]] | None:
-    if isinstance(event, PartStartEvent):
+    if isinstance(event, messages.PartStartEvent):
         part: Any = event.part
-    elif isinstance(event, PartDeltaEvent):
+    elif isinstance(event, messages.PartDeltaEvent):
         part = event.delta
     else:
         return None
-    if isinstance(part, ToolCallPart):
+    if isinstance(part, messages.ToolCallPart):
         return "tool_call", {"part": event.index, "tool": part.tool_name, "args": part.args}
-    if isinstance(part, ToolCallPartDelta):
+    if isinstance(part, messages.ToolCallPartDelta):
         return "tool_call", {"part": event.index, "args": part.args_delta}
-    text = getattr(part, "content_delta" if isinstance(event, PartDeltaEvent) else "content", None)
+    text = getattr(part, "content_delta" if isinstance(event, messages.PartDeltaEvent) else "content", None)
     if not text:
         return None
-    if isinstance(part, TextPart | TextPartDelta):
+    if isinstance(part, messages.TextPart | messages.TextPartDelta):
         return "text", {"part": event.index, "text": text}
-    if isinstance(part, ThinkingPart | ThinkingPartDelta):
+    if isinstance(part, messages.ThinkingPart | messages.ThinkingPartDelta):
         return "thinking", {"part": event.index, "text": text}
     return None

@@ -8,23 +8,7 @@ from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from pydantic import TypeAdapter
-from pydantic_ai.durable_exec import (
-    CapabilityMethodDeclaration,
-    CapabilityOperationParams,
-    DurabilityEngineSpec,
-    DynamicToolsetCallToolParams,
-    EventStreamHandlerParams,
-    ModelCancelSuspendedResponseParams,
-    ModelCompactMessagesParams,
-    ModelRequestParams,
-    ParameterTransport,
-    ParameterTransports,
-    ToolsetCallToolParams,
-    ToolsetGetToolsParams,
-    WorkspaceCall,
-    WorkspaceCallParams,
-    revalidate_function_call,
-)
+from pydantic_ai import durable_exec as durable
 from pydantic_ai.durable_exec._toolset import RunHeldToolset
 from pydantic_ai.messages import AgentStreamEvent, ModelMessage, ModelResponse
 from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
@@ -47,7 +31,7 @@ _RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 _PARAMETERS: TypeAdapter[ModelRequestParameters] = TypeAdapter(ModelRequestParameters)
 _EVENT: TypeAdapter[AgentStreamEvent] = TypeAdapter(AgentStreamEvent)
 _TOOL: TypeAdapter[ToolDefinition] = TypeAdapter(ToolDefinition)
-_WORKSPACE_CALL: TypeAdapter[WorkspaceCall] = TypeAdapter(WorkspaceCall)
+_WORKSPACE_CALL: TypeAdapter[durable.WorkspaceCall] = TypeAdapter(durable.WorkspaceCall)
 _WORKSPACE: TypeAdapter[WorkspaceRef | None] = TypeAdapter(WorkspaceRef | None)
 
 
@@ -60,10 +44,13 @@ UNAUTHORISED = "unauthorised"
 
 
 class Crossing(Protocol):
-    """Interface of the engine: serializes `deps` and run context of this agent."""
+    """Interface of the engine of an agent: serializes its `deps` and run context."""
 
     @property
-    def engine_spec(self) -> DurabilityEngineSpec: ...
+    def name(self) -> str: ...
+
+    @property
+    def engine_spec(self) -> durable.DurabilityEngineSpec: ...
 
     def dump_context(self, ctx: RunContext[Any]) -> Wire:
         """Serialize a run context, with its `deps`. **Raises** UsageError for values outside JSON."""
@@ -72,7 +59,7 @@ class Crossing(Protocol):
     def load_context(self, carried: Wire) -> RunContext[Any]: ...
 
 
-class Transport(ParameterTransport[ParamsT, Wire], Generic[ParamsT]):
+class Transport(durable.ParameterTransport[ParamsT, Wire], Generic[ParamsT]):
     """Conversion of the parameters of one kind of unit into arguments, and back."""
 
     def __init__(self, dump: Callable[[ParamsT], Wire], load: Callable[[Wire], ParamsT]) -> None:
@@ -114,27 +101,27 @@ class FunctionTransport(Transport[ParamsT]):
         raise TerminalError("a function is called by its name alone", code=UNAUTHORISED, hint=hint)
 
 
-class ModelTransport(Transport[ModelRequestParams]):
+class ModelTransport(Transport[durable.ModelRequestParams]):
     """Transport of a request to a model, with the messages since an earlier one."""
 
     def __init__(self, crossing: Crossing) -> None:
         super().__init__(self._whole, self._request)
         self._crossing = crossing
 
-    def prepare(self, params: ModelRequestParams, so_far: Conversations) -> Prepared:
+    def prepare(self, params: durable.ModelRequestParams, so_far: Conversations) -> Prepared:
         run = self._crossing.dump_context(params.run_context)
         settings = run_context.as_json(params.model_settings, "the model's settings")
         return so_far.request(params, run, lambda: _parameters(params.model_request_parameters), settings)
 
-    def load(self, payload: Wire, *, runtime: object) -> ModelRequestParams:
+    def load(self, payload: Wire, *, runtime: object) -> durable.ModelRequestParams:
         """Parameters of a request; `runtime` are the calls on which it builds. **Raises** TerminalError."""
         return self._request(whole_request(payload, cast(Before, runtime)))
 
-    def _whole(self, params: ModelRequestParams) -> Wire:
+    def _whole(self, params: durable.ModelRequestParams) -> Wire:
         return self.prepare(params, Conversations()).arguments
 
-    def _request(self, wire: Wire) -> ModelRequestParams:
-        return ModelRequestParams(
+    def _request(self, wire: Wire) -> durable.ModelRequestParams:
+        return durable.ModelRequestParams(
             wire["model"],
             messages=_MESSAGES.validate_python(wire["messages"]),
             # The run retries, visibly in its history; retries in here would be hidden, and paid again.
@@ -144,15 +131,15 @@ class ModelTransport(Transport[ModelRequestParams]):
         )
 
 
-class RefoldTransports(ParameterTransports):
+class RefoldTransports(durable.ParameterTransports):
     def __init__(self, crossing: Crossing) -> None:
         self._crossing = crossing
 
     def model_request(self, result_type: object) -> ModelTransport:
         return ModelTransport(self._crossing)
 
-    def compact_messages(self) -> Transport[ModelCompactMessagesParams]:
-        def dump(params: ModelCompactMessagesParams) -> Wire:
+    def compact_messages(self) -> Transport[durable.ModelCompactMessagesParams]:
+        def dump(params: durable.ModelCompactMessagesParams) -> Wire:
             request = params.request_context
             return {
                 "model": params.model_id,
@@ -164,7 +151,7 @@ class RefoldTransports(ParameterTransports):
                 OF_RUN: self._crossing.dump_context(params.run_context),
             }
 
-        def load(wire: Wire) -> ModelCompactMessagesParams:
+        def load(wire: Wire) -> durable.ModelCompactMessagesParams:
             request = ModelRequestContext(
                 model=cast(Any, None),  # the handler puts in the one that it finds by `model`
                 messages=_MESSAGES.validate_python(wire["messages"]),
@@ -172,7 +159,7 @@ class RefoldTransports(ParameterTransports):
                 model_request_parameters=_PARAMETERS.validate_python(wire["parameters"]),
             )
             request.model_id, request.streaming = wire["model"], wire["streaming"]
-            return ModelCompactMessagesParams(
+            return durable.ModelCompactMessagesParams(
                 wire["model"],
                 request_context=request,
                 instructions=wire["instructions"],
@@ -181,8 +168,8 @@ class RefoldTransports(ParameterTransports):
 
         return Transport(dump, load)
 
-    def cancel_suspended_response(self) -> Transport[ModelCancelSuspendedResponseParams]:
-        def dump(params: ModelCancelSuspendedResponseParams) -> Wire:
+    def cancel_suspended_response(self) -> Transport[durable.ModelCancelSuspendedResponseParams]:
+        def dump(params: durable.ModelCancelSuspendedResponseParams) -> Wire:
             ctx = params.run_context
             return {
                 "model": params.model_id,
@@ -190,26 +177,28 @@ class RefoldTransports(ParameterTransports):
                 OF_RUN: None if ctx is None else self._crossing.dump_context(ctx),
             }
 
-        def load(wire: Wire) -> ModelCancelSuspendedResponseParams:
+        def load(wire: Wire) -> durable.ModelCancelSuspendedResponseParams:
             ctx = None if wire[OF_RUN] is None else self._crossing.load_context(wire[OF_RUN])
             response = _RESPONSE.validate_python(wire["response"])
-            return ModelCancelSuspendedResponseParams(wire["model"], response=response, run_context=ctx)
+            return durable.ModelCancelSuspendedResponseParams(wire["model"], response=response, run_context=ctx)
 
         return Transport(dump, load)
 
-    def event_stream_handler(self) -> Transport[EventStreamHandlerParams]:
-        def dump(params: EventStreamHandlerParams) -> Wire:
+    def event_stream_handler(self) -> Transport[durable.EventStreamHandlerParams]:
+        def dump(params: durable.EventStreamHandlerParams) -> Wire:
             event = without_drawn(_EVENT.dump_python(params.event, mode="json"))
             return {"event": event, OF_RUN: self._crossing.dump_context(params.run_context)}
 
-        def load(wire: Wire) -> EventStreamHandlerParams:
+        def load(wire: Wire) -> durable.EventStreamHandlerParams:
             ctx = self._crossing.load_context(wire[OF_RUN])
-            return EventStreamHandlerParams(_EVENT.validate_python(wire["event"]), run_context=ctx)
+            return durable.EventStreamHandlerParams(_EVENT.validate_python(wire["event"]), run_context=ctx)
 
         return Transport(dump, load)
 
-    def capability_operation(self, declaration: CapabilityMethodDeclaration) -> Transport[CapabilityOperationParams]:
-        def dump(params: CapabilityOperationParams) -> Wire:
+    def capability_operation(
+        self, declaration: durable.CapabilityMethodDeclaration
+    ) -> Transport[durable.CapabilityOperationParams]:
+        def dump(params: durable.CapabilityOperationParams) -> Wire:
             codec = self._crossing.engine_spec.codec
             return {
                 "$model": params.model_id,
@@ -217,42 +206,42 @@ class RefoldTransports(ParameterTransports):
                 OF_RUN: self._crossing.dump_context(params.run_context),
             }
 
-        def load(wire: Wire) -> CapabilityOperationParams:
+        def load(wire: Wire) -> durable.CapabilityOperationParams:
             ctx = self._crossing.load_context(wire[OF_RUN])
-            return CapabilityOperationParams(ctx, arguments=wire["arguments"], model_id=wire["$model"])
+            return durable.CapabilityOperationParams(ctx, arguments=wire["arguments"], model_id=wire["$model"])
 
         return Transport(dump, load)
 
-    def workspace_call(self) -> Transport[WorkspaceCallParams]:
-        def dump(params: WorkspaceCallParams) -> Wire:
+    def workspace_call(self) -> Transport[durable.WorkspaceCallParams]:
+        def dump(params: durable.WorkspaceCallParams) -> Wire:
             return {
                 "call": _WORKSPACE_CALL.dump_python(params.call, mode="json"),
                 "$workspace": _WORKSPACE.dump_python(params.ref, mode="json"),
                 OF_RUN: self._crossing.dump_context(params.run_context),
             }
 
-        def load(wire: Wire) -> WorkspaceCallParams:
+        def load(wire: Wire) -> durable.WorkspaceCallParams:
             ctx, ref = self._crossing.load_context(wire[OF_RUN]), _WORKSPACE.validate_python(wire["$workspace"])
-            return WorkspaceCallParams(ctx, ref=ref, call=_WORKSPACE_CALL.validate_python(wire["call"]))
+            return durable.WorkspaceCallParams(ctx, ref=ref, call=_WORKSPACE_CALL.validate_python(wire["call"]))
 
         return Transport(dump, load)
 
-    def function_call(self, toolset: FunctionToolset[Any]) -> FunctionTransport[ToolsetCallToolParams]:
-        async def load(name: str, wire: Wire) -> ToolsetCallToolParams:
+    def function_call(self, toolset: FunctionToolset[Any]) -> FunctionTransport[durable.ToolsetCallToolParams]:
+        async def load(name: str, wire: Wire) -> durable.ToolsetCallToolParams:
             args, ctx = self._load_call(name, wire)
             definition = toolset.tools[name].tool_def
             tool = toolset.tool_for_tool_def(definition, ctx=ctx, original_name=name)
-            return ToolsetCallToolParams(name, tool_args=args, ctx=ctx, tool=tool)
+            return durable.ToolsetCallToolParams(name, tool_args=args, ctx=ctx, tool=tool)
 
         return FunctionTransport(self._dump_call, load)
 
     async def prepare_function_call(
-        self, toolset: FunctionToolset[Any], params: ToolsetCallToolParams
-    ) -> ToolsetCallToolParams:
-        return await revalidate_function_call(toolset, params, engine_spec=self._crossing.engine_spec)
+        self, toolset: FunctionToolset[Any], params: durable.ToolsetCallToolParams
+    ) -> durable.ToolsetCallToolParams:
+        return await durable.revalidate_function_call(toolset, params, engine_spec=self._crossing.engine_spec)
 
-    def mcp_call(self, toolset: AbstractToolset[Any]) -> FunctionTransport[ToolsetCallToolParams]:
-        async def load(name: str, wire: Wire) -> ToolsetCallToolParams:
+    def mcp_call(self, toolset: AbstractToolset[Any]) -> FunctionTransport[durable.ToolsetCallToolParams]:
+        async def load(name: str, wire: Wire) -> durable.ToolsetCallToolParams:
             args, ctx = self._load_call(name, wire)
             # One session for the list and the call: a server may be a process that is started for each session.
             session = RunHeldToolset(cast(str, toolset.id), await toolset.for_run(ctx))
@@ -261,40 +250,33 @@ class RefoldTransports(ParameterTransports):
             if tool is None:
                 await session.aclose(None, None, None)
                 raise TerminalError(f"the server of toolset {toolset.id} has no tool {name}", code="tool_gone")
-            return ToolsetCallToolParams(name, tool_args=args, ctx=ctx, tool=tool)
+            return durable.ToolsetCallToolParams(name, tool_args=args, ctx=ctx, tool=tool)
 
-        def before(params: ToolsetCallToolParams) -> Wire:
+        def before(params: durable.ToolsetCallToolParams) -> Wire:
             return self._listed_call(params, params.tool.tool_def if params.tool else None)
 
         return FunctionTransport(self._dump_call, load, before)
 
-    def dynamic_call(self, toolset: DynamicToolset[Any]) -> FunctionTransport[DynamicToolsetCallToolParams]:
-        async def load(name: str, wire: Wire) -> DynamicToolsetCallToolParams:
+    def dynamic_call(self, toolset: DynamicToolset[Any]) -> FunctionTransport[durable.DynamicToolsetCallToolParams]:
+        async def load(name: str, wire: Wire) -> durable.DynamicToolsetCallToolParams:
             args, ctx = self._load_call(name, wire)
             # Without a definition, the executor uses its own.
-            return DynamicToolsetCallToolParams(name, tool_args=args, ctx=ctx)
+            return durable.DynamicToolsetCallToolParams(name, tool_args=args, ctx=ctx)
 
         return FunctionTransport(self._dump_call, load, lambda params: self._listed_call(params, params.tool_def))
 
-    def get_tools(self, toolset: AbstractToolset[Any]) -> Transport[ToolsetGetToolsParams]:
-        return self._listing()
-
-    def get_instructions(self, toolset: AbstractToolset[Any]) -> Transport[ToolsetGetToolsParams]:
-        return self._listing()
-
-    def dynamic_get_tools(self, toolset: DynamicToolset[Any]) -> Transport[ToolsetGetToolsParams]:
-        return self._listing()
-
-    def _listing(self) -> Transport[ToolsetGetToolsParams]:
-        def dump(params: ToolsetGetToolsParams) -> Wire:
+    def get_tools(self, toolset: AbstractToolset[Any]) -> Transport[durable.ToolsetGetToolsParams]:
+        def dump(params: durable.ToolsetGetToolsParams) -> Wire:
             return {OF_RUN: self._crossing.dump_context(params.ctx)}
 
-        def load(wire: Wire) -> ToolsetGetToolsParams:
-            return ToolsetGetToolsParams(self._crossing.load_context(wire[OF_RUN]))
+        def load(wire: Wire) -> durable.ToolsetGetToolsParams:
+            return durable.ToolsetGetToolsParams(self._crossing.load_context(wire[OF_RUN]))
 
         return Transport(dump, load)
 
-    def _dump_call(self, params: ToolsetCallToolParams | DynamicToolsetCallToolParams) -> Wire:
+    get_instructions = dynamic_get_tools = get_tools
+
+    def _dump_call(self, params: durable.ToolsetCallToolParams | durable.DynamicToolsetCallToolParams) -> Wire:
         context = self._crossing.dump_context(params.ctx)
         # Which function acts is the name of the tool that was ordered, never a word beside its arguments.
         context.pop(NAME, None)
@@ -307,7 +289,9 @@ class RefoldTransports(ParameterTransports):
         return args, self._crossing.load_context({**context, NAME: name})
 
     def _listed_call(
-        self, params: ToolsetCallToolParams | DynamicToolsetCallToolParams, definition: ToolDefinition | None
+        self,
+        params: durable.ToolsetCallToolParams | durable.DynamicToolsetCallToolParams,
+        definition: ToolDefinition | None,
     ) -> Wire:
         return {
             "$name": params.name,

@@ -9,15 +9,16 @@ from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from types import FunctionType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from pydantic import JsonValue, TypeAdapter
 from pydantic_ai.capabilities import AbstractCapability, RequestInput
 from pydantic_ai.durable_exec import ExternalEventError, ExternalEventWaiter
-from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
 from refold.contrib.pydantic_ai.operations import OperationTool
 from refold.contrib.pydantic_ai.options import CallOptions, overridden
+from refold.contrib.pydantic_ai.transports import Crossing
 from refold.core.errors import CallbackError, UsageError
 from refold.core.wire import canonical
 from refold.core.wire.conversation import OF_RUN, Before, Wire
@@ -34,22 +35,11 @@ _REQUESTS: TypeAdapter[DeferredToolRequests] = TypeAdapter(DeferredToolRequests)
 _RESULTS: TypeAdapter[DeferredToolResults] = TypeAdapter(DeferredToolResults)
 
 
-class Crossings(Protocol):
-    """Interface of the engine for waits."""
-
-    @property
-    def name(self) -> str: ...
-
-    def dump_context(self, ctx: RunContext[Any]) -> Wire: ...
-
-    def load_context(self, carried: Wire) -> RunContext[Any]: ...
-
-
 class RefoldWaiter(ExternalEventWaiter):
     """Waits of a run. Two of one name have tokens of their own, in order of their beginning."""
 
-    def __init__(self, context: Context, crossings: Crossings) -> None:
-        self._context, self._crossings = context, crossings
+    def __init__(self, context: Context, crossing: Crossing) -> None:
+        self._context, self._crossing = context, crossing
 
     async def wait(self, name: str, *, ask: AskFunction, timeout: timedelta | None) -> JsonValue:  # noqa: ASYNC109 - its face
         """Return the answer of `ask`, or else of the token's holder. **Raises** ExternalEventError; UsageError."""
@@ -76,32 +66,30 @@ class RefoldWaiter(ExternalEventWaiter):
         if not isinstance(function, partial):
             return await self._context.call(function, token)
         ctx, requests = function.args
-        tool = self._context.find(ask_tool(self._crossings.name, cast(Any, function.func).__self__))
+        tool = self._context.find(ask_tool(self._crossing.name, cast(Any, function.func).__self__))
         arguments = {"token": token, "requests": _REQUESTS.dump_python(requests, mode="json")}
-        text = canonical.dumps({**arguments, OF_RUN: self._crossings.dump_context(ctx)})
+        text = canonical.dumps({**arguments, OF_RUN: self._crossing.dump_context(ctx)})
         return await loop.step(tool.call(text, label=token))
 
 
 def ask_tools(
-    crossings: Crossings, leaves: list[AbstractCapability[Any]], options: CallOptions
+    crossing: Crossing, leaves: list[AbstractCapability[Any]], options: CallOptions
 ) -> Iterator[OperationTool]:
-    """Tools that hand out tokens."""
     for leaf in leaves:
         # They may run twice, as `RequestInput` documents.
         if isinstance(leaf, RequestInput):
-            handler, call_options = partial(_hand_out, crossings, leaf), overridden(options, _HANDS_OUT)
+            handler, call_options = partial(_hand_out, crossing, leaf), overridden(options, _HANDS_OUT)
             function = leaf.ask if isinstance(leaf.ask, FunctionType) else None
-            yield OperationTool(ask_tool(crossings.name, leaf), handler, call_options, function=function)
+            yield OperationTool(ask_tool(crossing.name, leaf), handler, call_options, function=function)
 
 
 def ask_tool(agent: str, capability: RequestInput[Any]) -> str:
-    """Name of the tool that hands out the tokens of a capability's waits."""
     return f"{agent}__external_event.{capability.name}.ask"
 
 
-async def _hand_out(crossings: Crossings, capability: RequestInput[Any], arguments: Wire, before: Before) -> Any:
+async def _hand_out(crossing: Crossing, capability: RequestInput[Any], arguments: Wire, before: Before) -> Any:
     requests = _REQUESTS.validate_python(arguments["requests"])
-    return await capability._ask(crossings.load_context(arguments[OF_RUN]), requests, arguments["token"])
+    return await capability._ask(crossing.load_context(arguments[OF_RUN]), requests, arguments["token"])
 
 
 def _ask_function(ask: AskFunction) -> Any:

@@ -34,7 +34,6 @@ _HEADER = """\
 
 
 def generate(message: type) -> str:
-    """Text of the Avro schema of a class."""
     text: bytes = py_avro_schema.generate(message, namespace="refold", options=_OPTIONS)
     return text.decode()
 
@@ -79,9 +78,8 @@ def check_schemas(folder: Path | None = None, subjects: dict[type, str] | None =
         if newest is None:
             problems.append(f"{subject}: never exported; run `refold schemas export`")
         elif not _same(generate(message), _path(folder, newest).read_text()):
-            problems.append(
-                f"{subject}: {message.__name__} differs from version {newest.version}; run `refold schemas export`"
-            )
+            difference = f"{message.__name__} differs from version {newest.version}"
+            problems.append(f"{subject}: {difference}; run `refold schemas export`")
     orphans = [line.subject for line in lines if line.version == 1 and line.subject not in subjects.values()]
     problems += [f"{subject}: no class has this subject any more" for subject in orphans]
     return problems + _compatibility_problems(folder, lines, subjects)

@@ -26,7 +26,6 @@ from refold.core.wire import codec
 from refold.engine.executor.claim_chain import ClaimChain
 from refold.engine.ports.log import LogReader, Record
 from refold.lab.evidence import bundle, redaction
-from refold.lab.evidence.bundle import END, ENTRY, HEADER, Bundle, BundledRun, Hole, bundled_record, contents_of, read
 
 
 def run_of_key(reader: LogReader, key: str, find: Find) -> tuple[str, int]:
@@ -40,9 +39,8 @@ def run_of_key(reader: LogReader, key: str, find: Find) -> tuple[str, int]:
                         _, counts = entry_with(run, seq)
                         if counts.events[seq - counts.seq] == event:
                             return entry.run_id, seq
-    raise NotFoundError(
-        f"no call has the key {key[:80]}", hint="name the call: RUN/SEQ, as `refold run show` prints it"
-    )
+    hint = "name the call: RUN/SEQ, as `refold run show` prints it"
+    raise NotFoundError(f"no call has the key {key[:80]}", hint=hint)
 
 
 def claims_of(reader: LogReader, runs: Collection[Run], call: str = "") -> list[Record]:
@@ -66,7 +64,6 @@ def claims_of(reader: LogReader, runs: Collection[Run], call: str = "") -> list[
 
 
 def _counting(records: Iterable[Record], chains: Mapping[bytes, RunId]) -> list[Record]:
-    """Return the claims that are links of their chains."""
     links, claims = defaultdict[bytes, ClaimChain](ClaimChain), dict[tuple[bytes, str], Record]()
     for record in records:
         name = (record.key or b"").rpartition(b"/")[0]
@@ -95,9 +92,9 @@ def published_entries(reader: LogReader, trust: Trust) -> list[Record]:
 
 def bundle_of(
     about: str, runs: Mapping[RunId, tuple[Run, int]], platform: Platform, rules: Sequence[str] = ()
-) -> Bundle:
+) -> bundle.Bundle:
     """Bundle of runs, each up to the entry with an event, or whole (0). **Raises** UnreachableError."""
-    hidden, parts, reader = set[bytes](), list[BundledRun](), platform.runs.reader
+    hidden, parts, reader = set[bytes](), list[bundle.BundledRun](), platform.runs.reader
     trust: Trust = {}
     with suppress(UsageError):  # where no root key is pinned the catalog goes along as it is
         trust = platform.trust
@@ -106,18 +103,19 @@ def bundle_of(
         claim = codec.decode(ToolClaim, record.value or b"")
         claims.setdefault(parse_call_id(claim.call_id)[0], []).append(record)
     for name, (run, until) in sorted(runs.items()):
-        records = list[Record]()
-        for judged in run.records:
-            if judged.entry is None or (until and judged.entry.seq > until):
-                break
-            bundled = bundle.in_log(judged.record)
-            records.append(redaction.without_values(bundled, rules) if rules else bundled)
-            if records[-1] is not bundled:
-                hidden.add(bundled.key or b"")
-        parts.append(BundledRun(name, records, claims.get(name, ())))
-    return Bundle(
-        about, parts, published_entries(reader, trust), sorted(trust), list(rules), redacted=frozenset(hidden)
-    )
+        whole = [*_accepted(run, until)]
+        records = [redaction.without_values(record, rules) for record in whole]
+        hidden |= {record.key or b"" for record, before in zip(records, whole, strict=True) if record is not before}
+        parts.append(bundle.BundledRun(name, records, claims.get(name, ())))
+    catalog = published_entries(reader, trust)
+    return bundle.Bundle(about, parts, catalog, sorted(trust), list(rules), redacted=frozenset(hidden))
+
+
+def _accepted(run: Run, until: int) -> Iterator[Record]:
+    for judged in run.records:
+        if judged.entry is None or 0 < until < judged.entry.seq:
+            return
+        yield bundle.in_log(judged.record)
 
 
 def linked_runs(because: Why, find: Callable[[str], Run | None]) -> dict[RunId, tuple[Run, int]]:
@@ -154,23 +152,27 @@ _VERIFY = "`refold verify` names all holes"
 def runs_in(file: BinaryIO) -> dict[str, Run]:
     """Fold the runs of a bundle. **Raises** MalformedError for a hole."""
     runs, lines = dict[str, Run](), 0
-    for line in read(file):
-        if isinstance(line, Hole):
+    for line in bundle.read(file):
+        if isinstance(line, bundle.Hole):
             raise MalformedError(f"line {line.record} of the bundle: {line.what}", hint=_VERIFY)
-        if line.kind == ENTRY:
-            record = bundled_record(line)
-            parts, entry = parse_log_key(record.key), codec.decode(Entry, record.value or b"")
-            hidden = line.content.get("redacted") is True
-            run = runs.setdefault(entry.run_id, Run.empty(entry.run_id))
-            whole = hidden or isinstance(chain.read(record.key, record.value), LogRecord)
-            if parts is None or not whole or not chain.extends(run.state.head, entry):
-                raise MalformedError(f"line {line.n} of the bundle is not the next entry of its run", hint=_VERIFY)
-            try:
-                extend(run, JudgedRecord(parts[0], EntryId(parts[2]), entry, "", record=record), entry)
-            except (AssertionError, AttributeError, LookupError, TypeError, ValueError):
-                raise MalformedError(f"line {line.n} of the bundle says what cannot be", hint=_VERIFY) from None
-        elif line.kind == HEADER:
-            lines = contents_of(line).first[-1]
-        elif line.kind == END and line.n != lines:
+        if line.kind == bundle.ENTRY:
+            _append(runs, line)
+        elif line.kind == bundle.HEADER:
+            lines = bundle.contents_of(line).first[-1]
+        elif line.kind == bundle.END and line.n != lines:
             raise MalformedError(f"the bundle has {line.n} lines, and not {lines}", hint=_VERIFY)
     return runs
+
+
+def _append(runs: dict[str, Run], line: bundle.Line) -> None:
+    record = bundle.bundled_record(line)
+    parts, entry = parse_log_key(record.key), codec.decode(Entry, record.value or b"")
+    hidden = line.content.get("redacted") is True
+    run = runs.setdefault(entry.run_id, Run.empty(entry.run_id))
+    whole = hidden or isinstance(chain.read(record.key, record.value), LogRecord)
+    if parts is None or not whole or not chain.extends(run.state.head, entry):
+        raise MalformedError(f"line {line.n} of the bundle is not the next entry of its run", hint=_VERIFY)
+    try:
+        extend(run, JudgedRecord(parts[0], EntryId(parts[2]), entry, "", record=record), entry)
+    except (AssertionError, AttributeError, LookupError, TypeError, ValueError):
+        raise MalformedError(f"line {line.n} of the bundle says what cannot be", hint=_VERIFY) from None

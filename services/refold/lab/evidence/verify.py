@@ -23,20 +23,8 @@ from refold.core.wire import codec
 from refold.core.wire.blobs import is_pointer
 from refold.core.wire.schemas import registered
 from refold.engine.ports.log import Record
-from refold.lab.evidence.bundle import (
-    CATALOGUED,
-    CLAIMED,
-    END,
-    ENTRY,
-    FORKED_BY,
-    SCHEMA,
-    Contents,
-    Hole,
-    Line,
-    bundled_record,
-    contents_of,
-    read,
-)
+from refold.lab.evidence import bundle
+from refold.lab.evidence.bundle import Hole, Line, read
 from refold.lab.evidence.decisions import Authorities, PeopleDecided, not_let_out, recounted, text_digest
 from refold.lab.evidence.redaction import is_hidden, is_redacted
 
@@ -115,7 +103,7 @@ class _Pass:
     """State of a check between two lines."""
 
     def __init__(self, authorities: Authorities, heads: Collection[str], catalog: int) -> None:
-        self.contents: Contents | None = None
+        self.contents: bundle.Contents | None = None
         self.last, self._expected, self._expected_heads, self._concerned = (0, 0), catalog, heads, False
         self.records, self.runs, self.decisions = 0, list[BundleRun](), list[PeopleDecided]()
         self.counts = Counter[str]()
@@ -144,20 +132,23 @@ class _Pass:
             return
         (kind, run), seq = self._place(line.n), self._seq_of(line)
         try:
-            for hole in self._end(line.n) if line.kind == END else self._checked(line, kind):
+            for hole in self._end(line.n) if line.kind == bundle.END else self._checked(line, kind):
                 yield hole._replace(record=hole.record or line.n, run_id=hole.run_id or run, seq=hole.seq or seq)
         except (AssertionError, AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
             self._tear(line.kind, run)
             yield Hole("changed", line.n, f"{run}: what it says cannot be ({type(error).__name__})", run, seq)
         except (FoldError, MalformedError) as error:
-            newer = isinstance(error, FoldError) or "version" in error.fields
-            self._newer = newer and not line.n
             self._tear(line.kind, run)
-            reason = f"{error.message}: upgrade refold" if newer else error.message
-            yield Hole("version" if newer else "unreadable", line.n, reason, run, seq)
+            yield self._unreadable(line, error)._replace(run_id=run, seq=seq)
+
+    def _unreadable(self, line: Line, error: FoldError | MalformedError) -> Hole:
+        newer = isinstance(error, FoldError) or "version" in error.fields
+        self._newer = newer and not line.n
+        reason = f"{error.message}: upgrade refold" if newer else error.message
+        return Hole("version" if newer else "unreadable", line.n, reason)
 
     def notes(self) -> Iterator[str]:
-        rules, count = ", ".join(self.contents.redacted) if self.contents else "", self.counts
+        count = self.counts
         unsure = "the catalog has a hole" if self.authorities.trust else "name the root key that you trust (--root)"
         notes = {
             "hidden": "decisions are redacted: their signatures and votes are not checked",
@@ -169,10 +160,7 @@ class _Pass:
             "uncompared": "heads are not compared: entries are not signed, so an author can make up a whole run; name "
             "the ids of heads that `refold run show RUN --json` prints, or that you have from elsewhere (--head)",
         }
-        for run in (run for run in self.runs if run.redacted):
-            places = with_ellipsis(", ".join(map(str, run.redacted)), 200)
-            text = f"{run.run_id}: the entries of events {places} are redacted ({rules}) and do not prove their ids"
-            yield f"{text}: what is left in them is the word of the bundle's author, but for digests that are signed"
+        yield from self._redactions()
         signers = (kid for decided in self.decisions for kid in decided.keys)
         if gone := self.authorities.withdrawn(signers):
             yield f"keys that were revoked later have signed decisions, which whoever had them can date back: {gone}"
@@ -182,6 +170,13 @@ class _Pass:
         if self.contents is None:
             yield "without its first line nobody can tell what the bundle should hold"
 
+    def _redactions(self) -> Iterator[str]:
+        rules = ", ".join(self.contents.redacted) if self.contents else ""
+        for run in (run for run in self.runs if run.redacted):
+            places = with_ellipsis(", ".join(map(str, run.redacted)), 200)
+            text = f"{run.run_id}: the entries of events {places} are redacted ({rules}) and do not prove their ids"
+            yield f"{text}: what is left in them is the word of the bundle's author, but for digests that are signed"
+
     def unmet(self) -> Iterator[Hole]:
         about = self.contents.about if self.contents else ""
         if not self._concerned:
@@ -189,9 +184,8 @@ class _Pass:
         for head in sorted(set(self._expected_heads) - {run.head for run in self.runs}):
             yield _hole("head", f"no run of the bundle ends with {head}: it is another history, or another part of it")
         if self.last[0] < self._expected:
-            yield _hole(
-                "cut", f"the catalog ends with number {self.last[0]}, and not with {self._expected} as expected"
-            )
+            reason = f"the catalog ends with number {self.last[0]}, and not with {self._expected} as expected"
+            yield _hole("cut", reason)
 
     def _concerns(self, seq: int, event: events.Event) -> bool:
         about, names = self.contents.about if self.contents else "", {self._run, f"{self._run}/{seq}"}
@@ -204,23 +198,25 @@ class _Pass:
         self._next = max(self._next, line.n + 1)
         self.records += 1
         if not line.n:
-            self.contents = contents_of(line)
+            self.contents = bundle.contents_of(line)
             self._forked = bool(self.contents.fork)
         elif self.contents and kind != line.kind:
             yield _hole("foreign" if kind else "more", f"a line of kind {line.kind} stands here")
-        elif line.kind == SCHEMA:
+        elif line.kind == bundle.SCHEMA:
             yield from self._schema(line)
-        elif line.kind in (CATALOGUED, ENTRY, CLAIMED):
-            record = bundled_record(line)
-            number = int.from_bytes((record.value or b"")[1 : codec.FRAME_BYTES])
-            if number not in self._schemas and SCHEMA not in self._broken:
-                yield _hole("removed", f"the bundle lacks schema {number}, which this record has")
-            if record.offset < 0 and not self._forked:
-                yield _hole("foreign", "the record is in no topic, as one of a fork, and the bundle is that of none")
-            check = {CATALOGUED: self._catalogued, ENTRY: self._entry, CLAIMED: self._claim}[line.kind]
-            yield from check(record, line)
+        elif line.kind in (bundle.CATALOGUED, bundle.ENTRY, bundle.CLAIMED):
+            yield from self._record(bundle.bundled_record(line), line)
         else:
             raise FoldError(f"lines of kind {line.kind} are of a newer version")
+
+    def _record(self, record: Record, line: Line) -> Iterator[Hole]:
+        number = int.from_bytes((record.value or b"")[1 : codec.FRAME_BYTES])
+        if number not in self._schemas and bundle.SCHEMA not in self._broken:
+            yield _hole("removed", f"the bundle lacks schema {number}, which this record has")
+        if record.offset < 0 and not self._forked:
+            yield _hole("foreign", "the record is in no topic, as one of a fork, and the bundle is that of none")
+        check = {bundle.CATALOGUED: self._catalogued, bundle.ENTRY: self._entry, bundle.CLAIMED: self._claim}[line.kind]
+        yield from check(record, line)
 
     def _place(self, number: int) -> tuple[str, str]:
         return self.contents.place(number) if self.contents else ("", "")
@@ -229,11 +225,11 @@ class _Pass:
         return self._heads.get(run, Head())
 
     def _seq_of(self, line: Line) -> int:
-        parts = parse_log_key(str(line.content.get("key")).encode()) if line.kind == ENTRY else None
+        parts = parse_log_key(str(line.content.get("key")).encode()) if line.kind == bundle.ENTRY else None
         return parts[1] if parts else 0
 
     def _tear(self, kind: str, run: str) -> None:
-        part = run if kind == ENTRY else f"{kind} {run}".strip()
+        part = run if kind == bundle.ENTRY else f"{kind} {run}".strip()
         self._torn.add(part)
         self._broken.add(part)
 
@@ -249,7 +245,7 @@ class _Pass:
         """Record the lines before this one as missing."""
         for missing in range(self._next, min(number, self._next + MOST_PASSED)):
             kind, run = self._place(missing)
-            if kind == ENTRY and run not in self._torn:
+            if kind == bundle.ENTRY and run not in self._torn:
                 self._due[missing] = self._head(run).seq + 1
             self._tear(kind, run)
         self._next = max(self._next, number)
@@ -267,7 +263,7 @@ class _Pass:
         self.counts["unsigned"] += not self.authorities.trust
         if self.authorities.trust and (why := self.authorities.add(entry, record.key or b"", record.value or b"")):
             yield _hole("signature", f"the catalog's entry {entry.name[:200]} does not count: {why}")
-        if entry.counter != self._counter + 1 and CATALOGUED not in self._broken:
+        if entry.counter != self._counter + 1 and bundle.CATALOGUED not in self._broken:
             kind = "removed" if entry.counter > self._counter else "moved"
             yield _hole(kind, f"number {entry.counter} of the catalog, {entry.name[:200]}, follows {self._counter}")
         self._counter, self.last = entry.counter, (entry.counter, entry.at_ms)
@@ -276,7 +272,7 @@ class _Pass:
         parts, listed = parse_log_key(record.key), self._place(line.n)[1]
         if parts is None or (self.contents and parts[0] != listed):
             due = self._head(listed).seq + 1
-            self._tear(ENTRY, listed)
+            self._tear(bundle.ENTRY, listed)
             yield Hole("foreign", 0, f"{listed}: the record has the key {line.content['key'][:300]}", listed, due)
             return
         (run, seq, name), hidden = parts, line.content.get("redacted") is True
@@ -289,18 +285,22 @@ class _Pass:
         head, parsed = self._head(run), self._read(record, name, hidden=hidden)
         if parsed is None or (parsed.entry.run_id, parsed.entry.seq) != (run, seq):
             self._heads[run] = Head(name, max(seq, head.seq))
-            self._tear(ENTRY, run)
+            self._tear(bundle.ENTRY, run)
             yield _hole("changed", f"{run}: event {seq} has other bytes than its key names, or is not redacted")
             return
-        if not chain.extends(head, parsed.entry) and run not in self._torn:
+        yield from self._link(parsed, line.n)
+
+    def _link(self, record: LogRecord, number: int) -> Iterator[Hole]:
+        entry, run = record.entry, record.entry.run_id
+        if not chain.extends(self._head(run), entry) and run not in self._torn:
             self._broken.add(run)
-            yield _unlinked(head, parsed.entry)
+            yield _unlinked(self._head(run), entry)
         self._torn.discard(run)
-        self._heads[run] = Head(name, parsed.entry.last_seq)
-        if parsed.entry.actor == FORKED_BY and not self._forked:
-            yield _hole("foreign", f"{run}: a fork has written event {seq}, and the bundle is that of none")
+        self._heads[run] = Head(record.id, entry.last_seq)
+        if entry.actor == bundle.FORKED_BY and not self._forked:
+            yield _hole("foreign", f"{run}: a fork has written event {entry.seq}, and the bundle is that of none")
         if run not in self._broken:
-            yield from self._fold(parsed, line.n)
+            yield from self._fold(record, number)
 
     def _read(self, record: Record, name: EntryId, *, hidden: bool) -> LogRecord | None:
         """Return the entry in a record if its bytes match its key or are redacted. **Raises** FoldError."""
@@ -327,8 +327,7 @@ class _Pass:
             if isinstance(event, events.ApprovalDecided) and event.verdict != "expire":
                 yield from (hole._replace(seq=seq) for hole in self._decided(before, event, seq))
             elif isinstance(event, events.CallDispatched):
-                opened = before.open.get(event.step)
-                pending = opened is not None and opened.phase == "approval" and event.step not in settled
+                pending = event.step not in settled and _waits_for_people(before, event.step)
                 if why := "those who were asked have not decided" if pending else self._not_let_out(event, entry.at_ms):
                     call = self._state.call_id(event.step)
                     yield _hole("decision", f"{call} was sent, and {why}")._replace(seq=seq)
@@ -344,7 +343,7 @@ class _Pass:
             self.counts["hidden"] += 1
         elif not event.token or is_pointer(event.token):
             yield _hole("signature", f"{call} is decided, and nobody has signed it")
-        elif not self.authorities.trust or CATALOGUED in self._broken:
+        elif not self.authorities.trust or bundle.CATALOGUED in self._broken:
             self.counts["unchecked"] += 1
         elif isinstance(result := recounted(before, event, self._state.at_ms, self.authorities), Hole):
             yield result
@@ -364,7 +363,7 @@ class _Pass:
         self._links[claim.chain] = (*links, claim.claim_id)
         if record.key != f"{claim.chain}/{claim.claim_id}".encode() or run != self._run or claim.key not in {"", *keys}:
             yield _hole("claim", f"the claim of {claim.call_id} is of another effect than its key or its run has")
-        elif claim.prev and claim.prev not in links and f"{CLAIMED} {run}" not in self._broken:
+        elif claim.prev and claim.prev not in links and f"{bundle.CLAIMED} {run}" not in self._broken:
             yield _hole("claim", f"the claim of {claim.call_id} follows {claim.prev}, which is not there")
 
     def _end(self, lines: int) -> Iterator[Hole]:
@@ -377,7 +376,6 @@ class _Pass:
             yield Hole("cut", lines, text, run, self._due.get(lines, 0))
 
     def _leave(self) -> Iterator[Hole]:
-        """Compare a finished run with its parent's records."""
         state, run, head = self._state, self._run, self._head(self._run)
         if not run:
             return
@@ -408,6 +406,11 @@ class _Pass:
 
 def _hole(kind: str, reason: str) -> Hole:
     return Hole(kind, 0, reason)
+
+
+def _waits_for_people(state: RunState, step: int) -> bool:
+    opened = state.open.get(step)
+    return opened is not None and opened.phase == "approval"
 
 
 def _unlinked(head: Head, entry: Entry) -> Hole:

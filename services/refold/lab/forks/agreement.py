@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from refold.client.reading.model import ReadModel
+from refold.client.reading.model import Data, ReadModel
 from refold.core.errors import NonDeterminismError, text_of
 from refold.core.run.handed import NO_VALUES, Values
 from refold.core.run.state import RunState
@@ -55,20 +55,20 @@ def check_replay(app: App, state: RunState, values: Values = NO_VALUES) -> Repla
     needs = agent.needs(state.version) if state.version else ""
     if registered is None and not needs:
         needs = f"version {spoken(state.version)[0]}"
-    result: dict[str, object] = {"code": agent.version, "needs": needs, "verdict": "agrees"}
     try:
         arrival = rehearse(app, agent, state, values)
-        result["over"] = arrival.over
-        if arrival.error is not None:
-            result |= {"message": _error_text(arrival.error), "stack": stack_of(arrival.error)}
+        result = {"verdict": "agrees", "over": arrival.over, **(_raised(arrival.error) if arrival.error else {})}
     except NonDeterminismError as error:
-        step, change = error.fields.get("step"), error.fields.get("change")
-        place = step if isinstance(step, int) else 0
-        result |= {"verdict": "differs", "step": place, "change": str(change or ""), "message": str(error)}
+        result = _difference(error)
     except Exception as error:  # noqa: BLE001 - the boundary to agent code, which is only tried here
-        result |= {"verdict": "raises", "message": _error_text(error), "stack": stack_of(error)}
-    return report.model_copy(update=result)
+        result = {"verdict": "raises", **_raised(error)}
+    return report.model_copy(update={"code": agent.version, "needs": needs, **result})
 
 
-def _error_text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {text_of(error)}"
+def _difference(error: NonDeterminismError) -> Data:
+    step, change = error.fields.get("step"), str(error.fields.get("change") or "")
+    return {"verdict": "differs", "step": step if isinstance(step, int) else 0, "change": change, "message": str(error)}
+
+
+def _raised(error: BaseException) -> Data:
+    return {"message": f"{type(error).__name__}: {text_of(error)}", "stack": stack_of(error)}

@@ -16,38 +16,31 @@ from refold.core import events
 from refold.core.approval import decision
 from refold.core.approval.decision import Cast, Decision, Grant, Verdict
 from refold.core.approval.policy import Judgement, Policy
-from refold.core.approval.question import in_context
-from refold.core.errors import NonDeterminismError, RefoldError, UsageError
+from refold.core.errors import UsageError
 from refold.core.events import Entry, Event
 from refold.core.ids import RunId, child_id, parse_call_id
 from refold.core.messages import RunSignal, ToolRequest, ToolResult
 from refold.core.planning import asking, commands, pausing
-from refold.core.planning.decide import decide
 from refold.core.planning.family import FamilyMessage, family_messages, origin_of, pause_above, waits_for
 from refold.core.planning.pausing import RequestedAt
 from refold.core.planning.verdict import ChildEnded, Due, Input, PauseAbove, Rules, Start
 from refold.core.run.building import complete
-from refold.core.run.handed import NO_VALUES, Lacks, Values
+from refold.core.run.handed import NO_VALUES, Values
 from refold.core.run.state import OpenStep, RunState
-from refold.engine.planner.agents.agent_host import Agents
-from refold.engine.planner.agents.stalls import Stall
-from refold.engine.planner.log.windows import BudgetAccounts
+from refold.engine.planner.runner import ATTEMPT_MS, Runner, WrittenEntry
 from refold.engine.planner.settings import Bounds
 from refold.lab.forks.authority import ForkAuthority
-from refold.lab.forks.entry import WrittenEntry, written
 from refold.lab.forks.record import Cue, RecordedRun, StepKey, input_for, may_answer, result_for, retry_for, step_key
 from refold.sdk.app import App
 
 ACTOR = "fork"
 """Actor and nonce prefix of a fork's entries; planners never use it."""
 
-ATTEMPT_MS = 1_000
-"""Duration, on the log's clock, of a call answered by a stub or in this process."""
-
 NEAR_MS = 1_000
 """Longest delay of a message within a family: a recorded message within it stands for the fork's."""
 
 _RESTING = ("child", "wait", "sleep", "proposed", "backoff")
+"""Phases that time or other runs end."""
 
 LAST = 1 << 62
 """Place of an unrecorded input: after all others of the same time."""
@@ -115,21 +108,6 @@ class UnansweredStep(ReadModel):
     approvers: list[str] = Field(default_factory=list)
 
 
-class StandstillError(RefoldError):
-    """Disagreement of code and history in a fork, from this `step` on; 0: unknown."""
-
-    code = "standstill"
-
-    def __init__(self, run: RunId, stall: Stall | Lacks) -> None:
-        self.run_id, self.step = run, 0
-        if isinstance(stall, Lacks):
-            super().__init__(f"large values are not here: {', '.join(place for _, place in stall.places)}"[:300])
-            return
-        super().__init__(f"{stall.reason}: {stall.message}")
-        if isinstance(stall.error, NonDeterminismError):
-            self.step = int(stall.error.fields["step"])
-
-
 class _Answer(NamedTuple):
     """Next input of a step, or of a run (step 0): time, place in the record, content. `body` is None for a timer."""
 
@@ -141,6 +119,11 @@ class _Answer(NamedTuple):
     @property
     def cue(self) -> Cue | None:
         return self.body if isinstance(self.body, Cue) else None
+
+    @property
+    def timed(self) -> bool:
+        """True if only time leads to it."""
+        return self.body is None or (self.cue is not None and self.cue.kind == "due")
 
 
 @dataclass(slots=True)
@@ -204,19 +187,6 @@ class ForkedRun:
         return next((step for step, (source, _) in self.matched.items() if source == recorded), 0)
 
 
-class _Agents(Agents):
-    def __init__(self, app: App, rules: Rules, around: Surroundings, edits: Mapping[tuple[str, int], str]) -> None:
-        super().__init__(app, rules, around.environment, budget=around.bounds)
-        self._edits = edits
-
-    def _propose(
-        self, state: RunState, intent: Any, frontier: Any, *, step: int, now: int, original: str
-    ) -> list[Event]:
-        if args := self._edits.get((state.run_id, step)):
-            intent, original = replace(intent, args=in_context(args, intent.args)), intent.args
-        return super()._propose(state, intent, frontier, step=step, now=now, original=original)
-
-
 class Fork:
     """Family of recorded runs, cut after the last entry of `run` that ends at or before `at`. **Raises** UsageError for
     a change of a kept step, or of an unknown one."""
@@ -246,9 +216,10 @@ class Fork:
         doubt = next((recorded.doubt for recorded in family.values() if recorded.doubt), None)
         self._authority = ForkAuthority(app, around.environment, around.policies, changes.policy, self._recall, doubt)
         facts = replace(app.facts(), windows=())  # the use of windows by other runs is unknown here
-        self.rules = Rules(app=facts, authority=self._authority, above=BudgetAccounts(self._state).above)
         edits: dict[tuple[str, int], str] = {(run, step): args for step, args in changes.edits.items()}
-        self._agents = _Agents(app, self.rules, around, edits)
+        rules = Rules(app=facts, authority=self._authority)
+        self._runner = Runner(app, rules, self._state, bounds=around.bounds, values=around.values, edits=edits)
+        self.rules = self._runner.rules
         for recorded in family.values():
             self._restore(recorded)
         self._check(source)
@@ -260,17 +231,19 @@ class Fork:
         prefix = [row for row in source.entries if row[0] < self.since]
         if not prefix:
             return
-        line = self.lines[source.run_id] = ForkedRun(RecordedRun.empty(source.run_id), source, len(prefix))
+        line = self._add(source.run_id, source, copied=len(prefix))
         for row in prefix:
             line.forked.take(*row)
-        line.outside.extend(cue for cue in self._outside_of(source) if cue.place >= self.since)
         line.adopt(None, self.since)
         self.now_ms = max(self.now_ms, line.state.at_ms)
 
-    def _outside_of(self, source: RecordedRun) -> list[Cue]:
-        # Messages of a parent that is in the fork come from the fork, not from the record.
-        above = source.kin if source.run_id == self.root else []
-        return sorted([*source.outside, *above], key=lambda cue: cue.place)
+    def _add(self, run: RunId, source: RecordedRun | None, *, copied: int = 0) -> ForkedRun:
+        line = self.lines[run] = ForkedRun(RecordedRun.empty(run), source, copied)
+        if source is not None:
+            # Messages of a parent that is in the fork come from the fork, not from the record.
+            cues = [*source.outside, *(source.kin if run == self.root else ())]
+            line.outside.extend(sorted((cue for cue in cues if cue.place >= self.since), key=lambda cue: cue.place))
+        return line
 
     def _check(self, source: RecordedRun) -> None:
         line = self.lines.get(self.root)
@@ -284,6 +257,9 @@ class Fork:
             if step in state.outcomes:
                 hint = f"fork at {state.outcomes[step][2] - 1} or before"
                 raise UsageError(f"step {step} has its outcome before the cut", hint=hint)
+        self._check_decisions()
+
+    def _check_decisions(self) -> None:
         for call in self.changes.decisions:
             run, at = parse_call_id(call)
             target = self.lines.get(run)
@@ -293,10 +269,7 @@ class Fork:
     def run(self) -> Fork:
         """Continue until all runs are over, wait as the recorded ones do, or a request has no answer. **Raises**
         StandstillError if the code does not follow its history."""
-        for source in self.family.values():
-            for place, entry, _ in source.entries:
-                if place < self.since:
-                    self._send(self.lines[source.run_id], entry, entry.at_ms, copied=True)
+        self._send_copied()
         try:
             if self.root not in self.lines:
                 self._begin(self.family[self.root])
@@ -310,30 +283,32 @@ class Fork:
                 else:
                     break
         finally:
-            self._agents.forget_all()
+            self._runner.forget_all()
         if self.family[self.root].state.over and not (self.unanswered or self.lines[self.root].state.over):
-            every = ((line, *row) for line in self.lines.values() for row in sorted(line.state.open.items()))
-            self.unanswered = [self._want(*row) for row in every if row[2].phase not in _RESTING]
+            self.unanswered = self._open_calls()
         return self
+
+    def _open_calls(self) -> list[UnansweredStep]:
+        rows = ((line, *row) for line in self.lines.values() for row in sorted(line.state.open.items()))
+        return [self._want(*row) for row in rows if row[2].phase not in _RESTING]
+
+    def _send_copied(self) -> None:
+        for source in self.family.values():
+            for place, entry, _ in source.entries:
+                if place < self.since:
+                    self._send(self.lines[source.run_id], entry, entry.at_ms, copied=True)
 
     def _begin(self, source: RecordedRun) -> None:
         (_, first, _), draft = source.entries[0], self.changes.policy
-        line = self.lines[self.root] = ForkedRun(
-            RecordedRun.empty(self.root), source, outside=deque(self._outside_of(source))
-        )
-        begun: list[Event] = []
+        line, begun = self._add(self.root, source), list[Event]()
         for event in first.events:
             if isinstance(event, events.RunRequested):
-                begun.append(
-                    replace(
-                        event, input=self.changes.input or event.input, policy=draft.digest if draft else event.policy
-                    )
-                )
+                policy = draft.digest if draft else event.policy
+                begun.append(replace(event, input=self.changes.input or event.input, policy=policy))
             elif isinstance(event, events.RunStarted):
                 again = self.rules.app.start(source.request.agent)
-                begun.append(
-                    replace(again, input="" if self.changes.input else event.input) if event.version else event
-                )
+                again = replace(again, input="" if self.changes.input else event.input)
+                begun.append(again if event.version else event)
             elif isinstance(event, events.RunPaused):
                 begun.append(event)
         self.now_ms = first.at_ms
@@ -349,7 +324,7 @@ class Fork:
         if newest and state.version and (own is None or own.needs(state.version)):
             self._take(line, [events.RunMigrated(newest.version, ACTOR, self.app.manifest(name))], halt=True)
         if not state.unseen and not state.paused and not state.mail.behind:
-            self._react(line.state, [], verify=True)
+            self._runner.react(line.state, [], self.now_ms, verify=True)
 
     def _halted(self) -> ForkedRun | None:
         """A run whose code was halted in the record, and was not tried since."""
@@ -370,11 +345,16 @@ class Fork:
             return None
         line, answer = min(due, key=lambda pair: pair[1][:2])
         if answer.cue is None or answer.cue.at_ms < answer.due_ms:  # else its planner has taken it before the deadline
-            for other in self.lines.values():
-                state = other.state
-                if not (state.over or state.paused) and 0 < state.deadline_ms < max(answer.due_ms, self.now_ms):
-                    return other, _Answer(state.deadline_ms, LAST, 0, None)
+            return self._overdue(max(answer.due_ms, self.now_ms)) or (line, answer)
         return line, answer
+
+    def _overdue(self, now: int) -> tuple[ForkedRun, _Answer] | None:
+        """First run whose deadline has passed, with that deadline."""
+        for line in self.lines.values():
+            state = line.state
+            if not (state.over or state.paused) and 0 < state.deadline_ms < now:
+                return line, _Answer(state.deadline_ms, LAST, 0, None)
+        return None
 
     def _answers(self, line: ForkedRun) -> Iterator[_Answer]:
         if line.outside:
@@ -384,14 +364,9 @@ class Fork:
             return
         for step, opened in sorted(line.state.open.items()):
             answer = self._answer(line, step, opened)
-            due = answer is not None and (answer.body is None or (answer.cue is not None and answer.cue.kind == "due"))
-            if due and line.state.paused and opened.phase != "dispatched":
-                continue  # time does nothing to it
-            if answer is not None and (
-                isinstance(answer.body, Cue) or (line.state.run_id, step, *opened[:4]) not in self._vain
-            ):
+            if answer is not None and self._is_heeded(line, opened, answer):
                 yield answer
-            elif not (line.state.paused or self._may_stay_open(line, step, opened)):
+            elif not (line.state.paused or opened.phase in _RESTING or line.left(step, opened.phase)):
                 self.unanswered.append(self._want(line, step, opened))
 
     def _answer(self, line: ForkedRun, step: int, opened: OpenStep) -> _Answer | None:
@@ -406,10 +381,19 @@ class Fork:
             return _Answer(max(due, opened.due_ms) if cue.kind == "due" else due, place, step, cue)
         if opened.phase == "dispatched":
             return self._instead(line, step)
-        timed = opened.phase in ("sleep", "wait", "callback", "backoff") and opened.due_ms > 0
+        return self._timer(line, step, opened)
+
+    def _timer(self, line: ForkedRun, step: int, opened: OpenStep) -> _Answer | None:
+        if opened.phase not in ("sleep", "wait", "callback", "backoff") or opened.due_ms <= 0:
+            return None
         # Other runs may have ended a step that the record left open; only time ends a backoff.
         over = line.waits_still(step) if opened.phase == "backoff" else line.left(step, opened.phase)
-        return _Answer(opened.due_ms, LAST, step, None) if timed and not over else None
+        return None if over else _Answer(opened.due_ms, LAST, step, None)
+
+    def _is_heeded(self, line: ForkedRun, opened: OpenStep, answer: _Answer) -> bool:
+        if answer.timed and line.state.paused and opened.phase != "dispatched":
+            return False  # time does nothing to it
+        return answer.cue is not None or _attempt_of(line, answer.step) not in self._vain
 
     def _otherwise(self, state: RunState, step: int, opened: OpenStep) -> PeopleSaid | str | None:
         """Answer from the changes, in place of the recorded one."""
@@ -430,10 +414,6 @@ class Fork:
         if self.around.act is not None and self.around.act.left and declared == line.state.call(step).effect == "pure":
             return _Answer(self.now_ms + ATTEMPT_MS, LAST, step, None)
         return None
-
-    def _may_stay_open(self, line: ForkedRun, step: int, opened: OpenStep) -> bool:
-        """True if time or other runs end a step, or the record left it in this phase."""
-        return opened.phase in _RESTING or line.left(step, opened.phase)
 
     def _want(self, line: ForkedRun, step: int, opened: OpenStep) -> UnansweredStep:
         state, authority = line.state, self.rules.authority
@@ -462,8 +442,7 @@ class Fork:
             self._messages.remove(answer)
             self._receive(body)
             return
-        judged = {line.step_of(number): judged for number, judged in cue.judged.items()} if cue else {}
-        self._authority.follow(judged, asks_nobody=cue is not None and cue.asks_nobody)
+        self._judge_as(line, cue)
         if step == 0:
             verdict = self._of_run(line, cue)
         else:
@@ -474,7 +453,11 @@ class Fork:
         if verdict is not None:
             self._take(line, verdict, halt=cue is not None and cue.stalled)
         elif cue is None and step:  # time, or a stub, that the run does not heed as it is now
-            self._vain.add((line.state.run_id, step, *line.state.open[step][:4]))
+            self._vain.add(_attempt_of(line, step))
+
+    def _judge_as(self, line: ForkedRun, cue: Cue | None) -> None:
+        judged = {line.step_of(number): judged for number, judged in cue.judged.items()} if cue else {}
+        self._authority.follow(judged, asks_nobody=cue is not None and cue.asks_nobody)
 
     def _of_run(self, line: ForkedRun, cue: Cue | None) -> list[Event] | None:
         if cue is None:  # its deadline
@@ -482,7 +465,7 @@ class Fork:
         line.outside.popleft()
         state, event = line.state, cue.event
         if isinstance(event, events.RunRetried):
-            self._agents.forget(state.run_id)
+            self._runner.forget(state.run_id)
             return self._decide(line, retry_for(state, event))
         if isinstance(event, events.LateResultRecorded):
             step = line.step_of(event.step)
@@ -490,7 +473,7 @@ class Fork:
         return None if state.over else self._outside(line, cue)
 
     def _decide(self, line: ForkedRun, message: Input, sent: RequestedAt | None = None) -> list[Event] | None:
-        ruling = decide(line.state, message, self.now_ms, self.rules, sent=sent, values=self.around.values)
+        ruling = self._runner.decide(line.state, message, self.now_ms, sent=sent)
         return ruling if isinstance(ruling, list) else None
 
     def _of_step(self, line: ForkedRun, answer: _Answer) -> list[Event] | None:
@@ -547,21 +530,25 @@ class Fork:
         if isinstance(event, events.RunStarted):
             return self._decide(line, Due(state.run_id, 0, 0))
         if isinstance(event, events.SignalReceived):
-            signal = RunSignal(state.run_id, event.signal_id, "signal", event.data, event.actor, name=event.name)
-            sent_ms = event.sent_ms or (0 if cue.of(events.WaitEnded) else cue.at_ms)
-            return self._decide(line, signal, RequestedAt(sent_ms))
+            return self._signal(line, cue, event)
         if isinstance(event, events.RunUnpaused):
             return pausing.go_on(state, event, self.now_ms, self.rules) if state.paused else None
-        if isinstance(event, events.RunMigrated) and event.actor and self._has_version(state, event.version):
-            self._agents.forget(state.run_id)
+        if isinstance(event, events.RunMigrated) and self._migrates(state, event):
+            self._runner.forget(state.run_id)
             return [event]
         if isinstance(event, events.RunPaused | events.RunAnnotated | events.RunCancelled | events.RunFailed):
             return [event]
         return [] if state.unseen else None  # the code was held, and had its turn here
 
-    def _has_version(self, state: RunState, version: str) -> bool:
-        agent = self.app.agent_of(state.request.agent, version) if state.request else None
-        return agent is not None and not agent.needs(version)
+    def _signal(self, line: ForkedRun, cue: Cue, event: events.SignalReceived) -> list[Event] | None:
+        run, sent_ms = line.state.run_id, event.sent_ms or (0 if cue.of(events.WaitEnded) else cue.at_ms)
+        signal = RunSignal(run, event.signal_id, "signal", event.data, event.actor, name=event.name)
+        return self._decide(line, signal, RequestedAt(sent_ms))
+
+    def _migrates(self, state: RunState, event: events.RunMigrated) -> bool:
+        """True for an operator's migration to a version that this app has."""
+        agent = self.app.agent_of(state.request.agent, event.version) if state.request and event.actor else None
+        return agent is not None and not agent.needs(event.version)
 
     # Other runs of the family
 
@@ -582,21 +569,26 @@ class Fork:
     def _when(self, line: ForkedRun, message: FamilyMessage, now: int) -> tuple[int, int]:
         """Time and place in the record of a message to another run."""
         if isinstance(message, Start):
-            source = self._source_of(message.request.run_id)
-            if source is None or line.source is None:
-                return now, LAST
-            place, first, _ = source.entries[0]
-            return now + first.at_ms - line.source.requests[_started_in(source.run_id)].at_ms, place
+            return self._when_started(line, message.request.run_id, now)
         other = self.lines.get(message.run_id)
         if other is None or line.source is None:
             return now, LAST
         if isinstance(message, ChildEnded):
-            ended = (cue for cue in other.cues.get(message.step, ()) if cue.kind == "child")
-            cue, lag = next(ended, None), line.source.state.at_ms
-            return (now + max(0, cue.at_ms - lag), cue.place) if cue else (now, LAST)
-        kin = other.source.kin if other.source else []
-        cue = next((cue for cue in kin if cue.place >= self.since and 0 <= cue.at_ms - now < NEAR_MS), None)
+            cue = next((cue for cue in other.cues.get(message.step, ()) if cue.kind == "child"), None)
+            return (now + max(0, cue.at_ms - line.source.state.at_ms), cue.place) if cue else (now, LAST)
+        cue = self._nearest(other, now)
         return (cue.at_ms, cue.place) if cue else (now, LAST)
+
+    def _nearest(self, line: ForkedRun, now: int) -> Cue | None:
+        kin = line.source.kin if line.source else []
+        return next((cue for cue in kin if cue.place >= self.since and 0 <= cue.at_ms - now < NEAR_MS), None)
+
+    def _when_started(self, line: ForkedRun, run: RunId, now: int) -> tuple[int, int]:
+        source = self._source_of(run)
+        if source is None or line.source is None:
+            return now, LAST
+        place, first, _ = source.entries[0]
+        return now + first.at_ms - line.source.requests[_started_in(source.run_id)].at_ms, place
 
     def _source_of(self, run: RunId) -> RecordedRun | None:
         above, _, last = run.rpartition(".")
@@ -631,13 +623,9 @@ class Fork:
         if source is None and parent.matched[_started_in(run)][0] is not None:
             return  # its history is gone; its parent's has the end, if it is awaited
         seed = source.request.seed if source else f"{self.family[self.root].request.seed}/{run}"
-        line = self.lines[run] = ForkedRun(
-            RecordedRun.empty(run), source, outside=deque(source.outside if source else ())
-        )
-        started = decide(
-            None, replace(start, seed=seed, pause=pause_above(parent.state, origin)), self.now_ms, self.rules
-        )
-        assert isinstance(started, list), "a run that is not there begins"
+        line = self._add(run, source)
+        started = self._decide(line, replace(start, seed=seed, pause=pause_above(parent.state, origin)))
+        assert started is not None, "a run that is not there begins"
         self._take(line, started)
 
     def _state(self, run: RunId) -> RunState | None:
@@ -653,32 +641,22 @@ class Fork:
 
     # Writing
 
-    def _react(self, state: RunState, fresh: list[Event], *, verify: bool = False) -> list[Event]:
-        reaction = self._agents.react(state, fresh, self.now_ms, values=self.around.values, verify=verify)
-        if isinstance(reaction, Lacks | Stall):
-            raise StandstillError(state.run_id, reaction)
-        return reaction
-
     def _take(self, line: ForkedRun, verdict: list[Event], *, halt: bool = False) -> None:
         self._written += 1
-        nonce = ACTOR.encode() + self._written.to_bytes(12, "big")
-
-        def react(after: RunState, halted: bool) -> list[Event]:
-            if halted:
-                self._agents.forget(after.run_id)
-            return [] if halted else self._react(after, verdict)
-
-        if (addition := written(line.state, verdict, self.now_ms, react, by=(ACTOR, nonce), halt=halt)) is not None:
-            line.wrote(addition, self.since)
-            self._send(line, addition.entry, addition.entry.at_ms)
+        by = ACTOR, ACTOR.encode() + self._written.to_bytes(12, "big")
+        if (written := self._runner.take(line.state, verdict, self.now_ms, by=by, halt=halt)) is not None:
+            line.wrote(written, self.since)
+            self._send(line, written.entry, written.entry.at_ms)
 
 
 def _forked_until(source: RecordedRun) -> int:
     # A live fork copied these events from its source: its code never replayed them under this run's name.
-    begun = (
-        entry for _, entry, _ in source.entries if any(isinstance(event, events.RunForked) for event in entry.events)
-    )
-    return max((entry.last_seq for entry in begun), default=0)
+    forks = (entry for _, entry, _ in source.entries for event in entry.events if isinstance(event, events.RunForked))
+    return max((entry.last_seq for entry in forks), default=0)
+
+
+def _attempt_of(line: ForkedRun, step: int) -> tuple[object, ...]:
+    return line.state.run_id, step, *line.state.open[step][:4]
 
 
 def _started_in(run: RunId) -> int:

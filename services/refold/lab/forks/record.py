@@ -294,8 +294,7 @@ def result_for(state: RunState, step: int, cue: Cue, *, at_most: int) -> ToolRes
     """Result of an attempt that would cause this recorded entry."""
     event: Any = cue.of(*OUTCOMES_OF_CALLS)
     billed = cue.of(events.CallBilled)
-    # An unknown outcome of a `pure` call is a failure, and billed otherwise.
-    unknown = state.call(step).effect == "pure" and state.account is not None and (billed is None or billed.twice)
+    unknown = _is_unknown(state, step, billed)
     result = ToolResult(
         state.call_id(step),
         state.run_id,
@@ -319,6 +318,11 @@ def result_for(state: RunState, step: int, cue: Cue, *, at_most: int) -> ToolRes
         case events.LateResultRecorded():
             return replace(result, status=event.status, result=event.result, late=True)
     return result
+
+
+def _is_unknown(state: RunState, step: int, billed: events.CallBilled | None) -> bool:
+    # An unknown outcome of a `pure` call is a failure, and billed otherwise.
+    return state.call(step).effect == "pure" and state.account is not None and (billed is None or billed.twice)
 
 
 def _tried_again(result: ToolResult, event: events.AttemptFailed, wait_ms: int) -> ToolResult:

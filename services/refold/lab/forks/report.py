@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import Field
@@ -16,8 +16,9 @@ from refold.core.run.fold import fold
 from refold.core.run.metering import NANO, tokens_of, usage_of
 from refold.core.run.state import RunState
 from refold.core.wire.blobs import is_pointer, stands_for
+from refold.engine.planner.runner import StandstillError
 from refold.lab.forks.agreement import check_replay
-from refold.lab.forks.engine import Fork, ForkChanges, ForkedRun, StandstillError, Surroundings, UnansweredStep
+from refold.lab.forks.engine import Fork, ForkChanges, ForkedRun, Surroundings, UnansweredStep
 from refold.lab.forks.record import LogRow, RecordedRun
 from refold.sdk.app import App
 
@@ -126,15 +127,19 @@ def _compared(fork: Fork, recorded: Mapping[RunId, RecordedRun], none: ForkRepor
         **_of_fork(fork),
         **_spent(fork.app, recorded, after),
     }
-    same = _same_end(new, old) and all(map(_same_outcomes, fork.lines.values()))
-    same = same and not fields["calls"] and not fields["judgements"]
-    fields["verdict"] = "same" if same else "other"
-    if fork.unanswered or (old.over and not new.over):
-        fields["verdict"] = "stopped"
-        fields["message"] = "" if fork.unanswered else f"it waits, and nothing comes: {_waits(new)}"
+    same = not (fields["calls"] or fields["judgements"]) and _same_end(new, old)
+    verdict, message = _verdict(fork, new, old, same=same and all(map(_same_outcomes, fork.lines.values())))
     if unused := ", ".join(_unused(fork, new)):
-        fields["message"] = f"{fields.get('message', '')} it never came to {unused}".strip()
-    return none.model_copy(update=fields)
+        message = f"{message} it never came to {unused}".strip()
+    return none.model_copy(update={**fields, "verdict": verdict, "message": message})
+
+
+def _verdict(fork: Fork, new: RunState, old: RunState, *, same: bool) -> tuple[ForkVerdict, str]:
+    if fork.unanswered:
+        return "stopped", ""
+    if old.over and not new.over:
+        return "stopped", f"it waits, and nothing comes: {_waits(new)}"
+    return "same" if same else "other", ""
 
 
 def _unused(fork: Fork, state: RunState) -> Iterator[str]:
@@ -161,33 +166,25 @@ def _calls(fork: Fork, name: RunId, recorded: RecordedRun | None, after: Recorde
     matched = {step: source for step, (source, _) in line.matched.items()} if line else {}
     # The omissions of an unfinished fork are unknown.
     ended = not fork.unanswered and (after is None or after.state.over)
-    gone = _left_out(line.source if line else recorded, matched.values()) if ended else []
-    for call in (other for other in _proposals(after) if matched[other.step] is None):
+    gone = _proposals(line.source if line else recorded, but=matched.values()) if ended else []
+    for call in _proposals(after, but=[step for step, source in matched.items() if source is not None]):
         were = next((other for other in gone if other.tool == call.tool), None)
         if were is not None:
             gone.remove(were)
-        yield _call("changed" if were else "added", name, were, call)
-    yield from (_call("left out", name, call, None) for call in gone)
+        yield _call(name, were, call)
+    yield from (_call(name, call, None) for call in gone)
 
 
-def _left_out(source: RecordedRun | None, matched: Collection[int | None]) -> list[events.CallProposed]:
-    return [call for call in _proposals(source) if call.step not in matched]
+def _proposals(run: RecordedRun | None, *, but: Collection[int | None]) -> list[events.CallProposed]:
+    steps = run.state.steps if run else ()
+    return [step for step in steps if isinstance(step, events.CallProposed) and step.step not in but]
 
 
-def _proposals(run: RecordedRun | None) -> list[events.CallProposed]:
-    return [step for step in run.state.steps if isinstance(step, events.CallProposed)] if run else []
-
-
-def _call(
-    change: Literal["added", "left out", "changed"],
-    run: RunId,
-    before: events.CallProposed | None,
-    after: events.CallProposed | None,
-) -> ForkedCall:
+def _call(run: RunId, before: events.CallProposed | None, after: events.CallProposed | None) -> ForkedCall:
     some = after or before
     assert some is not None, "one side has it"
     return ForkedCall(
-        change=change,
+        change="left out" if after is None else "changed" if before else "added",
         run_id=run,
         tool=some.tool,
         before=before.step if before else 0,
@@ -242,12 +239,13 @@ def _waits(state: RunState) -> str:
 
 
 def _spent(app: App, *sides: Mapping[RunId, RecordedRun]) -> Data:
-    tokens, usd = list[int](), list[float | None]()
-    for runs in sides:
-        outcomes = [outcome for run in runs.values() for _, outcome, _ in run.state.outcomes.values()]
-        results = [outcome.result for outcome in outcomes if isinstance(outcome, events.CallCompleted)]
-        usages = [usage for result in results if (usage := usage_of(result)) is not None]
-        prices = [app.prices.of(usage) for usage in usages]
-        tokens.append(sum(tokens_of(usage) or 0 for usage in usages))
-        usd.append(None if None in prices else sum(filter(None, prices)) / NANO)
-    return {"tokens": tuple(tokens), "usd": tuple(usd)}
+    tokens, usd = zip(*(_spent_by(app, runs.values()) for runs in sides), strict=True)
+    return {"tokens": tokens, "usd": usd}
+
+
+def _spent_by(app: App, runs: Iterable[RecordedRun]) -> tuple[int, float | None]:
+    outcomes = (outcome for run in runs for _, outcome, _ in run.state.outcomes.values())
+    results = (outcome.result for outcome in outcomes if isinstance(outcome, events.CallCompleted))
+    usages = [usage for usage in map(usage_of, results) if usage is not None]
+    prices = list(map(app.prices.of, usages))
+    return sum(tokens_of(usage) or 0 for usage in usages), None if None in prices else sum(filter(None, prices)) / NANO

@@ -23,39 +23,19 @@ CHANCE: Final = "write `ctx.random` for random numbers and `ctx.uuid()` for ids:
 WORLD: Final = "put it into a tool (`@app.tool`) and write `await ctx.call(that_tool, ...)`: it is recorded once"
 SETTINGS: Final = "pass it in with the run's input, or read it in a tool: it may differ when the run is recovered"
 
+_OF_CONCURRENCY = """
+_thread anyio.from_thread anyio.to_process anyio.to_thread concurrent.futures multiprocessing threading trio
+"""
+_OF_WORLD = """
+aiohttp anyio._core._fileio anyio._core._sockets anyio._core._subprocesses boto3 confluent_kafka http.client httpx
+psycopg redis requests shutil smtplib socket sqlalchemy sqlite3 ssl subprocess tempfile urllib.request urllib3
+"""
 _MODULES: Final = {
     "time": TIME,
-    "trio": CONCURRENCY,
-    "anyio.to_thread": CONCURRENCY,
-    "anyio.from_thread": CONCURRENCY,
-    "anyio.to_process": CONCURRENCY,
-    "anyio._core._fileio": WORLD,
-    "anyio._core._sockets": WORLD,
-    "anyio._core._subprocesses": WORLD,
-    "threading": CONCURRENCY,
-    "_thread": CONCURRENCY,
-    "multiprocessing": CONCURRENCY,
-    "concurrent.futures": CONCURRENCY,
     "random": CHANCE,
     "secrets": CHANCE,
-    "socket": WORLD,
-    "ssl": WORLD,
-    "http.client": WORLD,
-    "urllib.request": WORLD,
-    "urllib3": WORLD,
-    "requests": WORLD,
-    "httpx": WORLD,
-    "aiohttp": WORLD,
-    "smtplib": WORLD,
-    "subprocess": WORLD,
-    "shutil": WORLD,
-    "tempfile": WORLD,
-    "sqlite3": WORLD,
-    "redis": WORLD,
-    "confluent_kafka": WORLD,
-    "boto3": WORLD,
-    "psycopg": WORLD,
-    "sqlalchemy": WORLD,
+    **dict.fromkeys(_OF_CONCURRENCY.split(), CONCURRENCY),
+    **dict.fromkeys(_OF_WORLD.split(), WORLD),
 }
 
 FILES: Final = frozenset(
@@ -64,36 +44,20 @@ FILES: Final = frozenset(
 PATHS: Final = FILES | {"exists", "glob", "lstat", "open", "stat", "touch", "unlink"}
 """Methods of paths. A receiver of one of `FILES` is a path; of another, if the code makes paths."""
 
-_OBJECTS: Final = {
-    id(symbol): (symbol, hint)
-    for symbol, hint in (
-        (uuid.uuid1, CHANCE),
-        (uuid.uuid4, CHANCE),
-        (os.urandom, CHANCE),
-        (os.environ, SETTINGS),
-        (os.getenv, SETTINGS),
-        (os.system, WORLD),
-        (os.popen, WORLD),
-        *((symbol, WORLD) for symbol in (os.listdir, os.scandir, os.stat, os.lstat, os.walk, os.access, os.uname)),
-        *((symbol, WORLD) for symbol in (os.path.exists, os.path.isfile, os.path.isdir, os.path.getsize)),
-        *((symbol, SETTINGS) for symbol in (os.getpid, os.getppid, os.getcwd, platform.node, platform.uname)),
-        *((getattr(Path, name), WORLD) for name in PATHS),
-        (builtins.open, WORLD),
-        (io.open, WORLD),
-        (builtins.input, WORLD),
-        (asyncio.run, CONCURRENCY),
-        (asyncio.Runner, CONCURRENCY),
-        (asyncio.new_event_loop, CONCURRENCY),
-        (asyncio.run_coroutine_threadsafe, CONCURRENCY),
-        (asyncio.open_connection, WORLD),
-        (asyncio.start_server, WORLD),
-        (asyncio.create_subprocess_exec, WORLD),
-        (asyncio.create_subprocess_shell, WORLD),
-        (asyncio.Future, IN_ORDER),
-        (asyncio.all_tasks, IN_ORDER),
-        (gc.collect, IN_ORDER),
-    )
+_OBJECTS_BY_HINT: Final[dict[str, tuple[Any, ...]]] = {
+    CHANCE: (uuid.uuid1, uuid.uuid4, os.urandom),
+    SETTINGS: (os.environ, os.getenv, os.getpid, os.getppid, os.getcwd, platform.node, platform.uname),
+    CONCURRENCY: (asyncio.run, asyncio.Runner, asyncio.new_event_loop, asyncio.run_coroutine_threadsafe),
+    IN_ORDER: (asyncio.Future, asyncio.all_tasks, gc.collect),
+    WORLD: (
+        *(os.system, os.popen, os.listdir, os.scandir, os.stat, os.lstat, os.walk, os.access, os.uname),
+        *(os.path.exists, os.path.isfile, os.path.isdir, os.path.getsize, builtins.open, io.open, builtins.input),
+        *(asyncio.open_connection, asyncio.start_server),
+        *(asyncio.create_subprocess_exec, asyncio.create_subprocess_shell),
+        *(getattr(Path, name) for name in PATHS),
+    ),
 }
+_OBJECTS: Final = {id(symbol): (symbol, hint) for hint, symbols in _OBJECTS_BY_HINT.items() for symbol in symbols}
 
 ORIGINAL: Final = "__refold_original__"
 """Attribute of a patched function that holds the original: libraries may use it, agents must not."""
@@ -102,7 +66,6 @@ _CLOCKS: Final = frozenset({"now", "utcnow", "today"})
 
 
 def hint_for_module(name: str) -> str | None:
-    """Replacement for a dotted module name; None if it is allowed."""
     while name:
         if name in _MODULES:
             return _MODULES[name]
@@ -116,15 +79,18 @@ def hint_for(symbol: Any, *, called: bool) -> str | None:
     symbol = getattr(symbol, ORIGINAL, symbol)
     if isinstance(symbol, type) and (not called or issubclass(symbol, BaseException)):
         return None
-    if id(symbol) in _OBJECTS and _OBJECTS[id(symbol)][0] is symbol:
-        return _OBJECTS[id(symbol)][1]
+    known, hint = _OBJECTS.get(id(symbol), (_OBJECTS, None))
+    if known is symbol:
+        return hint
     if isinstance(symbol, ModuleType):
         return hint_for_module(symbol.__name__)
     owner = getattr(symbol, "__self__", None)
     if isinstance(owner, type):
         return TIME if issubclass(owner, date) and symbol.__name__ in _CLOCKS else None
-    if not callable(symbol):
-        return None
+    return _hint_for_home(symbol, owner) if callable(symbol) else None
+
+
+def _hint_for_home(symbol: Any, owner: Any) -> str | None:
     home = getattr(symbol, "__module__", None) or type(owner).__module__
     return hint_for_module(home) if isinstance(home, str) else None
 
@@ -146,33 +112,15 @@ def _writes(mode: Any, flags: Any) -> bool:
     return bool(isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
 
 
+_EVENTS_OF_WORLD = """
+glob.glob open os.exec os.fork os.mkdir os.posix_spawn os.remove os.rename os.system os.walk pathlib.Path.glob
+pathlib.Path.rglob smtplib.connect socket.__new__ socket.connect socket.getaddrinfo socket.gethostname sqlite3.connect
+subprocess.Popen urllib.Request
+"""
 EVENTS: Final = {
     "time.sleep": TIME,
     "_thread.start_new_thread": CONCURRENCY,
     "_thread.start_joinable_thread": CONCURRENCY,
-    **dict.fromkeys(
-        (
-            "open",
-            "glob.glob",
-            "os.exec",
-            "os.fork",
-            "os.mkdir",
-            "os.posix_spawn",
-            "os.remove",
-            "os.rename",
-            "os.system",
-            "os.walk",
-            "pathlib.Path.glob",
-            "pathlib.Path.rglob",
-            "smtplib.connect",
-            "socket.__new__",
-            "socket.connect",
-            "socket.getaddrinfo",
-            "socket.gethostname",
-            "sqlite3.connect",
-            "subprocess.Popen",
-            "urllib.Request",
-        ),
-        WORLD,
-    ),
+    **dict.fromkeys(_EVENTS_OF_WORLD.split(), WORLD),
 }
+"""Audit events of the interpreter, with their replacements."""

@@ -9,12 +9,14 @@ import dis
 import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path, PurePath
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from refold.core.errors import UsageError
 from refold.sdk.determinism.banned import FILES, PATHS, hint_for, hint_for_module
+from refold.sdk.source import codes_of
 
 _MARK = "__refold_tool__"
 _NOTHING: Any = object()
@@ -44,7 +46,7 @@ def check(function: FunctionType, subject: str) -> list[FunctionType]:
         if any(current is other for other in functions):
             continue
         functions.append(current)
-        for load in _loads(current, current.__code__):
+        for load in _loads(current):
             _judge(load, current, subject)
             if _is_helper(load.symbol, function):
                 ahead.append(load.symbol)
@@ -53,21 +55,18 @@ def check(function: FunctionType, subject: str) -> list[FunctionType]:
 
 def tools_named(functions: list[FunctionType]) -> Iterator[FunctionType]:
     for function in functions:
-        for load in _loads(function, function.__code__):
+        for load in _loads(function):
             if hasattr(load.symbol, _MARK):
                 yield load.symbol
 
 
-def attributes_of(code: CodeType, names: Collection[str]) -> Iterator[str]:
+def attributes_of(function: FunctionType, names: Collection[str]) -> Iterator[str]:
     """Attributes of local variables with these names (`wait_for` of `ctx.wait_for`), as far as bytecode shows them."""
     before = ""
-    for op, name, _, _ in _plain(code):
+    for op, name, _, _ in chain.from_iterable(map(_plain, codes_of(function.__code__))):
         if op in _ATTRIBUTE and before in names:
             yield name
         before = name if op.startswith(("LOAD_FAST", "LOAD_DEREF")) else ""
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from attributes_of(inner, names)
 
 
 def _is_helper(symbol: Any, agent: FunctionType) -> bool:
@@ -78,10 +77,8 @@ def _judge(load: _Load, where: FunctionType, subject: str) -> None:
     place = f"{where.__qualname__}, line {load.line}"
     if hasattr(load.symbol, _MARK):
         if load.called:
-            name = load.path
-            raise UsageError(
-                f"{subject} calls the tool {name} itself ({place})", hint=f"write `await ctx.call({name}, ...)`"
-            )
+            remedy = f"write `await ctx.call({load.path}, ...)`"
+            raise UsageError(f"{subject} calls the tool {load.path} itself ({place})", hint=remedy)
         return
     if hint := hint_for(load.symbol, called=load.called):
         raise UsageError(f"{subject} uses {load.path} ({place})", hint=hint, name=load.path)
@@ -92,16 +89,20 @@ def _judge(load: _Load, where: FunctionType, subject: str) -> None:
 _NULL_BEFORE, _NULL_BEHIND = ("PUSH_NULL", None) if sys.version_info < (3, 13) else (None, "PUSH_NULL")
 
 
-def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
-    """Loads of a code object and of those inside it, attributes followed."""
+def _loads(function: FunctionType) -> Iterator[_Load]:
+    """Loads of a function and of those inside it, attributes followed."""
+    for code in codes_of(function.__code__):
+        yield from _loads_of(function, code)
+
+
+def _loads_of(function: FunctionType, code: CodeType) -> Iterator[_Load]:
     scope = _Scope(function)
     load: _Load | None = None
     before = holder = ""
     methods = _path_methods(function, code)
     for op, name, arg, line in _plain(code):
         if load is not None:
-            if op in _ATTRIBUTE and scope.attribute(load, name):
-                load.called = load.called or _is_method(op, arg)
+            if op in _ATTRIBUTE and scope.attribute(load, name, called=_is_method(op, arg)):
                 continue
             # If an attribute is not followed, a call is one of the attribute.
             load.called = op not in _ATTRIBUTE and (load.called or op == _NULL_BEHIND)
@@ -110,17 +111,11 @@ def _loads(function: FunctionType, code: CodeType) -> Iterator[_Load]:
             load = scope.load(op, name, line, called=_is_callee(op, arg, before))
         else:
             yield from _path_method(op, name, line, methods, holder=holder)
-            if op in ("IMPORT_NAME", "IMPORT_FROM"):
-                yield from scope.imported(op, name, line)
-            elif op.startswith("STORE_"):
-                scope.store(name, load.symbol if load else _NOTHING)
+            yield from scope.bound(op, name, line, load)
             load = None
         before, holder = op, name
     if load is not None:
         yield load
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _loads(function, inner)
 
 
 def _path_method(op: str, name: str, line: int, methods: frozenset[str], *, holder: str) -> Iterator[_Load]:
@@ -155,8 +150,7 @@ def _plain(code: CodeType) -> Iterator[tuple[str, str, int, int]]:
             for kind, name in zip(kinds, step.argval, strict=False):
                 yield f"{kind}_FAST", str(name), 0, line
         else:
-            op = "LOAD_FAST" if step.opname == "LOAD_FAST_CHECK" else step.opname
-            yield op, str(step.argval), step.arg or 0, line
+            yield step.opname.removesuffix("_CHECK"), str(step.argval), step.arg or 0, line
 
 
 class _Scope:
@@ -183,26 +177,28 @@ class _Scope:
             return self._locals.get(name, self._closure.get(name, _NOTHING))
         return self._globals.get(name, getattr(builtins, name, _NOTHING))
 
-    def attribute(self, load: _Load, name: str) -> bool:
+    def attribute(self, load: _Load, name: str, *, called: bool) -> bool:
         # An attribute of other objects might run code.
         if not isinstance(load.symbol, ModuleType | type):
             return False
         symbol = getattr(load.symbol, name, _NOTHING)
         if symbol is _NOTHING:
             return False
-        load.path, load.symbol = f"{load.path}.{name}", symbol
+        load.path, load.symbol, load.called = f"{load.path}.{name}", symbol, load.called or called
         return True
 
-    def imported(self, op: str, name: str, line: int) -> Iterator[_Load]:
+    def bound(self, op: str, name: str, line: int, load: _Load | None) -> Iterator[_Load]:
         if op == "IMPORT_NAME":
             # Without importing: only loaded modules can be scanned.
             self._module = self._fresh = sys.modules.get(name, _NOTHING)
             if self._module is _NOTHING and hint_for_module(name):
                 yield _Load(name, ModuleType(name), line)
-        elif self._module is not _NOTHING:
+        elif op == "IMPORT_FROM" and self._module is not _NOTHING:
             self._fresh = getattr(self._module, name, _NOTHING)
+        elif op.startswith("STORE_"):
+            self._store(name, load.symbol if load else _NOTHING)
 
-    def store(self, name: str, loaded: Any) -> None:
+    def _store(self, name: str, loaded: Any) -> None:
         symbol = loaded if self._fresh is _NOTHING else self._fresh
         if symbol is not _NOTHING:
             self._locals[name] = symbol

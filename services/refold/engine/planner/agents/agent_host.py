@@ -16,15 +16,7 @@ from typing import Any
 
 from refold.core import events
 from refold.core.approval.question import in_context
-from refold.core.errors import (
-    BlobError,
-    CallFailed,
-    MalformedError,
-    NonDeterminismError,
-    RefoldError,
-    UsageError,
-    text_of,
-)
+from refold.core.errors import BlobError, MalformedError, NonDeterminismError, RefoldError, UsageError, text_of
 from refold.core.events import RunMigrated
 from refold.core.ids import RunId, depth_of
 from refold.core.messages import RunOperation
@@ -52,7 +44,7 @@ from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
 from refold.sdk.determinism import watch
 from refold.sdk.execution import Execution
-from refold.sdk.frames import stack_of, user_line
+from refold.sdk.frames import failure_of, stack_of
 from refold.sdk.rehearsal import rehearse
 from refold.sdk.source import spoken
 
@@ -536,18 +528,6 @@ def _let_through(error: BaseException) -> None:
     cause = error.__cause__ or error
     if isinstance(cause, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         raise cause
-
-
-def failure_of(error: BaseException) -> events.Failure:
-    text = text_of(error)
-    if isinstance(error, NonDeterminismError):
-        return events.Failure(error.code, text, f"step {error.fields.get('step')}")
-    if isinstance(error, RefoldError):
-        code = error.fields.get("code", error.code)
-        inner = error.fields.get("detail") if isinstance(error, CallFailed) else ""
-        line = user_line(error, inner=inner if isinstance(inner, str) else "")
-        return events.Failure(code if isinstance(code, str) else error.code, text, line)
-    return events.Failure(type(error).__name__, text, user_line(error))
 
 
 def edited_by_operator(state: RunState, intent: Intent, step: int) -> tuple[Intent, str]:
