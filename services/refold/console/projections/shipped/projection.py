@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
-from refold.client.reading.steps import Timeline
+from refold.client.reading.changes import STEP_KINDS
+from refold.client.reading.history import fold_to
 from refold.console.projections.batch import Batch
 from refold.console.projections.projector import Accepted
-from refold.console.projections.shipped import people, steps, tables
+from refold.console.projections.runs import entry_of
+from refold.console.projections.shipped import people, tables
 from refold.console.projections.shipped.beside import rows_beside, take_beside, write_beside
-from refold.console.projections.shipped.steps import Apply
+from refold.console.projections.shipped.steps import STEP_EVENTS, Apply, digest_of_args
 from refold.console.projections.shipped.tables import DayAt, RunAt, StepAt
-from refold.console.projections.shipped.turn import PriceOf, Turn, cut, failed, is_question
+from refold.console.projections.shipped.turn import COUNTS, OUTSIDE, PriceOf, Turn, cut, failed, standing
 from refold.core import events
-from refold.core.ids import EntryId, parent_of, root_of
-from refold.core.run import fold
-from refold.core.run.state import ENDED, RunState, Step
+from refold.core.ids import parent_of, root_of
+from refold.core.run.state import ENDED, RunState
 from refold.core.tables import ViewKey
-from refold.core.wire import codec
 from refold.engine.ports.log import Record
-from refold.sdk.projection import Projection, day_of
+from refold.sdk.projection import Projection
 
 
 class Shipped(Projection):
@@ -95,7 +94,7 @@ def _calls(entries: Sequence[events.Entry]) -> Iterator[ViewKey]:
     for entry in entries:
         for event in entry.events:
             if type(event) is events.CallProposed:
-                yield entry.run_id, steps.digest_of_args(event)
+                yield entry.run_id, digest_of_args(event)
 
 
 def _store(batch: Batch, accepted: Accepted) -> None:
@@ -159,26 +158,13 @@ _completed = _ended("completed", DayAt.runs_completed)
 def _run_failed(turn: Turn, event: events.RunFailed, seq: int) -> None:
     _ended("failed", DayAt.runs_failed)(turn, event, seq)
     turn.run[RunAt.failure_code], turn.run[RunAt.failure_message] = cut(event.failure.code), cut(event.failure.message)
-    _count_failure(turn, "", event.failure)
+    turn.count_failure("", event.failure)
 
 
 def _cancelled(turn: Turn, event: events.RunCancelled, seq: int) -> None:
     _ended("cancelled", DayAt.runs_cancelled)(turn, event, seq)
     turn.run[RunAt.failure_code], turn.run[RunAt.failure_message] = "cancelled", cut(event.reason or "it was cancelled")
     people.cancelled(turn, event, seq)
-
-
-def _call_failed(turn: Turn, event: events.CallFailed, seq: int) -> None:
-    steps.call_failed(turn, event, seq)
-    if (row := turn.step(event.step)) is not None:
-        _count_failure(turn, row[StepAt.name], event.failure)
-
-
-def _count_failure(turn: Turn, tool: str, failure: events.Failure) -> None:
-    day, agent = day_of(turn.entry.at_ms), turn.run[RunAt.agent]
-    if turn.copied:
-        return
-    turn.batch.totals_of(tables.DAILY_FAILURES, (day, agent, tool, cut(failure.code)))[0] += 1
 
 
 def _retried(turn: Turn, event: events.RunRetried, seq: int) -> None:
@@ -205,39 +191,27 @@ def _forked(turn: Turn, event: events.RunForked, seq: int) -> None:
 
 def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -> None:
     """Set a run and its steps from a fold of its history."""
-    batch, entry = turn.batch, turn.entry
     # Only the fold decides which steps a retry or fork discards, and which wait again.
-    rows = [row for row in batch.rows_of(tables.ENTRIES) if row[1] != entry.seq]
-    history = [(EntryId(row[-2]), codec.decode(events.Entry, row[-1])) for row in rows]  # type: ignore[arg-type]
-    state, timeline = fold.fold(history, entry.run_id), Timeline(entry.run_id)
-    until = entry.events[: seq - entry.seq + 1]
-    fold.advance(state, until, seq=entry.seq, at_ms=entry.at_ms)
-    for _, past in history:
-        timeline.feed(past)
-    timeline.feed(replace(entry, events=until))
-    _set_run(turn.run, state)
-    for line in timeline.steps:
-        if (step := turn.step(line.step)) is None:
-            continue
-        was_asked, opened = is_question(step), state.open.get(line.step)
-        step[StepAt.status], step[StepAt.phase], step[StepAt.ended_ms] = (
-            line.status,
-            opened.phase if opened else "",
-            line.ended_ms,
-        )
-        failed(step, line.failure)
-        turn.count(step, 1)
-        if was_asked != is_question(step):
-            turn.question(step, open=int(not was_asked))
+    history = map(entry_of, map(tuple, turn.batch.rows_of(tables.ENTRIES)))
+    run = fold_to(turn.entry.run_id, history, [seq])[0]
+    _set_run(turn.run, run.state)
+    for line in run.timeline.steps:
+        if (row := turn.step(line.step)) is not None:
+            before, opened = standing(row), run.state.open.get(line.step)
+            row[StepAt.status], row[StepAt.phase] = line.status, opened.phase if opened else ""
+            row[StepAt.ended_ms] = line.ended_ms
+            failed(row, line.failure)
+            turn.count(OUTSIDE, standing(row))
+            turn.switch_question(before, standing(row))
 
 
 def _set_run(row: list[Any], state: RunState) -> None:
     """Set a run's columns from its fold; those that its steps sum begin at 0."""
     row[RunAt.status], row[RunAt.says], row[RunAt.started_ms] = state.status, cut(state.says), state.started_ms
-    row[RunAt.open], row[RunAt.busy] = len(state.open), state.busy
     row[RunAt.paused] = sum(people.paused_by(pause.role) for pause in state.paused)
     row[RunAt.ended_ms], row[RunAt.failure_code], row[RunAt.failure_message] = 0, "", ""
-    row[RunAt.doubt] = row[RunAt.on_hold] = row[RunAt.waiting] = row[RunAt.waiting_for_people] = 0
+    for column in COUNTS:
+        row[column] = 0
 
 
 def _end(turn: Turn, accepted: Accepted) -> None:
@@ -266,18 +240,15 @@ def _part(row: list[Any]) -> tuple[int, ...]:
     return live, live and question > 0, doubt > 0, on_hold > 0, 0, *ended, tokens, nano_usd
 
 
-_ON_STEPS = frozenset({*steps.STEP_EVENTS, *people.QUESTION_EVENTS, events.CallCompleted}) - set(get_args(Step))
+_ON_STEPS = frozenset(STEP_EVENTS) - STEP_KINDS.keys()
 """Events that change an existing step."""
 
 _EVENTS: dict[type, Apply] = {
-    **steps.STEP_EVENTS,
-    **people.QUESTION_EVENTS,
+    **STEP_EVENTS,
     **people.OPERATOR_EVENTS,
     events.RunRequested: _requested,
     events.RunStarted: _started,
     events.StatusSet: _status_set,
-    events.CallCompleted: steps.call_completed,
-    events.CallFailed: _call_failed,
     events.RunCompleted: _completed,
     events.RunFailed: _run_failed,
     events.RunCancelled: _cancelled,

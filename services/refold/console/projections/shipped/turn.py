@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from refold.console.projections.batch import Batch
-from refold.console.projections.shipped.tables import APPROVALS, DAILY, STEPS, TEXT_CHARS, RunAt, StepAt
+from refold.console.projections.shipped.tables import APPROVALS, DAILY, DAILY_FAILURES, STEPS, TEXT_CHARS, RunAt, StepAt
 from refold.core.events import Entry, Failure
+from refold.core.run.state import WAITING
 from refold.sdk.projection import day_of
 
-_COUNTED = frozenset({"doubt", "held", "waiting"})
 _QUESTIONS = frozenset({"approval", "doubt"})
-_BUSY = frozenset({"proposed", "dispatched"})
+COUNTS = (RunAt.open, RunAt.busy, RunAt.waiting, RunAt.waiting_for_people, RunAt.doubt, RunAt.on_hold)
+"""Columns of a run that count its steps."""
 
+Standing = tuple[str, str, str]
+"""Status and phase of a step, and its open question."""
+OUTSIDE: Standing = ("", "", "")
+"""Standing of a step that its run does not count."""
 
 PriceOf = Callable[[Mapping[str, Any], int], int]
 """Returns the cost of a usage at a time (ms) in billionths of a dollar."""
@@ -50,40 +56,46 @@ class Turn:
             self._sums = self.batch.totals_of(DAILY, (day_of(self.entry.at_ms), self.run[RunAt.agent], *of))
         return self._sums
 
-    def move(self, row: list[Any], status: str, phase: str) -> None:
-        """Set a step's status and phase ("" once closed), and update the counts of its run."""
-        run, was = self.run, row[StepAt.phase]
-        if was != phase:
-            run[RunAt.open] += bool(phase) - bool(was)
-            run[RunAt.busy] += (phase in _BUSY) - (was in _BUSY)
-            row[StepAt.phase] = phase
-        if row[StepAt.status] in _COUNTED or status in _COUNTED or row[StepAt.approval_id]:
-            self.count(row, -1)
-            asking = is_question(row)
-            row[StepAt.status] = status
-            self.count(row, 1)
-            if asking != is_question(row):
-                self.question(row, open=int(not asking))
-        else:
-            row[StepAt.status] = status
+    def update_counts(self, row: list[Any], before: Standing) -> None:
+        """Add a step's difference from `before` to the counts of its run, and close and open its questions."""
+        after = standing(row)
+        if after != before:
+            self.count(before, after)
+            self.switch_question(before, after)
 
-    def count(self, row: list[Any], sign: int) -> None:
-        """Add a step to the counts of its run, or subtract it (`sign` -1)."""
-        run, status = self.run, row[StepAt.status]
-        run[RunAt.doubt] += sign * (status == "doubt")
-        run[RunAt.on_hold] += sign * (status == "held")
-        run[RunAt.waiting] += sign * (status == "waiting")
-        run[RunAt.waiting_for_people] += sign * is_question(row)
+    def count(self, before: Standing, after: Standing) -> None:
+        less, more = _counts(*before[:2], before[2] != ""), _counts(*after[:2], after[2] != "")
+        if less != more:
+            for column, now, was in zip(COUNTS, more, less, strict=True):
+                self.run[column] += now - was
 
-    def question(self, row: list[Any], **change: Any) -> None:
-        """Change columns of a step's newest question."""
-        if (opened := self.batch.edit(APPROVALS, (row[StepAt.approval_id],))) is not None:
-            for name, value in change.items():
-                opened[APPROVALS.places[name]] = value
+    def switch_question(self, before: Standing, after: Standing) -> None:
+        if after[2] != before[2]:
+            self.question(before[2], open=0)
+            self.question(after[2], open=1)
+
+    def count_failure(self, tool: str, failure: Failure) -> None:
+        """Count a failure of a tool, or with no tool of a run, in the sums of the entry's day."""
+        if not self.copied:
+            key = (day_of(self.entry.at_ms), self.run[RunAt.agent], tool, cut(failure.code))
+            self.batch.totals_of(DAILY_FAILURES, key)[0] += 1
+
+    def question(self, name: str, **change: Any) -> None:
+        """Change columns of a question, if there is one of this name."""
+        if name and (opened := self.batch.edit(APPROVALS, (name,))) is not None:
+            for column, value in change.items():
+                opened[APPROVALS.places[column]] = value
 
 
-def is_question(row: list[Any]) -> bool:
-    return bool(row[StepAt.approval_id]) and row[StepAt.status] in _QUESTIONS
+def standing(row: list[Any]) -> Standing:
+    status = row[StepAt.status]
+    return status, row[StepAt.phase], row[StepAt.approval_id] if status in _QUESTIONS else ""
+
+
+@cache
+def _counts(status: str, phase: str, asked: bool) -> tuple[bool, ...]:
+    busy = phase != "" and phase not in WAITING
+    return phase != "", busy, status == "waiting", asked, status == "doubt", status == "held"
 
 
 def cut(text: str, most: int = TEXT_CHARS) -> str:
