@@ -7,7 +7,7 @@ view, and its run stays in one partition: a client can continue from any place, 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -79,7 +79,8 @@ class Selection:
         tag, _, rest = text.partition("/")
         if self.kind == "run" and (number := number_of(text)) is not None:
             return number
-        places = dict(map(_place, rest.split(","))) if tag == self.tag and self.kind != "run" and rest else {}
+        own = tag == self.tag and self.kind != "run"
+        places = dict(map(_place, rest.split(","))) if own and rest else {}
         if None in places or (not places and text != f"{self.tag}/"):
             raise MalformedError(
                 f"Last-Event-ID {text[:40]!r} is of another stream, or of none", hint="leave it out to begin anew"
@@ -115,14 +116,11 @@ class Selection:
             return Page([], at, complete=True)
         begin = at.get(number, NOWHERE)
         rows, reached = self._entries(store, number, begin[0], min(ends[number], begin[0] + WINDOW))
-        messages = list[bytes]()
-        for since, group in groupby(filter(self._has, rows), key=itemgetter(_SINCE)):
-            events = [event for row in group for event in events_in(row)]
-            for count, event in enumerate(events, start=1):
-                place = (int(since), count) if count < len(events) else (int(since) + 1, 0)
-                at = {**at, number: place}
-                if place > begin and (self.kind != "inbox" or event.type in ASKS):
-                    messages.append(self.message(event, at))
+        messages = (
+            self.message(event, {**at, number: place})
+            for place, event in _placed(filter(self._has, rows))
+            if place > begin and (self.kind != "inbox" or event.type in ASKS)
+        )
         behind = {**at, number: (reached, 0)}
         complete = all(behind.get(partition, NOWHERE)[0] >= end for partition, end in ends.items())
         return Page(chunks_of(messages), behind, complete)
@@ -159,6 +157,14 @@ class Selection:
         # A history that was out of order counts by one record, however long it is.
         whole = replace(query, where=(*query.where, Where("since_offset", "=", last)), limit=1 << 30)
         return store.query(whole), last + 1
+
+
+def _placed(rows: Iterable[ViewRow]) -> Iterator[tuple[tuple[int, int], RunEvent]]:
+    """Yield the events of entries, each with the place behind it."""
+    for since, group in groupby(rows, key=itemgetter(_SINCE)):
+        events = [event for row in group for event in events_in(row)]
+        for count, event in enumerate(events, start=1):
+            yield ((int(since), count) if count < len(events) else (int(since) + 1, 0)), event
 
 
 def entries_between(partition: int, begin: int, end: int, limit: int) -> Query:

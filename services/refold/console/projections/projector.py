@@ -179,21 +179,22 @@ class Projector:
         for record, (run, content) in read:
             if content == "beside":
                 self._besides(batch, run, record)
-                continue
-            if not run:
-                continue
-            batch.enter(run)
-            if content == "marker":
-                self._mark(batch, record, aside)
-            elif record.partition != self.histories.home(run):
-                self.counts["void"] += 1
-            elif run not in aside:
-                self._judge(batch, record, content, aside)
+            elif run:
+                batch.enter(run)
+                self._take_record(batch, record, content, aside)
         if aside:
             self._read_whole(batch, aside, {place[1]: end for place, (_, end) in moves.items() if place[0] == RUN_LOG})
         for run, ((entry, seq), status, marked, reason, orphans, file) in self._heads.items():
             batch.write(HEADS, (run,), [run, bytes(entry), seq, status, marked, reason, int(orphans), file])
         return batch.changed()
+
+    def _take_record(self, batch: Batch, record: Record, content: _Content, aside: dict[RunId, None]) -> None:
+        if content == "marker":
+            self._mark(batch, record, aside)
+        elif record.partition != self.histories.home(batch.run):
+            self.counts["void"] += 1
+        elif batch.run not in aside:
+            self._judge(batch, record, content, aside)
 
     def _begin(self, read: Sequence[tuple[Record, tuple[RunId, _Content]]]) -> Batch:
         batch = Batch(self.store, self.projection.tables, (HEADS, CALLS))
@@ -262,14 +263,8 @@ class Projector:
         entry, begun = accepted.entry, time.monotonic()
         for seq, event in enumerate(entry.events, start=entry.seq):
             self._seq = seq
-            if self._of_calls and isinstance(event, events.CallProposed):
-                of = event.tool, event.args, event.key, event.effect, event.pool, event.label
-                called = Called(entry.run_id, event.step, seq, *of)
-                batch.write(CALLS, called[:2], list(called))
-            elif self._of_calls and isinstance(event, events.CallRenewed):
-                redriven = batch.edit(CALLS, (entry.run_id, event.step))
-                if redriven is not None:
-                    redriven[CALLS.places["seq"]] = seq
+            if self._of_calls:
+                _keep_call(batch, event, seq)
             if self._event_names and type(event) not in self._event_names:
                 continue
             row = batch.row(CALLS, (entry.run_id, event.step)) if self._of_calls and hasattr(event, "step") else None
@@ -340,6 +335,15 @@ class Projector:
             return _NEW
         _, entry, seq, status, marked, reason, orphans, file = row
         return RunHead(Head(EntryId(entry), seq), status, marked, reason, bool(orphans), file)  # type: ignore[arg-type]
+
+
+def _keep_call(batch: Batch, event: events.Event, seq: int) -> None:
+    if isinstance(event, events.CallProposed):
+        of = event.tool, event.args, event.key, event.effect, event.pool, event.label
+        called = Called(batch.run, event.step, seq, *of)
+        batch.write(CALLS, called[:2], list(called))
+    elif isinstance(event, events.CallRenewed) and (row := batch.edit(CALLS, (batch.run, event.step))) is not None:
+        row[CALLS.places["seq"]] = seq
 
 
 @contextmanager

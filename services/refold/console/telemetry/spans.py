@@ -10,6 +10,7 @@ import orjson
 import structlog
 
 import refold
+from refold.client.reading.changes import step_change
 from refold.console.telemetry import names
 from refold.core import events
 from refold.core.errors import FoldError, MalformedError, not_installed
@@ -61,14 +62,9 @@ _REASONS: Mapping[type, str] = {
 }
 """Events shown beside the work, with the field of their reason."""
 _EVENT_NAMES = {kind: "refold" + re.sub("([A-Z])", r".\1", kind.__name__).lower() for kind in _REASONS}
-_OUTCOMES: Mapping[type, str] = {
-    events.CallCompleted: "completed",
-    events.CallFailed: "failed",
-    events.AttemptFailed: "failed",
-    events.CallDoubted: "in doubt",
-    events.CallHeld: "failed",
-    events.StepGivenUp: "given up",
-}
+_OUTCOMES = {"completed": "completed", "failed": "failed", "backoff": "failed", "doubt": "in doubt", "held": "failed"}
+_OUTCOMES["given_up"] = "given up"
+"""Outcomes of an attempt by the status that its step comes to."""
 
 
 def resource_of(member: str) -> Resource:
@@ -139,18 +135,19 @@ class RunSpans:
             self._instrumented = INSTRUMENTED in event.manifest
         elif isinstance(event, events.ChildStarted | events.EventPublished):
             self.started[step] = activation
-        if (field := _REASONS.get(kind)) is not None and len(self._beside) < MOST_EVENTS:
+        self._note(event, step, at_ms)
+        if kind in _TERMINAL:
+            return [self._attempt(begun, at_ms, "run over", event) for begun in list(self._under_way)]
+        change = step_change(event, "running") if step in self._under_way else None
+        outcome = _OUTCOMES.get(change.status) if change else None
+        return [self._attempt(step, at_ms, outcome, event)] if outcome else []
+
+    def _note(self, event: events.Event, step: int, at_ms: int) -> None:
+        if (field := _REASONS.get(type(event))) is not None and len(self._beside) < MOST_EVENTS:
             tags: Attributes = {names.STEP: step} if step else {}
             if field:
                 tags[names.REASON] = getattr(event, field)
-            self._beside.append(Event(_EVENT_NAMES[kind], tags, _nanos(at_ms)))
-        if kind in _TERMINAL:
-            ended = [self._attempt(step, at_ms, "run over", event) for step in list(self._under_way)]
-            self._under_way.clear()
-            return ended
-        if (outcome := _OUTCOMES.get(kind)) is not None and step in self._under_way:
-            return [self._attempt(step, at_ms, outcome, event)]
-        return []
+            self._beside.append(Event(_EVENT_NAMES[type(event)], tags, _nanos(at_ms)))
 
     def _attempt(self, step: int, at_ms: int, outcome: str, event: Any) -> ReadableSpan:
         call, number, begun_ms, activation = self._under_way.pop(step)
