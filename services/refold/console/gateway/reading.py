@@ -60,7 +60,7 @@ from refold.core.run.state import ENDED, Status
 from refold.core.tables import Scalar, ViewRow
 from refold.core.topics import RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from refold.engine.ports.log import Place
-from refold.engine.ports.tables import MOST_PAGE, Query, RunsWith, ViewDatabase, ViewReader, ViewStore, Where
+from refold.engine.ports.tables import MOST_PAGE, Query, RunsWith, Test, ViewDatabase, ViewReader, ViewStore, Where
 
 _T = TypeVar("_T")
 
@@ -118,14 +118,14 @@ class RunQuery:
 
     def query(self) -> Query:
         by = self.sort.lstrip("-")
-        where = [Where(name, "=", value) for name, value in (("agent", self.agent), ("root", self.root)) if value]
+        where = _set(("agent", "=", self.agent), ("root", "=", self.root))
         where += [Where("parent", "=", "")] if self.top else []
         within = runs_with(self.labels, self.session)
-        if self.tool:
-            code = (Where("failure_code", "=", self.code),) if self.code else ()
+        code = [Where("failure_code", "=", self.code)] if self.code else []
+        if self.tool:  # the failure of the tool, and not of the run
             within = (*within, RunsWith(STEPS, (Where("name", "=", self.tool), *code)))
-        elif self.code:
-            where.append(Where("failure_code", "=", self.code))
+        else:
+            where += code
         if self.state == STALLED:
             within, where = (*within, RunsWith(HOLDS, ())), [*where, Where("ended_ms", "=", 0)]
         elif self.state:
@@ -133,9 +133,7 @@ class RunQuery:
         if self.alone and self.state:
             others, without = self._others()
             where, within = [*where, *others], (*within, *without)
-        where += [Where(by, ">=", self.since_ms)] if self.since_ms else []
-        where += [Where(by, "<", self.until_ms)] if self.until_ms else []
-        where += [Where("run_id says", "contains", self.text)] if self.text else []
+        where += _set((by, ">=", self.since_ms), (by, "<", self.until_ms), ("run_id says", "contains", self.text))
         return Query(RUNS, tuple(where), within, by, descending=self.sort.startswith("-"), limit=self.limit)
 
     def _others(self) -> tuple[list[Where], list[RunsWith]]:
@@ -145,6 +143,11 @@ class RunQuery:
         where = [Where(name, "=", 0) for name in names[: 1 if ends else before]]
         where += [Where("status", "=", "suspended")] if self.state == "waiting" else []
         return where, [] if ends or self.state == "doubt" else [RunsWith(HOLDS, (), absent=True)]
+
+
+def _set(*conditions: tuple[str, Test, Scalar]) -> list[Where]:
+    """Return the conditions whose value is set."""
+    return [Where(*condition) for condition in conditions if condition[2]]
 
 
 def one_state(row: Mapping[str, object], *, stalled: bool) -> str:
@@ -180,10 +183,9 @@ class KeptRuns:
         with self._lock:
             for name in (*gone, run):
                 self._runs.pop(name, None)
-            if current is not None:
-                self._runs[run] = current
+            self._runs |= {run: current} if current is not None else {}
             while sum(map(_folded_bytes, self._runs.values())) > MOST_KEPT_BYTES:
-                del self._runs[next(iter(self._runs))]
+                del self._runs[next(iter(self._runs))]  # the one whose last use was longest ago
         return current and replace(current)
 
 
@@ -283,36 +285,20 @@ class ReadSide:
         raise MalformedError(f"run {run} was not there at {at_ms}", hint=f"its entries are from {first!s} to {last!s}")
 
     def daily(self, view: ViewReader, filters: DailyFilter) -> list[DailyRow]:
-        where = [Where("day", ">=", filters.since)] if filters.since else []
-        where += [Where("day", "<=", filters.until)] if filters.until else []
-        where += [Where("agent", "=", filters.agent)] if filters.agent else []
+        where = _set(("day", ">=", filters.since), ("day", "<=", filters.until), ("agent", "=", filters.agent))
         where += [Where("tool", "=", filters.tool)] if filters.tool is not None else []
         rows = view.query(Query(DAILY, tuple(where), descending=True, limit=2 * filters.limit))
         return list(daily_sums(_of_models(rows)))[: filters.limit]
 
     def actions(self, view: ViewReader, filters: ActionFilter) -> list[OperatorAction]:
-        where = [
-            Where(name, "=", value) for name, value in (("run_id", filters.run), ("actor", filters.actor)) if value
-        ]
-        where += [Where("at_ms", ">=", filters.since_ms)] if filters.since_ms else []
+        where = _set(("run_id", "=", filters.run), ("actor", "=", filters.actor), ("at_ms", ">=", filters.since_ms))
         rows = view.query(Query(OPERATOR_ACTIONS, tuple(where), (), "at_ms", descending=True, limit=filters.limit))
         return [OperatorAction(**OPERATOR_ACTIONS.named(row)) for row in rows]
 
     def letters(self, view: ViewReader, filters: LetterFilter) -> list[Letter]:
-        where = [Where(name, "=", value) for name, value in (("run_id", filters.run), ("code", filters.code)) if value]
-        where += [Where("at_ms", ">=", filters.since_ms)] if filters.since_ms else []
+        where = _set(("run_id", "=", filters.run), ("code", "=", filters.code), ("at_ms", ">=", filters.since_ms))
         query = Query(DEAD_LETTER_ROWS, tuple(where), (), "at_ms", descending=True, limit=filters.limit)
-        return [
-            Letter(
-                letter=of["letter"],
-                lies=f"{of['from_topic']}/{of['from_partition']}/{of['from_offset']}",
-                topic=of["from_topic"],
-                partition=of["from_partition"],
-                offset=of["from_offset"],
-                **{name: of[name] for name in ("code", "reason", "service", "at_ms")},
-            )
-            for of in map(DEAD_LETTER_ROWS.named, view.query(query))
-        ]
+        return [_letter_of(DEAD_LETTER_ROWS.named(row)) for row in view.query(query)]
 
     def limits(self, view: ViewReader) -> list[LimitInUse]:
         return limits_of(map(spent_of, view.scan(LIMIT_ROWS)))
@@ -390,6 +376,12 @@ def _below(buckets: Sequence[int], share: float) -> int:
         if amount and total >= rank:
             return 1 << number
     return 0
+
+
+def _letter_of(row: Mapping[str, Any]) -> Letter:
+    place = [row[name] for name in ("from_topic", "from_partition", "from_offset")]
+    more = {name: row[name] for name in ("letter", "code", "reason", "service", "at_ms")}
+    return Letter(lies="/".join(map(str, place)), topic=place[0], partition=place[1], offset=place[2], **more)
 
 
 def _missing(view: ViewReader, run: RunId) -> NotFoundError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -92,12 +92,18 @@ def conversation(run: Run, text_of: Any) -> list[SaidLine]:
         ]
     lines_at += _people_said(run)
     lines_at.sort(key=lambda pair: pair[0])
-    lines, shown = list[SaidLine](), dict[str, str]()
-    for _, line in lines_at:  # instructions are repeated with every request
-        if line.who != "instructions" or shown.get(line.agent) != line.text:
-            shown |= {line.agent: line.text} if line.who == "instructions" else {}
-            lines.append(line)
-    return lines
+    return [*_new_instructions(line for _, line in lines_at)]
+
+
+def _new_instructions(lines: Iterable[SaidLine]) -> Iterator[SaidLine]:
+    """Yield lines without the instructions that an agent repeats with every request."""
+    shown: dict[str, str] = {}
+    for line in lines:
+        if line.who != "instructions":
+            yield line
+        elif shown.get(line.agent) != line.text:
+            shown[line.agent] = line.text
+            yield line
 
 
 def _people_said(run: Run) -> Iterator[tuple[int, SaidLine]]:

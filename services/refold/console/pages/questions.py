@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -254,20 +254,24 @@ def _votes(view: ViewReader, request: ApprovalRequest) -> list[dict[str, Any]]:
 
 
 def _rule(then: Run, step: int, request: ApprovalRequest, approval: Approval) -> RuleSeen | None:
-    rule = (
-        next((rule for rule in approval.policy.rules if rule.name == request.rule), None) if approval.policy else None
-    )
-    if rule is None or approval.policy is None:
+    if approval.policy is None:
+        return None
+    rule = next((rule for rule in approval.policy.rules if rule.name == request.rule), None)
+    if rule is None:
         return None
     variables = BackTest(approval.policy, request.environment).variables(then.state, then.state.call(step))
     values = {name: variables[name] for name in sorted(rule.when.needs & variables.keys()) if name != "args"}
-    for path in dict.fromkeys(_PATH.findall(rule.when.source)):
-        value: Any = variables.get("args")
-        for part in path[1:].split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        if value is not None:
-            values[f"args{path}"] = value
+    paths = dict.fromkeys(_PATH.findall(rule.when.source))
+    read = {f"args{path}": value_at(variables.get("args"), path[1:].split(".")) for path in paths}
+    values |= {name: value for name, value in read.items() if value is not None}
     return RuleSeen(rule.when.source, values, sorted(rule.when.needs & OF_THE_APP))
+
+
+def value_at(value: Any, path: Sequence[str]) -> Any:
+    """Return the value at a path of nested objects; None for a missing part."""
+    for part in path:
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 def checked_vote(shared: Gateway, approval: str, question: str, action: str, content: dict[str, Any]) -> Approval:

@@ -82,6 +82,11 @@ class ViewedRuns:
         rows = self._store.query(Query(ENTRIES, where, order="seq", descending=True, limit=1))
         return int(rows[0][ENTRIES.places["last_seq"]]) if rows else 0
 
+    def find_at(self, run: RunId, at_ms: int) -> Run | None:
+        """Return a run as of a time; None before its first entry, and where `find` returns None."""
+        seq = self.seq_at(run, at_ms)
+        return self.find(run, seq) if seq else None
+
     def family(self, run: Run) -> list[Run]:
         """Return the descendants of a run, each after its parent."""
         runs: list[Run] = []

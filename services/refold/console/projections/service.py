@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import structlog
@@ -182,18 +185,21 @@ class KeptProjection:
             self._building, self._next = self._open(building) if building else None, building
             self._near = False
         if self._serving is None or self._number != serving:
-            self._number = serving
-            self._serving = None
+            self._number, self._serving = serving, None
             if self._is_current(serving):
-                try:
-                    self._serving = self._open(serving, self._send)
-                    if self._serving.rows is not None:
-                        self._serving.rows.begin()
-                except UsageError as error:
-                    if not building:
-                        raise
-                    self._leave(error)
+                self._open_serving(building)
         self._looked_s = self._clock()
+
+    def _open_serving(self, building: int) -> None:
+        try:
+            self._serving = self._open(self._number, self._send)
+            if self._serving.rows is not None:
+                self._serving.rows.begin()
+        except UsageError as error:
+            # Users read it as it stands until the next one is built; with no such one the projection halts.
+            if not building:
+                raise
+            self._leave(error)
 
     def _tidied(self) -> tuple[int, int]:
         """Drop all other generations; return the numbers in use and being built, 0 for none."""
@@ -318,10 +324,10 @@ def verify(
             again.advance(0.2, until)
             progress(BuildProgress(number, sum(end - again.positions[place] for place, end in until.items()), whole))
         again.close()
-        digests = {table: _digest(table, again.store, starts) for table in tables}
-        differing = [table for table in tables if tables[table] != digests[table]]
-        differences = tuple(row for table in differing for row in _differences(table, (view, again.store), starts))
-    return Comparison(number, until, {table.name: (tables[table], digests[table]) for table in tables}, differences)
+        pairs = {table: (digest, _digest(table, again.store, starts)) for table, digest in tables.items()}
+        differing = (table for table, (own, other) in pairs.items() if own != other)
+        differences = [row for table in differing for row in _differences(table, (view, again.store), starts)]
+    return Comparison(number, until, {table.name: pair for table, pair in pairs.items()}, tuple(differences))
 
 
 def _check_made(projection: Projection, view: ViewReader) -> None:
@@ -364,20 +370,19 @@ def _differences(
     table: ViewTable, stores: tuple[ViewReader, ViewReader], starts: Mapping[Place, int]
 ) -> Iterator[Difference]:
     """Iterate over differing rows in key order. Sums of 0 equal missing ones."""
-    sides = [iter(_present(table, store, starts)) for store in stores]
-    left, right = (next(side, None) for side in sides)
-    while left is not None or right is not None:
-        keys = [None if row is None else row[: table.keys] for row in (left, right)]
-        first = min(key for key in keys if key is not None)
-        left_row, right_row = (row if key == first else None for row, key in zip((left, right), keys, strict=True))
-        if left_row != right_row:
-            yield Difference(table.name, first, left_row, right_row)
-        left = next(sides[0], None) if left_row is not None else left
-        right = next(sides[1], None) if right_row is not None else right
+    sides = (_present(table, store, starts, side) for side, store in enumerate(stores))
+    for key, rows in groupby(merge(*sides, key=itemgetter(0)), key=itemgetter(0)):
+        by_side = {side: row for _, side, row in rows}
+        if by_side.get(0) != by_side.get(1):
+            yield Difference(table.name, key, by_side.get(0), by_side.get(1))
 
 
-def _present(table: ViewTable, store: ViewReader, starts: Mapping[Place, int]) -> Iterator[ViewRow]:
-    return (row for row in _comparable(table, store, starts) if not table.sums or any(row[table.keys :]))
+def _present(
+    table: ViewTable, store: ViewReader, starts: Mapping[Place, int], side: int
+) -> Iterator[tuple[ViewRow, int, ViewRow]]:
+    for row in _comparable(table, store, starts):
+        if not table.sums or any(row[table.keys :]):
+            yield row[: table.keys], side, row
 
 
 MANY_RECORDS = 1_000
@@ -397,9 +402,13 @@ def keep_all(
                 give_back()
             busy = sum(slot.turn(0.1 / len(slots)) for slot in slots)
         read += busy
-        late = ", ".join(slot.name for slot in slots if not slot.serves) or "it" * (busy >= MOST_RECORDS)
-        stand(f"{late} has not caught up, or stands still" if late else "")
+        stand(_late(slots, busy))
         if 0 < busy < MOST_RECORDS:
             time.sleep(PACE_S)
     for slot in slots:
         slot.close()
+
+
+def _late(slots: Collection[KeptProjection], busy: int) -> str:
+    late = ", ".join(slot.name for slot in slots if not slot.serves) or "it" * (busy >= MOST_RECORDS)
+    return f"{late} has not caught up, or stands still" if late else ""

@@ -109,8 +109,8 @@ def runs_then(
     for _ in range(MOST_LOOKED // MOST_PAGE):
         rows = view.query(query)
         for row in rows:
-            seq = viewed_runs.seq_at(name := RunId(str(row[0])), at_ms)
-            if seq and (run := viewed_runs.find(name, seq)) is not None and (only is None or only(run)):
+            run = viewed_runs.find_at(RunId(str(row[0])), at_ms)
+            if run is not None and (only is None or only(run)):
                 meant += 1
                 newest += [run] if meant <= limit else []
             if only is None and meant == limit:

@@ -157,6 +157,7 @@ class RunSpans:
         tags[names.OUTCOME] = getattr(event, "how", "") or outcome
         if took_ms := getattr(event, "took_ms", 0):
             tags[names.TOOK] = took_ms / 1_000
+        # A run that fails ends its attempts, and has a span of its own for the failure.
         failure = getattr(event, "failure", None) if outcome != "run over" else None
         usage = usage_of(result) if isinstance(event, events.CallCompleted) else None
         if (model := _model(usage, proposed)) is None:
@@ -168,8 +169,7 @@ class RunSpans:
         else:
             title, kind = f"{names.CHAT} {model[1]}".strip(), SpanKind.CLIENT
             tags |= {names.OPERATION: names.CHAT, names.PROVIDER: model[0], **self._spoken()}
-            tags |= {names.REQUEST_MODEL: model[1], names.RESPONSE_MODEL: model[1]} if usage else {}
-            tags |= {name: usage[key] for key, name in names.TOKENS.items() if usage and type(usage.get(key)) is int}
+            tags |= _used(usage, model[1]) if usage else {}
         context = _context(*attempt_trace(run, activation, call, number).split("-")[1:3])
         parent = _context(trace_id(run, activation), activation_span(run, activation))
         return self._span(title, context, tags, (begun_ms, at_ms), failure, parent=parent, kind=kind)
@@ -226,6 +226,11 @@ class RunSpans:
         status = _OK if failure is None else Status(StatusCode.ERROR, failure.code)
         more |= {"resource": self._style.resource, "instrumentation_scope": _SCOPE, "attributes": tags}
         return ReadableSpan(title, context, start_time=begun, end_time=ended, status=status, **more)
+
+
+def _used(usage: Mapping[str, Any], model: str) -> Attributes:
+    tokens = {name: usage[key] for key, name in names.TOKENS.items() if type(usage.get(key)) is int}
+    return {names.REQUEST_MODEL: model, names.RESPONSE_MODEL: model, **tokens}
 
 
 def _model(usage: Mapping[str, Any] | None, proposed: events.CallProposed) -> tuple[str, str] | None:
