@@ -178,7 +178,8 @@ class Logins:
             return self._of_machine(request)
         proxied = request.headers.getlist(self._part.proxy.actor) if self._part.proxy.actor else []
         bearers = request.headers.getlist("authorization")
-        if len(proxied) + len(bearers) > 1:  # with two, a proxy may have checked only the other
+        # With two, a proxy may have checked only the other.
+        if len(proxied) + len(bearers) > 1:
             raise _WrongLoginError("twice")
         if proxied:
             return self._of_proxy(request, proxied[0])
@@ -212,8 +213,9 @@ class Logins:
         if (claims := await self._verifier.claims(text)) is None:
             raise _WrongLoginError("token")
         actor, roles = _claim(claims, part.actor), _claim(claims, part.roles)
+        # Some providers let users register with any address: an unverified one is a claim of another's name.
         if part.actor == "email" and claims.get("email_verified") is not True:
-            raise _WrongLoginError("token")  # its users may register with any address
+            raise _WrongLoginError("token")
         listed = roles.split() if isinstance(roles, str) else roles if isinstance(roles, list) else ()
         return self._told("token", actor, listed)._replace(until=float(claims["exp"]))
 

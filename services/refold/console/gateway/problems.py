@@ -72,8 +72,9 @@ async def problem(request: Request, error: Exception) -> Response:
 
 
 def _told(error: Exception) -> tuple[HttpProblem, dict[str, str]]:
+    # The framework answers any error of parsing a body with its own: the cause has the code and the hint.
     if isinstance(error, HTTPException) and isinstance(error.__cause__, RefoldError):
-        error = error.__cause__  # the framework has one answer for whatever a body raises
+        error = error.__cause__
     if isinstance(error, RequestValidationError):
         detail = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5])
         answer = HttpProblem(title="Unprocessable Content", status=422, detail=detail[:MOST_DETAIL], code="malformed")
@@ -84,6 +85,10 @@ def _told(error: Exception) -> tuple[HttpProblem, dict[str, str]]:
         title, code = title_of(status), _CODES.get(error.status_code, "http")
         return HttpProblem(title=title, status=status, detail=error.detail, code=code), {**(error.headers or {})}
     assert isinstance(error, RefoldError), "no other is handled here"
+    return _of_operation(error)
+
+
+def _of_operation(error: RefoldError) -> tuple[HttpProblem, dict[str, str]]:
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
     title, detail = title_of(status), error.message[:MOST_DETAIL]
     answer = HttpProblem(title=title, status=status, detail=detail, code=error.code, hint=error.hint)

@@ -347,7 +347,8 @@ async def patiently(look: Callable[[], _T]) -> _T:
 
 def _of_models(rows: Sequence[ViewRow]) -> Iterator[ViewRow]:
     """Assign calls without a model to their tool's only model."""
-    models = defaultdict[ViewRow, set[Scalar]](set)  # a call names its model only when it completes
+    # A call names its model only when it completes: the sums of its proposal have none.
+    models = defaultdict[ViewRow, set[Scalar]](set)
     for row in rows:
         models[row[:3]] |= {row[3]} - {""}
     for row in rows:
@@ -419,16 +420,20 @@ def after_of(header: str) -> After | None:
         raise MalformedError(f"Refold-After names {len(parts)} places", hint=f"name the last {MOST_AFTER}")
     positions: dict[Place, int] = {}
     causes = set[Cause]()
-    for part in parts:
-        topic, _, rest = part.partition("/")
-        partition, _, offset = (number_of(entry) for entry in rest.partition("/"))
-        if topic not in (RUN_LOG, *INPUT_TOPICS) or partition is None or offset is None:
-            raise MalformedError(f"{part[:80]!r} is no place of a write", hint="send it as an answer had it")
+    for topic, partition, offset in map(_written, parts):
         if topic == RUN_LOG:
             positions[topic, partition] = max(positions.get((topic, partition), 0), offset + 1)
         else:
             causes.add(Cause(topic, partition, offset))
     return After(positions, frozenset(causes)) if parts else None
+
+
+def _written(text: str) -> tuple[str, int, int]:
+    topic, _, rest = text.partition("/")
+    partition, _, offset = (number_of(part) for part in rest.partition("/"))
+    if topic not in (RUN_LOG, *INPUT_TOPICS) or partition is None or offset is None:
+        raise MalformedError(f"{text[:80]!r} is no place of a write", hint="send it as an answer had it")
+    return topic, partition, offset
 
 
 def number_of(text: str) -> int | None:
@@ -476,7 +481,8 @@ def behind_cursor(cursor: str, listing: object, query: Query) -> Query:
 def page_behind(view: ViewReader, cursor: str, listing: object, query: Query) -> tuple[list[ViewRow], str]:
     """Return the page of a cursor, and the next cursor, empty after the last. **Raises** as `behind_cursor`."""
     query = behind_cursor(cursor, listing, query)
-    rows = view.query(replace(query, limit=query.limit + 1))  # one more, to detect another page
+    # One row more than the page, to detect another page without a count.
+    rows = view.query(replace(query, limit=query.limit + 1))
     page = rows[: query.limit]
     return page, cursor_behind(query.place(page[-1]), listing) if len(rows) > query.limit else ""
 

@@ -185,7 +185,8 @@ class Gateway:
             with self.place("waits"):
                 return await patiently(look)
         except BusyError:
-            await asyncio.sleep(BUSY_S)  # else hundreds that are refused come again more often than they could wait
+            # Without a wait, hundreds of refused clients would come again more often than the gateway can answer.
+            await asyncio.sleep(BUSY_S)
             raise
 
     def room(self, kind: Literal["reads", "writes"]) -> AbstractContextManager[None]:

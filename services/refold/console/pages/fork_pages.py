@@ -207,7 +207,8 @@ def fork_parts(family: Sequence[Run], report: ForkReport, *, linked: bool = True
             rows = [*_counted(_rows(sources.get(RunId(name)), forked[name], report))]
             more = ForkedStep(None, None, "more", equal=len(rows) - MOST_ROWS)
             timelines[name] = rows[:MOST_ROWS] + [more] * (len(rows) > MOST_ROWS)
-    except (MalformedError, FoldError, ValueError) as error:  # the word of a process that has run foreign code
+    # The report comes from a process that has run code of users: it may contain anything.
+    except (MalformedError, FoldError, ValueError) as error:
         yield Passage("untrue", "The fork has no timeline", str(error))
     yield ForkShown(report, timelines, linked)
 

@@ -181,7 +181,8 @@ def informed(shared: Gateway, questions: list[PageQuestion]) -> list[PageQuestio
     index = topics_of(shared, first.request.approval_id if family else "", wait=first.open)
     if index is not None:
         return [_informed(shared, index, question) for question in questions]
-    return questions  # entitled people are unknown without Kafka, and a vote would be refused
+    # Without Kafka the entitled people are unknown, and a vote would be refused.
+    return questions
 
 
 def topics_of(shared: Gateway, near: str = "", *, wait: bool = False) -> ApprovalIndex | None:

@@ -154,7 +154,8 @@ def run_pages(site: APIRouter) -> None:
 
         def perform() -> None:
             history = shared.writing.get(run_id(run))
-            if word == "retry" and not history.state.over:  # only the log has the reason of a stall
+            # Only the log has the reason of a stall.
+            if word == "retry" and not history.state.over:
                 shared.writing.perform_by_log(run, build, DEFAULT_WAIT_S)
             else:
                 shared.writing.perform(build(history), DEFAULT_WAIT_S)

@@ -33,6 +33,8 @@ DECIDED = {
     "answer": "answered in its place",
     "expire": "decided in time",
 }
+RECORDED = ("note", "event", "signal")
+"""Kinds of steps whose request is their result."""
 _WORDS = re.compile(r"\w+|\W")
 
 
@@ -51,7 +53,7 @@ def brief(step: RunStep) -> str:
         return step.label
     if step_kind(step) == "model":
         return _said(json_text(step.result))
-    args = json_text(step.args or (step.result if step.kind in ("note", "event", "signal") else ""))
+    args = json_text(step.args or (step.result if step.kind in RECORDED else ""))
     if not isinstance(args, dict):
         return "" if args is None else str(args)[:BRIEF_CHARS]
     own = (value for key, value in args.items() if not key.startswith("$"))
@@ -95,8 +97,8 @@ def said_lines(message: Any, depth: int = 0) -> list[SaidLine]:
         return [_line_of(message)]
     instructions = message.get("instructions")
     lines = [SaidLine("instructions", "note", instructions)] if isinstance(instructions, str) and instructions else []
-    parts = message.get("parts", message.get("response"))
-    for part in parts if isinstance(parts, list) else [parts] if parts else []:
+    parts = message.get("parts", message.get("response")) or []
+    for part in parts if isinstance(parts, list) else [parts]:
         lines += said_lines(part, depth + 1)
     return lines or ([SaidLine("the model", "model", json_lines(message))] if depth == 0 else [])
 

@@ -39,7 +39,8 @@ class Follower:
         self.projection, self.store, self.rows = projection, store, rows
         self.projector = Projector(projection, store, LoggedRuns(source.reader), notes_replaced=rows is not None)
         notes, positions = store.notes(), store.positions()
-        bounds = source.bounds()  # after the positions, which another process may move until it is known to have ended
+        # After the positions: another process may move them until it is known to have ended.
+        bounds = source.bounds()
         self.positions = dict.fromkeys(bounds, 0) | positions
         self._last = _last_records(notes)
         self._source, self._clock = source, clock
@@ -56,7 +57,8 @@ class Follower:
     def advance(self, timeout_s: float, until: Mapping[Place, int] | None = None) -> int:
         """Apply the next batch, up to the positions `until`, and return its number of records."""
         if until != self._until:
-            self.close()  # records at the bound before were dropped: another feed begins at the positions
+            # The feed has dropped records behind the earlier bound: another one begins at the positions.
+            self.close()
             self._until = until
         feed = self._feed = self._feed or self._source.feed(self._places())
         batch = [record for record in self._take(feed, timeout_s) if self._is_new(record)]

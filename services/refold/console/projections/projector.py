@@ -221,12 +221,8 @@ class Projector:
         if head.status == "erased":
             self.counts["void"] += 1
         elif isinstance(content, LogRecord) and not head.reason and not head.orphans and _counts(head, content.entry):
-            try:
-                self._accept(batch, Accepted(content.id, content.entry, record, record.offset), head)
-            except ProjectionError as error:
-                if not isinstance(error.__cause__, FoldError):
-                    raise
-                aside[run] = None  # it contradicts its history, as a lying planner's may: the fold of all will tell
+            if not self._accepts(batch, Accepted(content.id, content.entry, record, record.offset), head):
+                aside[run] = None
         elif isinstance(content, LogRecord) and not head.reason and content.entry.seq <= head.last.seq:
             self.counts["void"] += 1
         elif content == "tombstone":
@@ -235,6 +231,17 @@ class Projector:
             aside[run] = None
         else:
             self.counts["void"] += 1
+
+    def _accepts(self, batch: Batch, accepted: Accepted, head: RunHead) -> bool:
+        """Accept an entry; False if it contradicts its history, as one of a faulty planner may."""
+        try:
+            self._accept(batch, accepted, head)
+        except ProjectionError as error:
+            if not isinstance(error.__cause__, FoldError):
+                raise
+            # The fold of the whole log decides: the projector keeps no state by which it could.
+            return False
+        return True
 
     def _accept(self, batch: Batch, accepted: Accepted, head: RunHead) -> None:
         entry = accepted.entry
@@ -248,7 +255,8 @@ class Projector:
         self._seq = entry.seq
         try:
             self._take(batch, accepted)
-        except (Exception, HeldUp, SystemExit) as error:  # the code is the user's: it stops its own projection
+        # The code is the user's: whatever it raises stops its own projection, and no other.
+        except (Exception, HeldUp, SystemExit) as error:
             where = f"{type(self.projection).__name__}.apply, run {entry.run_id}, seq {self._seq}"
             raise ProjectionError(
                 f"{where}: {text_of(error)}",

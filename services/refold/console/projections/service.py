@@ -41,7 +41,8 @@ def priced(own: Mapping[str, Price] | None = None) -> tuple[PriceOf, str]:
     prices = Prices(own or {})
 
     def price(usage: Mapping[str, Any], at_ms: int) -> int:
-        prices.load()  # it takes a second and much memory, so not before there is something to price
+        # It takes a second and much memory: not before there is something to price.
+        prices.load()
         return prices.of(usage, at_ms) or 0
 
     return price, prices.table
@@ -100,7 +101,8 @@ class KeptProjection:
         except (UnreachableError, ConflictError, NotFoundError) as error:  # away, or another process has gone on
             self._wait_s = min(max(BACKOFF_S[0], self._wait_s * 2), BACKOFF_S[1])
             self._until = self._clock() + self._wait_s
-            if error.message != self._reason:  # beside a projector a gateway waits for ever
+            # Logged once: a second projector waits as long as the first one lives.
+            if error.message != self._reason:
                 level = "info" if isinstance(error, ConflictError) else "warning"
                 at = {"projection": self.name, "reason": error.message, "next_s": self._wait_s}
                 OUTAGES.failed("projection.waits", self.name, level, **at)
@@ -124,7 +126,8 @@ class KeptProjection:
     def _stop(self, error: RefoldError) -> None:
         self.stopped, self._looked_s = error.message, self._clock()
         _log.error("projection.stopped", projection=self.name, reason=error.message, hint=error.hint)
-        if isinstance(error, ProjectionError):  # where the log is another one nothing is written
+        # Where the log is another one, nothing is written: the rows belong to a log that may come back.
+        if isinstance(error, ProjectionError):
             for follower in (self._serving, self._building):
                 if follower is not None:
                     reason = f"{error.message}\n{error.fields['traceback']}"

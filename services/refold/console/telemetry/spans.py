@@ -106,7 +106,8 @@ class RunSpans:
             return []
         try:
             return self._feed(name, entry)
-        except (FoldError, LookupError, TypeError, ValueError):  # it, or a trace that it names, is none
+        # The entry contradicts its history, or the trace that it names is none.
+        except (FoldError, LookupError, TypeError, ValueError):
             self.broken = True
             _log.warning("telemetry.run_left", run_id=entry.run_id, seq=entry.seq)
             return []
@@ -164,7 +165,8 @@ class RunSpans:
             title, kind = f"{names.EXECUTE_TOOL} {proposed.tool}", SpanKind.INTERNAL
             tags |= {names.OPERATION: names.EXECUTE_TOOL, names.TOOL_NAME: proposed.tool, names.TOOL_TYPE: "function"}
             tags |= {names.TOOL_CALL: call, **self._content(proposed.args, result)}
-        elif self._instrumented:  # the framework's own span has the usage, which is counted once
+        # The framework's own span has the usage: with it here too, backends would count tokens twice.
+        elif self._instrumented:
             title, kind = proposed.tool, SpanKind.INTERNAL
         else:
             title, kind = f"{names.CHAT} {model[1]}".strip(), SpanKind.CLIENT
@@ -259,7 +261,8 @@ def _hidden(text: str, redact: Callable[[str], str]) -> str:
 
     try:
         return redact(canonical.dumps(hide(canonical.parse(text))))
-    except (MalformedError, RecursionError):  # half of a surrogate pair, or too deep: better nothing than a secret
+    # Half of a surrogate pair, or nested too deep: better no content than a secret.
+    except (MalformedError, RecursionError):
         return HIDDEN
 
 

@@ -95,7 +95,8 @@ def _refused(batch: Batch, record: Record, partitions: int) -> None:
     key, name = (batch.run, record.topic, record.partition, record.offset), _key_text(record)
     index, of = batch.indexes.get(batch.run), (record.topic, record.partition, name)
     if record.value is None:
-        if index is None:  # the rows of a run are looked through once a batch, and not once a tombstone
+        # The rows of a run are read once a batch, not once a tombstone.
+        if index is None:
             index = batch.indexes[batch.run] = {}
             for row in batch.rows_of(DEAD_LETTER_ROWS):
                 index.setdefault((row[1], row[2], row[_KEY]), []).append(tuple(row[:4]))

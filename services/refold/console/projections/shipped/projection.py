@@ -114,8 +114,9 @@ def _store(batch: Batch, accepted: Accepted) -> None:
 def _new(batch: Batch, accepted: Accepted) -> list[Any]:
     entry, record = accepted.entry, accepted.record
     run = entry.run_id
-    row: list[Any] = [run, "", root_of(run), str(parent_of(run)[0]), "", "", "", "", record.partition, 0, 0, 0]
-    row += [0, 0, "", 0, 0, 0, 0, 0, "", "", "", 0, "", "pending", 0, 0, 0, 0, 0, "", 0]
+    row = [run, *tables.NO_RUN[1:]]
+    row[RunAt.root], row[RunAt.parent] = root_of(run), str(parent_of(run)[0])
+    row[RunAt.partition], row[RunAt.status] = record.partition, "pending"
     batch.write(tables.RUNS, (run,), row)
     return row
 

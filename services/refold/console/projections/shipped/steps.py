@@ -8,7 +8,16 @@ from typing import Any
 
 from refold.client.reading.changes import STEP_CHANGES, STEP_KINDS, step_change
 from refold.console.projections.shipped.beside import count_votes
-from refold.console.projections.shipped.tables import APPROVALS, BUCKETS, REPEATED_CALLS, STEPS, DayAt, RunAt, StepAt
+from refold.console.projections.shipped.tables import (
+    APPROVALS,
+    BUCKETS,
+    NO_STEP,
+    REPEATED_CALLS,
+    STEPS,
+    DayAt,
+    RunAt,
+    StepAt,
+)
 from refold.console.projections.shipped.turn import Turn, cut, failed, standing
 from refold.core import events
 from refold.core.ids import CallId, approval_id, call_id
@@ -48,10 +57,8 @@ def change_step(turn: Turn, event: Any, seq: int) -> None:
 
 def _begin(turn: Turn, event: Any, seq: int, kind: str, name_of: Callable[[Any], str]) -> list[Any]:
     name = name_of(event) if kind in ("call", "run") else cut(name_of(event))
-    row: list[Any] = [
-        turn.entry.run_id, event.step, kind, name, "", "", "", "", "", "", seq, turn.entry.at_ms, 0, 0,
-        0, 0, 0, 0, "", "", "", 0, 0, 0, 0, "",
-    ]  # fmt: skip
+    row = [turn.entry.run_id, event.step, kind, name, *NO_STEP[4:]]
+    row[StepAt.seq], row[StepAt.started_ms] = seq, turn.entry.at_ms
     turn.batch.write(STEPS, (turn.entry.run_id, event.step), row)
     turn.run[RunAt.steps] += 1
     return row
@@ -103,7 +110,8 @@ def _completed(turn: Turn, row: list[Any], event: events.CallCompleted, seq: int
 
 def _model_of(usage: Any) -> str:
     model = usage.get("model", "") if usage else ""
-    return cut(model.encode(errors="replace").decode()) if isinstance(model, str) else ""  # databases refuse surrogates
+    # Databases refuse surrogates, which JSON can contain.
+    return cut(model.encode(errors="replace").decode()) if isinstance(model, str) else ""
 
 
 def _call_failed(turn: Turn, row: list[Any], event: events.CallFailed, seq: int) -> None:
@@ -114,9 +122,10 @@ def _call_failed(turn: Turn, row: list[Any], event: events.CallFailed, seq: int)
 
 
 def _time(turn: Turn, row: list[Any], sums: list[int], took_ms: int = 0) -> None:
-    if row[StepAt.status] == "running":  # a person's answer about a call in doubt has no duration
+    # A person's answer about a call in doubt has no duration.
+    if row[StepAt.status] == "running":
         took_ms = took_ms or max(0, turn.entry.at_ms - row[StepAt.sent_ms])
-        sums[DayAt.first_bucket + min(BUCKETS - 1, took_ms.bit_length())] += 1
+        sums[DayAt.b0 + min(BUCKETS - 1, took_ms.bit_length())] += 1
 
 
 def _doubted(turn: Turn, row: list[Any], event: events.CallDoubted, seq: int) -> None:
@@ -125,12 +134,14 @@ def _doubted(turn: Turn, row: list[Any], event: events.CallDoubted, seq: int) ->
 
 
 def _renewed(turn: Turn, row: list[Any], event: events.CallRenewed, seq: int) -> None:
-    row[StepAt.approval_id] = ""  # the question was about the call before
+    # The question was about the call before: an open one is closed by the difference.
+    row[StepAt.approval_id] = ""
     row[StepAt.call_id], row[StepAt.attempt] = call_id(turn.entry.run_id, seq), 0
 
 
 def _reserved(turn: Turn, row: list[Any], event: events.CallReserved, seq: int) -> None:
-    row[StepAt.metered] = 1  # its bill has the usage, so its result is not read for it
+    # The bill of the call has its usage: read from the result too, it would count twice.
+    row[StepAt.metered] = 1
 
 
 def _billed(turn: Turn, row: list[Any], event: events.CallBilled, seq: int) -> None:
