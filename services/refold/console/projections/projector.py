@@ -54,7 +54,7 @@ CALLS = ViewTable(
 )  # fmt: skip
 """Calls that runs have proposed, for projections of their outcomes. Columns as in `Called`."""
 
-_ENDS: Mapping[type, Status] = {
+RUN_ENDS: Mapping[type, Status] = {
     events.RunCompleted: "completed",
     events.RunFailed: "failed",
     events.RunCancelled: "cancelled",
@@ -247,7 +247,7 @@ class Projector:
         entry = accepted.entry
         status: Status | str = ""
         for event in entry.events:
-            status = _ENDS.get(type(event), status)
+            status = RUN_ENDS.get(type(event), status)
         last = Head(accepted.id, entry.last_seq)
         self._stand(batch, RunHead(last, status, *head[2:]))
         self.counts["accepted"] += 1
@@ -393,7 +393,7 @@ def _run_beside(record: Record) -> tuple[RunId, str]:
 
 def _counts(head: RunHead, entry: Entry) -> bool:
     """True if an entry extends a run; only a retry extends a failed one."""
-    if head.status in _ENDS.values():
+    if head.status in RUN_ENDS.values():
         return reopens(head.last, head.status, entry)  # type: ignore[arg-type]
     return chain.extends(head.last, entry)
 

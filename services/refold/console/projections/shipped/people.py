@@ -1,9 +1,11 @@
-"""Rows of operators' actions, by event."""
+"""Rows of operators' actions."""
 
 from __future__ import annotations
 
-from refold.console.projections.shipped.steps import Apply
-from refold.console.projections.shipped.tables import OPERATOR_ACTIONS, RunAt
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from refold.console.projections.shipped.tables import OPERATOR_ACTIONS
 from refold.console.projections.shipped.turn import Turn, cut
 from refold.core import events
 from refold.core.ids import parent_of
@@ -11,64 +13,44 @@ from refold.core.run.pausing import PARENT
 from refold.core.tables import Scalar
 
 
-def paused_by(role: str) -> int:
-    """Return a pause's bit: 1 for the run's own, 2 for its parent's."""
-    return 2 if role == PARENT else 1
+def _from_step(step: int) -> str:
+    return f"from step {step}" if step else ""
 
 
-def _paused(turn: Turn, event: events.RunPaused, seq: int) -> None:
-    turn.run[RunAt.paused] |= paused_by(event.role)
-    if event.role != PARENT:
-        _acted(turn, seq, event.actor, "paused", event.role, event.reason)
+ACTIONS: Mapping[type, tuple[str, Callable[[Any], tuple[str, str]]]] = {
+    events.RunPaused: ("paused", lambda event: (event.role, event.reason)),
+    events.RunUnpaused: ("unpaused", lambda event: (event.role, "")),
+    events.DoubtResolved: ("resolved", lambda event: (event.verdict, event.comment)),
+    events.RunMigrated: ("migrated", lambda event: (event.version, "")),
+    events.RunAnnotated: ("annotated", lambda event: (event.role, event.note)),
+    events.RunRetried: (
+        "retried",
+        lambda event: (f"from step {event.from_step}" * (event.from_step > 0), event.reason),
+    ),
+    events.RunForked: ("forked", lambda event: (f"from {event.source.run_id}/{event.source.seq}", event.reason)),
+    events.RunCancelled: ("cancelled", lambda event: ("", event.reason)),
+}
+"""Name, detail and reason of the action that an event records."""
 
 
-def _unpaused(turn: Turn, event: events.RunUnpaused, seq: int) -> None:
-    turn.run[RunAt.paused] &= ~paused_by(event.role)
-    if event.role != PARENT:
-        _acted(turn, seq, event.actor, "unpaused", event.role)
-
-
-def _resolved(turn: Turn, event: events.DoubtResolved, seq: int) -> None:
-    _acted(turn, seq, event.actor, "resolved", event.verdict, event.comment, step=event.step)
-
-
-def _migrated(turn: Turn, event: events.RunMigrated, seq: int) -> None:
-    turn.run[RunAt.version] = event.version
-    if event.actor:
-        _acted(turn, seq, event.actor, "migrated", event.version)
-
-
-def _annotated(turn: Turn, event: events.RunAnnotated, seq: int) -> None:
-    _acted(turn, seq, event.actor, "annotated", event.role, event.note)
-
-
-def retried_by(turn: Turn, event: events.RunRetried, seq: int) -> None:
-    detail = f"from step {event.from_step}" if event.from_step else ""
-    _acted(turn, seq, event.actor, "retried", detail, event.reason, step=event.from_step)
-
-
-def forked_by(turn: Turn, event: events.RunForked, seq: int) -> None:
-    detail = f"from {event.source.run_id}/{event.source.seq}"
-    _acted(turn, seq, event.actor, "forked", detail, event.reason)
-
-
-def cancelled(turn: Turn, event: events.RunCancelled, seq: int) -> None:
-    if event.actor != parent_of(turn.entry.run_id)[0]:
-        _acted(turn, seq, event.actor, "cancelled", "", event.reason)
-
-
-def _acted(turn: Turn, seq: int, actor: str, action: str, *more: str, step: int = 0) -> None:
-    """Write an operator's action; `more` are its detail and reason."""
+def record_action(turn: Turn, event: Any, seq: int) -> None:
     run, at_ms = turn.entry.run_id, turn.entry.at_ms
-    detail, reason = (*map(cut, more), "", "")[:2]
-    row: list[Scalar] = [run, seq, at_ms, actor, action, detail, step, reason]
+    if not _is_by_operator(event, parent_of(run)[0]):
+        return
+    action, words = ACTIONS[type(event)]
+    step = getattr(event, "step", 0) or getattr(event, "from_step", 0)
+    detail, reason = map(cut, words(event))
+    row: list[Scalar] = [run, seq, at_ms, event.actor, action, detail, step, reason]
     turn.batch.write(OPERATOR_ACTIONS, (run, seq), row)
 
 
-OPERATOR_EVENTS: dict[type, Apply] = {
-    events.RunPaused: _paused,
-    events.RunUnpaused: _unpaused,
-    events.DoubtResolved: _resolved,
-    events.RunMigrated: _migrated,
-    events.RunAnnotated: _annotated,
-}
+def _is_by_operator(event: Any, parent: str) -> bool:
+    """False for actions that a run takes over from its parent, and for migrations by its planner."""
+    match event:
+        case events.RunPaused() | events.RunUnpaused():
+            return bool(event.role != PARENT)
+        case events.RunMigrated():
+            return bool(event.actor)
+        case events.RunCancelled():
+            return bool(event.actor != parent)
+    return True

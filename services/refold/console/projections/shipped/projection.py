@@ -8,7 +8,7 @@ from typing import Any
 from refold.client.reading.changes import STEP_KINDS
 from refold.client.reading.history import fold_to
 from refold.console.projections.batch import Batch
-from refold.console.projections.projector import Accepted
+from refold.console.projections.projector import RUN_ENDS, Accepted
 from refold.console.projections.runs import entry_of
 from refold.console.projections.shipped import people, tables
 from refold.console.projections.shipped.beside import rows_beside, take_beside, write_beside
@@ -17,6 +17,7 @@ from refold.console.projections.shipped.tables import DayAt, RunAt, StepAt
 from refold.console.projections.shipped.turn import COUNTS, OUTSIDE, PriceOf, Turn, cut, failed, standing
 from refold.core import events
 from refold.core.ids import parent_of, root_of
+from refold.core.run.pausing import PARENT
 from refold.core.run.state import ENDED, RunState
 from refold.core.tables import ViewKey
 from refold.engine.ports.log import Record
@@ -77,6 +78,8 @@ class Shipped(Projection):
         for seq, event in enumerate(entry.events, start=entry.seq):
             if (apply := _EVENTS.get(type(event))) is not None:
                 apply(turn, event, seq)
+            if type(event) in people.ACTIONS:
+                people.record_action(turn, event, seq)
         _end(turn, accepted)
         if (after := row[RunAt.status :]) != before:
             _count_in_family(turn, before, after)
@@ -136,48 +139,51 @@ def _requested(turn: Turn, event: events.RunRequested, seq: int) -> None:
 
 def _started(turn: Turn, event: events.RunStarted, seq: int) -> None:
     row = turn.run
-    row[RunAt.status], row[RunAt.version], row[RunAt.app], row[RunAt.started_ms] = (
-        "running", event.version, event.app, turn.entry.at_ms
-    )  # fmt: skip
+    row[RunAt.status], row[RunAt.version], row[RunAt.app] = "running", event.version, event.app
+    row[RunAt.started_ms] = turn.entry.at_ms
 
 
 def _status_set(turn: Turn, event: events.StatusSet, seq: int) -> None:
     turn.run[RunAt.says] = cut(event.text)
 
 
-def _ended(status: str, column: int) -> Apply:
-    def end(turn: Turn, event: Any, seq: int) -> None:
-        turn.run[RunAt.status], turn.run[RunAt.ended_ms] = status, turn.entry.at_ms
-        turn.sums()[column] += 1
-
-    return end
+def _migrated(turn: Turn, event: events.RunMigrated, seq: int) -> None:
+    turn.run[RunAt.version] = event.version
 
 
-_completed = _ended("completed", DayAt.runs_completed)
+def _paused(turn: Turn, event: events.RunPaused, seq: int) -> None:
+    turn.run[RunAt.paused] |= _paused_by(event.role)
 
 
-def _run_failed(turn: Turn, event: events.RunFailed, seq: int) -> None:
-    _ended("failed", DayAt.runs_failed)(turn, event, seq)
-    turn.run[RunAt.failure_code], turn.run[RunAt.failure_message] = cut(event.failure.code), cut(event.failure.message)
-    turn.count_failure("", event.failure)
+def _unpaused(turn: Turn, event: events.RunUnpaused, seq: int) -> None:
+    turn.run[RunAt.paused] &= ~_paused_by(event.role)
 
 
-def _cancelled(turn: Turn, event: events.RunCancelled, seq: int) -> None:
-    _ended("cancelled", DayAt.runs_cancelled)(turn, event, seq)
-    turn.run[RunAt.failure_code], turn.run[RunAt.failure_message] = "cancelled", cut(event.reason or "it was cancelled")
-    people.cancelled(turn, event, seq)
+def _paused_by(role: str) -> int:
+    """Return a pause's bit: 1 for the run's own, 2 for its parent's."""
+    return 2 if role == PARENT else 1
+
+
+def _ended(turn: Turn, event: Any, seq: int) -> None:
+    status = RUN_ENDS[type(event)]
+    turn.run[RunAt.status], turn.run[RunAt.ended_ms] = status, turn.entry.at_ms
+    turn.sums()[getattr(DayAt, f"runs_{status}")] += 1
+    if isinstance(event, events.RunFailed):
+        failed(turn.run, event.failure, RunAt.failure_code)
+        turn.count_failure("", event.failure)
+    elif isinstance(event, events.RunCancelled):
+        failed(turn.run, events.Failure("cancelled", event.reason or "it was cancelled"), RunAt.failure_code)
 
 
 def _retried(turn: Turn, event: events.RunRetried, seq: int) -> None:
-    people.retried_by(turn, event, seq)
     _refold(turn, event, seq)
     for step in filter(None, map(turn.step, event.again)):
         step[StepAt.attempt] = 0
 
 
 def _forked(turn: Turn, event: events.RunForked, seq: int) -> None:
-    people.forked_by(turn, event, seq)
-    if event.source.run_id == turn.run[RunAt.forked_from]:  # and no copy, of a fork of another run
+    # Other events of this kind are copies, of earlier forks.
+    if event.source.run_id == turn.run[RunAt.forked_from]:
         turn.run[RunAt.forked_at] = seq - 1
     turn.run[RunAt.requested_ms] = turn.entry.at_ms
     turn.sums()[DayAt.runs_requested] += 1
@@ -199,17 +205,17 @@ def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -
     for line in run.timeline.steps:
         if (row := turn.step(line.step)) is not None:
             before, opened = standing(row), run.state.open.get(line.step)
+            turn.count(OUTSIDE, before)
             row[StepAt.status], row[StepAt.phase] = line.status, opened.phase if opened else ""
             row[StepAt.ended_ms] = line.ended_ms
             failed(row, line.failure)
-            turn.count(OUTSIDE, standing(row))
-            turn.switch_question(before, standing(row))
+            turn.update_counts(row, before, row[StepAt.approval_id])
 
 
 def _set_run(row: list[Any], state: RunState) -> None:
     """Set a run's columns from its fold; those that its steps sum begin at 0."""
     row[RunAt.status], row[RunAt.says], row[RunAt.started_ms] = state.status, cut(state.says), state.started_ms
-    row[RunAt.paused] = sum(people.paused_by(pause.role) for pause in state.paused)
+    row[RunAt.paused] = sum(_paused_by(pause.role) for pause in state.paused)
     row[RunAt.ended_ms], row[RunAt.failure_code], row[RunAt.failure_message] = 0, "", ""
     for column in COUNTS:
         row[column] = 0
@@ -246,13 +252,13 @@ _ON_STEPS = frozenset(STEP_EVENTS) - STEP_KINDS.keys()
 
 _EVENTS: dict[type, Apply] = {
     **STEP_EVENTS,
-    **people.OPERATOR_EVENTS,
     events.RunRequested: _requested,
     events.RunStarted: _started,
     events.StatusSet: _status_set,
-    events.RunCompleted: _completed,
-    events.RunFailed: _run_failed,
-    events.RunCancelled: _cancelled,
+    events.RunMigrated: _migrated,
+    events.RunPaused: _paused,
+    events.RunUnpaused: _unpaused,
+    **dict.fromkeys(RUN_ENDS, _ended),
     events.RunRetried: _retried,
     events.RunForked: _forked,
 }

@@ -43,7 +43,7 @@ def change_step(turn: Turn, event: Any, seq: int) -> None:
     row = _begin(turn, event, seq, *STEP_KINDS[kind]) if kind in STEP_KINDS else turn.step(event.step)
     if row is None:
         return
-    before = standing(row)
+    before, question = standing(row), row[StepAt.approval_id]
     # Details come first: durations depend on the status before the event.
     if (details := _DETAILS.get(kind)) is not None:
         details(turn, row, event, seq)
@@ -52,7 +52,7 @@ def change_step(turn: Turn, event: Any, seq: int) -> None:
         row[StepAt.ended_ms] = 0 if change.phase else turn.entry.at_ms
         if change.fails:
             failed(row, change.failure)
-    turn.update_counts(row, before)
+    turn.update_counts(row, before, question)
 
 
 def _begin(turn: Turn, event: Any, seq: int, kind: str, name_of: Callable[[Any], str]) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 from refold.sdk.projection import key, sums, table
@@ -270,8 +269,9 @@ DAILY_FAILURES = sums("daily_failures", key(day=str, agent=str, tool=str, code=s
 
 
 # Places of columns: rows are lists that are changed in place, as stores read and write them.
-RunAt: Any = SimpleNamespace(**RUNS.places)
-StepAt: Any = SimpleNamespace(**STEPS.places)
-DayAt: Any = SimpleNamespace(**{name: place - DAILY.keys for name, place in DAILY.places.items()})
+# As classes: a namespace takes 0.03 us more for each attribute, of which an event reads some 20.
+RunAt: Any = type("RunAt", (), dict(RUNS.places))
+StepAt: Any = type("StepAt", (), dict(STEPS.places))
+DayAt: Any = type("DayAt", (), {name: place - DAILY.keys for name, place in DAILY.places.items()})
 NO_RUN, NO_STEP = ([kind() for kind in table.columns.values()] for table in (RUNS, STEPS))
 """Rows with empty texts and zeros."""

@@ -17,9 +17,9 @@ _QUESTIONS = frozenset({"approval", "doubt"})
 COUNTS = (RunAt.open, RunAt.busy, RunAt.waiting, RunAt.waiting_for_people, RunAt.doubt, RunAt.on_hold)
 """Columns of a run that count its steps."""
 
-Standing = tuple[str, str, str]
-"""Status and phase of a step, and its open question."""
-OUTSIDE: Standing = ("", "", "")
+Standing = tuple[str, str, bool]
+"""Status and phase of a step, and True if people are asked about it."""
+OUTSIDE: Standing = ("", "", False)
 """Standing of a step that its run does not count."""
 
 PriceOf = Callable[[Mapping[str, Any], int], int]
@@ -56,23 +56,20 @@ class Turn:
             self._sums = self.batch.totals_of(DAILY, (day_of(self.entry.at_ms), self.run[RunAt.agent], *of))
         return self._sums
 
-    def update_counts(self, row: list[Any], before: Standing) -> None:
-        """Add a step's difference from `before` to the counts of its run, and close and open its questions."""
+    def update_counts(self, row: list[Any], before: Standing, question: str) -> None:
+        """Add a step's difference from `before` to the counts of its run. Close the `question` that was asked then, and
+        open the one that is asked now."""
         after = standing(row)
-        if after != before:
-            self.count(before, after)
-            self.switch_question(before, after)
+        self.count(before, after)
+        if (before[2] or after[2]) and (before[2] != after[2] or question != row[StepAt.approval_id]):
+            if before[2]:
+                self.question(question, open=0)
+            if after[2]:
+                self.question(row[StepAt.approval_id], open=1)
 
     def count(self, before: Standing, after: Standing) -> None:
-        less, more = _counts(*before[:2], before[2] != ""), _counts(*after[:2], after[2] != "")
-        if less != more:
-            for column, now, was in zip(COUNTS, more, less, strict=True):
-                self.run[column] += now - was
-
-    def switch_question(self, before: Standing, after: Standing) -> None:
-        if after[2] != before[2]:
-            self.question(before[2], open=0)
-            self.question(after[2], open=1)
+        for column, number in _difference(before, after):
+            self.run[column] += number
 
     def count_failure(self, tool: str, failure: Failure) -> None:
         """Count a failure of a tool, or with no tool of a run, in the sums of the entry's day."""
@@ -89,10 +86,17 @@ class Turn:
 
 def standing(row: list[Any]) -> Standing:
     status = row[StepAt.status]
-    return status, row[StepAt.phase], row[StepAt.approval_id] if status in _QUESTIONS else ""
+    return status, row[StepAt.phase], status in _QUESTIONS and row[StepAt.approval_id] != ""
 
 
+# Cached: a step has few standings, and each event compares two.
 @cache
+def _difference(before: Standing, after: Standing) -> tuple[tuple[int, int], ...]:
+    """Return the columns of a run that the change of a step changes, with the numbers to add."""
+    changes = zip(COUNTS, _counts(*after), _counts(*before), strict=True)
+    return tuple((column, now - was) for column, now, was in changes if now != was)
+
+
 def _counts(status: str, phase: str, asked: bool) -> tuple[bool, ...]:
     busy = phase != "" and phase not in WAITING
     return phase != "", busy, status == "waiting", asked, status == "doubt", status == "held"
@@ -102,7 +106,6 @@ def cut(text: str, most: int = TEXT_CHARS) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def failed(row: list[Any], failure: Failure | None) -> None:
-    """Set or clear the failure of a step."""
-    row[StepAt.failure_code] = cut(failure.code) if failure else ""
-    row[StepAt.failure_message] = cut(failure.message) if failure else ""
+def failed(row: list[Any], failure: Failure | None, place: int = StepAt.failure_code) -> None:
+    """Set or clear the two columns of a failure, by default a step's."""
+    row[place : place + 2] = (cut(failure.code), cut(failure.message)) if failure else ("", "")
