@@ -12,21 +12,9 @@ from refold.core.run.state import StepPhase
 
 StepKind = Literal["call", "note", "sleep", "checkpoint", "wait", "callback", "run", "event", "signal"]
 StepStatus = Literal[
-    "proposed",
-    "approval",
-    "running",
-    "backoff",
-    "doubt",
-    "held",
-    "sleeping",
-    "waiting",
-    "completed",
-    "failed",
-    "expired",
-    "noted",
-    "given_up",
-    "left",
-]
+    "proposed", "approval", "running", "backoff", "doubt", "held", "sleeping", "waiting",
+    "completed", "failed", "expired", "noted", "given_up", "left",
+]  # fmt: skip
 """`left`: a retry has repeated the step, or one before it."""
 
 

@@ -136,7 +136,6 @@ class Logins:
             raise _unknown() from None
 
     def session(self, login: Login) -> tuple[str, float]:
-        """Return the value and the end of a cookie for a login."""
         until = min(login.until, time.time() + SESSION_S)
         claims = {"actor": login.actor, "roles": login.roles, "until": until, "key": login.key}
         text = urlsafe_b64encode(json.dumps(claims).encode()).decode()
@@ -150,7 +149,6 @@ class Logins:
         return f"{ACTING}={quote(name, safe='')}; Path=/; HttpOnly; SameSite=Strict{'' if name else '; Max-Age=0'}"
 
     def csrf(self, cookie: str) -> str:
-        """Return the token of writes by pages with this cookie."""
         return self._mac("csrf", cookie)
 
     def holds(self, login: Login) -> bool:

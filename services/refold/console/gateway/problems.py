@@ -50,7 +50,6 @@ MOST_DETAIL = 500
 
 
 async def problem(request: Request, error: Exception) -> Response:
-    """Return an error as a problem, and in a browser as a page."""
     reply, headers = _told(error)
     shared = request.scope.get("state", {}).get("gateway")
     if reply.status == 503 and shared is not None and shared.dev:

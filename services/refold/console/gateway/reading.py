@@ -146,7 +146,6 @@ class RunQuery:
 
 
 def _set(*conditions: tuple[str, Test, Scalar]) -> list[Where]:
-    """Return the conditions whose value is set."""
     return [Where(*condition) for condition in conditions if condition[2]]
 
 
@@ -403,7 +402,6 @@ def summary_of(row: ViewRow) -> RunSummary:
 
 
 def events_after(view: ViewReader, run: str, seq: int, limit: int = MOST_PAGE) -> list[RunEvent]:
-    """Return events of a run after this number, from at most `limit` entries."""
     where = (Where("run_id", "=", run), Where("last_seq", ">", seq))
     rows = view.query(Query(ENTRIES, where, order="seq", limit=limit))
     return [event for row in rows for event in events_in(row) if event.seq > seq]
@@ -492,5 +490,4 @@ def _fits(value: Scalar) -> bool:
 
 
 def hash_of(listing: object) -> str:
-    """Return a digest that binds cursors to a query."""
     return blake2b(repr(listing).encode(), digest_size=8).hexdigest()

@@ -99,7 +99,6 @@ class Selection:
         return self.log not in ("", log) or (self.kind in ("run", "family") and self.name in erased)
 
     def message(self, event: RunEvent, at: Cursor) -> bytes:
-        """Return an event as a server-sent event."""
         data = plain(event) if self.kind == "run" else {"run_id": event.run_id, **plain(event)}
         # The id comes first: clients that read by lines know it before the data. `fastapi.sse` writes it last.
         return b"id: %s\nevent: %s\ndata: %s\n\n" % (self.id_of(at).encode(), event.type.encode(), json_bytes(data))
@@ -173,7 +172,6 @@ def entries_between(partition: int, begin: int, end: int, limit: int) -> Query:
 
 
 def log_ends(store: ViewReader) -> dict[int, int]:
-    """Return the end of each partition of the run log in the view."""
     return {number: offset for (topic, number), offset in store.positions().items() if topic == RUN_LOG}
 
 

@@ -121,7 +121,6 @@ class Gateway:
             self.login.check(role)
 
     def may_use(self, route: str) -> bool:
-        """True if the login's roles allow a form of a route."""
         return self.login is None or self.login.may(role_of(route, ["POST"]))
 
     def may_write(self, route: str) -> bool:

@@ -90,7 +90,6 @@ class Insights(Projection):
 
 
 def changed_records(store: ViewStore, changes: ViewChanges) -> dict[str, bytes | None]:
-    """Records, by key, of the rows that a batch has changed."""
     records: dict[str, bytes | None] = {f"loop/{run}": None for run in changes.runs}
     for of in (Insights.agents, Insights.tools, Insights.runs):
         keys = {*changes.rows.get(of, ()), *changes.sums.get(of, ())}

@@ -120,7 +120,6 @@ def step_kind(step: RunStep) -> str:
 
 
 def chart_of(run: Run, now_ms: int, below: Below) -> Chart:
-    """Return a run's timeline with its descendants."""
     timeline = run.timeline
     drawn = [*timeline.steps, *(step for steps in below.steps.values() for _, step in steps)]
     start = min((step.started_ms for step in drawn), default=run.state.at_ms)
@@ -208,7 +207,6 @@ def _is_noise(row: ChartRow) -> bool:
 
 
 def begun_at(run: Run) -> Iterator[tuple[int, int]]:
-    """Yield each step with the event that began it."""
     begun = 0
     for judged in run.records:
         for seq, event in enumerate(judged.entry.events, judged.entry.seq) if judged.entry else ():

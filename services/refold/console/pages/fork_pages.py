@@ -230,7 +230,6 @@ def _counted(rows: Iterable[ForkedStep]) -> Iterator[ForkedStep]:
 
 
 def _rows(source: Run | None, fork: Run, report: ForkReport) -> Iterator[ForkedStep]:
-    """Pair the steps of both sides, in order."""
     cut, source = _cut(record for record in fork.records if record.record.offset >= 0), source or Run.empty(RunId(""))
     before, seqs = {step.step: step for step in source.timeline.steps}, dict(begun_at(source))
     partners, verdicts, notes = _told(report, fork.state.run_id)

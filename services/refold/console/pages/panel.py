@@ -63,7 +63,6 @@ class EventPanel(NamedTuple):
 
 
 def large_value(value: Any) -> LargeValue | None:
-    """Return the place of a large value, None for any other."""
     return LargeValue(value[len(MARK) :].partition(":")[0], size_of(value)) if isinstance(value, Pointing) else None
 
 
@@ -79,7 +78,6 @@ def saw_model(run: Run, event: RunEvent, text_of: Any) -> tuple[ModelMessages | 
 
 
 def conversation(run: Run, text_of: Any) -> list[SaidLine]:
-    """Return the messages between models, tools and people, in order."""
     lines_at = list[tuple[int, SaidLine]]()
     for turn in conversation_of(run.state, text_of):
         proved = "" if turn.verified else f"not proven: {turn.why}"
@@ -119,7 +117,6 @@ def _people_said(run: Run) -> Iterator[tuple[int, SaidLine]]:
 
 
 def record_of(run: Run, event: RunEvent, prefix: str, base: str) -> ShownRecord:
-    """Return an event's record, with commands that read it."""
     judged, entry = entry_with(run, event.seq)
     value, of = judged.record.value or b"", run.state.run_id
     number = int.from_bytes(value[1:5], "big")
@@ -147,7 +144,6 @@ def _hex_line(value: bytes, at: int) -> str:
 
 
 def changes_of(diff: RunDiff) -> list[tuple[str, str, str]]:
-    """Return differences between two points of a run: name, before and after."""
     changes = [(row.name, _short(row.left), _short(row.right)) for row in diff.fields]
     for step in diff.steps:
         if step.change == "changed":

@@ -246,7 +246,6 @@ def _warning(run: Run, approval: Approval) -> str:
 
 
 def _votes(view: ViewReader, request: ApprovalRequest) -> list[dict[str, Any]]:
-    """Return the votes from the view, oldest first."""
     where = (Where("run_id", "=", request.run_id), Where("approval_id", "=", request.approval_id))
     rows = map(VOTES.named, view.query(Query(VOTES, where, limit=MOST_VOTES)))
     blank = {"to": (), "args": "", "result": "", "void": ""}

@@ -172,7 +172,6 @@ def _session(shared: Gateway, view: ViewReader, filters: ShownSession) -> Iterat
 
 
 def _turn(summary: RunSummary, state: RunState) -> Iterator[Passage]:
-    """Yield the request of a run of a conversation, and its answer once it is over."""
     path = f"/runs/{summary.run_id}"
     if state.request is not None:
         yield Passage(f"in-{summary.run_id}", f"{summary.requester} asked", state.request.input, href=path)

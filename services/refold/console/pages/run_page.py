@@ -190,7 +190,6 @@ def _operation(shared: Gateway, action: str, fields: Mapping[str, str], run: Run
 
 
 def _changes_in(run: Run, fields: Mapping[str, str]) -> Changes:
-    """Return the changes of a retry in a form."""
     step = number_of(fields.get("from", "0")) or 0
     edit = canonical.parse(fields["args"]) if step and fields.get("args") else None
     if not 1 <= step <= len(run.state.steps) or edit == json_text(run.timeline.steps[step - 1].args):
@@ -215,7 +214,6 @@ def _link(run: str, chosen: Mapping[str, object], **changes: object) -> str:
 
 
 def _picking(link: Callable[..., str], seqs: list[int]) -> Callable[[int], str]:
-    """Return a function that links to an opened or closed event."""
     # From one template: a page has thousands of these links.
     before, after = link(seq=[0]).split("seq=0", 1)
     others = "".join(f"&seq={place}" for place in seqs)
@@ -264,7 +262,6 @@ def _asked_on(shared: Gateway, view: ViewReader, run: Run, below: Below, *, now:
 
 
 def _below(view: ViewReader, run: Run, opened: frozenset[str]) -> Below:
-    """Return the descendants of a run, with the steps of the first ones."""
     name = run.state.run_id
     if not run.state.children:
         return Below({}, {}, opened)

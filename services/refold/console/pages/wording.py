@@ -104,7 +104,6 @@ def said_lines(message: Any, depth: int = 0) -> list[SaidLine]:
 
 
 def _line_of(part: dict[str, Any]) -> SaidLine:
-    """Return the line of a part of pydantic-ai, or of a message with a role."""
     if not isinstance(part.get("part_kind"), str):
         kind = {"user": "user", "assistant": "model", "tool": "tool"}.get(part["role"], "note")
         return SaidLine(part["role"], kind, json_lines(part.get("content")))
@@ -163,7 +162,6 @@ class TextDiff(NamedTuple):
 
 
 def change_in(change: Any) -> TextDiff | None:
-    """Return the change that arguments describe, if any."""
     if not isinstance(change, dict):
         return None
     for old, new in BEFORE_AFTER:
@@ -176,7 +174,6 @@ def change_in(change: Any) -> TextDiff | None:
 
 
 def changed_args(before: str, after: str) -> TextDiff:
-    """Compare arguments, a line for each."""
     return _diffed("arguments", readable(before), readable(after))
 
 
@@ -185,7 +182,6 @@ def text_diff(title: str, before: str, after: str) -> TextDiff:
 
 
 def shown_outcome(step: RunStep) -> str:
-    """Return a step's status, and its result or failure, in lines."""
     failure = step.failure and f"{step.failure.code}: {step.failure.message}"
     return f"{step.status}\n{failure or json_lines(json_text(step.result))}"
 

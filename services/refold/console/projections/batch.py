@@ -217,7 +217,6 @@ class Batch:
                 cached[key] = None if gone or row is None else list(row)
 
     def has(self, table: ViewTable, key: ViewKey) -> bool:
-        """True if a fetched key has a row."""
         return self._rows[table.name].get(key) is not None
 
     def foresee(self, runs: Collection[RunId], new: Collection[RunId], steps: Collection[ViewKey]) -> None:

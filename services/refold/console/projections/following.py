@@ -69,7 +69,8 @@ class Follower:
         return len(batch)
 
     def _apply(self, batch: list[Record], steps: Mapping[Place, tuple[int, int]]) -> None:
-        last = _last_of(batch)
+        newest = {(record.topic, record.partition): record for record in batch}
+        last = {place: _named(record) for place, record in newest.items()}
         # A marker is written before the tombstones that follow it, so markers of a batch come first.
         batch.sort(key=lambda record: record.topic != RUN_SNAPSHOT)
         notes = {f"{_LAST}{topic}/{n}": at for (topic, n), at in last.items()}
@@ -142,15 +143,9 @@ class Follower:
 
 
 def _named(record: Record) -> str:
-    """Return the offset of a record and a digest."""
     # Keys repeat in other topics, so their digest includes the time.
     own = record.key or b"" if record.topic == RUN_LOG else f"{record.key!r} {record.at_ms}".encode()
     return f"{record.offset} {blake2b(own, digest_size=8).hexdigest()}"
-
-
-def _last_of(records: Iterable[Record]) -> dict[Place, str]:
-    last = {(record.topic, record.partition): record for record in records}
-    return {place: _named(record) for place, record in last.items()}
 
 
 def _last_records(notes: Mapping[str, str]) -> dict[Place, str]:

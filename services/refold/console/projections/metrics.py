@@ -114,7 +114,6 @@ class ViewMetrics(Collector):
             yield family
 
     def _read_log(self) -> Iterator[Metric]:
-        """Read the metrics of projections and workers from Kafka."""
         names = self._database.projections()
         stores = {name: self._database.store(name, serving(self._database, name)) for name in names}
         positions = {name: store.positions() for name, store in stores.items()}

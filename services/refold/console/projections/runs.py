@@ -122,5 +122,4 @@ def entry_of(row: ViewRow) -> tuple[JudgedRecord, Entry]:
 
 
 def children_of(run: Run) -> list[RunId]:
-    """Return the direct children of a run."""
     return [RunId(name) for step in run.timeline.steps if step.kind in ("run", "event") for name in step.runs]

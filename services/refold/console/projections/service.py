@@ -49,7 +49,6 @@ def priced(own: Mapping[str, Price] | None = None) -> tuple[PriceOf, str]:
 
 
 def shipped(own: Mapping[str, Price] | None = None) -> tuple[Projection, ...]:
-    """Return the shipped projections, with an app's prices."""
     return (Shipped(*priced(own)),)
 
 

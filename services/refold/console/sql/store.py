@@ -111,7 +111,7 @@ class SqlViewReader:
     def counts(self, query: Query, by: Collection[str]) -> dict[ViewRow, int]:
         texts = [place for place, name in enumerate(by) if query.table.columns[name] is str]
         rows = self._fetch(counts_of(query, by, self._for), texts)
-        return {row[:-1]: int(row[-1]) for row in rows}  # type: ignore[arg-type]
+        return {row[:-1]: int(row[-1]) for row in rows}
 
     def scan(self, table: ViewTable, *, in_order: bool = True) -> Iterator[ViewRow]:
         of = self._for(table)

@@ -38,7 +38,8 @@ def take_beside(batch: Batch, record: Record, partitions: int) -> None:
 def rows_beside(batch: Batch) -> list[tuple[ViewTable, list[Scalar]]]:
     """Return the run's rows that follow from other topics: they stay when its history is read again."""
     rows = [(of, row) for of in (HOLDS, DEAD_LETTER_ROWS, VOTES) for row in batch.rows_of(of)]
-    return [(of, _uncounted(row) if of is VOTES else row) for of, row in rows if of is not VOTES or row[_LOGGED]]
+    votes = [(of, [*row[:_COUNTS], 0, *row[_COUNTS + 1 :]]) for of, row in rows if of is VOTES and row[_LOGGED]]
+    return [*votes, *((of, row) for of, row in rows if of is not VOTES)]
 
 
 def write_beside(batch: Batch, rows: list[tuple[ViewTable, list[Scalar]]], root: str) -> None:
@@ -67,10 +68,6 @@ def count_votes(batch: Batch, event: events.ApprovalDecided) -> None:
 
 _COUNTS, _LOGGED = VOTES.places["counts"], VOTES.places["logged_ms"]
 _UNSAID: tuple[Scalar, ...] = ("", "", 0, 0, 0, 0, 0)
-
-
-def _uncounted(row: list[Scalar]) -> list[Scalar]:
-    return [*row[:_COUNTS], 0, *row[_COUNTS + 1 :]]
 
 
 def _voted(batch: Batch, record: Record, partitions: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from refold.client.reading.changes import STEP_KINDS
@@ -10,16 +10,16 @@ from refold.client.reading.history import fold_to
 from refold.console.projections.batch import Batch
 from refold.console.projections.projector import RUN_ENDS, Accepted
 from refold.console.projections.runs import entry_of
-from refold.console.projections.shipped import people, tables
+from refold.console.projections.shipped import tables
 from refold.console.projections.shipped.beside import rows_beside, take_beside, write_beside
 from refold.console.projections.shipped.steps import STEP_EVENTS, Apply, digest_of_args
 from refold.console.projections.shipped.tables import DayAt, RunAt, StepAt
-from refold.console.projections.shipped.turn import COUNTS, OUTSIDE, PriceOf, Turn, cut, failed, standing
+from refold.console.projections.shipped.turn import COUNTS, UNCOUNTED, PriceOf, Turn, cut, failed, standing
 from refold.core import events
-from refold.core.ids import parent_of, root_of
+from refold.core.ids import RunId, parent_of, root_of
 from refold.core.run.pausing import PARENT
 from refold.core.run.state import ENDED, RunState
-from refold.core.tables import ViewKey
+from refold.core.tables import Scalar
 from refold.engine.ports.log import Record
 from refold.sdk.projection import Projection
 
@@ -53,8 +53,10 @@ class Shipped(Projection):
         """Read the rows that entries will change, with one query for each table."""
         older = [entry for entry in entries if entry.run_id not in batch.new]
         batch.fetch(tables.RUNS, ((entry.run_id,) for entry in older if entry.seq > 1))
-        batch.fetch(tables.STEPS, _changed_steps(older))
-        batch.fetch(tables.REPEATED_CALLS, _calls(older))
+        pairs: list[tuple[RunId, Any]] = [(entry.run_id, event) for entry in older for event in entry.events]
+        batch.fetch(tables.STEPS, ((run, event.step) for run, event in pairs if type(event) in _ON_STEPS))
+        calls = ((run, event) for run, event in pairs if isinstance(event, events.CallProposed))
+        batch.fetch(tables.REPEATED_CALLS, ((run, digest_of_args(call)) for run, call in calls))
 
     def beside(self, batch: Batch, record: Record, partitions: int) -> None:
         take_beside(batch, record, partitions)
@@ -78,26 +80,11 @@ class Shipped(Projection):
         for seq, event in enumerate(entry.events, start=entry.seq):
             if (apply := _EVENTS.get(type(event))) is not None:
                 apply(turn, event, seq)
-            if type(event) in people.ACTIONS:
-                people.record_action(turn, event, seq)
+            if type(event) in _OPERATED:
+                _operated(turn, event, seq)
         _end(turn, accepted)
         if (after := row[RunAt.status :]) != before:
             _count_in_family(turn, before, after)
-
-
-def _changed_steps(entries: Sequence[events.Entry]) -> Iterator[ViewKey]:
-    for entry in entries:
-        if entry.seq > 1:
-            for event in entry.events:
-                if type(event) in _ON_STEPS:
-                    yield entry.run_id, event.step  # type: ignore[union-attr]
-
-
-def _calls(entries: Sequence[events.Entry]) -> Iterator[ViewKey]:
-    for entry in entries:
-        for event in entry.events:
-            if type(event) is events.CallProposed:
-                yield entry.run_id, digest_of_args(event)
 
 
 def _store(batch: Batch, accepted: Accepted) -> None:
@@ -205,7 +192,7 @@ def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -
     for line in run.timeline.steps:
         if (row := turn.step(line.step)) is not None:
             before, opened = standing(row), run.state.open.get(line.step)
-            turn.count(OUTSIDE, before)
+            turn.count(UNCOUNTED, before)
             row[StepAt.status], row[StepAt.phase] = line.status, opened.phase if opened else ""
             row[StepAt.ended_ms] = line.ended_ms
             failed(row, line.failure)
@@ -245,6 +232,49 @@ def _part(row: list[Any]) -> tuple[int, ...]:
     live = status not in ENDED
     ended = status == "completed", status == "failed", status == "cancelled"
     return live, live and question > 0, doubt > 0, on_hold > 0, 0, *ended, tokens, nano_usd
+
+
+def _from_step(step: int) -> str:
+    return f"from step {step}" if step else ""
+
+
+_OPERATED: Mapping[type, tuple[str, Callable[[Any], tuple[str, str]]]] = {
+    events.RunPaused: ("paused", lambda event: (event.role, event.reason)),
+    events.RunUnpaused: ("unpaused", lambda event: (event.role, "")),
+    events.DoubtResolved: ("resolved", lambda event: (event.verdict, event.comment)),
+    events.RunMigrated: ("migrated", lambda event: (event.version, "")),
+    events.RunAnnotated: ("annotated", lambda event: (event.role, event.note)),
+    events.RunRetried: (
+        "retried",
+        lambda event: (f"from step {event.from_step}" * (event.from_step > 0), event.reason),
+    ),
+    events.RunForked: ("forked", lambda event: (f"from {event.source.run_id}/{event.source.seq}", event.reason)),
+    events.RunCancelled: ("cancelled", lambda event: ("", event.reason)),
+}
+"""Name, detail and reason of the action that an event records."""
+
+
+def _operated(turn: Turn, event: Any, seq: int) -> None:
+    run, at_ms = turn.entry.run_id, turn.entry.at_ms
+    if not _is_by_operator(event, parent_of(run)[0]):
+        return
+    action, words = _OPERATED[type(event)]
+    step = getattr(event, "step", 0) or getattr(event, "from_step", 0)
+    detail, reason = map(cut, words(event))
+    row: list[Scalar] = [run, seq, at_ms, event.actor, action, detail, step, reason]
+    turn.batch.write(tables.OPERATOR_ACTIONS, (run, seq), row)
+
+
+def _is_by_operator(event: Any, parent: str) -> bool:
+    """False for actions that a run takes over from its parent, and for migrations by its planner."""
+    match event:
+        case events.RunPaused() | events.RunUnpaused():
+            return bool(event.role != PARENT)
+        case events.RunMigrated():
+            return bool(event.actor)
+        case events.RunCancelled():
+            return bool(event.actor != parent)
+    return True
 
 
 _ON_STEPS = frozenset(STEP_EVENTS) - STEP_KINDS.keys()

@@ -77,7 +77,6 @@ def _proposed(turn: Turn, row: list[Any], event: events.CallProposed, seq: int) 
 
 
 def digest_of_args(event: events.CallProposed) -> str:
-    """Return a digest of a call's tool and arguments."""
     return blake2b(f"{len(event.tool)}:{event.tool}{event.args}".encode(), digest_size=8).hexdigest()
 
 

@@ -17,10 +17,10 @@ _QUESTIONS = frozenset({"approval", "doubt"})
 COUNTS = (RunAt.open, RunAt.busy, RunAt.waiting, RunAt.waiting_for_people, RunAt.doubt, RunAt.on_hold)
 """Columns of a run that count its steps."""
 
-Standing = tuple[str, str, bool]
+StepStanding = tuple[str, str, bool]
 """Status and phase of a step, and True if people are asked about it."""
-OUTSIDE: Standing = ("", "", False)
-"""Standing of a step that its run does not count."""
+UNCOUNTED: StepStanding = ("", "", False)
+"""That of a step which its run does not count."""
 
 PriceOf = Callable[[Mapping[str, Any], int], int]
 """Returns the cost of a usage at a time (ms) in billionths of a dollar."""
@@ -56,7 +56,7 @@ class Turn:
             self._sums = self.batch.totals_of(DAILY, (day_of(self.entry.at_ms), self.run[RunAt.agent], *of))
         return self._sums
 
-    def update_counts(self, row: list[Any], before: Standing, question: str) -> None:
+    def update_counts(self, row: list[Any], before: StepStanding, question: str) -> None:
         """Add a step's difference from `before` to the counts of its run. Close the `question` that was asked then, and
         open the one that is asked now."""
         after = standing(row)
@@ -67,7 +67,7 @@ class Turn:
             if after[2]:
                 self.question(row[StepAt.approval_id], open=1)
 
-    def count(self, before: Standing, after: Standing) -> None:
+    def count(self, before: StepStanding, after: StepStanding) -> None:
         for column, number in _difference(before, after):
             self.run[column] += number
 
@@ -84,14 +84,14 @@ class Turn:
                 opened[APPROVALS.places[column]] = value
 
 
-def standing(row: list[Any]) -> Standing:
+def standing(row: list[Any]) -> StepStanding:
     status = row[StepAt.status]
     return status, row[StepAt.phase], status in _QUESTIONS and row[StepAt.approval_id] != ""
 
 
 # Cached: a step has few standings, and each event compares two.
 @cache
-def _difference(before: Standing, after: Standing) -> tuple[tuple[int, int], ...]:
+def _difference(before: StepStanding, after: StepStanding) -> tuple[tuple[int, int], ...]:
     """Return the columns of a run that the change of a step changes, with the numbers to add."""
     changes = zip(COUNTS, _counts(*after), _counts(*before), strict=True)
     return tuple((column, now - was) for column, now, was in changes if now != was)
