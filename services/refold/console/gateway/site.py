@@ -280,7 +280,6 @@ def below_prefix(request: Request, response: Response) -> Response:
 
 
 def _compressed(request: Request, response: Response, login: Login | None) -> bool:
-    """True for answers to compress: pages and their files."""
     # With a cookie, no other site may have chosen reflected text: from compressed sizes an eavesdropper could derive
     # the secret of a page's forms (BREACH).
     own = not (login and login.cookie) or request.headers.get("sec-fetch-site") in ("none", "same-origin")

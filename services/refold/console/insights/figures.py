@@ -72,7 +72,6 @@ class Insights(Projection):
             view.add(self.agents, minute=minute, agent=run["agent"], tokens=tokens, nano_usd=nano_usd, **amounts)
 
     def _spent(self, view: View, recorded: Recorded) -> tuple[int, int]:
-        """Tokens and cost, from a bill or, without one, from the result."""
         event = recorded.event
         if isinstance(event, events.CallBilled):
             return event.tokens, event.nano_usd

@@ -182,7 +182,6 @@ def _body(shared: Gateway, fields: Mapping[str, str]) -> ForkBody:
 
 
 def _decisions_in(filled: Mapping[str, str]) -> dict[str, str]:
-    """Return verdicts with their reasons by call, of the calls whose recorded verdict is replaced."""
     return {
         name.partition(":")[2]: ":".join(filter(None, (verdict, filled.get(name.replace("decide", "words", 1)))))
         for name, verdict in filled.items()

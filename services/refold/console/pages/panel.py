@@ -67,7 +67,6 @@ def large_value(value: Any) -> LargeValue | None:
 
 
 def saw_model(run: Run, event: RunEvent, text_of: Any) -> tuple[ModelMessages | None, list[SaidLine]]:
-    """Return a model's messages for an event's call, also in lines."""
     if not event.type.startswith("Call") or not (step := event.event.get("step", 0)):
         return None, []
     try:
@@ -94,7 +93,6 @@ def conversation(run: Run, text_of: Any) -> list[SaidLine]:
 
 
 def _new_instructions(lines: Iterable[SaidLine]) -> Iterator[SaidLine]:
-    """Yield lines without the instructions that an agent repeats with every request."""
     shown: dict[str, str] = {}
     for line in lines:
         if line.who != "instructions":

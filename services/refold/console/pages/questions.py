@@ -239,7 +239,6 @@ def _other_content(request: ApprovalRequest) -> str:
 
 
 def _warning(run: Run, approval: Approval) -> str:
-    """Return a reason not to vote, or empty."""
     return against(run.state, approval) or ", ".join(
         f"people are asked {other} about it as well" for other in approval.others
     )
@@ -268,7 +267,6 @@ def _rule(then: Run, step: int, request: ApprovalRequest, approval: Approval) ->
 
 
 def value_at(value: Any, path: Sequence[str]) -> Any:
-    """Return the value at a path of nested objects; None for a missing part."""
     for part in path:
         value = value.get(part) if isinstance(value, dict) else None
     return value

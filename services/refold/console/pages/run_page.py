@@ -237,7 +237,6 @@ def _panels(
 
 
 def _stuck(shared: Gateway, run: Run, questions: list[PageQuestion], *, now: bool) -> dict[str, Any]:
-    """Return work that waits for people or operators, with the possible actions."""
     agent = run.state.request.agent if run.state.request else ""
     return {
         "asked": questions,

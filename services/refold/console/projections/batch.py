@@ -242,7 +242,6 @@ class Batch:
         return row
 
     def edit(self, table: ViewTable, key: ViewKey) -> list[Any] | None:
-        """Return a row to be changed in place, except for its key."""
         row = self._rows[table.name].get(key)
         if row is None or row[table.run_place] != self.run:
             row = self.row(table, key)

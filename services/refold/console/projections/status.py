@@ -87,7 +87,6 @@ _CALLS = {"doubts": "doubt", "held": "held"}
 def stands_still(
     notes: Mapping[str, str], positions: Mapping[Place, int], log: str, bounds: Mapping[Place, tuple[int, int]]
 ) -> str:
-    """Return the reason of a generation's halt, or empty."""
     return notes.get("stopped", "") or misplaced(notes, positions, log, bounds)
 
 
