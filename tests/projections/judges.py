@@ -19,6 +19,7 @@ from refold.core.run.erased import Markers
 from refold.core.run.held import held_run
 from refold.core.run.metering import tokens_of, usage_of
 from refold.core.run.pausing import PARENT
+from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, DEAD_LETTERS, RUN_SNAPSHOT
 from refold.engine.approval.inputs import read_vote
 from refold.engine.archive.erasure import run_of
@@ -58,7 +59,7 @@ def differences(viewed: Viewed) -> list[str]:
             continue
         for step, line in zip(steps.get(name, []), lines, strict=True):
             opened = run.state.open.get(line.step)
-            said = {**_of_step(line), "phase": opened.phase if opened else ""}
+            said = {**_of_step(line), "phase": opened.phase if opened else "", "status": _status(run.state, line)}
             found += [f"{name} step {line.step}: {key} is {step[key]!r}, not {value!r}"
                       for key, value in said.items() if step[key] != value]  # fmt: skip
     return found + _of_sums(viewed, runs) + _beside(viewed, runs) + _of_operators(viewed, runs)
@@ -206,6 +207,36 @@ def _of_step(line: RunStep) -> dict[str, Any]:
         "approvals": len(line.approvals),
         "failure_code": line.failure.code if line.failure else "",
     }
+
+
+_BY_PHASE = {
+    "proposed": "proposed", "approval": "approval", "dispatched": "running", "backoff": "backoff", "doubt": "doubt",
+    "held": "held", "sleep": "sleeping", "wait": "waiting", "callback": "waiting", "child": "running",
+}  # fmt: skip
+_BY_OUTCOME = {
+    events.CallCompleted: "completed",
+    events.CallFailed: "failed",
+    events.SleepEnded: "completed",
+    events.SignalReceived: "completed",
+    events.WaitExpired: "expired",
+    events.CallbackCompleted: "completed",
+    events.CallbackFailed: "failed",
+}
+
+
+def _status(state: RunState, line: RunStep) -> str:
+    """Status of a step by the fold of core: views and timelines share a table of their own, which this checks."""
+    if line.status == "left":  # a retry removes the outcomes of these steps from the state
+        return "left"
+    if opened := state.open.get(line.step):
+        decided = opened.phase == "proposed" and opened.decision is not None
+        return "approval" if decided else _BY_PHASE[opened.phase]
+    if line.step in state.outcomes:
+        outcome = state.outcomes[line.step][1]
+        if isinstance(outcome, events.ChildCompleted):
+            return "completed" if outcome.status == "completed" else "failed"
+        return _BY_OUTCOME[type(outcome)]
+    return "given_up" if line.step in state.given_up else "noted"
 
 
 def _of_sums(viewed: Viewed, runs: dict[Any, Run]) -> list[str]:

@@ -35,17 +35,6 @@ def test_the_rows_of_a_simulated_world_agree_with_its_runs(seed: int) -> None:
     assert differences(Viewed.of(simulated(seed))) == []
 
 
-def test_the_numbers_of_columns_are_those_of_the_declarations() -> None:
-    for numbers, names in (
-        (tables.RunAt, tables.RUNS.names),
-        (tables.StepAt, tables.STEPS.names),
-        (tables.DayAt, tables.DAILY.names[tables.DAILY.keys :][:15]),
-    ):
-        found = {name: number for name, number in vars(numbers).items() if not name.startswith("__")}
-        found = {("b0" if name == "first_bucket" else name): number for name, number in found.items()}
-        assert found == {name: number for number, name in enumerate(names)}
-
-
 def test_usage_has_a_cost_where_prices_are_given_and_no_bill_says_it() -> None:
     made, sent = call(2)
     billed: list[events.Event] = [made, events.CallReserved(2, 1, 500, 9), sent]

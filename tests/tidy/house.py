@@ -21,12 +21,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import typer
 import yaml
 
 from refold.cli.main import app
+from refold.core.events import Event
 from tests.tidy import weight
 from tests.tidy.repository import ROOT, python, text, tracked
 
@@ -268,6 +269,34 @@ def foreign(code: Code) -> Found:
     return {path: number for path, number in found.items() if number}
 
 
+EVENT_HOMES = ("core/", "engine/planner/")
+"""Rooms in which events are at home: core defines, decides and folds them, the planner writes them."""
+
+
+def events_abroad(code: Code) -> Found:
+    """Modules outside the homes of events that name an event, by event: each of them has to follow its changes."""
+    found: Counter[str] = Counter()
+    for path, source in code.items():
+        if not path.startswith(EVENT_HOMES):
+            found.update(event_names() & set(of_events(source)))
+    return dict(found)
+
+
+def of_events(source: str) -> Iterator[str]:
+    """Names that a module takes from `core.events`: imported one by one, or as attributes of the module."""
+    for node in ast.walk(tree(source)):
+        if isinstance(node, ast.ImportFrom) and node.module == "refold.core.events":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "events":
+            yield node.attr
+
+
+@cache
+def event_names() -> frozenset[str]:
+    """Names of all events of a run."""
+    return frozenset(kind.__name__ for kind in get_args(Event))
+
+
 def silent(code: Code) -> Found:
     """Comments that are missing where a rule is subtle, by module."""
     found: Found = {}
@@ -309,6 +338,7 @@ RULES = (
     Rule(f"functions with more than {weight.MOST_DECISIONS} decisions", "decisions", decisions),
     Rule(f"functions with more than {weight.MOST_PARAMETERS} parameters", "parameters", parameters),
     Rule("attributes set of another object", "foreign", foreign),
+    Rule("modules outside core and planner that name an event", "events", events_abroad),
     Rule(f"comments missing (of {COMMENTS:.0%}) where rules are subtle", "silent", silent),
 )
 

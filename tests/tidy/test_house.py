@@ -90,6 +90,11 @@ NESTED = "class A:\n    def f(self):\n        if x:\n            import os\n    
         (house.decisions, {"a.py": BRANCHES}, {"A.f (a.py)": 16}),
         (house.parameters, {"a.py": WIDE}, {"A.f (a.py)": 7}),
         (house.foreign, {"a.py": SETS}, {"a.py": 4}),
+        (
+            house.events_abroad,
+            {"lab/a.py": "from refold.core.events import SleepEnded as X\n", "cli/b.py": "events.SleepEnded\nfoo.X\n"},
+            {"SleepEnded": 2},
+        ),
         (house.silent, dict.fromkeys(house.SUBTLE, "x = 1\n" * 100 + "# why\n"), dict.fromkeys(house.SUBTLE, 2)),
     ],
 )
@@ -114,6 +119,7 @@ def test_a_planted_violation_is_seen(find: Callable[[Code], Found], code: Code, 
         (house.defaults, {"a.py": PARK, "b.py": "class B:\n    park_ms: int = 5_000\n"}),
         (house.defaults, {"a.py": PARK, "b.py": "class B:\n    park_ms: int = Field(A.park_ms, ge=1)\n"}),
         (house.late, {"a.py": "import os\nif x:\n    import re\n"}),
+        (house.events_abroad, {"core/a.py": "events.SleepEnded\n", "lab/b.py": "from x import SleepEnded\n"}),
         (house.decisions, {"a.py": BRANCHES.replace(" and n", "")}),
         (
             house.foreign,

@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from copy import copy
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, FieldSerializationInfo, field_serializer
 
+from refold.client.reading.changes import STEP_CHANGES, STEP_KINDS, StepKind, StepStatus, step_change
 from refold.client.reading.model import ReadModel, json_text
 from refold.core import events
-from refold.core.events import DOUBT, Failure
+from refold.core.events import Failure
 from refold.core.ids import CallId, RunId, approval_id, call_id, child_id
 from refold.core.run.pausing import PARENT
-
-StepStatus = Literal[
-    "proposed",
-    "approval",
-    "running",
-    "backoff",
-    "doubt",
-    "held",
-    "sleeping",
-    "waiting",
-    "completed",
-    "failed",
-    "expired",
-    "noted",
-    "given_up",
-    "left",
-]
-"""`left`: a retry has repeated the step, or one before it."""
 
 
 class CallAttempt(ReadModel):
@@ -85,7 +68,7 @@ class RunStep(ReadModel):
     """
 
     step: int
-    kind: Literal["call", "note", "sleep", "checkpoint", "wait", "callback", "run", "event", "signal"]
+    kind: StepKind
     name: str
     status: StepStatus
     call_id: str = ""
@@ -190,14 +173,26 @@ class Timeline:
             self.successors.append(Successor(actor=entry.actor, seq=entry.seq, step=before + 1, at_ms=at_ms))
         self._actor = entry.actor
         for seq, event in enumerate(entry.events, start=entry.seq):
-            if step := _begun(event, self.run_id, seq, at_ms):
-                self.steps.append(step)
-            elif change := _CHANGES.get(type(event)):
+            if type(event) in STEP_KINDS:
+                self.steps.append(_begun(event, self.run_id, seq, at_ms))
+            elif type(event) in _CHANGES:
                 with suppress(LookupError, ValueError):  # a false event must not stop readers of other runs
-                    self._set(event.step, change(self.steps[event.step - 1], event, at_ms))  # type: ignore[union-attr]
+                    self._change(event, at_ms)
             else:
                 self._take(event, seq, at_ms)
         self._steps_before, self._at_ms = before, at_ms
+
+    def _change(self, event: Any, at_ms: int) -> None:
+        step, kind, changes = self.steps[event.step - 1], type(event), dict[str, Any]()
+        if (change := step_change(event, step.status)) is not None:
+            changes |= {"status": change.status, "ended_ms": 0 if change.phase else at_ms}
+            changes |= {"failure": change.failure} if change.fails else {}
+        if (ended := _ATTEMPT_ENDS.get(kind)) is not None:
+            changes["attempts"] = _tried(step, event.attempt, at_ms, ended, getattr(event, "failure", None))
+        changes |= {name: getattr(event, name) for name in _COPIED.get(kind, ())}
+        if (details := _DETAILS.get(kind)) is not None:
+            changes |= details(step, event, at_ms)
+        self._set(event.step, changes)
 
     def _set(self, step: int, change: dict[str, Any]) -> None:
         self.steps[step - 1] = self.steps[step - 1].model_copy(update=change)
@@ -212,8 +207,8 @@ class Timeline:
                 self.dropped.append(event)
             case events.WaitEnded():
                 self._in_wait[event.step] = signal = self.kept.pop(event.signal_id)
-                answer = {"result": signal.data, "key": signal.signal_id, "actor": signal.actor, "failure": None}
-                self._set(event.step, {"status": "completed", "ended_ms": at_ms, **answer})
+                self._set(event.step, {"result": signal.data, "key": signal.signal_id, "actor": signal.actor})
+                self._change(event, at_ms)
             case events.RunRetried():
                 self._retry(event)
             case events.RunForked():
@@ -221,8 +216,11 @@ class Timeline:
             case events.CallRenewed():
                 self._renew(event.step, call_id(self.run_id, seq))
             case events.RunPaused() | events.RunUnpaused():
-                self.pauses = [pause for pause in self.pauses if (pause[1].role == PARENT) != (event.role == PARENT)]
-                self.pauses += [(at_ms, event)] if isinstance(event, events.RunPaused) else []
+                self._pause(event, at_ms)
+
+    def _pause(self, event: events.RunPaused | events.RunUnpaused, at_ms: int) -> None:
+        self.pauses = [pause for pause in self.pauses if (pause[1].role == PARENT) != (event.role == PARENT)]
+        self.pauses += [(at_ms, event)] if isinstance(event, events.RunPaused) else []
 
     def _retry(self, event: events.RunRetried) -> None:
         """Mark the steps that a retry repeats as left, and renew the calls that it makes again."""
@@ -267,76 +265,33 @@ class Timeline:
         return [step for step in self.steps if step.asked]
 
 
-def _begun(event: events.Event, run: RunId, seq: int, at_ms: int) -> RunStep | None:
-    match event:
-        case events.CallProposed():
-            about = {
-                "call_id": call_id(run, seq),
-                "effect": event.effect,
-                "key": event.key,
-                "label": event.label,
-                "pool": event.pool,
-            }
-            return _step(event, "call", event.tool, at_ms, "proposed", args=event.args, rule=event.rule, **about)
-        case events.SignalSent():
-            return _step(event, "signal", event.name, at_ms, result=event.data, runs=[event.run_id])
-        case events.NoteRecorded():
-            return _step(event, "note", event.kind, at_ms, result=event.data)
-        case events.CheckpointReached():
-            return _step(event, "checkpoint", event.name, at_ms)
-        case events.SleepStarted():
-            return _step(event, "sleep", "sleep", at_ms, "sleeping", until_ms=event.until_ms)
-        case events.WaitStarted():
-            return _step(event, "wait", event.name, at_ms, "waiting", args=event.match, until_ms=event.until_ms)
-        case events.CallbackCreated():
-            return _step(event, "callback", event.name, at_ms, "waiting", args=event.schema, until_ms=event.until_ms)
-        case events.ChildStarted():
-            runs = [child_id(run, event.step)]
-            return _step(event, "run", event.agent, at_ms, "running", args=event.input, runs=runs)
-        case events.EventPublished():
-            runs = [child_id(run, event.step, number) for number, _ in enumerate(event.agents, start=1)]
-            return _step(event, "event", event.name, at_ms, result=event.data, runs=runs)
-    return None
+def _begun(event: Any, run: RunId, seq: int, at_ms: int) -> RunStep:
+    kind, name = STEP_KINDS[type(event)]
+    change = step_change(event, "proposed")
+    assert change is not None, "each event that begins a step has a status"
+    times = {"started_ms": at_ms, "ended_ms": 0 if change.phase else at_ms}
+    request = _REQUESTED[type(event)](event, run, seq)
+    return RunStep(step=event.step, kind=kind, name=name(event), status=change.status, **times, **request)
 
 
-def _step(event: Any, kind: Any, name: str, at_ms: int, status: StepStatus = "noted", **more: Any) -> RunStep:
-    ended_ms = at_ms if status == "noted" else 0
-    return RunStep(step=event.step, kind=kind, name=name, status=status, started_ms=at_ms, ended_ms=ended_ms, **more)
-
-
-StepChange = Callable[[RunStep, Any, int], dict[str, Any]]
-
-
-def _settled(status: StepStatus, *, attempt: str = "", result: str = "") -> StepChange:
-    """Change that ends a step: its failure, and attempt and result if the event has them."""
-
-    def change(step: RunStep, event: Any, at_ms: int) -> dict[str, Any]:
-        failure = getattr(event, "failure", None)
-        changes: dict[str, Any] = {"status": status, "ended_ms": at_ms, "failure": failure}
-        if attempt:
-            changes["attempts"] = _tried(step, event.attempt, at_ms, attempt, failure)
-        if result:
-            changes["result"] = getattr(event, result)
-        return changes
-
-    return change
-
-
-def _completed(step: RunStep, event: events.CallCompleted, at_ms: int) -> dict[str, Any]:
-    ended = _settled("completed", attempt="completed", result="result")(step, event, at_ms)
-    return {**ended, "how": event.how, "began_ms": event.began_ms, "took_ms": event.took_ms}
-
-
-def _stopped(status: StepStatus, tried: str) -> StepChange:
-    return lambda step, event, at_ms: {
-        "status": status,
-        "attempts": _tried(step, event.attempt, at_ms, tried, event.failure),
-        **({"failure": event.failure} if status == "held" else {}),
-    }
-
-
-def _answered(change: StepChange) -> StepChange:
-    return lambda step, event, at_ms: {**change(step, event, at_ms), "key": event.key, "actor": event.actor}
+_REQUESTED: Mapping[type, Callable[[Any, RunId, int], dict[str, Any]]] = {
+    events.CallProposed: lambda event, run, seq: {
+        "call_id": call_id(run, seq),
+        **{name: getattr(event, name) for name in ("effect", "args", "key", "rule", "label", "pool")},
+    },
+    events.SignalSent: lambda event, run, seq: {"result": event.data, "runs": [event.run_id]},
+    events.NoteRecorded: lambda event, run, seq: {"result": event.data},
+    events.CheckpointReached: lambda event, run, seq: {},
+    events.SleepStarted: lambda event, run, seq: {"until_ms": event.until_ms},
+    events.WaitStarted: lambda event, run, seq: {"args": event.match, "until_ms": event.until_ms},
+    events.CallbackCreated: lambda event, run, seq: {"args": event.schema, "until_ms": event.until_ms},
+    events.ChildStarted: lambda event, run, seq: {"args": event.input, "runs": [child_id(run, event.step)]},
+    events.EventPublished: lambda event, run, seq: {
+        "result": event.data,
+        "runs": [child_id(run, event.step, number) for number, _ in enumerate(event.agents, start=1)],
+    },
+}
+"""Contents of the request of a step."""
 
 
 def _tried(step: RunStep, number: int, at_ms: int, status: str, failure: Failure | None) -> list[CallAttempt]:
@@ -353,13 +308,13 @@ def _dispatched(step: RunStep, event: events.CallDispatched, at_ms: int) -> dict
     last = step.attempts[-1] if step.attempts else None
     if last is not None and (last.number, last.before) == (event.attempt, False):
         again = last.model_copy(update={"dispatches": last.dispatches + 1})
-        return {"status": "running", "attempts": [*step.attempts[:-1], again]}
-    return {"status": "running", "attempts": [*step.attempts, CallAttempt(number=event.attempt, started_ms=at_ms)]}
+        return {"attempts": [*step.attempts[:-1], again]}
+    return {"attempts": [*step.attempts, CallAttempt(number=event.attempt, started_ms=at_ms)]}
 
 
 def _failed(step: RunStep, event: events.AttemptFailed, at_ms: int) -> dict[str, Any]:
     *before, last = _tried(step, event.attempt, at_ms, "unknown" if event.unknown else "failed", event.failure)
-    return {"status": "backoff", "attempts": [*before, last.model_copy(update={"retry_ms": event.retry_ms})]}
+    return {"attempts": [*before, last.model_copy(update={"retry_ms": event.retry_ms})]}
 
 
 def _question_opened(step: RunStep, event: events.ApprovalRequested, at_ms: int) -> dict[str, Any]:
@@ -374,7 +329,7 @@ def _question_opened(step: RunStep, event: events.ApprovalRequested, at_ms: int)
         expires_ms=event.expires_ms,
         about=event.about,
     )
-    return {"status": "doubt" if event.about == DOUBT else "approval", "approvals": [*step.approvals, ask]}
+    return {"approvals": [*step.approvals, ask]}
 
 
 def _question_changed(step: RunStep, **change: Any) -> dict[str, Any]:
@@ -392,38 +347,31 @@ def _decided(step: RunStep, event: events.ApprovalDecided, at_ms: int) -> dict[s
     return _question_changed(step, **change, args=event.args, grant=event.grant, use=event.use)
 
 
-def _child_over(step: RunStep, event: events.ChildCompleted, at_ms: int) -> dict[str, Any]:
-    done = event.status == "completed"
-    over = {"status": "completed" if done else "failed", "ended_ms": at_ms, "failure": event.failure}
-    return {**over, "result": event.result if done else ""}
+_ATTEMPT_ENDS: Mapping[type, str] = {
+    events.CallCompleted: "completed",
+    events.CallFailed: "failed",
+    events.CallDoubted: "doubt",
+    events.CallHeld: "failed",
+}
+"""Status of the attempt that an event ends."""
 
+_COPIED: Mapping[type, tuple[str, ...]] = {
+    events.CallCompleted: ("result", "how", "began_ms", "took_ms"),
+    events.CallbackCompleted: ("result", "key", "actor"),
+    events.CallbackFailed: ("key", "actor"),
+}
+"""Fields of a step that an event has under the same name."""
 
-def _time_is_over(status: StepStatus) -> StepChange:
-    return lambda step, event, at_ms: {"status": status, "ended_ms": at_ms}
-
-
-_CHANGES: dict[type, StepChange] = {
+_DETAILS: Mapping[type, Callable[[RunStep, Any, int], dict[str, Any]]] = {
     events.CallDispatched: _dispatched,
     events.AttemptFailed: _failed,
-    events.CallCompleted: _completed,
-    events.CallFailed: _settled("failed", attempt="failed"),
-    events.CallDoubted: _stopped("doubt", "doubt"),
-    events.CallHeld: _stopped("held", "failed"),
     events.DoubtResolved: lambda step, event, at_ms: {"resolved": event},
     events.LateResultRecorded: lambda step, event, at_ms: {"late": [*step.late, event]},
-    # People still settle the outcome of a call in doubt.
-    events.StepGivenUp: lambda step, event, at_ms: (
-        {} if step.status == "doubt" else {"status": "given_up", "ended_ms": at_ms}
-    ),
-    events.ChildCompleted: _child_over,
-    events.SleepEnded: _time_is_over("completed"),
-    events.WaitExpired: _time_is_over("expired"),
-    events.MatchFailed: lambda step, event, at_ms: {"failure": Failure("match_failed", event.error)},
-    events.CallbackCompleted: _answered(
-        lambda step, event, at_ms: {"status": "completed", "ended_ms": at_ms, "result": event.result}
-    ),
-    events.CallbackFailed: _answered(_settled("failed")),
+    events.ChildCompleted: lambda step, event, at_ms: {"result": event.result if event.status == "completed" else ""},
     events.ApprovalRequested: _question_opened,
     events.ApprovalEscalated: _escalated,
     events.ApprovalDecided: _decided,
 }
+
+_CHANGES = frozenset({*STEP_CHANGES, *_DETAILS}) - {events.WaitEnded, events.CallRenewed}
+"""Events that change the one step that they name, and nothing else."""

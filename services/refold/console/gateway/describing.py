@@ -64,15 +64,19 @@ def documented(document: dict[str, Any]) -> dict[str, Any]:
     }
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            if role := role_of(operation["operationId"], {method.upper()}):
-                operation["security"] = [{name: [role]} for name in _LOGINS]
-                _add_problem(operation["responses"], 401)
-            for status in _statuses(path, method):
-                _add_problem(operation["responses"], status)
-            for parameter in operation.get("parameters", ()):
-                if parameter["name"] in _EXAMPLES:
-                    parameter["example"] = _EXAMPLES[parameter["name"]]
+            _complete(path, method, operation)
     return {name: part if name == "info" else _untitled(part) for name, part in document.items()}
+
+
+def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
+    if role := role_of(operation["operationId"], {method.upper()}):
+        operation["security"] = [{name: [role]} for name in _LOGINS]
+        _add_problem(operation["responses"], 401)
+    for status in _statuses(path, method):
+        _add_problem(operation["responses"], status)
+    for parameter in operation.get("parameters", ()):
+        if parameter["name"] in _EXAMPLES:
+            parameter["example"] = _EXAMPLES[parameter["name"]]
 
 
 def _untitled(part: Any, *, names: bool = False) -> Any:

@@ -75,7 +75,8 @@ class SiteGuard:
         answer = _Answer(send)
         try:
             await self._app(scope, _Body(receive, answer), answer)
-        except Exception as error:  # the boundary of HTTP handlers: nothing but a problem goes out
+        # The boundary of HTTP handlers: nothing but a problem goes out.
+        except Exception as error:
             if answer.begun:
                 raise
             _log.exception("gateway.failed", path=scope["path"], error=type(error).__name__)

@@ -35,7 +35,6 @@ CODES_NAMED = 5
 
 
 def session_page(view: ViewReader, filters: CursorFilter) -> SessionPage:
-    """Return a page of sessions, by their newest run."""
     newest = Query(RUN_SESSIONS, order="requested_ms", descending=True, limit=MOST_PAGE)
     query, page, sessions = behind_cursor(filters.cursor, "sessions", newest), list[ViewRow](), set[str]()
     for _ in range(MOST_WALKED // MOST_PAGE):

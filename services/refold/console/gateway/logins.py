@@ -136,7 +136,6 @@ class Logins:
             raise _unknown() from None
 
     def session(self, login: Login) -> tuple[str, float]:
-        """Return the value and the end of a cookie for a login."""
         until = min(login.until, time.time() + SESSION_S)
         claims = {"actor": login.actor, "roles": login.roles, "until": until, "key": login.key}
         text = urlsafe_b64encode(json.dumps(claims).encode()).decode()
@@ -150,7 +149,6 @@ class Logins:
         return f"{ACTING}={quote(name, safe='')}; Path=/; HttpOnly; SameSite=Strict{'' if name else '; Max-Age=0'}"
 
     def csrf(self, cookie: str) -> str:
-        """Return the token of writes by pages with this cookie."""
         return self._mac("csrf", cookie)
 
     def holds(self, login: Login) -> bool:
@@ -175,12 +173,11 @@ class Logins:
 
     async def _login(self, request: Request) -> Login | None:
         if self.local:
-            chosen = [unquote(cookie) for cookie in _cookies(request.headers.getlist("cookie"), ACTING)]
-            person = chosen[0] if len(chosen) == 1 and chosen[0] in self.people else ""
-            return Login(person or self._actor, local=True, cookie=person)
+            return self._of_machine(request)
         proxied = request.headers.getlist(self._part.proxy.actor) if self._part.proxy.actor else []
         bearers = request.headers.getlist("authorization")
-        if len(proxied) + len(bearers) > 1:  # with two, a proxy may have checked only the other
+        # With two, a proxy may have checked only the other.
+        if len(proxied) + len(bearers) > 1:
             raise _WrongLoginError("twice")
         if proxied:
             return self._of_proxy(request, proxied[0])
@@ -193,6 +190,11 @@ class Logins:
         if len(cookies) > 1:
             raise _WrongLoginError("cookie")
         return self._of_cookie(cookies[0]) if cookies else None
+
+    def _of_machine(self, request: Request) -> Login:
+        chosen = [unquote(cookie) for cookie in _cookies(request.headers.getlist("cookie"), ACTING)]
+        person = chosen[0] if len(chosen) == 1 and chosen[0] in self.people else ""
+        return Login(person or self._actor, local=True, cookie=person)
 
     async def _of_bearer(self, text: str) -> Login:
         return self._of_key(text) if text.startswith(KEY_PREFIX) else await self._of_token(text)
@@ -209,20 +211,25 @@ class Logins:
         if (claims := await self._verifier.claims(text)) is None:
             raise _WrongLoginError("token")
         actor, roles = _claim(claims, part.actor), _claim(claims, part.roles)
+        # Some providers let users register with any address: an unverified one is a claim of another's name.
         if part.actor == "email" and claims.get("email_verified") is not True:
-            raise _WrongLoginError("token")  # its users may register with any address
+            raise _WrongLoginError("token")
         listed = roles.split() if isinstance(roles, str) else roles if isinstance(roles, list) else ()
         return self._told("token", actor, listed)._replace(until=float(claims["exp"]))
 
     def _of_proxy(self, request: Request, actor: str) -> Login:
         part = self._part.proxy
-        secret, peer = request.headers.getlist(SECRET_HEADER), request.client.host if request.client else ""
         listed = request.headers.getlist(part.roles)
-        trusted = not self._proxy_secret or (len(secret) == 1 and _same(secret[0], self._proxy_secret))
-        trusted = trusted and (not part.peers or any(_is_in(peer, network) for network in part.peers))
-        if not trusted or "," in actor or len(listed) > 1:
+        if not self._trusts(request) or "," in actor or len(listed) > 1:
             raise _WrongLoginError("proxy")
         return self._told("proxy", actor, [group.strip() for group in "".join(listed).split(",")])
+
+    def _trusts(self, request: Request) -> bool:
+        """True if a request comes from the proxy: by its secret, its address, or both."""
+        secret, peer = request.headers.getlist(SECRET_HEADER), request.client.host if request.client else ""
+        if self._proxy_secret and not (len(secret) == 1 and _same(secret[0], self._proxy_secret)):
+            return False
+        return not self._part.proxy.peers or any(_is_in(peer, network) for network in self._part.proxy.peers)
 
     def _of_cookie(self, cookie: str) -> Login:
         text, _, mac = cookie.partition(".")
@@ -239,8 +246,10 @@ class Logins:
         if not isinstance(actor, str) or len(actor) > LONGEST_NAME or not is_person(actor):
             raise _WrongLoginError(kind)
         names = [group for group in groups if isinstance(group, str) and 0 < len(group) <= LONGEST_NAME]
-        roles = [self._part.roles[group] for group in names if group in self._part.roles]
-        rest = [group for group in names if group not in self._part.roles and group not in ACCESS]
+        mapped = self._part.roles
+        # A group named like a role of the gateway opens nothing: anybody may name groups at some providers.
+        rest = [group for group in names if group not in mapped and group not in ACCESS]
+        roles = (mapped[group] for group in names if group in mapped)
         return Login(actor, tuple(dict.fromkeys([*roles, *rest]))[:MOST_ROLES])
 
     def _check_page(self, request: Request, login: Login, *, form: bool) -> None:

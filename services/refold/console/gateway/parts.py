@@ -67,7 +67,8 @@ class LiveParts:
                                 self._waiting.append(WaitingPart(time.monotonic(), pool_of(record.topic), part))
                         if parts := list(self._credible()):
                             self._give(parts)
-            except RefoldError as error:  # the streams go on without parts
+            # The streams go on without parts: their events come from the view.
+            except RefoldError as error:
                 OUTAGES.failed("gateway.parts_unread", reason=error.message)
                 time.sleep(RETRY_S)
 
@@ -80,8 +81,7 @@ class LiveParts:
         for received_s, pool, part in received:
             if not self._wanted(part.run_id):
                 continue
-            if not (expected := self._pools.get(part.call_id) or looked_up.get(part.call_id)):
-                expected = looked_up[part.call_id] = self._pool(part)
+            expected = self._expected_pool(part, looked_up)
             # An executor can write only its own pool's topic, so it cannot forge other pools' parts.
             if expected == pool:
                 self._pools[part.call_id] = pool
@@ -91,6 +91,12 @@ class LiveParts:
                 waiting_bytes[pool] += len(part.data)
                 if waiting_bytes[pool] < MOST_WAITING_BYTES:
                     self._waiting.append(WaitingPart(received_s, pool, part))
+
+    def _expected_pool(self, part: StreamPart, looked_up: dict[str, str]) -> str:
+        """Return the pool of a part's call, empty for an unknown call; a batch looks up each call once."""
+        if not (expected := self._pools.get(part.call_id) or looked_up.get(part.call_id)):
+            expected = looked_up[part.call_id] = self._pool(part)
+        return expected
 
     def _pool(self, part: StreamPart) -> str:
         seq = parse_call_id(part.call_id)[1]

@@ -50,7 +50,6 @@ MOST_DETAIL = 500
 
 
 async def problem(request: Request, error: Exception) -> Response:
-    """Return an error as a problem, and in a browser as a page."""
     reply, headers = _told(error)
     shared = request.scope.get("state", {}).get("gateway")
     if reply.status == 503 and shared is not None and shared.dev:
@@ -72,22 +71,25 @@ async def problem(request: Request, error: Exception) -> Response:
 
 
 def _told(error: Exception) -> tuple[HttpProblem, dict[str, str]]:
-    headers: dict[str, str] = {}
+    # The framework answers any error of parsing a body with its own: the cause has the code and the hint.
     if isinstance(error, HTTPException) and isinstance(error.__cause__, RefoldError):
-        error = error.__cause__  # the framework has one answer for whatever a body raises
+        error = error.__cause__
     if isinstance(error, RequestValidationError):
         detail = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5])
         answer = HttpProblem(title="Unprocessable Content", status=422, detail=detail[:MOST_DETAIL], code="malformed")
-    elif isinstance(error, HTTPException):
+        return answer, {}
+    if isinstance(error, HTTPException):
+        # The framework's 400 is a body that it cannot parse, for which our operations answer 422.
         status = 422 if error.status_code == 400 else error.status_code
         title, code = title_of(status), _CODES.get(error.status_code, "http")
-        answer = HttpProblem(title=title, status=status, detail=error.detail, code=code)
-        headers |= error.headers or {}
-    else:
-        assert isinstance(error, RefoldError), "no other is handled here"
-        status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
-        title, detail = title_of(status), error.message[:MOST_DETAIL]
-        answer = HttpProblem(title=title, status=status, detail=detail, code=error.code, hint=error.hint)
-        if status in (429, 503):
-            headers["Retry-After"] = str(max(1, round(getattr(error, "retry_after", None) or 1)))
-    return answer, headers
+        return HttpProblem(title=title, status=status, detail=error.detail, code=code), {**(error.headers or {})}
+    assert isinstance(error, RefoldError), "no other is handled here"
+    return _of_operation(error)
+
+
+def _of_operation(error: RefoldError) -> tuple[HttpProblem, dict[str, str]]:
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
+    title, detail = title_of(status), error.message[:MOST_DETAIL]
+    answer = HttpProblem(title=title, status=status, detail=detail, code=error.code, hint=error.hint)
+    wait_s = max(1, round(getattr(error, "retry_after", None) or 1))
+    return answer, {"Retry-After": str(wait_s)} if status in (429, 503) else {}

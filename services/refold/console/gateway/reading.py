@@ -58,7 +58,7 @@ from refold.core.ids import RunId, run_id
 from refold.core.tables import Scalar, ViewRow
 from refold.core.topics import RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from refold.engine.ports.log import Place
-from refold.engine.ports.tables import MOST_PAGE, Query, ViewDatabase, ViewReader, ViewStore, Where
+from refold.engine.ports.tables import MOST_PAGE, Query, Test, ViewDatabase, ViewReader, ViewStore, Where
 
 _T = TypeVar("_T")
 
@@ -76,6 +76,10 @@ class NotYetError(TransientError):
     """The view is behind the requested write."""
 
     code = "behind"
+
+
+def _set(*conditions: tuple[str, Test, Scalar]) -> list[Where]:
+    return [Where(*condition) for condition in conditions if condition[2]]
 
 
 class After(NamedTuple):
@@ -102,10 +106,9 @@ class KeptRuns:
         with self._lock:
             for name in (*gone, run):
                 self._runs.pop(name, None)
-            if current is not None:
-                self._runs[run] = current
+            self._runs |= {run: current} if current is not None else {}
             while sum(map(_folded_bytes, self._runs.values())) > MOST_KEPT_BYTES:
-                del self._runs[next(iter(self._runs))]
+                del self._runs[next(iter(self._runs))]  # the one whose last use was longest ago
         return current and replace(current)
 
 
@@ -205,36 +208,20 @@ class ReadSide:
         raise MalformedError(f"run {run} was not there at {at_ms}", hint=f"its entries are from {first!s} to {last!s}")
 
     def daily(self, view: ViewReader, filters: DailyFilter) -> list[DailyRow]:
-        where = [Where("day", ">=", filters.since)] if filters.since else []
-        where += [Where("day", "<=", filters.until)] if filters.until else []
-        where += [Where("agent", "=", filters.agent)] if filters.agent else []
+        where = _set(("day", ">=", filters.since), ("day", "<=", filters.until), ("agent", "=", filters.agent))
         where += [Where("tool", "=", filters.tool)] if filters.tool is not None else []
         rows = view.query(Query(DAILY, tuple(where), descending=True, limit=2 * filters.limit))
         return list(daily_sums(_of_models(rows)))[: filters.limit]
 
     def actions(self, view: ViewReader, filters: ActionFilter) -> list[OperatorAction]:
-        where = [
-            Where(name, "=", value) for name, value in (("run_id", filters.run), ("actor", filters.actor)) if value
-        ]
-        where += [Where("at_ms", ">=", filters.since_ms)] if filters.since_ms else []
+        where = _set(("run_id", "=", filters.run), ("actor", "=", filters.actor), ("at_ms", ">=", filters.since_ms))
         rows = view.query(Query(OPERATOR_ACTIONS, tuple(where), (), "at_ms", descending=True, limit=filters.limit))
         return [OperatorAction(**OPERATOR_ACTIONS.named(row)) for row in rows]
 
     def letters(self, view: ViewReader, filters: LetterFilter) -> list[Letter]:
-        where = [Where(name, "=", value) for name, value in (("run_id", filters.run), ("code", filters.code)) if value]
-        where += [Where("at_ms", ">=", filters.since_ms)] if filters.since_ms else []
+        where = _set(("run_id", "=", filters.run), ("code", "=", filters.code), ("at_ms", ">=", filters.since_ms))
         query = Query(DEAD_LETTER_ROWS, tuple(where), (), "at_ms", descending=True, limit=filters.limit)
-        return [
-            Letter(
-                letter=of["letter"],
-                lies=f"{of['from_topic']}/{of['from_partition']}/{of['from_offset']}",
-                topic=of["from_topic"],
-                partition=of["from_partition"],
-                offset=of["from_offset"],
-                **{name: of[name] for name in ("code", "reason", "service", "at_ms")},
-            )
-            for of in map(DEAD_LETTER_ROWS.named, view.query(query))
-        ]
+        return [_letter_of(DEAD_LETTER_ROWS.named(row)) for row in view.query(query)]
 
     def limits(self, view: ViewReader) -> list[LimitInUse]:
         return limits_of(map(spent_of, view.scan(LIMIT_ROWS)))
@@ -283,7 +270,8 @@ async def patiently(look: Callable[[], _T]) -> _T:
 
 def _of_models(rows: Sequence[ViewRow]) -> Iterator[ViewRow]:
     """Assign calls without a model to their tool's only model."""
-    models = defaultdict[ViewRow, set[Scalar]](set)  # a call names its model only when it completes
+    # A call names its model only when it completes: the sums of its proposal have none.
+    models = defaultdict[ViewRow, set[Scalar]](set)
     for row in rows:
         models[row[:3]] |= {row[3]} - {""}
     for row in rows:
@@ -314,6 +302,12 @@ def _below(buckets: Sequence[int], share: float) -> int:
     return 0
 
 
+def _letter_of(row: Mapping[str, Any]) -> Letter:
+    place = [row[name] for name in ("from_topic", "from_partition", "from_offset")]
+    more = {name: row[name] for name in ("letter", "code", "reason", "service", "at_ms")}
+    return Letter(lies="/".join(map(str, place)), topic=place[0], partition=place[1], offset=place[2], **more)
+
+
 def _missing(view: ViewReader, run: RunId) -> NotFoundError:
     head = view.rows(HEADS, [(run,)]).get((run,))
     if head is None:
@@ -332,7 +326,6 @@ def summary_of(row: ViewRow) -> RunSummary:
 
 
 def events_after(view: ViewReader, run: str, seq: int, limit: int = MOST_PAGE) -> list[RunEvent]:
-    """Return events of a run after this number, from at most `limit` entries."""
     where = (Where("run_id", "=", run), Where("last_seq", ">", seq))
     rows = view.query(Query(ENTRIES, where, order="seq", limit=limit))
     return [event for row in rows for event in events_in(row) if event.seq > seq]
@@ -349,16 +342,20 @@ def after_of(header: str) -> After | None:
         raise MalformedError(f"Refold-After names {len(parts)} places", hint=f"name the last {MOST_AFTER}")
     positions: dict[Place, int] = {}
     causes = set[Cause]()
-    for part in parts:
-        topic, _, rest = part.partition("/")
-        partition, _, offset = (number_of(entry) for entry in rest.partition("/"))
-        if topic not in (RUN_LOG, *INPUT_TOPICS) or partition is None or offset is None:
-            raise MalformedError(f"{part[:80]!r} is no place of a write", hint="send it as an answer had it")
+    for topic, partition, offset in map(_written, parts):
         if topic == RUN_LOG:
             positions[topic, partition] = max(positions.get((topic, partition), 0), offset + 1)
         else:
             causes.add(Cause(topic, partition, offset))
     return After(positions, frozenset(causes)) if parts else None
+
+
+def _written(text: str) -> tuple[str, int, int]:
+    topic, _, rest = text.partition("/")
+    partition, _, offset = (number_of(part) for part in rest.partition("/"))
+    if topic not in (RUN_LOG, *INPUT_TOPICS) or partition is None or offset is None:
+        raise MalformedError(f"{text[:80]!r} is no place of a write", hint="send it as an answer had it")
+    return topic, partition, offset
 
 
 def number_of(text: str) -> int | None:
@@ -406,7 +403,8 @@ def behind_cursor(cursor: str, listing: object, query: Query) -> Query:
 def page_behind(view: ViewReader, cursor: str, listing: object, query: Query) -> tuple[list[ViewRow], str]:
     """Return the page of a cursor, and the next cursor, empty after the last. **Raises** as `behind_cursor`."""
     query = behind_cursor(cursor, listing, query)
-    rows = view.query(replace(query, limit=query.limit + 1))  # one more, to detect another page
+    # One row more than the page, to detect another page without a count.
+    rows = view.query(replace(query, limit=query.limit + 1))
     page = rows[: query.limit]
     return page, cursor_behind(query.place(page[-1]), listing) if len(rows) > query.limit else ""
 
@@ -416,5 +414,4 @@ def _fits(value: Scalar) -> bool:
 
 
 def hash_of(listing: object) -> str:
-    """Return a digest that binds cursors to a query."""
     return blake2b(repr(listing).encode(), digest_size=8).hexdigest()

@@ -7,7 +7,7 @@ view, and its run stays in one partition: a client can continue from any place, 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -79,7 +79,8 @@ class Selection:
         tag, _, rest = text.partition("/")
         if self.kind == "run" and (number := number_of(text)) is not None:
             return number
-        places = dict(map(_place, rest.split(","))) if tag == self.tag and self.kind != "run" and rest else {}
+        own = tag == self.tag and self.kind != "run"
+        places = dict(map(_place, rest.split(","))) if own and rest else {}
         if None in places or (not places and text != f"{self.tag}/"):
             raise MalformedError(
                 f"Last-Event-ID {text[:40]!r} is of another stream, or of none", hint="leave it out to begin anew"
@@ -98,7 +99,6 @@ class Selection:
         return self.log not in ("", log) or (self.kind in ("run", "family") and self.name in erased)
 
     def message(self, event: RunEvent, at: Cursor) -> bytes:
-        """Return an event as a server-sent event."""
         data = plain(event) if self.kind == "run" else {"run_id": event.run_id, **plain(event)}
         # The id comes first: clients that read by lines know it before the data. `fastapi.sse` writes it last.
         return b"id: %s\nevent: %s\ndata: %s\n\n" % (self.id_of(at).encode(), event.type.encode(), json_bytes(data))
@@ -115,14 +115,11 @@ class Selection:
             return Page([], at, complete=True)
         begin = at.get(number, NOWHERE)
         rows, reached = self._entries(store, number, begin[0], min(ends[number], begin[0] + WINDOW))
-        messages = list[bytes]()
-        for since, group in groupby(filter(self._has, rows), key=itemgetter(_SINCE)):
-            events = [event for row in group for event in events_in(row)]
-            for count, event in enumerate(events, start=1):
-                place = (int(since), count) if count < len(events) else (int(since) + 1, 0)
-                at = {**at, number: place}
-                if place > begin and (self.kind != "inbox" or event.type in ASKS):
-                    messages.append(self.message(event, at))
+        messages = (
+            self.message(event, {**at, number: place})
+            for place, event in _placed(filter(self._has, rows))
+            if place > begin and (self.kind != "inbox" or event.type in ASKS)
+        )
         behind = {**at, number: (reached, 0)}
         complete = all(behind.get(partition, NOWHERE)[0] >= end for partition, end in ends.items())
         return Page(chunks_of(messages), behind, complete)
@@ -161,13 +158,20 @@ class Selection:
         return store.query(whole), last + 1
 
 
+def _placed(rows: Iterable[ViewRow]) -> Iterator[tuple[tuple[int, int], RunEvent]]:
+    """Yield the events of entries, each with the place behind it."""
+    for since, group in groupby(rows, key=itemgetter(_SINCE)):
+        events = [event for row in group for event in events_in(row)]
+        for count, event in enumerate(events, start=1):
+            yield ((int(since), count) if count < len(events) else (int(since) + 1, 0)), event
+
+
 def entries_between(partition: int, begin: int, end: int, limit: int) -> Query:
     between = Where("partition", "=", partition), Where("since_offset", ">=", begin), Where("since_offset", "<", end)
     return Query(ENTRIES, between, order="since_offset", limit=limit)
 
 
 def log_ends(store: ViewReader) -> dict[int, int]:
-    """Return the end of each partition of the run log in the view."""
     return {number: offset for (topic, number), offset in store.positions().items() if topic == RUN_LOG}
 
 

@@ -121,7 +121,6 @@ class Gateway:
             self.login.check(role)
 
     def may_use(self, route: str) -> bool:
-        """True if the login's roles allow a form of a route."""
         return self.login is None or self.login.may(role_of(route, ["POST"]))
 
     def may_write(self, route: str) -> bool:
@@ -185,7 +184,8 @@ class Gateway:
             with self.place("waits"):
                 return await patiently(look)
         except BusyError:
-            await asyncio.sleep(BUSY_S)  # else hundreds that are refused come again more often than they could wait
+            # Without a wait, hundreds of refused clients would come again more often than the gateway can answer.
+            await asyncio.sleep(BUSY_S)
             raise
 
     def room(self, kind: Literal["reads", "writes"]) -> AbstractContextManager[None]:
@@ -280,7 +280,6 @@ def below_prefix(request: Request, response: Response) -> Response:
 
 
 def _compressed(request: Request, response: Response, login: Login | None) -> bool:
-    """True for answers to compress: pages and their files."""
     # With a cookie, no other site may have chosen reflected text: from compressed sizes an eavesdropper could derive
     # the secret of a page's forms (BREACH).
     own = not (login and login.cookie) or request.headers.get("sec-fetch-site") in ("none", "same-origin")

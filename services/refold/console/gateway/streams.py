@@ -36,7 +36,7 @@ from refold.console.projections.shipped.tables import RUN_SESSIONS, RUNS
 from refold.core.errors import NotFoundError, RefoldError, TransientError
 from refold.core.ids import RunId, parents_of
 from refold.core.topics import RUN_LOG
-from refold.engine.ports.tables import Query, Where
+from refold.engine.ports.tables import Query, ViewReader, Where
 from refold.engine.runtime.outages import OUTAGES
 
 _T = TypeVar("_T")
@@ -131,14 +131,10 @@ class RunStreams:
     ) -> tuple[Selection, Cursor | None]:
         """Return the selection and its start, None at its end. `from_now`: skip the past of a family. **Raises**
         MalformedError, NotFoundError, GoneError; NotYetError if the view is behind the id."""
-        reading, home = self._reading, None
+        reading = self._reading
         with reading.still(after) as view:
             log, now = view.notes().get("log", ""), {number: (end, 0) for number, end in log_ends(view).items()}
-            if kind in ("run", "family"):
-                reading.check(view, name)
-                home = int(view.rows(RUNS, [(name,)])[name,][RUNS.places["partition"]])
-            elif kind == "session" and not view.query(Query(RUN_SESSIONS, (Where("session", "=", name),), limit=1)):
-                raise NotFoundError(f"no run is part of the session {name[:200]!r}")
+            home = self._home(view, kind, name)
         selection = Selection(kind, name, home, log, parts)
         start: Cursor = 0 if kind == "run" else now if from_now or kind in ("all", "inbox") else {}
         at = selection.cursor(last) if last else start
@@ -147,6 +143,15 @@ class RunStreams:
         ends = {(RUN_LOG, number): offset + bool(events) for number, (offset, events) in at.items()}
         reading.check_after(After(ends))
         return selection, at
+
+    def _home(self, view: ViewReader, kind: SelectionKind, name: str) -> int | None:
+        """Return the partition of the events, None for all. **Raises** NotFoundError, GoneError."""
+        if kind in ("run", "family"):
+            self._reading.check(view, name)
+            return int(view.rows(RUNS, [(name,)])[name,][RUNS.places["partition"]])
+        if kind == "session" and not view.query(Query(RUN_SESSIONS, (Where("session", "=", name),), limit=1)):
+            raise NotFoundError(f"no run is part of the session {name[:200]!r}")
+        return None
 
     async def follow(
         self, selection: Selection, at: Cursor, *, named: bool = False, actor: str = ""
@@ -158,7 +163,8 @@ class RunStreams:
             complete, sent_s = False, time.monotonic()
             while True:
                 if listener.news.is_set() or not complete:
-                    listener.news.clear()  # before the read: an entry that comes during it is read next
+                    # Before the read: an entry that comes during it sets the event again, and is read next.
+                    listener.news.clear()
                     chunks, at, complete, over = await self._page(selection, at)
                     parts = listener.take()
                     # Parts are of the present: beside events of the past they are dropped.
@@ -242,7 +248,8 @@ class RunStreams:
                 continue
             # With the wake-ups, without an await between: `_passed` must not move a stream past entries to send.
             positions = self._ends = ends
-            self._pages.clear()  # a read under way may have begun before these entries: no stream joins it any more
+            # A read under way may have begun before these entries: no stream joins it any more.
+            self._pages.clear()
             for key in keys:
                 for listener in self._listeners.get(key, ()):
                     listener.news.set()

@@ -146,9 +146,11 @@ class WriteSide:
         deadline = time.monotonic() + wait_s
         last: object = _UNSEEN
         while True:
-            with suppress(UnreachableError):  # the input lies in Kafka: an outcome that cannot be read is none so far
+            # The input lies in Kafka: an outcome that cannot be read is none so far.
+            with suppress(UnreachableError):
                 head = self._reading.head(operation.message.run_id)
-                if head != last:  # a history of thousands of events is not folded again for each look
+                # A history of thousands of events is not folded again for each look.
+                if head != last:
                     history = self._reading.find(operation.message.run_id)
                     outcome = operation.judge(Followed(history, position)) if history is not None else None
                     if history is not None and outcome is not None:

@@ -72,7 +72,6 @@ class Insights(Projection):
             view.add(self.agents, minute=minute, agent=run["agent"], tokens=tokens, nano_usd=nano_usd, **amounts)
 
     def _spent(self, view: View, recorded: Recorded) -> tuple[int, int]:
-        """Tokens and cost, from a bill or, without one, from the result."""
         event = recorded.event
         if isinstance(event, events.CallBilled):
             return event.tokens, event.nano_usd
@@ -90,7 +89,6 @@ class Insights(Projection):
 
 
 def changed_records(store: ViewStore, changes: ViewChanges) -> dict[str, bytes | None]:
-    """Records, by key, of the rows that a batch has changed."""
     records: dict[str, bytes | None] = {f"loop/{run}": None for run in changes.runs}
     for of in (Insights.agents, Insights.tools, Insights.runs):
         keys = {*changes.rows.get(of, ()), *changes.sums.get(of, ())}

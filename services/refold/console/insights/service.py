@@ -106,7 +106,8 @@ def work(settings: KafkaSettings, counting: Counting) -> None:
         broker_credentials=credentials(settings.options),
         broker_session_timeout=settings.session_timeout_ms / 1000,
         broker_commit_interval=1.0,
-        consumer_group_instance_id=GROUP,  # the successor of a killed process has its partitions at once
+        # As a static member: the successor of a killed process has its partitions at once.
+        consumer_group_instance_id=GROUP,
         store="memory://",
         web_enabled=False,
         topic_disable_leader=True,  # or it makes a topic of its own
@@ -114,7 +115,8 @@ def work(settings: KafkaSettings, counting: Counting) -> None:
         value_serializer="raw",
     )
     topic = app.topic(settings.prefix + RUN_LOG, key_type=bytes, value_type=bytes, value_serializer="raw")
-    thread = ThreadPoolExecutor(1)  # a run that is read from the log would hold up the heartbeats
+    # In a thread: a run that is read from the log would hold up the heartbeats, and cost the partitions.
+    thread = ThreadPoolExecutor(1)
 
     @app.agent(topic)
     async def count(stream: Any) -> None:

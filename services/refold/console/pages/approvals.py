@@ -123,7 +123,6 @@ def _settle(shared: Gateway, call: str, settled: Settlement) -> None:
 
 
 def _refused(shared: Gateway, approval: str, fields: Mapping[str, str], error: RefoldError) -> HTMLResponse:
-    """Show the form's question beside the current one."""
     was = now = None
     with suppress(RefoldError):  # the id was made up, or the view is behind: the error suffices
         was = _shown(shared, approval)

@@ -120,22 +120,24 @@ def step_kind(step: RunStep) -> str:
 
 
 def chart_of(run: Run, now_ms: int, below: Below) -> Chart:
-    """Return a run's timeline with its descendants."""
     timeline = run.timeline
     drawn = [*timeline.steps, *(step for steps in below.steps.values() for _, step in steps)]
     start = min((step.started_ms for step in drawn), default=run.state.at_ms)
     end = max(start, run.state.at_ms if run.state.over else now_ms)
-    spans = sorted(span for step in drawn for span in _busy(step, end))
-    seqs, worked = dict(begun_at(run)), [span for step in timeline.steps for span in _busy(step, end)]
-    plan = _Rows(Scale(list(_union(spans)), start, end), end, below)
+    seqs, worked = dict(begun_at(run)), _spans(timeline.steps, end)
+    plan = _Rows(Scale(list(_union(_spans(drawn, end))), start, end), end, below)
     crashes = {successor.step: successor.actor for successor in timeline.successors}
     rows = plan.of("", [(seqs.get(step.step, 1), step) for step in timeline.steps], crashes)
     waits = ((ask.asked_ms, ask.ended_ms or end) for step in timeline.steps for ask in step.approvals)
-    return Chart(list(rows), plan.scale.folds, _length(worked), _length(waits))
+    return Chart(list(rows), plan.scale.folds, _length(worked), _length(sorted(waits)))
+
+
+def _spans(steps: Iterable[RunStep], end: int) -> list[tuple[int, int]]:
+    return sorted(span for step in steps for span in _busy(step, end))
 
 
 def _length(spans: Iterable[tuple[int, int]]) -> int:
-    return sum(last - first for first, last in _union(sorted(spans)))
+    return sum(last - first for first, last in _union(spans))
 
 
 class _Rows(NamedTuple):
@@ -173,13 +175,17 @@ class _Rows(NamedTuple):
         models = sum(row.kind == "model" for row in noise)
         counts = ((models, "request", " to a model"), (len(noise) - models, "read", ""))
         counted = ", ".join(f"{many} {noun}{'s' * (many > 1)}{rest}" for many, noun, rest in counts if many)
-        spans = _union(sorted(span for row in noise for span in _busy(row.step, self.end)))
-        places = [(self.scale.place(first), self.scale.place(last)) for first, last in spans]
-        drawn = [(round(x), round(max(x + LEAST_BAR, to))) for x, to in places]
         kind = "model" if models == len(noise) else "tool"
-        bars = [Bar(kind, x, to - x, 7, 6) for x, to in _union([(max(1, x), to) for x, to in drawn])]
+        bars = self._merged(kind, [row.step for row in noise])
         ms = max(0, (noise[-1].step.ended_ms or self.end) - noise[0].step.started_ms)
         yield noise[0]._replace(kind=kind, bars=bars, ms=ms, counted=counted)
+
+    def _merged(self, kind: str, steps: Sequence[RunStep]) -> list[Bar]:
+        spans = _union(_spans(steps, self.end))
+        places = [(self.scale.place(first), self.scale.place(last)) for first, last in spans]
+        drawn = [(max(1, round(x)), round(max(x + LEAST_BAR, to))) for x, to in places]
+        # Once more: bars of different times may meet after rounding.
+        return [Bar(kind, x, to - x, 7, 6) for x, to in _union(drawn)]
 
     def _child(self, row: ChartRow, name: str) -> Iterator[ChartRow]:
         child = self.below.runs.get(name)
@@ -201,7 +207,6 @@ def _is_noise(row: ChartRow) -> bool:
 
 
 def begun_at(run: Run) -> Iterator[tuple[int, int]]:
-    """Yield each step with the event that began it."""
     begun = 0
     for judged in run.records:
         for seq, event in enumerate(judged.entry.events, judged.entry.seq) if judged.entry else ():

@@ -157,7 +157,6 @@ def _letters(shared: Gateway, view: ViewReader, filters: LetterFilter) -> Grid:
 
 
 def _reported(name: str, caption: str, grid: Callable[[], Grid]) -> Grid:
-    """Return a table; while Kafka is away, the reason why it is empty."""
     try:
         return grid()
     except RefoldError as error:

@@ -131,8 +131,7 @@ def _form(shared: Gateway, run: Run, fields: Mapping[str, str], at: int) -> AskF
 def _fields(run: Run, at: int, policies: Sequence[str]) -> Iterator[tuple[str, str, str, Sequence[str]]]:
     """Yield the fields of possible changes: name, label, kind and choices."""
     cut = _cut(record for record in run.records if record.entry and record.entry.last_seq <= at)
-    over, seqs = at_seq(run, cut).state.outcomes if cut else {}, dict(begun_at(run))
-    ahead = [step for step in run.timeline.steps if step.kind == "call" and step.step not in over][:MOST_OFFERED]
+    ahead, seqs = _calls_after(run, cut)[:MOST_OFFERED], dict(begun_at(run))
     note = f"events 1 to {cut} are kept" if cut else "no event is kept, the run begins anew"
     yield "at", f"From event; {note}", "text", ()
     yield "policy", "Policy that judges it", "pick", (OWN_POLICY, *policies)
@@ -150,6 +149,11 @@ def _fields(run: Run, at: int, policies: Sequence[str]) -> Iterator[tuple[str, s
     yield "input", "Another input, as JSON", "hidden" if cut else "area", ()
 
 
+def _calls_after(run: Run, cut: int) -> list[RunStep]:
+    over = at_seq(run, cut).state.outcomes if cut else {}
+    return [step for step in run.timeline.steps if step.kind == "call" and step.step not in over]
+
+
 def _asks_people(step: RunStep) -> bool:
     return any(not ask.about for ask in step.approvals)
 
@@ -165,11 +169,7 @@ def _body(shared: Gateway, fields: Mapping[str, str]) -> ForkBody:
     body |= {"edits": _of_call(filled, "edit", "args"), "results": _of_call(filled, "given", "result")}
     body |= {"input": canonical.parse(filled["input"])} if "input" in filled else {}
     body["stubs"] = {tool: canonical.parse(text) for tool, text in stubs_of(filled.get("stubs", ""), "stubs").items()}
-    body["decisions"] = {
-        name.partition(":")[2]: ":".join(filter(None, (verdict, filled.get(name.replace("decide", "words", 1)))))
-        for name, verdict in filled.items()
-        if name.startswith("decide:") and verdict != AS_RECORDED
-    }
+    body["decisions"] = _decisions_in(filled)
     if "draft" in filled:
         body["policy"] = load_text(filled["draft"], "the policy", aliases=False)
     elif (digest := filled.get("policy", OWN_POLICY)) != OWN_POLICY:
@@ -179,6 +179,14 @@ def _body(shared: Gateway, fields: Mapping[str, str]) -> ForkBody:
     except ValidationError as error:
         where = ", ".join(str(fault["loc"][0]) for fault in error.errors())
         raise MalformedError(f"the form has a value that no fork takes: {where}", hint="load the page again") from None
+
+
+def _decisions_in(filled: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name.partition(":")[2]: ":".join(filter(None, (verdict, filled.get(name.replace("decide", "words", 1)))))
+        for name, verdict in filled.items()
+        if name.startswith("decide:") and verdict != AS_RECORDED
+    }
 
 
 def _of_call(filled: Mapping[str, str], pick: str, name: str) -> dict[int, Any]:
@@ -198,7 +206,8 @@ def fork_parts(family: Sequence[Run], report: ForkReport, *, linked: bool = True
             rows = [*_counted(_rows(sources.get(RunId(name)), forked[name], report))]
             more = ForkedStep(None, None, "more", equal=len(rows) - MOST_ROWS)
             timelines[name] = rows[:MOST_ROWS] + [more] * (len(rows) > MOST_ROWS)
-    except (MalformedError, FoldError, ValueError) as error:  # the word of a process that has run foreign code
+    # The report comes from a process that has run code of users: it may contain anything.
+    except (MalformedError, FoldError, ValueError) as error:
         yield Passage("untrue", "The fork has no timeline", str(error))
     yield ForkShown(report, timelines, linked)
 
@@ -220,18 +229,16 @@ def _counted(rows: Iterable[ForkedStep]) -> Iterator[ForkedStep]:
 
 
 def _rows(source: Run | None, fork: Run, report: ForkReport) -> Iterator[ForkedStep]:
-    """Pair the steps of both sides, in order."""
-    cut = _cut(record for record in fork.records if record.record.offset >= 0)
-    before = {step.step: step for step in source.timeline.steps} if source else {}
-    seqs = dict(begun_at(source)) if source else {}
+    cut, source = _cut(record for record in fork.records if record.record.offset >= 0), source or Run.empty(RunId(""))
+    before, seqs = {step.step: step for step in source.timeline.steps}, dict(begun_at(source))
     partners, verdicts, notes = _told(report, fork.state.run_id)
     rest = deque(sorted(before.keys() - set(partners.values())))
     alone = "left out" if fork.state.over else "not reached"
     for step in fork.timeline.steps:
-        then = before.get(partners.get(step.step, 0))
-        while then and rest and rest[0] < then.step:
+        partner = partners.get(step.step, 0)
+        then, seq = before.get(partner), seqs.get(partner, 0)
+        while then and rest and rest[0] < partner:
             yield ForkedStep(before[rest[0]], None, alone, seqs.get(rest.popleft(), 0))
-        seq = seqs.get(then.step, 0) if then else 0
         verdict = verdicts.get(step.step) or _word(then, step, copied=0 < seq <= cut)
         yield ForkedStep(then, step, verdict, seq, note=notes.get(step.step, ""))
     for number in rest:

@@ -117,7 +117,6 @@ def _known(shared: Gateway, rows: list[dict[str, Any]], *, own: bool) -> tuple[l
 
 
 def _doubts(shared: Gateway, view: ViewReader, cursor: str) -> tuple[list[dict[str, Any]], str]:
-    """Return calls in doubt with their steps and questions, and the next cursor."""
     page = doubt_page(view, CursorFilter(cursor=cursor, limit=DOUBTS_LISTED))
     doubts = []
     for row in page.doubts:

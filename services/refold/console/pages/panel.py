@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -63,12 +63,10 @@ class EventPanel(NamedTuple):
 
 
 def large_value(value: Any) -> LargeValue | None:
-    """Return the place of a large value, None for any other."""
     return LargeValue(value[len(MARK) :].partition(":")[0], size_of(value)) if isinstance(value, Pointing) else None
 
 
 def saw_model(run: Run, event: RunEvent, text_of: Any) -> tuple[ModelMessages | None, list[SaidLine]]:
-    """Return a model's messages for an event's call, also in lines."""
     if not event.type.startswith("Call") or not (step := event.event.get("step", 0)):
         return None, []
     try:
@@ -79,7 +77,6 @@ def saw_model(run: Run, event: RunEvent, text_of: Any) -> tuple[ModelMessages | 
 
 
 def conversation(run: Run, text_of: Any) -> list[SaidLine]:
-    """Return the messages between models, tools and people, in order."""
     lines_at = list[tuple[int, SaidLine]]()
     for turn in conversation_of(run.state, text_of):
         proved = "" if turn.verified else f"not proven: {turn.why}"
@@ -92,12 +89,17 @@ def conversation(run: Run, text_of: Any) -> list[SaidLine]:
         ]
     lines_at += _people_said(run)
     lines_at.sort(key=lambda pair: pair[0])
-    lines, shown = list[SaidLine](), dict[str, str]()
-    for _, line in lines_at:  # instructions are repeated with every request
-        if line.who != "instructions" or shown.get(line.agent) != line.text:
-            shown |= {line.agent: line.text} if line.who == "instructions" else {}
-            lines.append(line)
-    return lines
+    return [*_new_instructions(line for _, line in lines_at)]
+
+
+def _new_instructions(lines: Iterable[SaidLine]) -> Iterator[SaidLine]:
+    shown: dict[str, str] = {}
+    for line in lines:
+        if line.who != "instructions":
+            yield line
+        elif shown.get(line.agent) != line.text:
+            shown[line.agent] = line.text
+            yield line
 
 
 def _people_said(run: Run) -> Iterator[tuple[int, SaidLine]]:
@@ -113,7 +115,6 @@ def _people_said(run: Run) -> Iterator[tuple[int, SaidLine]]:
 
 
 def record_of(run: Run, event: RunEvent, prefix: str, base: str) -> ShownRecord:
-    """Return an event's record, with commands that read it."""
     judged, entry = entry_with(run, event.seq)
     value, of = judged.record.value or b"", run.state.run_id
     number = int.from_bytes(value[1:5], "big")
@@ -141,7 +142,6 @@ def _hex_line(value: bytes, at: int) -> str:
 
 
 def changes_of(diff: RunDiff) -> list[tuple[str, str, str]]:
-    """Return differences between two points of a run: name, before and after."""
     changes = [(row.name, _short(row.left), _short(row.right)) for row in diff.fields]
     for step in diff.steps:
         if step.change == "changed":

@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from refold.client.operations.run_query import RunQuery
 from refold.client.policies import load_text, problems_of
 from refold.client.reading.api import ApiBody
+from refold.client.reading.history import Run
 from refold.client.reading.model import Data, plain
 from refold.console.gateway.routes.lists import catalog_of
 from refold.console.gateway.site import Gateway, Site
@@ -157,9 +158,7 @@ def _tried(shared: Gateway, draft: str, agent: str) -> Iterator[Grid]:
 
 
 def _compared(shared: Gateway, back_test: BackTest, agent: str) -> Grid:
-    with shared.view("") as view:
-        listed = shared.reading.runs(view, RunQuery(agent=agent, limit=MOST_JUDGED), "").runs
-        runs = [run for listed_run in listed if (run := ViewedRuns(view).find(listed_run.run_id)) is not None]
+    runs = _newest(shared, agent)
     calls = [call for run in runs for call in recorded(run)]
     rows = [difference_row(difference) for difference in back_test.differences(calls)]
     kinds = Counter(row["kind"].replace("->", "→") for row in rows)
@@ -175,6 +174,12 @@ def _compared(shared: Gateway, back_test: BackTest, agent: str) -> Grid:
         "refold policy test FILES",
         note="; ".join([*parts, f"policy {back_test.policy.digest[:12]}"]),
     )
+
+
+def _newest(shared: Gateway, agent: str) -> list[Run]:
+    with shared.view("") as view:
+        listed = shared.reading.runs(view, RunQuery(agent=agent, limit=MOST_JUDGED), "").runs
+        return [run for listed_run in listed if (run := ViewedRuns(view).find(listed_run.run_id)) is not None]
 
 
 def _difference(row: Data) -> Iterator[Cell]:

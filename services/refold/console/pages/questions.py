@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -179,7 +179,8 @@ def informed(shared: Gateway, questions: list[PageQuestion]) -> list[PageQuestio
     index = topics_of(shared, first.request.approval_id if family else "", wait=first.open)
     if index is not None:
         return [_informed(shared, index, question) for question in questions]
-    return questions  # entitled people are unknown without Kafka, and a vote would be refused
+    # Without Kafka the entitled people are unknown, and a vote would be refused.
+    return questions
 
 
 def topics_of(shared: Gateway, near: str = "", *, wait: bool = False) -> ApprovalIndex | None:
@@ -236,14 +237,12 @@ def _other_content(request: ApprovalRequest) -> str:
 
 
 def _warning(run: Run, approval: Approval) -> str:
-    """Return a reason not to vote, or empty."""
     return against(run.state, approval) or ", ".join(
         f"people are asked {other} about it as well" for other in approval.others
     )
 
 
 def _votes(view: ViewReader, request: ApprovalRequest) -> list[dict[str, Any]]:
-    """Return the votes from the view, oldest first."""
     where = (Where("run_id", "=", request.run_id), Where("approval_id", "=", request.approval_id))
     rows = map(VOTES.named, view.query(Query(VOTES, where, limit=MOST_VOTES)))
     blank = {"to": (), "args": "", "result": "", "void": ""}
@@ -252,20 +251,23 @@ def _votes(view: ViewReader, request: ApprovalRequest) -> list[dict[str, Any]]:
 
 
 def _rule(then: Run, step: int, request: ApprovalRequest, approval: Approval) -> RuleSeen | None:
-    rule = (
-        next((rule for rule in approval.policy.rules if rule.name == request.rule), None) if approval.policy else None
-    )
-    if rule is None or approval.policy is None:
+    if approval.policy is None:
+        return None
+    rule = next((rule for rule in approval.policy.rules if rule.name == request.rule), None)
+    if rule is None:
         return None
     variables = BackTest(approval.policy, request.environment).variables(then.state, then.state.call(step))
     values = {name: variables[name] for name in sorted(rule.when.needs & variables.keys()) if name != "args"}
-    for path in dict.fromkeys(_PATH.findall(rule.when.source)):
-        value: Any = variables.get("args")
-        for part in path[1:].split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        if value is not None:
-            values[f"args{path}"] = value
+    paths = dict.fromkeys(_PATH.findall(rule.when.source))
+    read = {f"args{path}": value_at(variables.get("args"), path[1:].split(".")) for path in paths}
+    values |= {name: value for name, value in read.items() if value is not None}
     return RuleSeen(rule.when.source, values, sorted(rule.when.needs & OF_THE_APP))
+
+
+def value_at(value: Any, path: Sequence[str]) -> Any:
+    for part in path:
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 def checked_vote(shared: Gateway, approval: str, question: str, action: str, content: dict[str, Any]) -> Approval:

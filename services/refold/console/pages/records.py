@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, Response
 from pydantic import Field
 
 from refold.client.operations.run_query import RunQuery
-from refold.client.reading.api import ActionFilter, ApiBody, CursorFilter, DailyRow
+from refold.client.reading.api import ActionFilter, ApiBody, CursorFilter, DailyRow, RunSummary
 from refold.client.reading.budget import LimitInUse, Spending
 from refold.console.gateway.figures import WINDOW_MS
 from refold.console.gateway.listing import Activity, activity_of, session_page
@@ -22,6 +22,7 @@ from refold.console.pages.wording import called_name
 from refold.core.errors import NotFoundError
 from refold.core.messages import RunInsight
 from refold.core.planning.windows import DAY_MS
+from refold.core.run.state import RunState
 from refold.engine.ports.tables import ViewReader
 from refold.sdk.projection import day_of
 
@@ -167,14 +168,17 @@ def _session(shared: Gateway, view: ViewReader, filters: ShownSession) -> Iterat
     following = url("/sessions", session=filters.session, cursor=page.cursor) if page.cursor else ""
     yield grid_of("session", "Runs", page.runs, f"{columns}; Id code run_id", cells, next=following)
     for summary in reversed([run for run in page.runs if not run.parent][:MOST_TURNS]):
-        state = shared.reading.run(view, summary.run_id).state
-        path = f"/runs/{summary.run_id}"
-        if state.request is not None:
-            yield Passage(f"in-{summary.run_id}", f"{summary.requester} asked", state.request.input, href=path)
-        if state.over:
-            label = "answered" if summary.status == "completed" else f"ended: {summary.status}"
-            result = getattr(state.end, "result", "") or summary.failure_message
-            yield Passage(f"out-{summary.run_id}", f"{summary.agent} {label}", result, href=path)
+        yield from _turn(summary, shared.reading.run(view, summary.run_id).state)
+
+
+def _turn(summary: RunSummary, state: RunState) -> Iterator[Passage]:
+    path = f"/runs/{summary.run_id}"
+    if state.request is not None:
+        yield Passage(f"in-{summary.run_id}", f"{summary.requester} asked", state.request.input, href=path)
+    if state.over:
+        label = "answered" if summary.status == "completed" else f"ended: {summary.status}"
+        result = getattr(state.end, "result", "") or summary.failure_message
+        yield Passage(f"out-{summary.run_id}", f"{summary.agent} {label}", result, href=path)
 
 
 def _spark(activity: Activity, days: Sequence[str], agent: str, tool: str) -> list[DayBar]:

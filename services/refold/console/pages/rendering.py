@@ -144,14 +144,12 @@ def view_page(
 
 
 def html_file(template: str, **values: Any) -> str:
-    """Return a self-contained page, for a file."""
     style = Markup(ASSETS["refold.css"].content.decode())
     blank = {**_FRAME, "place": "", "login": None, "csrf": "", "heading": values["title"]}
     return _TEMPLATES.get_template(template).render({**blank, **values}, style=style)
 
 
 def html_page(template: str, shared: Gateway | None = None, status: int = 200, **values: Any) -> HTMLResponse:
-    """Return a page for the login."""
     login = shared.login if shared else None
     values = {"heading": values.get("title"), **_FRAME, **values}
     values.setdefault("now_ms", int(time.time() * 1000))

@@ -128,7 +128,6 @@ def _values(value: object) -> Iterator[str]:
 
 
 def _counts(view: ViewReader, listing: RunQuery) -> Counter[str]:
-    """Return the number of runs in each state that meet the other filters."""
     # Statuses are counted by their index, other states in one pass over the few runs that have one.
     every = replace(listing, state="", top=False)
     query, columns = runs_query(every), ("status", *STATES)

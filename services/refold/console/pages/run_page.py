@@ -154,7 +154,8 @@ def run_pages(site: APIRouter) -> None:
 
         def perform() -> None:
             history = shared.writing.get(run_id(run))
-            if word == "retry" and not history.state.over:  # only the log has the reason of a stall
+            # Only the log has the reason of a stall.
+            if word == "retry" and not history.state.over:
                 shared.writing.perform_by_log(run, build, DEFAULT_WAIT_S)
             else:
                 shared.writing.perform(build(history), DEFAULT_WAIT_S)
@@ -189,7 +190,6 @@ def _operation(shared: Gateway, action: str, fields: Mapping[str, str], run: Run
 
 
 def _changes_in(run: Run, fields: Mapping[str, str]) -> Changes:
-    """Return the changes of a retry in a form."""
     step = number_of(fields.get("from", "0")) or 0
     edit = canonical.parse(fields["args"]) if step and fields.get("args") else None
     if not 1 <= step <= len(run.state.steps) or edit == json_text(run.timeline.steps[step - 1].args):
@@ -214,7 +214,6 @@ def _link(run: str, chosen: Mapping[str, object], **changes: object) -> str:
 
 
 def _picking(link: Callable[..., str], seqs: list[int]) -> Callable[[int], str]:
-    """Return a function that links to an opened or closed event."""
     # From one template: a page has thousands of these links.
     before, after = link(seq=[0]).split("seq=0", 1)
     others = "".join(f"&seq={place}" for place in seqs)
@@ -238,7 +237,6 @@ def _panels(
 
 
 def _stuck(shared: Gateway, run: Run, questions: list[PageQuestion], *, now: bool) -> dict[str, Any]:
-    """Return work that waits for people or operators, with the possible actions."""
     agent = run.state.request.agent if run.state.request else ""
     return {
         "asked": questions,
@@ -263,7 +261,6 @@ def _asked_on(shared: Gateway, view: ViewReader, run: Run, below: Below, *, now:
 
 
 def _below(view: ViewReader, run: Run, opened: frozenset[str]) -> Below:
-    """Return the descendants of a run, with the steps of the first ones."""
     name = run.state.run_id
     if not run.state.children:
         return Below({}, {}, opened)

@@ -128,7 +128,6 @@ def url(path: str, **parameters: object) -> str:
 
 
 def bars_of(days: Iterable[tuple[int, int]]) -> list[DayBar]:
-    """Return bars for days: total and failed."""
     shown = list(days)
     most = max((whole for whole, _ in shown), default=0) or 1
     return [

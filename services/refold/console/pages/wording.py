@@ -33,6 +33,8 @@ DECIDED = {
     "answer": "answered in its place",
     "expire": "decided in time",
 }
+RECORDED = ("note", "event", "signal")
+"""Kinds of steps whose request is their result."""
 _WORDS = re.compile(r"\w+|\W")
 
 
@@ -51,11 +53,15 @@ def brief(step: RunStep) -> str:
         return step.label
     if step_kind(step) == "model":
         return _said(json_text(step.result))
-    args = json_text(step.args if step.args else step.result if step.kind in ("note", "event", "signal") else "")
+    args = json_text(step.args or (step.result if step.kind in RECORDED else ""))
     if not isinstance(args, dict):
         return "" if args is None else str(args)[:BRIEF_CHARS]
-    parts = [str(value) for value in split_args(args)[0].values() if isinstance(value, str | int | float)]
-    return ", ".join(sorted((text for text in parts if text and "\n" not in text), key=len)[:3])[: 2 * BRIEF_CHARS]
+    texts = (str(value) for value in split_args(args)[0].values() if isinstance(value, str | int | float))
+    return ", ".join(sorted(filter(_is_line, texts), key=len)[:3])[: 2 * BRIEF_CHARS]
+
+
+def _is_line(text: str) -> bool:
+    return text != "" and "\n" not in text
 
 
 class SaidLine(NamedTuple):
@@ -86,21 +92,23 @@ def said_lines(message: Any, depth: int = 0) -> list[SaidLine]:
     """Return the lines of a model's message or answer: pydantic-ai's format, or one with role and content."""
     if not isinstance(message, dict) or depth > MOST_NESTED:
         return [SaidLine("the model", "model", json_lines(message))] if depth == 0 else []
-    if isinstance(message.get("part_kind"), str):
-        who, kind = PARTS.get(message["part_kind"], (message["part_kind"], "note"))
-        tool = tool_name(str(message.get("tool_name") or ""))
-        return [
-            SaidLine(f"{who} {tool}".strip(), kind, json_lines(message.get("args" if kind == "call" else "content")))
-        ]
-    if isinstance(message.get("role"), str):
-        kind = {"user": "user", "assistant": "model", "tool": "tool"}.get(message["role"], "note")
-        return [SaidLine(message["role"], kind, json_lines(message.get("content")))]
+    if isinstance(message.get("part_kind"), str) or isinstance(message.get("role"), str):
+        return [_line_of(message)]
     instructions = message.get("instructions")
     lines = [SaidLine("instructions", "note", instructions)] if isinstance(instructions, str) and instructions else []
-    parts = message.get("parts", message.get("response"))
-    for part in parts if isinstance(parts, list) else [parts] if parts else []:
+    parts = message.get("parts", message.get("response")) or []
+    for part in parts if isinstance(parts, list) else [parts]:
         lines += said_lines(part, depth + 1)
     return lines or ([SaidLine("the model", "model", json_lines(message))] if depth == 0 else [])
+
+
+def _line_of(part: dict[str, Any]) -> SaidLine:
+    if not isinstance(part.get("part_kind"), str):
+        kind = {"user": "user", "assistant": "model", "tool": "tool"}.get(part["role"], "note")
+        return SaidLine(part["role"], kind, json_lines(part.get("content")))
+    who, kind = PARTS.get(part["part_kind"], (part["part_kind"], "note"))
+    tool = tool_name(str(part.get("tool_name") or ""))
+    return SaidLine(f"{who} {tool}".strip(), kind, json_lines(part.get("args" if kind == "call" else "content")))
 
 
 def json_lines(value: Any) -> str:
@@ -153,7 +161,6 @@ class TextDiff(NamedTuple):
 
 
 def change_in(change: Any) -> TextDiff | None:
-    """Return the change that arguments describe, if any."""
     if not isinstance(change, dict):
         return None
     for old, new in BEFORE_AFTER:
@@ -166,7 +173,6 @@ def change_in(change: Any) -> TextDiff | None:
 
 
 def changed_args(before: str, after: str) -> TextDiff:
-    """Compare arguments, a line for each."""
     return _diffed("arguments", readable(before), readable(after))
 
 
@@ -175,7 +181,6 @@ def text_diff(title: str, before: str, after: str) -> TextDiff:
 
 
 def shown_outcome(step: RunStep) -> str:
-    """Return a step's status, and its result or failure, in lines."""
     failure = step.failure and f"{step.failure.code}: {step.failure.message}"
     return f"{step.status}\n{failure or json_lines(json_text(step.result))}"
 
@@ -215,12 +220,13 @@ def _diff_lines(before: list[str], after: list[str], left: list[int]) -> Iterato
             if tag == "equal":
                 yield from (DiffLine("", a + n + 1, c + n + 1, [(False, before[a + n])]) for n in range(b - a))
                 continue
-            one_to_one = tag == "replace" and b - a == d - c <= MOST_DIFF_LINES
-            parts = [_parts(before[a + n], after[c + n], left) for n in range(b - a)] if one_to_one else []
-            for n in range(a, b):
-                yield DiffLine("del", n + 1, 0, parts[n - a][0] if parts else [(False, before[n])])
-            for n in range(c, d):
-                yield DiffLine("add", 0, n + 1, parts[n - c][1] if parts else [(False, after[n])])
+            if tag == "replace" and b - a == d - c <= MOST_DIFF_LINES:
+                pairs = [_parts(before[a + n], after[c + n], left) for n in range(b - a)]
+                removed, added = [old for old, _ in pairs], [new for _, new in pairs]
+            else:
+                removed, added = ([[(False, line)] for line in lines] for lines in (before[a:b], after[c:d]))
+            yield from (DiffLine("del", n, 0, parts) for n, parts in enumerate(removed, a + 1))
+            yield from (DiffLine("add", 0, n, parts) for n, parts in enumerate(added, c + 1))
 
 
 def _parts(before: str, after: str, left: list[int]) -> tuple[list[tuple[bool, str]], list[tuple[bool, str]]]:

@@ -64,15 +64,17 @@ class Batch:
             if dirty := self._dirty[table.name]:
                 self.changes.rows[table] = {key: None if row is None else tuple(row) for key, row in dirty.items()}
         for table, share in self._shares.items():
-            totals, shares = self._totals[table], {}
-            for run, added in self._added.items():
-                for key, amounts in added.get(table.name, {}).items():
-                    shares[(run, *key)] = amounts
-                    _grow(totals, (*key, 0), amounts)
+            totals, shares = self._totals[table], self._shares_added(table)
+            for (_, *key), amounts in shares.items():
+                _grow(totals, (*key, 0), amounts)
             if table.forgets and self.changes.runs:
                 self._remove_nothing(table, totals)
             self.changes.sums.update({of: sums for of, sums in ((table, totals), (share, shares)) if sums})
         return self.changes
+
+    def _shares_added(self, table: ViewTable) -> dict[ViewKey, list[int]]:
+        runs = self._added.items()
+        return {(run, *key): amounts for run, added in runs for key, amounts in added.get(table.name, {}).items()}
 
     def _remove_nothing(self, table: ViewTable, totals: dict[ViewKey, list[int]]) -> None:
         """Remove sums to which no run contributes: their keys would name erased runs."""
@@ -215,7 +217,6 @@ class Batch:
                 cached[key] = None if gone or row is None else list(row)
 
     def has(self, table: ViewTable, key: ViewKey) -> bool:
-        """True if a fetched key has a row."""
         return self._rows[table.name].get(key) is not None
 
     def foresee(self, runs: Collection[RunId], new: Collection[RunId], steps: Collection[ViewKey]) -> None:
@@ -241,7 +242,6 @@ class Batch:
         return row
 
     def edit(self, table: ViewTable, key: ViewKey) -> list[Any] | None:
-        """Return a row to be changed in place, except for its key."""
         row = self._rows[table.name].get(key)
         if row is None or row[table.run_place] != self.run:
             row = self.row(table, key)
@@ -285,11 +285,16 @@ class Batch:
                 _grow(totals, (*key, 1), added)
         for table in self.tables:
             if table not in self._totals:
-                for key, values in self._rows[table.name].items():
-                    if values is not None and values[table.run_place] == run:
-                        self._rows[table.name][key] = None
-                        self._dirty[table.name].pop(key, None)
+                self._uncache(table, run)
         self.changes.runs.add(run)
+
+    def _uncache(self, table: ViewTable, run: RunId) -> None:
+        rows, dirty = self._rows[table.name], self._dirty[table.name]
+        for key, values in rows.items():
+            if values is not None and values[table.run_place] == run:
+                rows[key] = None
+                # The store removes all rows of the run: a change beside that would write this one back.
+                dirty.pop(key, None)
 
 
 def _sum(one: Sequence[Any], other: Sequence[int]) -> list[int]:

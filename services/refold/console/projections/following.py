@@ -39,7 +39,8 @@ class Follower:
         self.projection, self.store, self.rows = projection, store, rows
         self.projector = Projector(projection, store, LoggedRuns(source.reader), notes_replaced=rows is not None)
         notes, positions = store.notes(), store.positions()
-        bounds = source.bounds()  # after the positions, which another process may move until it is known to have ended
+        # After the positions: another process may move them until it is known to have ended.
+        bounds = source.bounds()
         self.positions = dict.fromkeys(bounds, 0) | positions
         self._last = _last_records(notes)
         self._source, self._clock = source, clock
@@ -56,41 +57,45 @@ class Follower:
     def advance(self, timeout_s: float, until: Mapping[Place, int] | None = None) -> int:
         """Apply the next batch, up to the positions `until`, and return its number of records."""
         if until != self._until:
-            self.close()  # records at the bound before were dropped: another feed begins at the positions
+            # The feed has dropped records behind the earlier bound: another one begins at the positions.
+            self.close()
             self._until = until
         feed = self._feed = self._feed or self._source.feed(self._places())
-        positions = self.positions
-        records = [
-            record
-            for record in self._take(feed, timeout_s)
-            if record.offset >= positions[record.topic, record.partition] or self._check_last(record)
-        ]
-        batch = [
-            record
-            for record in records
-            if until is None or record.offset < until.get((record.topic, record.partition), 0)
-        ]
-        steps = self._steps(feed, batch, until)
-        if steps:
-            last = _last_of(batch)
-            # A marker is written before the tombstones that follow it, so markers of a batch come first.
-            batch.sort(key=lambda record: record.topic != RUN_SNAPSHOT)
-            notes = {f"{_LAST}{topic}/{n}": at for (topic, n), at in last.items()}
-            changes = self.projector.apply(batch, steps, notes)
-            self._last |= last
-            self.positions.update({place: after for place, (_, after) in steps.items()})
-            if self.rows is not None:
-                self.rows.publish(changes)
+        batch = [record for record in self._take(feed, timeout_s) if self._is_new(record)]
+        if steps := self._steps(feed, batch):
+            self._apply(batch, steps)
         if self._marking and not self._behind_in(RUN_SNAPSHOT):
             self.close()
         return len(batch)
 
-    def _steps(
-        self, feed: LogFeed, records: Iterable[Record], until: Mapping[Place, int] | None
-    ) -> dict[Place, tuple[int, int]]:
-        reached = {
-            place: end if until is None else min(end, until.get(place, 0)) for place, end in feed.reached.items()
-        }
+    def _apply(self, batch: list[Record], steps: Mapping[Place, tuple[int, int]]) -> None:
+        newest = {(record.topic, record.partition): record for record in batch}
+        last = {place: _named(record) for place, record in newest.items()}
+        # A marker is written before the tombstones that follow it, so markers of a batch come first.
+        batch.sort(key=lambda record: record.topic != RUN_SNAPSHOT)
+        notes = {f"{_LAST}{topic}/{n}": at for (topic, n), at in last.items()}
+        changes = self.projector.apply(batch, steps, notes)
+        self._last |= last
+        self.positions.update({place: after for place, (_, after) in steps.items()})
+        if self.rows is not None:
+            self.rows.publish(changes)
+
+    def _is_new(self, record: Record) -> bool:
+        """True if a record is to be applied. **Raises** UsageError if the log has another record at the position."""
+        place = record.topic, record.partition
+        # A log that was cut may have grown beyond the position since: offsets alone do not show it.
+        if record.offset < self.positions[place]:
+            if place in self._last and self._last[place] != _named(record):
+                raise self._lost(f"the log has lost its end: {place[0]}/{place[1]} has another record {record.offset}")
+            return False
+        return self._until is None or record.offset < self._until.get(place, 0)
+
+    def _bounded(self, ends: Mapping[Place, int]) -> dict[Place, int]:
+        until = self._until
+        return {place: end if until is None else min(end, until.get(place, 0)) for place, end in ends.items()}
+
+    def _steps(self, feed: LogFeed, records: Iterable[Record]) -> dict[Place, tuple[int, int]]:
+        reached = self._bounded(feed.reached)
         reached |= {(record.topic, record.partition): record.offset + 1 for record in records}
         positions = self.positions
         return {place: (positions[place], after) for place, after in reached.items() if after > positions[place]}
@@ -111,11 +116,9 @@ class Follower:
 
     def _places(self) -> dict[Place, int]:
         """Return the offsets to read from, by place; the last record of each is read again."""
-        bounds, until = self._source.bounds(), self._until
+        bounds = self._source.bounds()
         # Beyond `until` nothing is applied: markers that came since must not keep the other topics from being read.
-        self._ends = {
-            place: end if until is None else min(end, until.get(place, 0)) for place, (_, end) in bounds.items()
-        }
+        self._ends = self._bounded({place: end for place, (_, end) in bounds.items()})
         # Markers first: a tombstone without a marker costs a look at its run.
         self._marking = self._behind_in(RUN_SNAPSHOT)
         places = [place for place in self.positions if not self._marking or place[0] == RUN_SNAPSHOT]
@@ -123,14 +126,6 @@ class Follower:
 
     def _again(self, place: Place) -> int:
         return int(self._last[place].partition(" ")[0]) if place in self._last else self.positions[place]
-
-    def _check_last(self, record: Record) -> bool:
-        """Return False for the last record, read again. **Raises** UsageError for another record in its place."""
-        # A log that was cut may have grown beyond the position since: offsets alone do not show it.
-        place = record.topic, record.partition
-        if place in self._last and self._last[place] != _named(record):
-            raise self._lost(f"the log has lost its end: {place[0]}/{place[1]} has another record {record.offset}")
-        return False
 
     def _behind_in(self, topic: str) -> bool:
         return any(self.positions[place] < end for place, end in self._ends.items() if place[0] == topic)
@@ -148,15 +143,9 @@ class Follower:
 
 
 def _named(record: Record) -> str:
-    """Return the offset of a record and a digest."""
     # Keys repeat in other topics, so their digest includes the time.
     own = record.key or b"" if record.topic == RUN_LOG else f"{record.key!r} {record.at_ms}".encode()
     return f"{record.offset} {blake2b(own, digest_size=8).hexdigest()}"
-
-
-def _last_of(records: Iterable[Record]) -> dict[Place, str]:
-    last = {(record.topic, record.partition): record for record in records}
-    return {place: _named(record) for place, record in last.items()}
 
 
 def _last_records(notes: Mapping[str, str]) -> dict[Place, str]:

@@ -106,14 +106,14 @@ class ViewMetrics(Collector):
         shown = {tool for tool, _ in totals["calls"].most_common(BUSIEST)}
         for column, (name, text) in _SUMS.items():
             family, by_label = CounterMetricFamily(name, text, labels=["tool"]), Counter[str]()
-            for tool in totals["calls"]:  # of all that were called, or the first failure of a tool would not be seen
+            # Zeros too: without a first sample, Prometheus would not see the first failure of a tool as an increase.
+            for tool in totals["calls"]:
                 by_label[tool if tool in shown else OTHER] += totals[column][tool]
             for label, value in by_label.items():
                 family.add_metric([label], value / NANO if column == "nano_usd" else value)
             yield family
 
     def _read_log(self) -> Iterator[Metric]:
-        """Read the metrics of projections and workers from Kafka."""
         names = self._database.projections()
         stores = {name: self._database.store(name, serving(self._database, name)) for name in names}
         positions = {name: store.positions() for name, store in stores.items()}

@@ -54,7 +54,7 @@ CALLS = ViewTable(
 )  # fmt: skip
 """Calls that runs have proposed, for projections of their outcomes. Columns as in `Called`."""
 
-_ENDS: Mapping[type, Status] = {
+RUN_ENDS: Mapping[type, Status] = {
     events.RunCompleted: "completed",
     events.RunFailed: "failed",
     events.RunCancelled: "cancelled",
@@ -179,21 +179,22 @@ class Projector:
         for record, (run, content) in read:
             if content == "beside":
                 self._besides(batch, run, record)
-                continue
-            if not run:
-                continue
-            batch.enter(run)
-            if content == "marker":
-                self._mark(batch, record, aside)
-            elif record.partition != self.histories.home(run):
-                self.counts["void"] += 1
-            elif run not in aside:
-                self._judge(batch, record, content, aside)
+            elif run:
+                batch.enter(run)
+                self._take_record(batch, record, content, aside)
         if aside:
             self._read_whole(batch, aside, {place[1]: end for place, (_, end) in moves.items() if place[0] == RUN_LOG})
         for run, ((entry, seq), status, marked, reason, orphans, file) in self._heads.items():
             batch.write(HEADS, (run,), [run, bytes(entry), seq, status, marked, reason, int(orphans), file])
         return batch.changed()
+
+    def _take_record(self, batch: Batch, record: Record, content: _Content, aside: dict[RunId, None]) -> None:
+        if content == "marker":
+            self._mark(batch, record, aside)
+        elif record.partition != self.histories.home(batch.run):
+            self.counts["void"] += 1
+        elif batch.run not in aside:
+            self._judge(batch, record, content, aside)
 
     def _begin(self, read: Sequence[tuple[Record, tuple[RunId, _Content]]]) -> Batch:
         batch = Batch(self.store, self.projection.tables, (HEADS, CALLS))
@@ -220,12 +221,8 @@ class Projector:
         if head.status == "erased":
             self.counts["void"] += 1
         elif isinstance(content, LogRecord) and not head.reason and not head.orphans and _counts(head, content.entry):
-            try:
-                self._accept(batch, Accepted(content.id, content.entry, record, record.offset), head)
-            except ProjectionError as error:
-                if not isinstance(error.__cause__, FoldError):
-                    raise
-                aside[run] = None  # it contradicts its history, as a lying planner's may: the fold of all will tell
+            if not self._accepts(batch, Accepted(content.id, content.entry, record, record.offset), head):
+                aside[run] = None
         elif isinstance(content, LogRecord) and not head.reason and content.entry.seq <= head.last.seq:
             self.counts["void"] += 1
         elif content == "tombstone":
@@ -235,11 +232,22 @@ class Projector:
         else:
             self.counts["void"] += 1
 
+    def _accepts(self, batch: Batch, accepted: Accepted, head: RunHead) -> bool:
+        """Accept an entry; False if it contradicts its history, as one of a faulty planner may."""
+        try:
+            self._accept(batch, accepted, head)
+        except ProjectionError as error:
+            if not isinstance(error.__cause__, FoldError):
+                raise
+            # The fold of the whole log decides: the projector keeps no state by which it could.
+            return False
+        return True
+
     def _accept(self, batch: Batch, accepted: Accepted, head: RunHead) -> None:
         entry = accepted.entry
         status: Status | str = ""
         for event in entry.events:
-            status = _ENDS.get(type(event), status)
+            status = RUN_ENDS.get(type(event), status)
         last = Head(accepted.id, entry.last_seq)
         self._stand(batch, RunHead(last, status, *head[2:]))
         self.counts["accepted"] += 1
@@ -247,7 +255,8 @@ class Projector:
         self._seq = entry.seq
         try:
             self._take(batch, accepted)
-        except (Exception, HeldUp, SystemExit) as error:  # the code is the user's: it stops its own projection
+        # The code is the user's: whatever it raises stops its own projection, and no other.
+        except (Exception, HeldUp, SystemExit) as error:
             where = f"{type(self.projection).__name__}.apply, run {entry.run_id}, seq {self._seq}"
             raise ProjectionError(
                 f"{where}: {text_of(error)}",
@@ -262,14 +271,8 @@ class Projector:
         entry, begun = accepted.entry, time.monotonic()
         for seq, event in enumerate(entry.events, start=entry.seq):
             self._seq = seq
-            if self._of_calls and isinstance(event, events.CallProposed):
-                of = event.tool, event.args, event.key, event.effect, event.pool, event.label
-                called = Called(entry.run_id, event.step, seq, *of)
-                batch.write(CALLS, called[:2], list(called))
-            elif self._of_calls and isinstance(event, events.CallRenewed):
-                redriven = batch.edit(CALLS, (entry.run_id, event.step))
-                if redriven is not None:
-                    redriven[CALLS.places["seq"]] = seq
+            if self._of_calls:
+                _keep_call(batch, event, seq)
             if self._event_names and type(event) not in self._event_names:
                 continue
             row = batch.row(CALLS, (entry.run_id, event.step)) if self._of_calls and hasattr(event, "step") else None
@@ -342,6 +345,15 @@ class Projector:
         return RunHead(Head(EntryId(entry), seq), status, marked, reason, bool(orphans), file)  # type: ignore[arg-type]
 
 
+def _keep_call(batch: Batch, event: events.Event, seq: int) -> None:
+    if isinstance(event, events.CallProposed):
+        of = event.tool, event.args, event.key, event.effect, event.pool, event.label
+        called = Called(batch.run, event.step, seq, *of)
+        batch.write(CALLS, called[:2], list(called))
+    elif isinstance(event, events.CallRenewed) and (row := batch.edit(CALLS, (batch.run, event.step))) is not None:
+        row[CALLS.places["seq"]] = seq
+
+
 @contextmanager
 def _uncollected() -> Iterator[None]:
     # All objects of a batch live to its end. Collection would take a third of the time with Python's defaults, and a
@@ -381,7 +393,7 @@ def _run_beside(record: Record) -> tuple[RunId, str]:
 
 def _counts(head: RunHead, entry: Entry) -> bool:
     """True if an entry extends a run; only a retry extends a failed one."""
-    if head.status in _ENDS.values():
+    if head.status in RUN_ENDS.values():
         return reopens(head.last, head.status, entry)  # type: ignore[arg-type]
     return chain.extends(head.last, entry)
 

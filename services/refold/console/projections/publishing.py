@@ -39,7 +39,8 @@ class RunRows:
 
     def begin(self) -> None:
         """Publish the rows since the noted position, or all."""
-        self._positions = dict(self._store.positions())  # before the notes: a batch in between refuses the next note
+        # Before the notes: a batch in between refuses the next note.
+        self._positions = dict(self._store.positions())
         notes = self._store.notes()
         published = json.loads(notes.get(PUBLISHED, "null"))
         runs = (RunId(str(row[0])) for row in self._store.scan(RUNS)) if published is None else self._since(published)
@@ -75,7 +76,8 @@ class RunRows:
     def _rows(self, keys: Collection[tuple[RunId]]) -> dict[RunId, ViewRow | None]:
         try:
             stored = self._store.rows(RUNS, keys)
-        except ConflictError:  # this process has paused, and its last row may be stale
+        # Another process has gone on while this one was paused: its last row may be stale.
+        except ConflictError:
             stored = self._in_use().rows(RUNS, keys)
         return {key[0]: stored.get(key) for key in keys}
 

@@ -84,6 +84,11 @@ class ViewedRuns:
         rows = self._store.query(Query(ENTRIES, where, order="seq", descending=True, limit=1))
         return int(rows[0][ENTRIES.places["last_seq"]]) if rows else 0
 
+    def find_at(self, run: RunId, at_ms: int) -> Run | None:
+        """Return a run as of a time; None before its first entry, and where `find` returns None."""
+        seq = self.seq_at(run, at_ms)
+        return self.find(run, seq) if seq else None
+
     def family(self, run: Run) -> list[Run]:
         """Return the descendants of a run, each after its parent."""
         runs: list[Run] = []
@@ -150,5 +155,4 @@ def entry_of(row: ViewRow) -> tuple[JudgedRecord, Entry]:
 
 
 def children_of(run: Run) -> list[RunId]:
-    """Return the direct children of a run."""
     return [RunId(name) for step in run.timeline.steps if step.kind in ("run", "event") for name in step.runs]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import structlog
@@ -38,14 +41,14 @@ def priced(own: Mapping[str, Price] | None = None) -> tuple[PriceOf, str]:
     prices = Prices(own or {})
 
     def price(usage: Mapping[str, Any], at_ms: int) -> int:
-        prices.load()  # it takes a second and much memory, so not before there is something to price
+        # It takes a second and much memory: not before there is something to price.
+        prices.load()
         return prices.of(usage, at_ms) or 0
 
     return price, prices.table
 
 
 def shipped(own: Mapping[str, Price] | None = None) -> tuple[Projection, ...]:
-    """Return the shipped projections, with an app's prices."""
     return (Shipped(*priced(own)),)
 
 
@@ -97,7 +100,8 @@ class KeptProjection:
         except (UnreachableError, ConflictError, NotFoundError) as error:  # away, or another process has gone on
             self._wait_s = min(max(BACKOFF_S[0], self._wait_s * 2), BACKOFF_S[1])
             self._until = self._clock() + self._wait_s
-            if error.message != self._reason:  # beside a projector a gateway waits for ever
+            # Logged once: a second projector waits as long as the first one lives.
+            if error.message != self._reason:
                 level = "info" if isinstance(error, ConflictError) else "warning"
                 at = {"projection": self.name, "reason": error.message, "next_s": self._wait_s}
                 OUTAGES.failed("projection.waits", self.name, level, **at)
@@ -121,7 +125,8 @@ class KeptProjection:
     def _stop(self, error: RefoldError) -> None:
         self.stopped, self._looked_s = error.message, self._clock()
         _log.error("projection.stopped", projection=self.name, reason=error.message, hint=error.hint)
-        if isinstance(error, ProjectionError):  # where the log is another one nothing is written
+        # Where the log is another one, nothing is written: the rows belong to a log that may come back.
+        if isinstance(error, ProjectionError):
             for follower in (self._serving, self._building):
                 if follower is not None:
                     reason = f"{error.message}\n{error.fields['traceback']}"
@@ -182,18 +187,21 @@ class KeptProjection:
             self._building, self._next = self._open(building) if building else None, building
             self._near = False
         if self._serving is None or self._number != serving:
-            self._number = serving
-            self._serving = None
+            self._number, self._serving = serving, None
             if self._is_current(serving):
-                try:
-                    self._serving = self._open(serving, self._send)
-                    if self._serving.rows is not None:
-                        self._serving.rows.begin()
-                except UsageError as error:
-                    if not building:
-                        raise
-                    self._leave(error)
+                self._open_serving(building)
         self._looked_s = self._clock()
+
+    def _open_serving(self, building: int) -> None:
+        try:
+            self._serving = self._open(self._number, self._send)
+            if self._serving.rows is not None:
+                self._serving.rows.begin()
+        except UsageError as error:
+            # Users read it as it stands until the next one is built; with no such one the projection halts.
+            if not building:
+                raise
+            self._leave(error)
 
     def _tidied(self) -> tuple[int, int]:
         """Drop all other generations; return the numbers in use and being built, 0 for none."""
@@ -318,10 +326,10 @@ def verify(
             again.advance(0.2, until)
             progress(BuildProgress(number, sum(end - again.positions[place] for place, end in until.items()), whole))
         again.close()
-        digests = {table: _digest(table, again.store, starts) for table in tables}
-        differing = [table for table in tables if tables[table] != digests[table]]
-        differences = tuple(row for table in differing for row in _differences(table, (view, again.store), starts))
-    return Comparison(number, until, {table.name: (tables[table], digests[table]) for table in tables}, differences)
+        pairs = {table: (digest, _digest(table, again.store, starts)) for table, digest in tables.items()}
+        differing = (table for table, (own, other) in pairs.items() if own != other)
+        differences = [row for table in differing for row in _differences(table, (view, again.store), starts)]
+    return Comparison(number, until, {table.name: pair for table, pair in pairs.items()}, tuple(differences))
 
 
 def _check_made(projection: Projection, view: ViewReader) -> None:
@@ -364,20 +372,19 @@ def _differences(
     table: ViewTable, stores: tuple[ViewReader, ViewReader], starts: Mapping[Place, int]
 ) -> Iterator[Difference]:
     """Iterate over differing rows in key order. Sums of 0 equal missing ones."""
-    sides = [iter(_present(table, store, starts)) for store in stores]
-    left, right = (next(side, None) for side in sides)
-    while left is not None or right is not None:
-        keys = [None if row is None else row[: table.keys] for row in (left, right)]
-        first = min(key for key in keys if key is not None)
-        left_row, right_row = (row if key == first else None for row, key in zip((left, right), keys, strict=True))
-        if left_row != right_row:
-            yield Difference(table.name, first, left_row, right_row)
-        left = next(sides[0], None) if left_row is not None else left
-        right = next(sides[1], None) if right_row is not None else right
+    sides = (_present(table, store, starts, side) for side, store in enumerate(stores))
+    for key, rows in groupby(merge(*sides, key=itemgetter(0)), key=itemgetter(0)):
+        by_side = {side: row for _, side, row in rows}
+        if by_side.get(0) != by_side.get(1):
+            yield Difference(table.name, key, by_side.get(0), by_side.get(1))
 
 
-def _present(table: ViewTable, store: ViewReader, starts: Mapping[Place, int]) -> Iterator[ViewRow]:
-    return (row for row in _comparable(table, store, starts) if not table.sums or any(row[table.keys :]))
+def _present(
+    table: ViewTable, store: ViewReader, starts: Mapping[Place, int], side: int
+) -> Iterator[tuple[ViewRow, int, ViewRow]]:
+    for row in _comparable(table, store, starts):
+        if not table.sums or any(row[table.keys :]):
+            yield row[: table.keys], side, row
 
 
 MANY_RECORDS = 1_000
@@ -397,9 +404,13 @@ def keep_all(
                 give_back()
             busy = sum(slot.turn(0.1 / len(slots)) for slot in slots)
         read += busy
-        late = ", ".join(slot.name for slot in slots if not slot.serves) or "it" * (busy >= MOST_RECORDS)
-        stand(f"{late} has not caught up, or stands still" if late else "")
+        stand(_late(slots, busy))
         if 0 < busy < MOST_RECORDS:
             time.sleep(PACE_S)
     for slot in slots:
         slot.close()
+
+
+def _late(slots: Collection[KeptProjection], busy: int) -> str:
+    late = ", ".join(slot.name for slot in slots if not slot.serves) or "it" * (busy >= MOST_RECORDS)
+    return f"{late} has not caught up, or stands still" if late else ""

@@ -28,16 +28,12 @@ SAMPLE_S = 1.0
 
 def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) -> ProjectionInfo:
     """Return the progress of a projection; one that is behind is measured for a second. **Raises** NotFoundError."""
-    states = database.generations(name)
-    if not states:
+    if not database.generations(name):
         names = ", ".join(database.projections()) or "none yet"
         raise NotFoundError(
             f"there is no projection {name}", hint=f"`refold serve projections` builds it; there is {names}"
         )
-    begun, before = time.monotonic(), dict[int, Mapping[Place, int]]()
-    for number in states:
-        with suppress(ConflictError, NotFoundError):  # a rebuild has just replaced it
-            before[number] = database.store(name, number).positions()
+    begun, before = time.monotonic(), _positions_before(name, database)
     # The log after the positions that are judged by it: the other way round, a view under load is ahead of its log.
     bounds, log = source.bounds(), source.identity()
     if any(sum(lags(positions, bounds).values()) for positions in before.values()):
@@ -69,6 +65,14 @@ def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) ->
     return ProjectionInfo(projection=name, database=public_url(url), bytes=database.bytes(), generations=generations)
 
 
+def _positions_before(name: str, database: ViewDatabase) -> dict[int, Mapping[Place, int]]:
+    before: dict[int, Mapping[Place, int]] = {}
+    for number in database.generations(name):
+        with suppress(ConflictError, NotFoundError):  # a rebuild has just replaced it
+            before[number] = database.store(name, number).positions()
+    return before
+
+
 def needs_of(view: ViewReader, since_ms: int) -> dict[str, int]:
     """Return the numbers of runs, calls and questions that need people, and of dead letters since `since_ms`."""
     steps = {name: view.count(Query(STEPS, (Where("status", "=", state),))) for name, state in _CALLS.items()}
@@ -83,7 +87,6 @@ _CALLS = {"doubts": "doubt", "held": "held"}
 def stands_still(
     notes: Mapping[str, str], positions: Mapping[Place, int], log: str, bounds: Mapping[Place, tuple[int, int]]
 ) -> str:
-    """Return the reason of a generation's halt, or empty."""
     return notes.get("stopped", "") or misplaced(notes, positions, log, bounds)
 
 

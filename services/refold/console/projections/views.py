@@ -90,8 +90,8 @@ def runs_then(view: ViewReader, query: RunQuery, at_ms: int) -> Newest:
     for _ in range(MOST_LOOKED // MOST_PAGE):
         page = view.query(rows)
         for row in page:
-            seq = viewed_runs.seq_at(name := RunId(str(row[0])), at_ms)
-            if seq and (run := viewed_runs.find(name, seq)) is not None and (not query.state or query.matches(run)):
+            run = viewed_runs.find_at(RunId(str(row[0])), at_ms)
+            if run is not None and (not query.state or query.matches(run)):
                 meant += 1
                 newest += [run] if meant <= query.limit else []
             if not query.state and meant == query.limit:

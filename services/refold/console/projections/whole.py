@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import cached_property, lru_cache
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from typing import cast
 
 from refold.client.operations.runs import run_named
@@ -16,7 +16,8 @@ from refold.core.run.log import LogFold
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.engine.ports.log import LogReader, Record
 
-_home = lru_cache(1 << 14)(home)  # the hash takes as long as the rest of a record, and each run has several
+# The hash takes as long as the rest of a record, and each run has several records.
+_home = lru_cache(1 << 14)(home)
 
 
 class LoggedRuns:
@@ -45,24 +46,23 @@ class LoggedRuns:
         names, fold = {run.encode(): run for run in missing}, LogFold()
         read = {run: Run.empty(run) for run in missing}
         since: dict[RunId, dict[EntryId, int]] = {run: {} for run in missing}
-        for record in self._reader.scan(RUN_LOG, partition):
-            if end is not None and record.offset >= end:
-                break
+        for record in takewhile(
+            lambda record: end is None or record.offset < end, self._reader.scan(RUN_LOG, partition)
+        ):
             if run := names.get(run_named(record)):
                 read[run].take(judged := feed(fold, record), fold)
                 records = read[run].records
                 for part in records if judged.linked or judged.mended else records[-1:]:
                     since[run].setdefault(part.id, record.offset)
         fold.settle()
+        histories = {run: _history(part, fold.frozen.get(run, ""), since[run]) for run, part in read.items()}
         markers = Markers((record.key, record.value) for record in self._reader.scan(RUN_SNAPSHOT, partition))
-        return {
-            run: WholeRun(marked=True) if run in markers.runs else _history(part, fold.frozen.get(run, ""), since[run])
-            for run, part in read.items()
-        }
+        return histories | {run: WholeRun(marked=True) for run in read.keys() & markers.runs.keys()}
 
 
 def _history(run: Run, reason: str, since: Mapping[EntryId, int]) -> WholeRun:
-    latest = accumulate((since[judged.id] for judged in run.records), max)  # an entry counts with those before it
+    # An entry counts once those before it do, however their records lie in the log.
+    latest = accumulate((since[judged.id] for judged in run.records), max)
     entries = [
         Accepted(judged.id, judged.entry, cast(Record, judged.record), offset)
         for judged, offset in zip(run.records, latest, strict=True)

@@ -142,7 +142,8 @@ class SqlViews(SqlDriver):
         return SqlViewStore(self, projection, generation)
 
     def switch(self, projection: str, generation: int, tables: Collection[ViewTable]) -> None:
-        with self.writing() as connection:  # by itself: it takes its time, and readers need not wait for it
+        # In a transaction of its own: it takes its time, and readers need not wait for it.
+        with self.writing() as connection:
             self._check(connection, projection, generation)
             for table in tables:
                 for columns in table.indexes:

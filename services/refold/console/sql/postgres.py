@@ -29,7 +29,8 @@ class PostgresViews(SqlViews):
     stay in the files until autovacuum."""
 
     mark = "%s"
-    text = sa.Text(collation="C")  # in the order of code points, as SQLite and Python have it
+    # In the order of code points, as SQLite and Python have it: keys of all stores sort alike.
+    text = sa.Text(collation="C")
     stillness = "REPEATABLE READ"
     away = "start it, or correct the URL"
     trouble: ClassVar[Hints] = {
@@ -56,7 +57,8 @@ class PostgresViews(SqlViews):
             connect_args={name: value for name, value in _CONNECT.items() if name not in url.query},
             hide_parameters=True,
             pool_pre_ping=True,
-            pool_use_lifo=True,  # so that one writer keeps to the connection that has its temporary tables
+            # So that one writer keeps to the connection that has its temporary tables.
+            pool_use_lifo=True,
         )
         sa.event.listen(engine, "connect", _set_up)
         super().__init__(url, engine)

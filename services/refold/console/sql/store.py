@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
-from refold.console.sql.queries import counts_of, page
+from refold.console.sql.queries import Statement, counts_of, page
 from refold.console.sql.statements import Statements, escaped, short, unescaped
 from refold.core.errors import ConflictError, not_installed
 from refold.core.ids import RunId
@@ -94,28 +94,24 @@ class SqlViewReader:
     def rows_of(self, table: ViewTable, run: RunId) -> list[ViewRow]:
         of = self._for(table)
         ((name,),) = escaped([(run,)], [0])
-        with self._lend() as connection:
-            cursor = self._driver.cursor(connection)
-            cursor.execute(f'{of.select} where "run_id" = {of.mark} order by {of.keys}', (name,))
-            return unescaped(cursor.fetchall(), of.texts)
+        return self._fetch((f'{of.select} where "run_id" = {of.mark} order by {of.keys}', (name,)), of.texts)
 
     def query(self, query: Query) -> list[ViewRow]:
-        statement, arguments = page(query, self._for)
+        return self._fetch(page(query, self._for), self._for(query.table).texts)
+
+    def _fetch(self, statement: Statement, texts: Sequence[int]) -> list[ViewRow]:
         with self._lend() as connection:
             cursor = self._driver.cursor(connection)
-            cursor.execute(statement, arguments)
-            return unescaped(cursor.fetchall(), self._for(query.table).texts)
+            cursor.execute(*statement)
+            return unescaped(cursor.fetchall(), texts)
 
     def count(self, query: Query) -> int:
         return sum(self.counts(query, ()).values())
 
     def counts(self, query: Query, by: Collection[str]) -> dict[ViewRow, int]:
-        statement, arguments = counts_of(query, by, self._for)
         texts = [place for place, name in enumerate(by) if query.table.columns[name] is str]
-        with self._lend() as connection:
-            cursor = self._driver.cursor(connection)
-            cursor.execute(statement, arguments)
-            return {row[:-1]: int(row[-1]) for row in unescaped(cursor.fetchall(), texts)}
+        rows = self._fetch(counts_of(query, by, self._for), texts)
+        return {row[:-1]: int(row[-1]) for row in rows}
 
     def scan(self, table: ViewTable, *, in_order: bool = True) -> Iterator[ViewRow]:
         of = self._for(table)

@@ -79,7 +79,6 @@ class Telemetry:
         return count
 
     def _generation(self, view: ViewReader) -> int:
-        """Generation of the positions; a new one for another log."""
         newest, log = max(self._database.generations(KEPT_AS), default=0), view.notes()["log"]
         if newest and self._database.store(KEPT_AS, newest).notes().get("log") == log:
             return newest

@@ -10,6 +10,7 @@ import orjson
 import structlog
 
 import refold
+from refold.client.reading.changes import step_change
 from refold.console.telemetry import names
 from refold.core import events
 from refold.core.errors import FoldError, MalformedError, not_installed
@@ -61,14 +62,9 @@ _REASONS: Mapping[type, str] = {
 }
 """Events shown beside the work, with the field of their reason."""
 _EVENT_NAMES = {kind: "refold" + re.sub("([A-Z])", r".\1", kind.__name__).lower() for kind in _REASONS}
-_OUTCOMES: Mapping[type, str] = {
-    events.CallCompleted: "completed",
-    events.CallFailed: "failed",
-    events.AttemptFailed: "failed",
-    events.CallDoubted: "in doubt",
-    events.CallHeld: "failed",
-    events.StepGivenUp: "given up",
-}
+_OUTCOMES = {"completed": "completed", "failed": "failed", "backoff": "failed", "doubt": "in doubt", "held": "failed"}
+_OUTCOMES["given_up"] = "given up"
+"""Outcomes of an attempt by the status that its step comes to."""
 
 
 def resource_of(member: str) -> Resource:
@@ -110,7 +106,8 @@ class RunSpans:
             return []
         try:
             return self._feed(name, entry)
-        except (FoldError, LookupError, TypeError, ValueError):  # it, or a trace that it names, is none
+        # The entry contradicts its history, or the trace that it names is none.
+        except (FoldError, LookupError, TypeError, ValueError):
             self.broken = True
             _log.warning("telemetry.run_left", run_id=entry.run_id, seq=entry.seq)
             return []
@@ -139,18 +136,19 @@ class RunSpans:
             self._instrumented = INSTRUMENTED in event.manifest
         elif isinstance(event, events.ChildStarted | events.EventPublished):
             self.started[step] = activation
-        if (field := _REASONS.get(kind)) is not None and len(self._beside) < MOST_EVENTS:
+        self._note(event, step, at_ms)
+        if kind in _TERMINAL:
+            return [self._attempt(begun, at_ms, "run over", event) for begun in list(self._under_way)]
+        change = step_change(event, "running") if step in self._under_way else None
+        outcome = _OUTCOMES.get(change.status) if change else None
+        return [self._attempt(step, at_ms, outcome, event)] if outcome else []
+
+    def _note(self, event: events.Event, step: int, at_ms: int) -> None:
+        if (field := _REASONS.get(type(event))) is not None and len(self._beside) < MOST_EVENTS:
             tags: Attributes = {names.STEP: step} if step else {}
             if field:
                 tags[names.REASON] = getattr(event, field)
-            self._beside.append(Event(_EVENT_NAMES[kind], tags, _nanos(at_ms)))
-        if kind in _TERMINAL:
-            ended = [self._attempt(step, at_ms, "run over", event) for step in list(self._under_way)]
-            self._under_way.clear()
-            return ended
-        if (outcome := _OUTCOMES.get(kind)) is not None and step in self._under_way:
-            return [self._attempt(step, at_ms, outcome, event)]
-        return []
+            self._beside.append(Event(_EVENT_NAMES[type(event)], tags, _nanos(at_ms)))
 
     def _attempt(self, step: int, at_ms: int, outcome: str, event: Any) -> ReadableSpan:
         call, number, begun_ms, activation = self._under_way.pop(step)
@@ -160,19 +158,20 @@ class RunSpans:
         tags[names.OUTCOME] = getattr(event, "how", "") or outcome
         if took_ms := getattr(event, "took_ms", 0):
             tags[names.TOOK] = took_ms / 1_000
+        # A run that fails ends its attempts, and has a span of its own for the failure.
         failure = getattr(event, "failure", None) if outcome != "run over" else None
         usage = usage_of(result) if isinstance(event, events.CallCompleted) else None
         if (model := _model(usage, proposed)) is None:
             title, kind = f"{names.EXECUTE_TOOL} {proposed.tool}", SpanKind.INTERNAL
             tags |= {names.OPERATION: names.EXECUTE_TOOL, names.TOOL_NAME: proposed.tool, names.TOOL_TYPE: "function"}
             tags |= {names.TOOL_CALL: call, **self._content(proposed.args, result)}
-        elif self._instrumented:  # the framework's own span has the usage, which is counted once
+        # The framework's own span has the usage: with it here too, backends would count tokens twice.
+        elif self._instrumented:
             title, kind = proposed.tool, SpanKind.INTERNAL
         else:
             title, kind = f"{names.CHAT} {model[1]}".strip(), SpanKind.CLIENT
             tags |= {names.OPERATION: names.CHAT, names.PROVIDER: model[0], **self._spoken()}
-            tags |= {names.REQUEST_MODEL: model[1], names.RESPONSE_MODEL: model[1]} if usage else {}
-            tags |= {name: usage[key] for key, name in names.TOKENS.items() if usage and type(usage.get(key)) is int}
+            tags |= _used(usage, model[1]) if usage else {}
         context = _context(*attempt_trace(run, activation, call, number).split("-")[1:3])
         parent = _context(trace_id(run, activation), activation_span(run, activation))
         return self._span(title, context, tags, (begun_ms, at_ms), failure, parent=parent, kind=kind)
@@ -231,6 +230,11 @@ class RunSpans:
         return ReadableSpan(title, context, start_time=begun, end_time=ended, status=status, **more)
 
 
+def _used(usage: Mapping[str, Any], model: str) -> Attributes:
+    tokens = {name: usage[key] for key, name in names.TOKENS.items() if type(usage.get(key)) is int}
+    return {names.REQUEST_MODEL: model, names.RESPONSE_MODEL: model, **tokens}
+
+
 def _model(usage: Mapping[str, Any] | None, proposed: events.CallProposed) -> tuple[str, str] | None:
     """Provider and model of a call, empty if unknown; None for a call without a model."""
     text = usage.get("model") if usage else None
@@ -257,7 +261,8 @@ def _hidden(text: str, redact: Callable[[str], str]) -> str:
 
     try:
         return redact(canonical.dumps(hide(canonical.parse(text))))
-    except (MalformedError, RecursionError):  # half of a surrogate pair, or too deep: better nothing than a secret
+    # Half of a surrogate pair, or nested too deep: better no content than a secret.
+    except (MalformedError, RecursionError):
         return HIDDEN
 
 

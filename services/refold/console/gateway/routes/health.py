@@ -27,7 +27,6 @@ def health_routes(site: APIRouter) -> None:
 
 
 def health_of(shared: Gateway) -> Health:
-    """Return the state of the views and of Kafka."""
     views, away = "ok", shared.writing.away
     kafka = "not heard" if away and not shared.writing.listens else away or "ok"
     try:

@@ -57,11 +57,9 @@ class Sending:
         return _said_of(self.perform(operation))
 
     def on_run(self, run: str, build_row: Callable[[Run], OperationRow]) -> CommandResult | InputSent:
-        """Perform an operation on a run from the view."""
         return self.settle(build_row(self.shared.writing.get(run_id(run))))
 
     def by_log(self, run: str, build_row: Callable[[Run], OperationRow]) -> CommandResult | InputSent:
-        """Perform an operation on a run from the log."""
         name = run_id(run)
         return _said_of(self._answered(name, self.shared.writing.perform_by_log(name, build_row, self.wait_s)))
 

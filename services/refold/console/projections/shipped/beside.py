@@ -38,7 +38,8 @@ def take_beside(batch: Batch, record: Record, partitions: int) -> None:
 def rows_beside(batch: Batch) -> list[tuple[ViewTable, list[Scalar]]]:
     """Return the run's rows that follow from other topics: they stay when its history is read again."""
     rows = [(of, row) for of in (HOLDS, DEAD_LETTER_ROWS, VOTES) for row in batch.rows_of(of)]
-    return [(of, _uncounted(row) if of is VOTES else row) for of, row in rows if of is not VOTES or row[_LOGGED]]
+    votes = [(of, [*row[:_COUNTS], 0, *row[_COUNTS + 1 :]]) for of, row in rows if of is VOTES and row[_LOGGED]]
+    return [*votes, *((of, row) for of, row in rows if of is not VOTES)]
 
 
 def write_beside(batch: Batch, rows: list[tuple[ViewTable, list[Scalar]]], root: str) -> None:
@@ -69,10 +70,6 @@ _COUNTS, _LOGGED = VOTES.places["counts"], VOTES.places["logged_ms"]
 _UNSAID: tuple[Scalar, ...] = ("", "", 0, 0, 0, 0, 0)
 
 
-def _uncounted(row: list[Scalar]) -> list[Scalar]:
-    return [*row[:_COUNTS], 0, *row[_COUNTS + 1 :]]
-
-
 def _voted(batch: Batch, record: Record, partitions: int) -> None:
     approval, _, vote = (record.key or b"").decode(errors="replace").rpartition("/")
     key: ViewKey = (batch.run, cut(approval), cut(vote))
@@ -95,7 +92,8 @@ def _refused(batch: Batch, record: Record, partitions: int) -> None:
     key, name = (batch.run, record.topic, record.partition, record.offset), _key_text(record)
     index, of = batch.indexes.get(batch.run), (record.topic, record.partition, name)
     if record.value is None:
-        if index is None:  # the rows of a run are looked through once a batch, and not once a tombstone
+        # The rows of a run are read once a batch, not once a tombstone.
+        if index is None:
             index = batch.indexes[batch.run] = {}
             for row in batch.rows_of(DEAD_LETTER_ROWS):
                 index.setdefault((row[1], row[2], row[_KEY]), []).append(tuple(row[:4]))

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from refold.client.reading.steps import Timeline
+from refold.client.reading.changes import STEP_KINDS
+from refold.client.reading.history import fold_to
 from refold.console.projections.batch import Batch
-from refold.console.projections.projector import Accepted
-from refold.console.projections.shipped import people, steps, tables
+from refold.console.projections.projector import RUN_ENDS, Accepted
+from refold.console.projections.runs import entry_of
+from refold.console.projections.shipped import tables
 from refold.console.projections.shipped.beside import rows_beside, take_beside, write_beside
-from refold.console.projections.shipped.steps import Apply
+from refold.console.projections.shipped.steps import STEP_EVENTS, Apply, digest_of_args
 from refold.console.projections.shipped.tables import DayAt, RunAt, StepAt
-from refold.console.projections.shipped.turn import PriceOf, Turn, cut, failed, is_question
+from refold.console.projections.shipped.turn import COUNTS, UNCOUNTED, PriceOf, Turn, cut, failed, standing
 from refold.core import events
-from refold.core.ids import EntryId, parent_of, root_of
-from refold.core.run import fold
-from refold.core.run.state import ENDED, RunState, Step
-from refold.core.tables import ViewKey
-from refold.core.wire import codec
+from refold.core.ids import RunId, parent_of, root_of
+from refold.core.run.pausing import PARENT
+from refold.core.run.state import ENDED, RunState
+from refold.core.tables import Scalar
 from refold.engine.ports.log import Record
-from refold.sdk.projection import Projection, day_of
+from refold.sdk.projection import Projection
 
 
 class Shipped(Projection):
@@ -53,8 +53,10 @@ class Shipped(Projection):
         """Read the rows that entries will change, with one query for each table."""
         older = [entry for entry in entries if entry.run_id not in batch.new]
         batch.fetch(tables.RUNS, ((entry.run_id,) for entry in older if entry.seq > 1))
-        batch.fetch(tables.STEPS, _changed_steps(older))
-        batch.fetch(tables.REPEATED_CALLS, _calls(older))
+        pairs: list[tuple[RunId, Any]] = [(entry.run_id, event) for entry in older for event in entry.events]
+        batch.fetch(tables.STEPS, ((run, event.step) for run, event in pairs if type(event) in _ON_STEPS))
+        calls = ((run, event) for run, event in pairs if isinstance(event, events.CallProposed))
+        batch.fetch(tables.REPEATED_CALLS, ((run, digest_of_args(call)) for run, call in calls))
 
     def beside(self, batch: Batch, record: Record, partitions: int) -> None:
         take_beside(batch, record, partitions)
@@ -78,24 +80,11 @@ class Shipped(Projection):
         for seq, event in enumerate(entry.events, start=entry.seq):
             if (apply := _EVENTS.get(type(event))) is not None:
                 apply(turn, event, seq)
+            if type(event) in _OPERATED:
+                _operated(turn, event, seq)
         _end(turn, accepted)
         if (after := row[RunAt.status :]) != before:
             _count_in_family(turn, before, after)
-
-
-def _changed_steps(entries: Sequence[events.Entry]) -> Iterator[ViewKey]:
-    for entry in entries:
-        if entry.seq > 1:
-            for event in entry.events:
-                if type(event) in _ON_STEPS:
-                    yield entry.run_id, event.step  # type: ignore[union-attr]
-
-
-def _calls(entries: Sequence[events.Entry]) -> Iterator[ViewKey]:
-    for entry in entries:
-        for event in entry.events:
-            if type(event) is events.CallProposed:
-                yield entry.run_id, steps.digest_of_args(event)
 
 
 def _store(batch: Batch, accepted: Accepted) -> None:
@@ -115,8 +104,9 @@ def _store(batch: Batch, accepted: Accepted) -> None:
 def _new(batch: Batch, accepted: Accepted) -> list[Any]:
     entry, record = accepted.entry, accepted.record
     run = entry.run_id
-    row: list[Any] = [run, "", root_of(run), str(parent_of(run)[0]), "", "", "", "", record.partition, 0, 0, 0]
-    row += [0, 0, "", 0, 0, 0, 0, 0, "", "", "", 0, "", "pending", 0, 0, 0, 0, 0, "", 0]
+    row = [run, *tables.NO_RUN[1:]]
+    row[RunAt.root], row[RunAt.parent] = root_of(run), str(parent_of(run)[0])
+    row[RunAt.partition], row[RunAt.status] = record.partition, "pending"
     batch.write(tables.RUNS, (run,), row)
     return row
 
@@ -136,61 +126,51 @@ def _requested(turn: Turn, event: events.RunRequested, seq: int) -> None:
 
 def _started(turn: Turn, event: events.RunStarted, seq: int) -> None:
     row = turn.run
-    row[RunAt.status], row[RunAt.version], row[RunAt.app], row[RunAt.started_ms] = (
-        "running", event.version, event.app, turn.entry.at_ms
-    )  # fmt: skip
+    row[RunAt.status], row[RunAt.version], row[RunAt.app] = "running", event.version, event.app
+    row[RunAt.started_ms] = turn.entry.at_ms
 
 
 def _status_set(turn: Turn, event: events.StatusSet, seq: int) -> None:
     turn.run[RunAt.says] = cut(event.text)
 
 
-def _ended(status: str, column: int) -> Apply:
-    def end(turn: Turn, event: Any, seq: int) -> None:
-        turn.run[RunAt.status], turn.run[RunAt.ended_ms] = status, turn.entry.at_ms
-        turn.sums()[column] += 1
-
-    return end
+def _migrated(turn: Turn, event: events.RunMigrated, seq: int) -> None:
+    turn.run[RunAt.version] = event.version
 
 
-_completed = _ended("completed", DayAt.runs_completed)
+def _paused(turn: Turn, event: events.RunPaused, seq: int) -> None:
+    turn.run[RunAt.paused] |= _paused_by(event.role)
 
 
-def _run_failed(turn: Turn, event: events.RunFailed, seq: int) -> None:
-    _ended("failed", DayAt.runs_failed)(turn, event, seq)
-    turn.run[RunAt.failure_code], turn.run[RunAt.failure_message] = cut(event.failure.code), cut(event.failure.message)
-    _count_failure(turn, "", event.failure)
+def _unpaused(turn: Turn, event: events.RunUnpaused, seq: int) -> None:
+    turn.run[RunAt.paused] &= ~_paused_by(event.role)
 
 
-def _cancelled(turn: Turn, event: events.RunCancelled, seq: int) -> None:
-    _ended("cancelled", DayAt.runs_cancelled)(turn, event, seq)
-    turn.run[RunAt.failure_code], turn.run[RunAt.failure_message] = "cancelled", cut(event.reason or "it was cancelled")
-    people.cancelled(turn, event, seq)
+def _paused_by(role: str) -> int:
+    """Return a pause's bit: 1 for the run's own, 2 for its parent's."""
+    return 2 if role == PARENT else 1
 
 
-def _call_failed(turn: Turn, event: events.CallFailed, seq: int) -> None:
-    steps.call_failed(turn, event, seq)
-    if (row := turn.step(event.step)) is not None:
-        _count_failure(turn, row[StepAt.name], event.failure)
-
-
-def _count_failure(turn: Turn, tool: str, failure: events.Failure) -> None:
-    day, agent = day_of(turn.entry.at_ms), turn.run[RunAt.agent]
-    if turn.copied:
-        return
-    turn.batch.totals_of(tables.DAILY_FAILURES, (day, agent, tool, cut(failure.code)))[0] += 1
+def _ended(turn: Turn, event: Any, seq: int) -> None:
+    status = RUN_ENDS[type(event)]
+    turn.run[RunAt.status], turn.run[RunAt.ended_ms] = status, turn.entry.at_ms
+    turn.sums()[getattr(DayAt, f"runs_{status}")] += 1
+    if isinstance(event, events.RunFailed):
+        failed(turn.run, event.failure, RunAt.failure_code)
+        turn.count_failure("", event.failure)
+    elif isinstance(event, events.RunCancelled):
+        failed(turn.run, events.Failure("cancelled", event.reason or "it was cancelled"), RunAt.failure_code)
 
 
 def _retried(turn: Turn, event: events.RunRetried, seq: int) -> None:
-    people.retried_by(turn, event, seq)
     _refold(turn, event, seq)
     for step in filter(None, map(turn.step, event.again)):
         step[StepAt.attempt] = 0
 
 
 def _forked(turn: Turn, event: events.RunForked, seq: int) -> None:
-    people.forked_by(turn, event, seq)
-    if event.source.run_id == turn.run[RunAt.forked_from]:  # and no copy, of a fork of another run
+    # Other events of this kind are copies, of earlier forks.
+    if event.source.run_id == turn.run[RunAt.forked_from]:
         turn.run[RunAt.forked_at] = seq - 1
     turn.run[RunAt.requested_ms] = turn.entry.at_ms
     turn.sums()[DayAt.runs_requested] += 1
@@ -205,39 +185,27 @@ def _forked(turn: Turn, event: events.RunForked, seq: int) -> None:
 
 def _refold(turn: Turn, event: events.RunRetried | events.RunForked, seq: int) -> None:
     """Set a run and its steps from a fold of its history."""
-    batch, entry = turn.batch, turn.entry
     # Only the fold decides which steps a retry or fork discards, and which wait again.
-    rows = [row for row in batch.rows_of(tables.ENTRIES) if row[1] != entry.seq]
-    history = [(EntryId(row[-2]), codec.decode(events.Entry, row[-1])) for row in rows]  # type: ignore[arg-type]
-    state, timeline = fold.fold(history, entry.run_id), Timeline(entry.run_id)
-    until = entry.events[: seq - entry.seq + 1]
-    fold.advance(state, until, seq=entry.seq, at_ms=entry.at_ms)
-    for _, past in history:
-        timeline.feed(past)
-    timeline.feed(replace(entry, events=until))
-    _set_run(turn.run, state)
-    for line in timeline.steps:
-        if (step := turn.step(line.step)) is None:
-            continue
-        was_asked, opened = is_question(step), state.open.get(line.step)
-        step[StepAt.status], step[StepAt.phase], step[StepAt.ended_ms] = (
-            line.status,
-            opened.phase if opened else "",
-            line.ended_ms,
-        )
-        failed(step, line.failure)
-        turn.count(step, 1)
-        if was_asked != is_question(step):
-            turn.question(step, open=int(not was_asked))
+    history = map(entry_of, map(tuple, turn.batch.rows_of(tables.ENTRIES)))
+    run = fold_to(turn.entry.run_id, history, [seq])[0]
+    _set_run(turn.run, run.state)
+    for line in run.timeline.steps:
+        if (row := turn.step(line.step)) is not None:
+            before, opened = standing(row), run.state.open.get(line.step)
+            turn.count(UNCOUNTED, before)
+            row[StepAt.status], row[StepAt.phase] = line.status, opened.phase if opened else ""
+            row[StepAt.ended_ms] = line.ended_ms
+            failed(row, line.failure)
+            turn.update_counts(row, before, row[StepAt.approval_id])
 
 
 def _set_run(row: list[Any], state: RunState) -> None:
     """Set a run's columns from its fold; those that its steps sum begin at 0."""
     row[RunAt.status], row[RunAt.says], row[RunAt.started_ms] = state.status, cut(state.says), state.started_ms
-    row[RunAt.open], row[RunAt.busy] = len(state.open), state.busy
-    row[RunAt.paused] = sum(people.paused_by(pause.role) for pause in state.paused)
+    row[RunAt.paused] = sum(_paused_by(pause.role) for pause in state.paused)
     row[RunAt.ended_ms], row[RunAt.failure_code], row[RunAt.failure_message] = 0, "", ""
-    row[RunAt.doubt] = row[RunAt.on_hold] = row[RunAt.waiting] = row[RunAt.waiting_for_people] = 0
+    for column in COUNTS:
+        row[column] = 0
 
 
 def _end(turn: Turn, accepted: Accepted) -> None:
@@ -266,21 +234,61 @@ def _part(row: list[Any]) -> tuple[int, ...]:
     return live, live and question > 0, doubt > 0, on_hold > 0, 0, *ended, tokens, nano_usd
 
 
-_ON_STEPS = frozenset({*steps.STEP_EVENTS, *people.QUESTION_EVENTS, events.CallCompleted}) - set(get_args(Step))
+def _from_step(step: int) -> str:
+    return f"from step {step}" if step else ""
+
+
+_OPERATED: Mapping[type, tuple[str, Callable[[Any], tuple[str, str]]]] = {
+    events.RunPaused: ("paused", lambda event: (event.role, event.reason)),
+    events.RunUnpaused: ("unpaused", lambda event: (event.role, "")),
+    events.DoubtResolved: ("resolved", lambda event: (event.verdict, event.comment)),
+    events.RunMigrated: ("migrated", lambda event: (event.version, "")),
+    events.RunAnnotated: ("annotated", lambda event: (event.role, event.note)),
+    events.RunRetried: (
+        "retried",
+        lambda event: (f"from step {event.from_step}" * (event.from_step > 0), event.reason),
+    ),
+    events.RunForked: ("forked", lambda event: (f"from {event.source.run_id}/{event.source.seq}", event.reason)),
+    events.RunCancelled: ("cancelled", lambda event: ("", event.reason)),
+}
+"""Name, detail and reason of the action that an event records."""
+
+
+def _operated(turn: Turn, event: Any, seq: int) -> None:
+    run, at_ms = turn.entry.run_id, turn.entry.at_ms
+    if not _is_by_operator(event, parent_of(run)[0]):
+        return
+    action, words = _OPERATED[type(event)]
+    step = getattr(event, "step", 0) or getattr(event, "from_step", 0)
+    detail, reason = map(cut, words(event))
+    row: list[Scalar] = [run, seq, at_ms, event.actor, action, detail, step, reason]
+    turn.batch.write(tables.OPERATOR_ACTIONS, (run, seq), row)
+
+
+def _is_by_operator(event: Any, parent: str) -> bool:
+    """False for actions that a run takes over from its parent, and for migrations by its planner."""
+    match event:
+        case events.RunPaused() | events.RunUnpaused():
+            return bool(event.role != PARENT)
+        case events.RunMigrated():
+            return bool(event.actor)
+        case events.RunCancelled():
+            return bool(event.actor != parent)
+    return True
+
+
+_ON_STEPS = frozenset(STEP_EVENTS) - STEP_KINDS.keys()
 """Events that change an existing step."""
 
 _EVENTS: dict[type, Apply] = {
-    **steps.STEP_EVENTS,
-    **people.QUESTION_EVENTS,
-    **people.OPERATOR_EVENTS,
+    **STEP_EVENTS,
     events.RunRequested: _requested,
     events.RunStarted: _started,
     events.StatusSet: _status_set,
-    events.CallCompleted: steps.call_completed,
-    events.CallFailed: _call_failed,
-    events.RunCompleted: _completed,
-    events.RunFailed: _run_failed,
-    events.RunCancelled: _cancelled,
+    events.RunMigrated: _migrated,
+    events.RunPaused: _paused,
+    events.RunUnpaused: _unpaused,
+    **dict.fromkeys(RUN_ENDS, _ended),
     events.RunRetried: _retried,
     events.RunForked: _forked,
 }

@@ -1,4 +1,4 @@
-"""Rows of steps by event, with the statuses of `client.reading.steps.Timeline`."""
+"""Rows of steps: the changes of `client.reading.changes` in columns, and the sums that an event adds to."""
 
 from __future__ import annotations
 
@@ -6,10 +6,21 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
-from refold.console.projections.shipped.tables import BUCKETS, REPEATED_CALLS, STEPS, DayAt, RunAt, StepAt
-from refold.console.projections.shipped.turn import Turn, cut, failed
+from refold.client.reading.changes import STEP_CHANGES, STEP_KINDS, step_change
+from refold.console.projections.shipped.beside import count_votes
+from refold.console.projections.shipped.tables import (
+    APPROVALS,
+    BUCKETS,
+    NO_STEP,
+    REPEATED_CALLS,
+    STEPS,
+    DayAt,
+    RunAt,
+    StepAt,
+)
+from refold.console.projections.shipped.turn import Turn, cut, failed, standing
 from refold.core import events
-from refold.core.ids import call_id
+from refold.core.ids import CallId, approval_id, call_id
 from refold.core.run.metering import tokens_of, usage_of
 
 MOST = 1 << 48
@@ -26,30 +37,35 @@ def summable(amount: int) -> int:
     return max(0, min(MOST, amount))
 
 
-def _begins(kind: str, name: Callable[[Any], str], status: str = "noted", phase: str = "") -> Apply:
+def change_step(turn: Turn, event: Any, seq: int) -> None:
+    """Apply an event to the row of its step; a history that contradicts itself has no such row."""
+    kind = type(event)
+    row = _begin(turn, event, seq, *STEP_KINDS[kind]) if kind in STEP_KINDS else turn.step(event.step)
+    if row is None:
+        return
+    before, question = standing(row), row[StepAt.approval_id]
+    # Details come first: durations depend on the status before the event.
+    if (details := _DETAILS.get(kind)) is not None:
+        details(turn, row, event, seq)
+    if (change := step_change(event, row[StepAt.status])) is not None:
+        row[StepAt.status], row[StepAt.phase] = change.status, change.phase
+        row[StepAt.ended_ms] = 0 if change.phase else turn.entry.at_ms
+        if change.fails:
+            failed(row, change.failure)
+    turn.update_counts(row, before, question)
 
-    def begin(turn: Turn, event: Any, seq: int) -> None:
-        turn.move(_begin(turn, event.step, seq, kind, name(event), noted=status == "noted"), status, phase)
 
-    return begin
-
-
-def _begin(turn: Turn, step: int, seq: int, kind: str, name: str, *, noted: bool) -> list[Any]:
-    at_ms = turn.entry.at_ms
-    ended_ms = at_ms if noted else 0
-    row: list[Any] = [
-        turn.entry.run_id, step, kind, name, "", "", "", "", "", "", seq, at_ms, 0, ended_ms,
-        0, 0, 0, 0, "", "", "", 0, 0, 0, 0, "",
-    ]  # fmt: skip
-    turn.batch.write(STEPS, (turn.entry.run_id, step), row)
+def _begin(turn: Turn, event: Any, seq: int, kind: str, name_of: Callable[[Any], str]) -> list[Any]:
+    name = name_of(event) if kind in ("call", "run") else cut(name_of(event))
+    row = [turn.entry.run_id, event.step, kind, name, *NO_STEP[4:]]
+    row[StepAt.seq], row[StepAt.started_ms] = seq, turn.entry.at_ms
+    turn.batch.write(STEPS, (turn.entry.run_id, event.step), row)
     turn.run[RunAt.steps] += 1
     return row
 
 
-def _proposed(turn: Turn, event: events.CallProposed, seq: int) -> None:
+def _proposed(turn: Turn, row: list[Any], event: events.CallProposed, seq: int) -> None:
     run = turn.entry.run_id
-    row = _begin(turn, event.step, seq, "call", event.tool, noted=False)
-    turn.move(row, "proposed", "proposed")
     row[StepAt.label], row[StepAt.effect], row[StepAt.rule] = cut(event.label), event.effect, event.rule
     row[StepAt.call_id], row[StepAt.args_digest] = call_id(run, seq), digest_of_args(event)
     turn.sums(event.tool)[DayAt.calls] += 1
@@ -61,14 +77,10 @@ def _proposed(turn: Turn, event: events.CallProposed, seq: int) -> None:
 
 
 def digest_of_args(event: events.CallProposed) -> str:
-    """Return a digest of a call's tool and arguments."""
     return blake2b(f"{len(event.tool)}:{event.tool}{event.args}".encode(), digest_size=8).hexdigest()
 
 
-def _dispatched(turn: Turn, event: events.CallDispatched, seq: int) -> None:
-    if (row := turn.step(event.step)) is None:
-        return
-    turn.move(row, "running", "dispatched")
+def _dispatched(turn: Turn, row: list[Any], event: events.CallDispatched, seq: int) -> None:
     row[StepAt.dispatches] += 1
     row[StepAt.sent_ms] = turn.entry.at_ms
     if row[StepAt.attempt] != event.attempt:
@@ -81,22 +93,14 @@ def _dispatched(turn: Turn, event: events.CallDispatched, seq: int) -> None:
             turn.run[RunAt.retries] += 1
 
 
-def _attempt_failed(turn: Turn, event: events.AttemptFailed, seq: int) -> None:
-    if (row := turn.step(event.step)) is not None:
-        turn.move(row, "backoff", "backoff")
-
-
-def call_completed(turn: Turn, event: events.CallCompleted, seq: int) -> None:
-    if (row := turn.step(event.step)) is None:
-        return
+def _completed(turn: Turn, row: list[Any], event: events.CallCompleted, seq: int) -> None:
     usage = usage_of(event.result)
     model = _model_of(usage)
     sums = turn.sums(row[StepAt.name], model)
     sums[DayAt.completed] += 1
-    if getattr(event, "how", "") in AVOIDED:
+    if event.how in AVOIDED:
         sums[DayAt.effects_avoided] += 1
-    _over(turn, row, event, "completed", sums)
-    row[StepAt.failure_code] = row[StepAt.failure_message] = ""
+    _time(turn, row, sums, event.took_ms)
     if usage is not None and not row[StepAt.metered]:
         nano_usd = turn.price(usage, turn.entry.at_ms) if turn.price else 0
         _spend(turn, row, model, tokens_of(usage) or 0, nano_usd)
@@ -105,87 +109,75 @@ def call_completed(turn: Turn, event: events.CallCompleted, seq: int) -> None:
 
 def _model_of(usage: Any) -> str:
     model = usage.get("model", "") if usage else ""
-    return cut(model.encode(errors="replace").decode()) if isinstance(model, str) else ""  # databases refuse surrogates
+    # Databases refuse surrogates, which JSON can contain.
+    return cut(model.encode(errors="replace").decode()) if isinstance(model, str) else ""
 
 
-def call_failed(turn: Turn, event: events.CallFailed, seq: int) -> None:
-    if (row := turn.step(event.step)) is not None:
-        sums = turn.sums(row[StepAt.name])
-        sums[DayAt.failed] += 1
-        _over(turn, row, event, "failed", sums)
-        failed(row, event.failure)
+def _call_failed(turn: Turn, row: list[Any], event: events.CallFailed, seq: int) -> None:
+    sums = turn.sums(row[StepAt.name])
+    sums[DayAt.failed] += 1
+    _time(turn, row, sums)
+    turn.count_failure(row[StepAt.name], event.failure)
 
 
-def _over(turn: Turn, row: list[Any], event: Any, status: str, sums: list[int]) -> None:
-    at_ms = turn.entry.at_ms
-    if row[StepAt.status] == "running":  # a person's answer about a call in doubt has no duration
-        took_ms = getattr(event, "took_ms", 0) or max(0, at_ms - row[StepAt.sent_ms])
-        sums[DayAt.first_bucket + min(BUCKETS - 1, took_ms.bit_length())] += 1
-    turn.move(row, status, "")
-    row[StepAt.ended_ms] = at_ms
+def _time(turn: Turn, row: list[Any], sums: list[int], took_ms: int = 0) -> None:
+    # A person's answer about a call in doubt has no duration.
+    if row[StepAt.status] == "running":
+        took_ms = took_ms or max(0, turn.entry.at_ms - row[StepAt.sent_ms])
+        sums[DayAt.b0 + min(BUCKETS - 1, took_ms.bit_length())] += 1
 
 
-def _doubted(turn: Turn, event: events.CallDoubted, seq: int) -> None:
-    if (row := turn.step(event.step)) is not None:
-        turn.move(row, "doubt", "doubt")
-        row[StepAt.doubts] += 1
-        turn.sums(row[StepAt.name])[DayAt.doubts] += 1
+def _doubted(turn: Turn, row: list[Any], event: events.CallDoubted, seq: int) -> None:
+    row[StepAt.doubts] += 1
+    turn.sums(row[StepAt.name])[DayAt.doubts] += 1
 
 
-def _call_held(turn: Turn, event: events.CallHeld, seq: int) -> None:
-    if (row := turn.step(event.step)) is not None:
-        turn.move(row, "held", "held")
-        failed(row, event.failure)
+def _renewed(turn: Turn, row: list[Any], event: events.CallRenewed, seq: int) -> None:
+    # The question was about the call before: an open one is closed by the difference.
+    row[StepAt.approval_id] = ""
+    row[StepAt.call_id], row[StepAt.attempt] = call_id(turn.entry.run_id, seq), 0
 
 
-def _renewed(turn: Turn, event: events.CallRenewed, seq: int) -> None:
-    if (row := turn.step(event.step)) is not None:
-        turn.move(row, "proposed", "proposed")
-        row[StepAt.approval_id] = ""  # the question was about the call before
-        row[StepAt.call_id], row[StepAt.attempt], row[StepAt.ended_ms] = call_id(turn.entry.run_id, seq), 0, 0
-        failed(row, None)
+def _reserved(turn: Turn, row: list[Any], event: events.CallReserved, seq: int) -> None:
+    # The bill of the call has its usage: read from the result too, it would count twice.
+    row[StepAt.metered] = 1
 
 
-def _given_up(turn: Turn, event: events.StepGivenUp, seq: int) -> None:
-    row = turn.step(event.step)
-    if row is not None and row[StepAt.status] != "doubt":  # people still settle a doubt
-        turn.move(row, "given_up", "")
-        row[StepAt.ended_ms] = turn.entry.at_ms
+def _billed(turn: Turn, row: list[Any], event: events.CallBilled, seq: int) -> None:
+    results = (done for done in turn.entry.events if isinstance(done, events.CallCompleted))
+    model = next((_model_of(usage_of(done.result)) for done in results if done.step == event.step), "")
+    _spend(turn, row, model, event.tokens, event.nano_usd)
 
 
-def _settled(status: str, *, clears: bool = False) -> Apply:
-    """Return the function that closes a step; `clears` removes an earlier failure."""
-
-    def settle(turn: Turn, event: Any, seq: int) -> None:
-        if (row := turn.step(event.step)) is not None:
-            turn.move(row, status, "")
-            row[StepAt.ended_ms] = turn.entry.at_ms
-            failure = getattr(event, "failure", None)
-            if failure is not None or clears:
-                failed(row, failure)
-
-    return settle
+def _question_opened(turn: Turn, row: list[Any], event: events.ApprovalRequested, seq: int) -> None:
+    needed, entry, name = event.requirement, turn.entry, _question_id(row, event)
+    people = (", ".join(needed.approvers), needed.quorum)
+    about = (entry.run_id, event.step, row[StepAt.name], event.rule, *people, entry.at_ms, event.expires_ms)
+    turn.batch.write(APPROVALS, (name,), [name, *about, 0, "", "", cut(event.about), 0, 0])
+    row[StepAt.approval_id] = name
+    row[StepAt.approvals] += 1
 
 
-def _child_over(turn: Turn, event: events.ChildCompleted, seq: int) -> None:
-    _settled("completed" if event.status == "completed" else "failed", clears=True)(turn, event, seq)
+def _escalated(turn: Turn, row: list[Any], event: events.ApprovalEscalated, seq: int) -> None:
+    if (before := turn.batch.row(APPROVALS, (row[StepAt.approval_id],))) is not None:
+        turn.batch.write(APPROVALS, (row[StepAt.approval_id],), None)
+        row[StepAt.approval_id] = name = _question_id(row, event)
+        turn.batch.write(APPROVALS, (name,), [name, *before[1:]])
+        turn.question(name, approvers=", ".join(event.approvers), expires_ms=event.expires_ms, escalated=1)
 
 
-def _match_failed(turn: Turn, event: events.MatchFailed, seq: int) -> None:
-    if (row := turn.step(event.step)) is not None:
-        failed(row, events.Failure("match_failed", event.error))
+def _question_id(row: list[Any], event: events.ApprovalRequested | events.ApprovalEscalated) -> str:
+    return approval_id(CallId(row[StepAt.call_id]), event.question)
 
 
-def _reserved(turn: Turn, event: events.CallReserved, seq: int) -> None:
-    if (row := turn.step(event.step)) is not None:
-        row[StepAt.metered] = 1  # its bill has the usage, so its result is not read for it
-
-
-def _billed(turn: Turn, event: events.CallBilled, seq: int) -> None:
-    if (row := turn.step(event.step)) is not None:
-        results = (done for done in turn.entry.events if isinstance(done, events.CallCompleted))
-        model = next((_model_of(usage_of(done.result)) for done in results if done.step == event.step), "")
-        _spend(turn, row, model, event.tokens, event.nano_usd)
+def _decided(turn: Turn, row: list[Any], event: events.ApprovalDecided, seq: int) -> None:
+    actors, question = ", ".join(event.actors), row[StepAt.approval_id]
+    turn.question(question, verdict=event.verdict, ended_ms=turn.entry.at_ms, actors=actors)
+    row[StepAt.approval_id] = ""
+    if event.token:
+        count_votes(turn.batch, event)
+    if event.verdict == "reject":
+        turn.sums(row[StepAt.name])[DayAt.rejections] += 1
 
 
 def _spend(turn: Turn, row: list[Any], model: str, tokens: int, nano_usd: int) -> None:
@@ -196,30 +188,19 @@ def _spend(turn: Turn, row: list[Any], model: str, tokens: int, nano_usd: int) -
         columns[at + 1] += nano_usd
 
 
-STEP_EVENTS: dict[type, Apply] = {
-    events.NoteRecorded: _begins("note", lambda event: cut(event.kind)),
-    events.CheckpointReached: _begins("checkpoint", lambda event: cut(event.name)),
-    events.SignalSent: _begins("signal", lambda event: cut(event.name)),
-    events.EventPublished: _begins("event", lambda event: cut(event.name)),
-    events.SleepStarted: _begins("sleep", lambda event: "sleep", "sleeping", "sleep"),
-    events.WaitStarted: _begins("wait", lambda event: cut(event.name), "waiting", "wait"),
-    events.CallbackCreated: _begins("callback", lambda event: cut(event.name), "waiting", "callback"),
-    events.ChildStarted: _begins("run", lambda event: event.agent, "running", "child"),
+_DETAILS: dict[type, Callable[[Turn, list[Any], Any, int], None]] = {
     events.CallProposed: _proposed,
     events.CallDispatched: _dispatched,
-    events.AttemptFailed: _attempt_failed,
-    events.CallFailed: call_failed,
+    events.CallCompleted: _completed,
+    events.CallFailed: _call_failed,
     events.CallDoubted: _doubted,
-    events.CallHeld: _call_held,
     events.CallRenewed: _renewed,
-    events.StepGivenUp: _given_up,
-    events.SleepEnded: _settled("completed"),
-    events.WaitEnded: _settled("completed", clears=True),
-    events.WaitExpired: _settled("expired"),
-    events.CallbackCompleted: _settled("completed"),
-    events.CallbackFailed: _settled("failed", clears=True),
-    events.ChildCompleted: _child_over,
-    events.MatchFailed: _match_failed,
     events.CallReserved: _reserved,
     events.CallBilled: _billed,
+    events.ApprovalRequested: _question_opened,
+    events.ApprovalEscalated: _escalated,
+    events.ApprovalDecided: _decided,
 }
+"""Columns and sums besides the change of the step."""
+
+STEP_EVENTS: dict[type, Apply] = dict.fromkeys((*STEP_CHANGES, *_DETAILS), change_step)

@@ -268,33 +268,10 @@ DAILY = sums(
 DAILY_FAILURES = sums("daily_failures", key(day=str, agent=str, tool=str, code=str), n=int)
 
 
-# The numbers of columns, for rows that are changed in place. A test compares them with the declarations.
-
-
-class RunAt:
-    """Columns of `runs`."""
-
-    (
-        run_id, agent, root, parent, requester, policy, version, app, partition, requested_ms, started_ms, ended_ms,
-        at_ms, seq, head, steps, open, busy, waiting, paused, says, failure_code, failure_message, retries, price_table,
-        status, waiting_for_people, doubt, on_hold, tokens, nano_usd, forked_from, forked_at,
-    ) = range(33)  # fmt: skip
-
-
-class StepAt:
-    """Columns of `steps`."""
-
-    (
-        run_id, step, kind, name, label, status, phase, effect, rule, call_id, seq, started_ms, sent_ms, ended_ms,
-        attempt, attempts, dispatches, doubts, failure_code, failure_message, args_digest, metered, tokens, nano_usd,
-        approvals, approval_id,
-    ) = range(26)  # fmt: skip
-
-
-class DayAt:
-    """Sums of `daily`, without its key."""
-
-    (
-        calls, completed, failed, attempts, retries, doubts, rejections, effects_avoided, tokens, nano_usd,
-        runs_requested, runs_completed, runs_failed, runs_cancelled, first_bucket,
-    ) = range(15)  # fmt: skip
+# Places of columns: rows are lists that are changed in place, as stores read and write them.
+# As classes: a namespace takes 0.03 us more for each attribute, of which an event reads some 20.
+RunAt: Any = type("RunAt", (), dict(RUNS.places))
+StepAt: Any = type("StepAt", (), dict(STEPS.places))
+DayAt: Any = type("DayAt", (), {name: place - DAILY.keys for name, place in DAILY.places.items()})
+NO_RUN, NO_STEP = ([kind() for kind in table.columns.values()] for table in (RUNS, STEPS))
+"""Rows with empty texts and zeros."""

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from refold.console.projections.batch import Batch
-from refold.console.projections.shipped.tables import APPROVALS, DAILY, STEPS, TEXT_CHARS, RunAt, StepAt
+from refold.console.projections.shipped.tables import APPROVALS, DAILY, DAILY_FAILURES, STEPS, TEXT_CHARS, RunAt, StepAt
 from refold.core.events import Entry, Failure
+from refold.core.run.state import WAITING
 from refold.sdk.projection import day_of
 
-_COUNTED = frozenset({"doubt", "held", "waiting"})
 _QUESTIONS = frozenset({"approval", "doubt"})
-_BUSY = frozenset({"proposed", "dispatched"})
+COUNTS = (RunAt.open, RunAt.busy, RunAt.waiting, RunAt.waiting_for_people, RunAt.doubt, RunAt.on_hold)
+"""Columns of a run that count its steps."""
 
+StepStanding = tuple[str, str, bool]
+"""Status and phase of a step, and True if people are asked about it."""
+UNCOUNTED: StepStanding = ("", "", False)
+"""That of a step which its run does not count."""
 
 PriceOf = Callable[[Mapping[str, Any], int], int]
 """Returns the cost of a usage at a time (ms) in billionths of a dollar."""
@@ -50,47 +56,56 @@ class Turn:
             self._sums = self.batch.totals_of(DAILY, (day_of(self.entry.at_ms), self.run[RunAt.agent], *of))
         return self._sums
 
-    def move(self, row: list[Any], status: str, phase: str) -> None:
-        """Set a step's status and phase ("" once closed), and update the counts of its run."""
-        run, was = self.run, row[StepAt.phase]
-        if was != phase:
-            run[RunAt.open] += bool(phase) - bool(was)
-            run[RunAt.busy] += (phase in _BUSY) - (was in _BUSY)
-            row[StepAt.phase] = phase
-        if row[StepAt.status] in _COUNTED or status in _COUNTED or row[StepAt.approval_id]:
-            self.count(row, -1)
-            asking = is_question(row)
-            row[StepAt.status] = status
-            self.count(row, 1)
-            if asking != is_question(row):
-                self.question(row, open=int(not asking))
-        else:
-            row[StepAt.status] = status
+    def update_counts(self, row: list[Any], before: StepStanding, question: str) -> None:
+        """Add a step's difference from `before` to the counts of its run. Close the `question` that was asked then, and
+        open the one that is asked now."""
+        after = standing(row)
+        self.count(before, after)
+        if (before[2] or after[2]) and (before[2] != after[2] or question != row[StepAt.approval_id]):
+            if before[2]:
+                self.question(question, open=0)
+            if after[2]:
+                self.question(row[StepAt.approval_id], open=1)
 
-    def count(self, row: list[Any], sign: int) -> None:
-        """Add a step to the counts of its run, or subtract it (`sign` -1)."""
-        run, status = self.run, row[StepAt.status]
-        run[RunAt.doubt] += sign * (status == "doubt")
-        run[RunAt.on_hold] += sign * (status == "held")
-        run[RunAt.waiting] += sign * (status == "waiting")
-        run[RunAt.waiting_for_people] += sign * is_question(row)
+    def count(self, before: StepStanding, after: StepStanding) -> None:
+        for column, number in _difference(before, after):
+            self.run[column] += number
 
-    def question(self, row: list[Any], **change: Any) -> None:
-        """Change columns of a step's newest question."""
-        if (opened := self.batch.edit(APPROVALS, (row[StepAt.approval_id],))) is not None:
-            for name, value in change.items():
-                opened[APPROVALS.places[name]] = value
+    def count_failure(self, tool: str, failure: Failure) -> None:
+        """Count a failure of a tool, or with no tool of a run, in the sums of the entry's day."""
+        if not self.copied:
+            key = (day_of(self.entry.at_ms), self.run[RunAt.agent], tool, cut(failure.code))
+            self.batch.totals_of(DAILY_FAILURES, key)[0] += 1
+
+    def question(self, name: str, **change: Any) -> None:
+        """Change columns of a question, if there is one of this name."""
+        if name and (opened := self.batch.edit(APPROVALS, (name,))) is not None:
+            for column, value in change.items():
+                opened[APPROVALS.places[column]] = value
 
 
-def is_question(row: list[Any]) -> bool:
-    return bool(row[StepAt.approval_id]) and row[StepAt.status] in _QUESTIONS
+def standing(row: list[Any]) -> StepStanding:
+    status = row[StepAt.status]
+    return status, row[StepAt.phase], status in _QUESTIONS and row[StepAt.approval_id] != ""
+
+
+# Cached: a step has few standings, and each event compares two.
+@cache
+def _difference(before: StepStanding, after: StepStanding) -> tuple[tuple[int, int], ...]:
+    """Return the columns of a run that the change of a step changes, with the numbers to add."""
+    changes = zip(COUNTS, _counts(*after), _counts(*before), strict=True)
+    return tuple((column, now - was) for column, now, was in changes if now != was)
+
+
+def _counts(status: str, phase: str, asked: bool) -> tuple[bool, ...]:
+    busy = phase != "" and phase not in WAITING
+    return phase != "", busy, status == "waiting", asked, status == "doubt", status == "held"
 
 
 def cut(text: str, most: int = TEXT_CHARS) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def failed(row: list[Any], failure: Failure | None) -> None:
-    """Set or clear the failure of a step."""
-    row[StepAt.failure_code] = cut(failure.code) if failure else ""
-    row[StepAt.failure_message] = cut(failure.message) if failure else ""
+def failed(row: list[Any], failure: Failure | None, place: int = StepAt.failure_code) -> None:
+    """Set or clear the two columns of a failure, by default a step's."""
+    row[place : place + 2] = (cut(failure.code), cut(failure.message)) if failure else ("", "")
