@@ -72,10 +72,10 @@ tidy: setup ## Show what must hold of the code, and fail where it does not
 	@$(BIN)/python -m tests.tidy.house
 
 demo: setup ## Deploy in five steps, with processes killed on the way (STAY=1 keeps the page of the run open)
-	$(BIN)/refold demo $(if $(STAY),--stay)
+	$(BIN)/python -m examples.demo $(if $(STAY),--stay)
 
 sim: setup ## Simulate the platform with a fault at every boundary, then at random; hunt planted bugs; replay random agents
-	$(BIN)/refold sim
+	$(BIN)/python -m tests.simulator
 	$(BIN)/python -m tests.sim.bugs
 	$(BIN)/python -m tests.sdk.programs --programs 50000 --seed 1000000
 
@@ -96,7 +96,7 @@ contract: setup ## Start, fold and follow a run from Node, by Confluent's regist
 	$(BIN)/python -m tests.contract.outside_node
 
 bench: setup ## Measure, as JSON and as a table
-	$(BIN)/refold bench
+	$(BIN)/python -m benchmarks
 
 bench-step: setup ## Count the instructions that a step costs planner, executor and relay, and fail where they are more
 	$(BIN)/python -m benchmarks.step

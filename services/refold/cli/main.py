@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import sys
+from importlib.metadata import version as installed
 from io import TextIOWrapper
 from typing import Annotated, Any
 
@@ -13,7 +14,8 @@ from typer._completion_classes import completion_init
 
 from refold.cli.commands import COMMANDS
 from refold.cli.errors import expected, report
-from refold.cli.groups import PlainGroup, Verb
+from refold.cli.groups import PlainGroup
+from refold.cli.renamed import refuse_renamed
 from refold.engine.runtime.memory import COLLECT_AFTER
 from refold.engine.runtime.text import ESCAPED
 
@@ -21,6 +23,10 @@ from refold.engine.runtime.text import ESCAPED
 class Root(PlainGroup):
     def __init__(self, **options: Any) -> None:
         super().__init__(**{**options, "commands": COMMANDS.build()})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        refuse_renamed(args)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; print an expected error and exit with its code."""
@@ -51,7 +57,7 @@ completion_init()  # this program answers scripts of `refold completion`
 
 def _print_version(requested: bool) -> None:
     if requested:
-        Verb("checkout:version").function()
+        typer.echo(installed("refold"))
         raise typer.Exit
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from refold.cli.groups import CommandGroup, Verb
 
-_PASS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-"""Passes all arguments, `--help` included, to a program of the checkout."""
-
 _DEV = CommandGroup(
     "Run a broker, Valkey and every service on this machine, each restarted when it dies.",
     {
@@ -247,17 +244,13 @@ COMMANDS = CommandGroup(
             "forks:fork_runs", "Fork all runs that match, with other code, another policy or model.", "--app app.py"
         ),
         "schemas": _SCHEMAS,
-        "demo": Verb("checkout:demo", "Deploy while processes are killed (checkout only).", "--once", _PASS),
-        "bench": Verb("checkout:bench", "Measure the figures on this machine (checkout only).", "", _PASS),
-        "sim": Verb("checkout:sim", "Simulate the platform with faults (checkout only).", "--seeds 100", _PASS),
-        "version": Verb("checkout:version", "Print the version."),
-        "completion": Verb("checkout:print_completion", "Print the completion script of a shell.", "bash"),
+        "completion": Verb("completion:print_completion", "Print the completion script of a shell.", "bash"),
     },
     panels={
         "Start": "init dev run callback completion",
         "Look": "status why verify doctor worker agents tools versions limits deadletter archive projection",
         "Decide": "approval policy halt unhalt",
         "Operate": "setup serve topics keys",
-        "Develop": "replay fork schemas demo bench sim version",
+        "Develop": "replay fork schemas",
     },
 )
