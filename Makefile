@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 # Files stay on one worker with those that share its servers; the longest begin first (tests/order.py).
 PYTEST_FLAGS ?= -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-profile=whole
 
-.PHONY: help setup test test-long test-all frameworks pages docs tidy demo sim chaos soak compose conformance contract bench bench-step lint lock clean
+.PHONY: help setup test test-long test-all frameworks pages docs tidy demo sim chaos soak compose conformance contract bench bench-step lint schemas lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -106,6 +106,9 @@ lint: setup ## Style, types and the direction of imports
 	$(BIN)/ruff format --check services tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+schemas: setup ## Append changed classes as new versions of Avro schemas (CHECK=1 only compares)
+	$(BIN)/python -m refold.dev.schemas.export $(if $(CHECK),--check)
 
 lock: setup ## Resolve pyproject.toml into requirements.lock (LOCK_FLAGS=--upgrade moves all)
 	$(BIN)/uv pip compile pyproject.toml --all-extras --group contributing --universal --python-version 3.11 --generate-hashes \

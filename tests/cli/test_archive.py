@@ -154,7 +154,7 @@ def test_what_the_archivist_would_do_is_shown_and_not_done(
 ) -> None:
     url = (tmp_path / "kept").as_uri()
     dev.read("run", "start", "marks", "--id", "due-1", "--wait")
-    command = ["archive", "status", "--app", str(APP), "--archive", url]
+    command = ["archive", "list", "--pending", "--app", str(APP), "--archive", url]
 
     now = dev.read(*command)
     monkeypatch.setenv("REFOLD_ARCHIVE__RETENTION_MS", "0")

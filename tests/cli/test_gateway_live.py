@@ -130,11 +130,11 @@ def test_a_stream_goes_on_after_every_process_was_killed(dev: Dev, http: httpx.C
 
 
 def test_a_view_is_built_anew_beside_the_one_in_use(dev: Dev, http: httpx.Client) -> None:
-    before = dev.read("projection", "status")["generations"][0]["generation"]
+    before = dev.read("projection", "list", "refold")["generations"][0]["generation"]
     built = dev.read("projection", "rebuild")
 
     def replaced() -> bool:
-        there = dev.read("projection", "status")["generations"]
+        there = dev.read("projection", "list", "refold")["generations"]
         return [(each["generation"], each["state"], each["lag"]) for each in there] == [(before + 1, "serving", 0)]
 
     assert built["generation"] == before + 1

@@ -79,7 +79,7 @@ def test_every_command_of_a_plain_installation_runs_or_says_what_to_install(plai
         assert (bare["code"] != 0) is bool(hinted), (words, bare)
 
 
-@pytest.mark.parametrize("command", [("dev",), ("dev", "mine.py"), ("schemas", "check")], ids=" ".join)
+@pytest.mark.parametrize("command", [("dev",), ("dev", "mine.py")], ids=" ".join)
 def test_a_plain_installation_says_what_to_install_for_what_it_cannot_do(
     plain: Environment, command: tuple[str, ...]
 ) -> None:

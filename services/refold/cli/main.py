@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import typer
 from typer._completion_classes import completion_init
 
-from refold.cli.commands import COMMANDS
+from refold.cli.commands import COMMANDS, RENAMED
 from refold.cli.errors import expected, report
 from refold.cli.groups import PlainGroup
-from refold.cli.renamed import refuse_renamed
+from refold.core.errors import UsageError
 from refold.engine.runtime.memory import COLLECT_AFTER
 from refold.engine.runtime.text import ESCAPED
 
@@ -25,7 +25,12 @@ class Root(PlainGroup):
         super().__init__(**{**options, "commands": COMMANDS.build()})
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        refuse_renamed(args)
+        # The longest name first: `keys api new` before `keys api`.
+        old = next((" ".join(args[:count]) for count in (3, 2, 1) if " ".join(args[:count]) in RENAMED), "")
+        if old:
+            new = RENAMED[old]
+            hint = f"{new} --help" if new.startswith("refold") else "in a clone of the repository"
+            raise UsageError(f"refold {old} is now {new}", hint=hint)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:

@@ -101,7 +101,6 @@ _ARCHIVE = CommandGroup(
     "List, verify and restore archived runs.",
     {
         "list": Verb("archive:list_archived", "List archived runs, by the time they ended.", "--since 30d"),
-        "status": Verb("archive:archive_status", "Show which runs the archivist will erase or keep.", "--app app.py"),
         "verify": Verb("archive:verify_archive", "Check archived copies from their bytes alone.", "r-7"),
         "restore": Verb("archive:restore_run", "Write a run to files that need no Refold to read.", "r-7 --to r-7"),
     },
@@ -109,8 +108,7 @@ _ARCHIVE = CommandGroup(
 _PROJECTION = CommandGroup(
     "Show, check and rebuild the tables that are filled from the log.",
     {
-        "list": Verb("projection:list_projections", "List projections, their generations and progress."),
-        "status": Verb("projection:show_status", "Show the progress of a projection, or why it stopped.", "refold"),
+        "list": Verb("projection:list_projections", "List projections, their generations and progress.", "refold"),
         "verify": Verb("projection:verify_projection", "Compare every row with a fold of the log.", "refold"),
         "rebuild": Verb(
             "projection:rebuild_projection",
@@ -175,7 +173,6 @@ _TOPICS = CommandGroup(
     "Create topics and ACLs, and compare both with the broker.",
     {
         "apply": Verb("topics:apply_topics", "Create missing topics and correct their settings.", "--app app.py"),
-        "diff": Verb("topics:diff_topics", "Show the changes that `apply` would make.", "--app app.py"),
         "list": Verb("topics:list_topics", "List the topics on the broker."),
         "acls": Verb("topics:compare_acls", "Show the ACLs of each role, and compare them with the broker.", "--apply"),
     },
@@ -202,16 +199,6 @@ _REPLAY = CommandGroup(
     "Check code against recorded runs.",
     {"check": Verb("replaying:check_app", "Check new code against recorded runs.", "app.py --live")},
 )
-_SCHEMAS = CommandGroup(
-    "Export the Avro schemas, and check them; print the OpenAPI and AsyncAPI documents.",
-    {
-        "export": Verb("schemas:append_changes", "Append changed classes as new schema versions."),
-        "check": Verb("schemas:compare_schemas", "Compare the classes with the exported schemas."),
-        "asyncapi": Verb("schemas:print_asyncapi", "Print the AsyncAPI document of the topics."),
-        "openapi": Verb("openapi:print_openapi", "Print the OpenAPI document of the gateway."),
-    },
-)
-
 COMMANDS = CommandGroup(
     "Durable AI agents as event-sourced services on Kafka: a crash is a non-event.",
     {
@@ -234,7 +221,6 @@ COMMANDS = CommandGroup(
         "approval": _APPROVAL,
         "policy": _POLICY,
         "halt": Verb("halting:halt", "Halt a tool, agent, pool, requester, or all.", "--tool pay --reason broken"),
-        "unhalt": Verb("halting:unhalt", "Lift a halt.", "--tool pay"),
         "setup": Verb("provision:setup", "Create topics, keys and a policy on an existing Kafka.", "--app app.py"),
         "serve": _SERVE,
         "topics": _TOPICS,
@@ -243,14 +229,28 @@ COMMANDS = CommandGroup(
         "fork": Verb(
             "forks:fork_runs", "Fork all runs that match, with other code, another policy or model.", "--app app.py"
         ),
-        "schemas": _SCHEMAS,
+        "schemas": Verb("schemas:print_document", "Print the OpenAPI or the AsyncAPI document.", "openapi"),
         "completion": Verb("completion:print_completion", "Print the completion script of a shell.", "bash"),
     },
     panels={
         "Start": "init dev run callback completion",
         "Look": "status why verify doctor worker agents tools versions limits deadletter archive projection",
-        "Decide": "approval policy halt unhalt",
+        "Decide": "approval policy halt",
         "Operate": "setup serve topics keys",
         "Develop": "replay fork schemas",
     },
 )
+
+RENAMED = {
+    "demo": "make demo",
+    "bench": "make bench",
+    "sim": "make sim",
+    "version": "refold --version",
+    "unhalt": "refold halt --lift",
+    "topics diff": "refold topics apply --check",
+    "projection status": "refold projection list",
+    "archive status": "refold archive list --pending",
+    "schemas export": "make schemas",
+    "schemas check": "make schemas CHECK=1",
+}
+"""New names by old ones, which for one release answer with the new name and do nothing else."""

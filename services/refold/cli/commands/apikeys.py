@@ -1,4 +1,4 @@
-"""`refold keys api`: API keys of the gateway; a file has their digests."""
+"""API keys of the gateway; a file has their digests."""
 
 from __future__ import annotations
 

@@ -295,7 +295,7 @@ def _catalog(catalog: CatalogReader) -> Iterator[Finding]:
         text = f"{output.counted(len(catalog.void), 'record')} of the catalog void: {catalog.void[-1]}"
         yield "warning", f"{text}; nobody but the authority should write there"
     for row in halt_rows(catalog.whole.halts):
-        yield "warning", f"{row.what} is halted: {row.reason}; `refold unhalt` lets it go on"
+        yield "warning", f"{row.what} is halted: {row.reason}; `refold halt --lift` lets it go on"
 
 
 def _unbound(keys: Iterable[PublicKey], now: int) -> Iterator[str]:

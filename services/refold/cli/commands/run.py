@@ -143,7 +143,7 @@ def show_run(run: options.RunArgument, *, showing: Showing) -> None:
     trusted = live and showing.platform.where.trust
     halted = run_views.halted(shown, below, showing.platform.catalog) if trusted else []
     for why in halted:
-        output.warn(f"{why}; `refold unhalt` lets it go on")
+        output.warn(f"{why}; `refold halt --lift` lets it go on")
     for pool in showing.platform.without_topics(shown.state) if trusted else ():
         output.warn(f"pool {pool} has no topics, so its calls wait: `refold topics apply --app APP` creates them")
     info = info_of(shown, turns_of(shown.state, texts) if showing.at else ())
