@@ -178,21 +178,12 @@ _TOPICS = CommandGroup(
     },
 )
 _KEYS = CommandGroup(
-    "Create, publish, retire and revoke signing keys, and API keys.",
+    "Create, publish, retire and revoke signing keys, and API keys of the gateway.",
     {
         "init": Verb("keys:init_root", "Create the root key, which signs policies, roles and keys.", "--root r.json"),
         "new": Verb("keys:new_key", "Create a key: a file, and a catalog entry.", "ada --use vote --actor ada"),
-        "list": Verb("keys:list_keys", "List the keys in the catalog."),
-        "rotate": Verb("keys:rotate_key", "Create a key that replaces another.", "decision-8f14e45f"),
+        "list": Verb("keys:list_keys", "List the keys in the catalog, or the API keys in a file."),
         "revoke": Verb("keys:revoke_key", "Revoke a key and everything it ever signed.", "ada-8f14 --reason stolen"),
-        "api": CommandGroup(
-            "Create, list and revoke API keys of the gateway.",
-            {
-                "new": Verb("apikeys:make_api_key", "Create an API key, and print it once.", "ada --role approver"),
-                "list": Verb("apikeys:list_api_keys", "List the API keys in a file."),
-                "revoke": Verb("apikeys:revoke_api_key", "Revoke an API key at once.", "8f14e45fceea"),
-            },
-        ),
     },
 )
 _REPLAY = CommandGroup(
@@ -242,6 +233,10 @@ COMMANDS = CommandGroup(
 )
 
 RENAMED = {
+    "keys api new": "refold keys new --api",
+    "keys api list": "refold keys list --api",
+    "keys api revoke": "refold keys revoke --api",
+    "keys rotate": "refold keys new --replaces",
     "demo": "make demo",
     "bench": "make bench",
     "sim": "make sim",
