@@ -123,8 +123,8 @@ def _of_people() -> Iterator[tuple[str, Case]]:
         yield "approval-show-json", ("approval", "show", name, "--json")
     for name in ("parent-1", "done-1", "nobody/3", "nonsense"):
         yield "approval-show", ("approval", "show", name)
-    yield "approval-list", ("approval", "grants")
-    yield "approval-list", ("approval", "grants", "--json")
+    yield "approval-list", ("approval", "list", "--grants")
+    yield "approval-list", ("approval", "list", "--grants", "--json")
     for call in ("granted-1/3", "denied-1/3", "judged-1/3", "failed-1/3", "asked-4/3"):
         yield "policy", ("policy", "explain", call)
         yield "policy", ("policy", "explain", call, "--json")
@@ -216,11 +216,26 @@ def operating() -> Iterator[tuple[str, Case]]:
 def _votes() -> Iterator[tuple[str, Case]]:
     two, other = asked("asked-2")[0], asked("closed-1")[0]
     for words in (
-        *(("approve", two), ("reject", two, "-m", "no"), ("edit", two, "--set", "table=test"), ("edit", two, "{}")),
-        *(("answer", two, '"done"'), ("delegate", two, "gus"), ("reassign", two, "dan", "ada"), ("comment", two, "hm")),
+        *(
+            ("approve", two),
+            ("reject", two, "-m", "no"),
+            ("approve", two, "--set", "table=test"),
+            ("approve", two, "--args", "{}"),
+        ),
+        *(
+            ("answer", two, '"done"'),
+            ("delegate", two, "gus"),
+            ("delegate", two, "dan", "ada", "--replace"),
+            ("comment", two, "hm"),
+        ),
         *(("remind", two), ("withdraw", two), ("approve", other), ("approve", two, "--remember", "run")),
-        *(("approve", two, "--for", "1h"), ("edit", two, "--set", "odd=1"), ("comment", two, " "), ("reject", "odd")),
-        ("revoke-grant", asked("granted-1")[0]),
+        *(
+            ("approve", two, "--for", "1h"),
+            ("approve", two, "--set", "odd=1"),
+            ("comment", two, " "),
+            ("reject", "odd"),
+        ),
+        ("withdraw", asked("granted-1")[0], "--grant"),
     ):
         for actor in ("ada", "eve"):
             yield "votes", ("approval", *words, "--actor", actor, "--timeout", "1")

@@ -93,7 +93,9 @@ def test_people_decide_on_the_change_and_it_is_made_once_whatever_is_killed(
     wanted = {**args, "after": args["after"].replace("pool_size = 20", "pool_size = 12")}
     with scene.down("executor"):
         with scene.down("approval"):
-            ada = scene.terminal("approval", "edit", second, json.dumps(wanted), "--actor", "ada", "--timeout", "60")
+            ada = scene.terminal(
+                "approval", "approve", second, "--args", json.dumps(wanted), "--actor", "ada", "--timeout", "60"
+            )
             scene.wait_votes(second, 1)
             scene.kill("planner")
         assert answer(ada)["what"] == "decided"

@@ -124,22 +124,22 @@ _APPROVAL = CommandGroup(
     {
         "list": Verb("approval:list_approvals", "List approvals, the oldest first.", "--mine"),
         "show": Verb("approval:show_approval", "Show an approval: the call, its people, their votes.", "r-7/3"),
-        "grants": Verb("approval:list_grants", "List grants: calls that pass without asking again."),
-        "approve": Verb("approval:approve", "Approve the call as it is.", "r-7/3~8f14 -m 'as agreed'"),
-        "edit": Verb("approval:edit", "Approve the call with other arguments.", "r-7/3 --set amount=20"),
+        "approve": Verb(
+            "approval:approve", "Approve the call, as it is or with other arguments.", "r-7/3~8f14 -m 'as agreed'"
+        ),
         "answer": Verb("approval:answer", "Give the result in the tool's place.", "r-7/3~8f14 '{\"paid\": false}'"),
         "reject": Verb("approval:reject", "Reject the call: the agent sees your message.", "r-7/3 -m expensive"),
         "comment": Verb("approval:comment", "Add a comment, without a vote.", "r-7/3 'who knows him?'"),
         "remind": Verb("approval:remind", "Remind the approvers.", "r-7/3"),
-        "delegate": Verb("approval:delegate", "Let another person decide in your place.", "r-7/3 grace"),
-        "reassign": Verb("approval:reassign", "Replace the list of approvers.", "r-7/3 role:lead"),
-        "withdraw": Verb("approval:withdraw", "Withdraw your own vote while nothing is decided.", "r-7/3"),
-        "revoke-grant": Verb("approval:revoke_grant", "End a grant: the next such call needs approval again.", "r-7/3"),
+        "delegate": Verb(
+            "approval:delegate", "Let another person decide in your place, or other people.", "r-7/3 grace"
+        ),
+        "withdraw": Verb("approval:withdraw", "Withdraw your own vote while nothing is decided, or a grant.", "r-7/3"),
     },
     panels={
-        "Look": "list show grants",
-        "Decide": "approve edit answer reject",
-        "Discuss": "comment remind delegate reassign withdraw revoke-grant",
+        "Look": "list show",
+        "Decide": "approve answer reject",
+        "Discuss": "comment remind delegate withdraw",
     },
 )
 _POLICY = CommandGroup(
@@ -233,6 +233,10 @@ COMMANDS = CommandGroup(
 )
 
 RENAMED = {
+    "approval edit": "refold approval approve --args",
+    "approval grants": "refold approval list --grants",
+    "approval revoke-grant": "refold approval withdraw --grant",
+    "approval reassign": "refold approval delegate --replace",
     "keys api new": "refold keys new --api",
     "keys api list": "refold keys list --api",
     "keys api revoke": "refold keys revoke --api",
