@@ -106,7 +106,7 @@ def test_a_note_is_in_the_audit_trail_once_however_often_it_is_sent(dev: Dev, ht
     noted = [(line["actors"], line["note"]) for line in trail if line["note"]]
     assert [note for _, note in noted] == ["the customer called", "look at the invoice"]
     assert all(actors for actors, _ in noted)
-    assert [line["note"] for line in dev.lines("run", "audit", "noted-1") if line["note"]] == [
+    assert [line["note"] for line in dev.lines("run", "events", "noted-1", "--audit") if line["note"]] == [
         note for _, note in noted
     ]
 

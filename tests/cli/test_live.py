@@ -226,12 +226,12 @@ def test_raw_records_show_what_does_not_count(dev: Dev) -> None:
 
     assert [row["void"] for row in rows].count("hash") == 1
     assert rows[-1]["void"] == "hash"
-    verified = dev.read("run", "verify", "v-1", code=1)
+    verified = dev.read("verify", "--run", "v-1", code=1)
     assert [violation["kind"] for violation in verified["violations"]] == ["hash"]
 
 
 def test_everything_else_that_the_tests_left_behind_agrees(dev: Dev) -> None:
-    verified = dev.read("run", "verify", code=1)
+    verified = dev.read("verify", code=1)
 
     assert {violation["run_id"] for violation in verified["violations"]} == {"v-1"}
     assert verified["open"] == verified["overdue"] == verified["in_doubt"] == []

@@ -38,7 +38,7 @@ def test_every_kind_of_error_has_its_exit_code(error: RefoldError, code: int) ->
         ("run", "list"),
         ("run", "show", "r"),
         ("run", "start", "deploy"),
-        ("run", "verify"),
+        ("verify",),
         ("run", "resolve", "r/3", "--give-up"),
         ("topics", "apply", "--check"),
         ("deadletter", "list"),

@@ -135,7 +135,7 @@ def test_people_decide_on_the_change_and_it_is_made_once_whatever_is_killed(
     assert (scene.made(), scene.changes()) == (made, ["settings.toml"])
     assert scene.settings == wanted["after"]
     assert [letter["code"] for letter in scene.read("deadletter", "list")] == ["requester", "unentitled"]
-    assert scene.read("run", "verify")["ok"]
+    assert scene.read("verify")["ok"]
 
 
 @pytest.mark.long
@@ -169,4 +169,4 @@ def test_the_default_policy_asks_too_and_an_edit_of_an_executor_that_died_before
     assert (scene.made(), "pool_size = 50\n" in scene.settings) == (made, True)
     assert len(provider.asked) - requests == answers(whole, scene.watch("i-2.1").over(), ended) == 2 + 3 + 1
     log.unlink()
-    assert scene.read("run", "verify")["ok"]
+    assert scene.read("verify")["ok"]

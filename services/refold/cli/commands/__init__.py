@@ -21,10 +21,13 @@ _RUN = CommandGroup(
         "watch": Verb("run:watch_run", "Show a run live until it is over.", "r-7"),
         "events": Verb("run:print_events", "Print the history of a run, one event a line.", "r-7 --since 10m"),
         "diff": Verb("run:diff_run", "Compare two points of a run, or two runs.", "r-7 19 36"),
-        "audit": Verb("run:audit_run", "Print the audit trail of a run as JSON Lines.", "r-7"),
-        "stream": Verb("run:stream_run", "Print a run's live output, such as the tokens of a model.", "r-7"),
         "signal": Verb(
             "steering:signal_run", "Send a signal that a run waits for, now or later.", "r-7 shipped --payload 7"
+        ),
+        "callback": Verb(
+            "steering:answer_callback",
+            "Complete or fail a callback by its token.",
+            "cb_7Qx --payload '{\"paid\": true}'",
         ),
         "pause": Verb("steering:pause_run", "Pause a run and the runs it has started.", "--session shop-7 --yes"),
         "resume": Verb("steering:resume_run", "Resume a paused run.", "r-7"),
@@ -36,58 +39,19 @@ _RUN = CommandGroup(
         "resolve": Verb(
             "approval:resolve_call", "Settle a call in doubt: record its outcome.", "r-7/3 --did-not-happen"
         ),
-        "fail": Verb("steering:fail_run", "Fail a stalled run whose code will never match its history.", "r-7"),
+        "migrate": Verb("steering:migrate_runs", "Migrate runs to another version of their agent.", "r-7 --to 2"),
         "repair": Verb("steering:repair_run", "Rewrite a run's records in order where a tool has mixed them.", "r-7"),
         "erase": Verb("archive:erase_run", "Erase a finished run from every topic at once.", "r-7 --no-archive"),
-        "bundle": Verb("evidence:bundle_run", "Write a run and the runs that it has started into a file", "r-7"),
-        "verify": Verb("run:verify_runs", "Check the log from its raw bytes: chains, folds, other topics.", "--json"),
-        "replay": Verb("replaying:replay_run", "Replay a run's decisions from its history.", "r-7 --app app.py"),
-        "fork": Verb(
-            "forks:fork_run",
-            "Fork a run: run today's code from one of its events, with changes, in a process without effects.",
-            "r-7 --at 19 --app app.py",
-        ),
     },
     panels={
-        "Start and look": "start show list watch events stream diff audit",
-        "Steer": "signal pause resume cancel annotate",
-        "Repair": "retry resolve fail repair erase",
-        "Check": "bundle verify replay fork",
+        "Start and look": "start show list watch events diff",
+        "Steer": "signal callback pause resume cancel annotate",
+        "Repair": "retry resolve migrate repair erase",
     },
-)
-_CALLBACK = CommandGroup(
-    "Complete or fail a callback by its token.",
-    {
-        "resolve": Verb(
-            "steering:resolve_callback", "Complete a callback with its result.", "cb_7Qx --payload '{\"paid\": true}'"
-        ),
-        "fail": Verb(
-            "steering:fail_callback", "Fail a callback: the agent sees a failure.", "cb_7Qx --message declined"
-        ),
-    },
-)
-_VERSIONS = CommandGroup(
-    "List which versions of agents have live runs, and migrate runs.",
-    {
-        "list": Verb("steering:list_versions", "List the versions that live runs need.", "--agent order"),
-        "migrate": Verb("steering:migrate_runs", "Migrate runs to another version of their agent.", "r-7 --to 2"),
-    },
-)
-_AGENTS = CommandGroup(
-    "List the agents that planners have.",
-    {"list": Verb("serving:list_agents", "List the agents that planners have, by version.", "--agent order")},
-)
-_TOOLS = CommandGroup(
-    "List the tools that executors run.",
-    {"list": Verb("serving:list_tools", "List the tools that executors run, by pool.", "--pool model --json")},
 )
 _WORKER = CommandGroup(
     "List planners, executors and approval services.",
-    {
-        "list": Verb(
-            "status:list_workers", "List planners, executors and approval services, living and killed.", "--pool mail"
-        )
-    },
+    {"list": Verb("workers:list_workers", "List planners, executors and approval services.", "--pool mail")},
 )
 _DEADLETTER = CommandGroup(
     "Show and replay dead letters.",
@@ -143,14 +107,11 @@ _APPROVAL = CommandGroup(
     },
 )
 _POLICY = CommandGroup(
-    "Check, test and publish the rules that judge every call.",
+    "Check, publish and show the rules that judge every call.",
     {
         "check": Verb("policy:check_policy", "Report errors in policy files, and dead rules.", "policies --app app.py"),
-        "test": Verb("policy:try_policy", "Compare the decisions of a draft with those in the log.", "policies"),
         "publish": Verb("policy:publish_policy", "Put a policy in force for new runs, and roles for all.", "policies"),
-        "show": Verb("policy:show_policy", "Show the policy of new runs, the roles and the keys in force."),
-        "explain": Verb("policy:explain_judgement", "Show which rule judged a call, and the values it used.", "r-7/3"),
-        "drop": Verb("policy:drop_policy", "Remove an old policy from the catalog.", "8f14e45fceea167a5a36"),
+        "show": Verb("policy:show_policy", "Show the policy, roles and keys in force, or the rule that judged a call."),
     },
 )
 _SERVE = CommandGroup(
@@ -186,25 +147,22 @@ _KEYS = CommandGroup(
         "revoke": Verb("keys:revoke_key", "Revoke a key and everything it ever signed.", "ada-8f14 --reason stolen"),
     },
 )
-_REPLAY = CommandGroup(
-    "Check code against recorded runs.",
-    {"check": Verb("replaying:check_app", "Check new code against recorded runs.", "app.py --live")},
-)
+
 COMMANDS = CommandGroup(
     "Durable AI agents as event-sourced services on Kafka: a crash is a non-event.",
     {
         "init": Verb("init:init", "Create a project: an agent, tools, a policy, and a test that passes.", "shop"),
         "dev": _DEV,
         "run": _RUN,
-        "callback": _CALLBACK,
         "why": Verb("evidence:why_event", "Show why something happened", "inc-1.3/30 --bundle why.jsonl"),
-        "verify": Verb("evidence:verify_file", "Check a bundle by its bytes alone, without Kafka.", "why.jsonl"),
+        "verify": Verb(
+            "evidence:verify",
+            "Check a bundle by its bytes alone, without Kafka; or, without BUNDLE, the log.",
+            "why.jsonl",
+        ),
         "doctor": Verb("doctor:doctor", "Check this machine, Kafka, Redis and an app.", "--app app.py"),
         "status": Verb("status:status", "Show live services, their backlogs, and problems that need people.", "--json"),
         "worker": _WORKER,
-        "agents": _AGENTS,
-        "tools": _TOOLS,
-        "versions": _VERSIONS,
         "limits": Verb("run:limits", "List the spending under limits per day and month.", "--agent order"),
         "deadletter": _DEADLETTER,
         "archive": _ARCHIVE,
@@ -216,16 +174,18 @@ COMMANDS = CommandGroup(
         "serve": _SERVE,
         "topics": _TOPICS,
         "keys": _KEYS,
-        "replay": _REPLAY,
+        "replay": Verb("replaying:replay", "Replay recorded runs with local code.", "r-7 --app app.py"),
         "fork": Verb(
-            "forks:fork_runs", "Fork all runs that match, with other code, another policy or model.", "--app app.py"
+            "forks:fork",
+            "Fork runs: run today's code from one of their events, with changes, in a process without effects.",
+            "r-7 --at 19 --app app.py",
         ),
         "schemas": Verb("schemas:print_document", "Print the OpenAPI or the AsyncAPI document.", "openapi"),
         "completion": Verb("completion:print_completion", "Print the completion script of a shell.", "bash"),
     },
     panels={
-        "Start": "init dev run callback completion",
-        "Look": "status why verify doctor worker agents tools versions limits deadletter archive projection",
+        "Start": "init dev run completion",
+        "Look": "status why verify doctor worker limits deadletter archive projection",
         "Decide": "approval policy halt",
         "Operate": "setup serve topics keys",
         "Develop": "replay fork schemas",
@@ -233,6 +193,23 @@ COMMANDS = CommandGroup(
 )
 
 RENAMED = {
+    "run verify": "refold verify",
+    "run replay": "refold replay",
+    "replay check": "refold replay",
+    "run fork": "refold fork",
+    "run bundle": "refold why --bundle",
+    "agents list": "refold worker list --agents",
+    "tools list": "refold worker list --tools",
+    "versions list": "refold worker list --versions",
+    "versions migrate": "refold run migrate",
+    "callback resolve": "refold run callback",
+    "callback fail": "refold run callback --fail",
+    "run stream": "refold run watch --tokens",
+    "run audit": "refold run events --audit",
+    "run fail": "refold run cancel --as-failed",
+    "policy test": "refold policy check --recorded",
+    "policy explain": "refold policy show",
+    "policy drop": "refold policy publish --drop",
     "approval edit": "refold approval approve --args",
     "approval grants": "refold approval list --grants",
     "approval revoke-grant": "refold approval withdraw --grant",

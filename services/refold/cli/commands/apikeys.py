@@ -13,7 +13,6 @@ from refold.engine.runtime.settings import load
 
 
 def make_api_key(actor: str, roles: tuple[str, ...], expires: str, file: str, printer: Printer) -> None:
-    """Create an API key, and print it once. Gateways accept it at once."""
     if not is_person(actor):
         raise UsageError(no_person(actor), hint="name a person, or a program")
     if not set(roles) & set(ACCESS):
@@ -28,14 +27,11 @@ def make_api_key(actor: str, roles: tuple[str, ...], expires: str, file: str, pr
 
 
 def list_api_keys(file: str, printer: Printer) -> None:
-    """List the API keys in a file. None of them can be shown again."""
     rows = [_shown(key) for key in _keys(file).load().values()]
     printer.print_rows(rows, "prefix actor roles state expires_ms", "no keys; `refold keys new --api` makes one")
 
 
 def revoke_api_key(prefix: str, file: str, printer: Printer) -> None:
-    """Revoke an API key at once. Its sessions and streams end within seconds."""
-
     def remove(keys: dict[str, ApiKey]) -> None:
         if keys.pop(prefix, None) is None:
             raise NotFoundError(f"there is no key {prefix}", hint="`refold keys list --api`")

@@ -51,8 +51,6 @@ ASIDES = ("withdraw", "comment", "remind", "revoke-grant")
 
 @dataclass(frozen=True)
 class Voter(Shell):
-    """Options of every vote."""
-
     actor: Annotated[str | None, "Name to record as the actor.  \\[default: your login]"] = None
     key: Annotated[str, "FILE", "Key that signs the vote.  \\[default: the only one in --data]"] = ""
     timeout: Annotated[options.Seconds, "Wait up to this long for Kafka and the approval service."] = 30.0
@@ -216,8 +214,6 @@ def show_approval(
 
 @dataclass(frozen=True)
 class Approver(Messenger):
-    """Options of an approval: other arguments, or a grant."""
-
     args: Annotated[str, "JSON|@FILE|-", "Other arguments, all as one object."] = ""
     set_: Annotated[list[str] | None, "NAME=VALUE", "Change one argument: JSON, text, or @FILE. May be repeated."] = (
         None
@@ -317,8 +313,6 @@ def _remember(scope: str, for_: str | None, uses: int | None) -> Remember | None
 
 @dataclass(frozen=True)
 class Settler(Voter):
-    """Options of the outcome of a call in doubt."""
-
     happened: Annotated[str | None, "--happened, --answer JSON|@FILE|-", "The effect happened, with this result."] = (
         None
     )

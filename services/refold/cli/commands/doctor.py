@@ -197,7 +197,6 @@ def _planners(platform: Platform) -> int:
 
 
 def crowded(partitions: int, planners: int) -> Iterator[Finding]:
-    """Warn of more partitions than the living planners can use."""
     if planners and partitions > PARTITIONS_EACH * planners:
         text = f"{partitions} partitions for {output.counted(planners, 'planner')}: one or two each are enough"
         yield "warning", f"{text}, and each costs requests of its own (docs/guides/operating.md)"

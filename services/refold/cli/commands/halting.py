@@ -22,8 +22,6 @@ Names = list[str] | None
 
 @dataclass(frozen=True)
 class HaltTarget(SigningOptions):
-    """Options that select the calls."""
-
     everything: Annotated[bool, "--all", "All calls."] = False
     agent: Annotated[Names, "Calls of runs of this agent. May be repeated."] = None
     tool: Annotated[Names, "Calls of this tool. May be repeated."] = None

@@ -57,8 +57,6 @@ def init_root(
 
 @dataclass(frozen=True, kw_only=True)
 class Holder(SigningOptions):
-    """Options of a new key: its use and its owner, or the key that it replaces."""
-
     use: Annotated[str, "Purpose: decision, vote or request."] = ""
     actor: Annotated[list[str] | None, "Person the key signs for. May be repeated."] = None
     anybody: Annotated[bool, "Sign for any person: for a gateway that authenticates its users."] = False

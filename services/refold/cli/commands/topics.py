@@ -145,7 +145,6 @@ def _print_changes(changes: list[AclRule]) -> None:
 
 
 def _lines(rules: list[AclRule], by_state: dict[str, str]) -> None:
-    """Print the rights of each principal, a line per resource and state."""
     # No table: a narrow terminal would cut the names.
     wide = max((len(_resource(rule.acl)) for rule in rules), default=0)
     for principal, own in groupby(sorted(rules, key=_order), key=lambda rule: rule.acl.principal):

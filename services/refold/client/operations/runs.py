@@ -195,7 +195,7 @@ class Runs:
         hint = (
             f"`refold run show {run}` shows what it waits for"
             if current.records
-            else "`refold agents list` lists the planners"
+            else "`refold worker list --agents` lists the planners"
         )
         raise TimedOutError(f"run {run} is not {until} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")
 
