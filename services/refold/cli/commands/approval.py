@@ -164,8 +164,7 @@ def list_approvals(
     if grants:
         if matches != Filter() or watch:
             raise UsageError("--grants lists all grants", hint="leave filters and --watch out")
-        standing = shell.platform.approvals.read().grants()
-        shell.print(standing, lambda: approval_views.print_grants(standing))
+        _list_grants(shell)
         return
     approvals = shell.platform.approvals
     if watch:
@@ -178,6 +177,11 @@ def list_approvals(
     rows = [question_row(approval) for approval in unfiltered if matches(approval)]
     others = len(unfiltered) if matches != Filter() else 0
     shell.print(rows, lambda: approval_views.print_approvals(rows, others=others))
+
+
+def _list_grants(shell: Shell) -> None:
+    rows = shell.platform.approvals.read().grants()
+    shell.print(rows, lambda: approval_views.print_grants(rows))
 
 
 def approval_changes(approvals: Approvals, matches: Callable[[Approval], bool]) -> Iterator[Question]:

@@ -147,12 +147,15 @@ class Chosen(OneFork):
             return False
         return state.asked_ms >= after_ms and (not self.failed or isinstance(state.end, RunFailed))
 
+    @property
+    def _selects(self) -> bool:
+        return self.runs_ != "*" or self.jobs != 1 or any((self.agent, self.since, self.failed))
+
     def check(self, run: str) -> None:
         """Check that options are for one run, or for many. **Raises** UsageError."""
-        many = self.runs_ != "*" or self.agent or self.since or self.failed or self.jobs != 1
-        if run and many:
+        if run and self._selects:
             raise UsageError("a run and filters exclude each other", hint="give RUN, or --runs, --agent and --since")
-        if not run and (self.input_ or self.edit_call or self.result or self.decide or self.live):
+        if not run and any((self.input_, self.edit_call, self.result, self.decide, self.live)):
             hint = "refold fork RUN --app MODULE:APP"
             raise UsageError("other inputs, calls and decisions are of one run, and so is --live", hint=hint)
 
