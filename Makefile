@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 # Files stay on one worker with those that share its servers; the longest begin first (tests/order.py).
 PYTEST_FLAGS ?= -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-profile=whole
 
-.PHONY: help setup test test-long test-all frameworks pages docs tidy demo sim chaos soak compose conformance contract bench bench-step lint lock clean
+.PHONY: help setup test test-long test-all frameworks pages docs tidy demo sim chaos soak compose conformance contract bench bench-step lint schemas lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -72,10 +72,10 @@ tidy: setup ## Show what must hold of the code, and fail where it does not
 	@$(BIN)/python -m tests.tidy.house
 
 demo: setup ## Deploy in five steps, with processes killed on the way (STAY=1 keeps the page of the run open)
-	$(BIN)/refold demo $(if $(STAY),--stay)
+	$(BIN)/python -m examples.demo $(if $(STAY),--stay)
 
 sim: setup ## Simulate the platform with a fault at every boundary, then at random; hunt planted bugs; replay random agents
-	$(BIN)/refold sim
+	$(BIN)/python -m tests.simulator
 	$(BIN)/python -m tests.sim.bugs
 	$(BIN)/python -m tests.sdk.programs --programs 50000 --seed 1000000
 
@@ -96,7 +96,7 @@ contract: setup ## Start, fold and follow a run from Node, by Confluent's regist
 	$(BIN)/python -m tests.contract.outside_node
 
 bench: setup ## Measure, as JSON and as a table
-	$(BIN)/refold bench
+	$(BIN)/python -m benchmarks
 
 bench-step: setup ## Count the instructions that a step costs planner, executor and relay, and fail where they are more
 	$(BIN)/python -m benchmarks.step
@@ -106,6 +106,9 @@ lint: setup ## Style, types and the direction of imports
 	$(BIN)/ruff format --check services tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+schemas: setup ## Append changed classes as new versions of Avro schemas (CHECK=1 only compares)
+	$(BIN)/python -m refold.dev.schemas.export $(if $(CHECK),--check)
 
 lock: setup ## Resolve pyproject.toml into requirements.lock (LOCK_FLAGS=--upgrade moves all)
 	$(BIN)/uv pip compile pyproject.toml --all-extras --group contributing --universal --python-version 3.11 --generate-hashes \

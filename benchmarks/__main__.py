@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="refold bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--runs", type=int, default=100, help="runs one after the other, for latency")
     parser.add_argument("--load", type=int, default=600, help="runs at 100 in flight, for the rate")
     parser.add_argument("--repeat", type=int, default=3, help="times the rate is taken; the median counts")
@@ -157,7 +157,7 @@ def _figures(report: dict[str, Any]) -> dict[str, float]:
 
 
 def _show(report: dict[str, Any], console: Console) -> int:
-    table = Table(title=f"refold bench, {time.strftime('%Y-%m-%d')}")
+    table = Table(title=f"python -m benchmarks, {time.strftime('%Y-%m-%d')}")
     for column in ("figure", "measured", "goal", "must", ""):
         table.add_column(column, justify="left" if column == "figure" else "right")
     missed = 0

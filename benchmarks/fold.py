@@ -1,7 +1,7 @@
 """How fast one process folds a run log: raw (key, value) pairs in, states out. Prints JSON.
 
 The typical entry settles a call and asks for the next one (`CallCompleted`, `CallProposed`, `CallDispatched`, 120
-bytes of result), so this is what a take-over, a projection or `refold run verify` has to do per step, without the
+bytes of result), so this is what a take-over, a projection or `refold verify` has to do per step, without the
 broker. Medians of five rounds, in CPU time. The collector of cyclic garbage walks over every state that is kept and
 finds nothing, so the figure is given with it and without.
 """

@@ -2,7 +2,7 @@
 
 refold dev examples/order.py
 refold run start order --id order-1 --input '{"item": "lamp"}'
-refold callback resolve TOKEN --payload '{"amount": 20}'    # it lies in orders/, for the provider
+refold run callback TOKEN --payload '{"amount": 20}'    # it lies in orders/, for the provider
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     refold run start support --input '{"customer": "ada", "cents": 1250}'
     sqlite3 .refold/views/views.db 'select * from refunds; select * from refunds_by_day'
 
-`refold projection status refunds` shows how far it is, `refold projection rebuild refunds --app examples/refunds.py`
+`refold projection list refunds` shows how far it is, `refold projection rebuild refunds --app examples/refunds.py`
 builds it anew from the log, `refold projection verify` proves that it contains what the log contains.
 """
 

@@ -1,1 +1,1 @@
-"""Refold and its peers on the same work, in one sitting: `refold bench --peers`."""
+"""Refold and its peers on the same work, in one sitting: `python -m benchmarks --peers`."""

@@ -1,4 +1,4 @@
-"""`refold bench --peers`: Refold and its peers on the same work, one after the other, in one sitting.
+"""`python -m benchmarks --peers`: Refold and its peers on the same work, one after the other, in one sitting.
 
 Every system runs on this machine as its own documentation recommends, with what it keeps synced to disk. A peer lives
 in a Python of its own, `--python`; what is not installed there, or has no server, is left out, and said. JSON on
@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="refold bench --peers", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks --peers", description=__doc__)
     parser.add_argument("--python", default=sys.executable, help="the Python in which the peers are installed")
     parser.add_argument("--restate-server", default="restate-server", help="its program")
     parser.add_argument("--temporal", default="", help="HOST:PORT of a server that runs already")
@@ -154,7 +154,7 @@ def _show(systems: dict[str, Any], options: argparse.Namespace, console: Console
     for steps in options.long:
         told |= {f"stso_ms_at_{steps}": f"STSO at {steps:,}, ms", f"ratio_at_{steps}": "of the tenth's"}
     console.width = max(console.width, 30 + 16 * len(systems))
-    table = Table(title=f"refold bench --peers, {time.strftime('%Y-%m-%d')}")
+    table = Table(title=f"python -m benchmarks --peers, {time.strftime('%Y-%m-%d')}")
     for column in ("figure", *systems):
         table.add_column(column, justify="left" if column == "figure" else "right")
     for key, name in told.items():

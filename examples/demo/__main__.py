@@ -1,4 +1,4 @@
-"""`python -m examples.demo`, or `refold demo`: a deployment in five steps, with processes killed on the way.
+"""`python -m examples.demo`, or `make demo`: a deployment in five steps, with processes killed on the way.
 
 Nothing in it is acted. The executor is killed in step 3, after the cloud has done what it was told and before anybody
 could write that down; the planner is killed in step 4. With `--once`, the executor is killed in a tool that cannot be
@@ -223,7 +223,7 @@ def _print(found: dict[str, Any]) -> None:
         "[bold green]nothing happened twice, nothing was lost[/]" if found["ok"] else "[bold red]it did not hold[/]"
     )
     output.say(f"\n{verdict} ({found['seconds']} s)" + (f"; data in {found['folder']}" if "folder" in found else ""))
-    output.say(f"page of the run, open until now (`refold demo --stay` keeps it): [bold]{found['page']}[/]")
+    output.say(f"page of the run, open until now (`make demo STAY=1` keeps it): [bold]{found['page']}[/]")
 
 
 def main() -> None:

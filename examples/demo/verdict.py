@@ -20,7 +20,7 @@ def judge(stage: Stage, live: Run, said: dict[str, Any] | None = None) -> dict[s
     run = live.state.run_id
     with ThreadPoolExecutor(3) as pool:
         asked = pool.submit(stage.outside, "await_completion.py", run), pool.submit(stage.outside, "fold_log.py", run)
-        verified = stage.command("run", "verify", run)
+        verified = stage.command("verify", "--run", run)
         outcome, projected = asked[0].result(), asked[1].result()["runs"][run]
     rebuilt = verified["digests"].get(run, "")
     steps = _steps(stage, live)

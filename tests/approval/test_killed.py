@@ -132,8 +132,8 @@ def test_people_list_show_and_decide_from_the_command_line(bench: Bench) -> None
 
     [listed] = bench.say("list", "--approver", "ada")
     first = bench.say("approve", asked.approval_id, "--actor", "ada")
-    edited = bench.say("edit", asked.approval_id, '{"service": "db"}', "--actor", "bob")
-    last = bench.say("edit", asked.approval_id, '{"service":"db"}', "--actor", "ada", "-m", "bob is right")
+    edited = bench.say("approve", asked.approval_id, "--args", '{"service": "db"}', "--actor", "bob")
+    last = bench.say("approve", asked.approval_id, "--args", '{"service":"db"}', "--actor", "ada", "-m", "bob is right")
     shown = bench.say("show", asked.approval_id)
 
     assert (listed["approval"], listed["quorum"]) == (asked.approval_id, 2)

@@ -92,7 +92,7 @@ class Report:
         if self.failures:
             found["faults that failed"] = self.failures
         if self.verified.get("exit") != 0:
-            found["refold run verify"] = [str(self.verified)]
+            found["refold verify"] = [str(self.verified)]
         return found
 
     @property
@@ -228,10 +228,10 @@ def _judge(world: World) -> Verdict:
 
 
 def _verify(stack: Stack) -> dict[str, Any]:
-    """What the product itself says of what is left: `refold run verify`."""
+    """What the product itself says of what is left: `refold verify`."""
     addresses = {"REFOLD_KAFKA__BOOTSTRAP": stack.dev.kafka, "REFOLD_KAFKA__PREFIX": PREFIX}
     done = subprocess.run(
-        [sys.executable, "-m", "refold", "run", "verify", "--settle", "20", "--json"],
+        [sys.executable, "-m", "refold", "verify", "--settle", "20", "--json"],
         env={**os.environ, **addresses, "PYTHONPATH": PATH, "REFOLD_TRUST": PINNED},
         capture_output=True,
         text=True,

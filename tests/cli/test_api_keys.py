@@ -1,4 +1,4 @@
-"""`refold keys api`: keys are made, shown once, listed and revoked."""
+"""`refold keys ... --api`: keys are made, shown once, listed and revoked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def told(file: Path, *words: str) -> Any:
-    result = refold("keys", "api", *words, "--file", str(file), "--json")
+    result = refold("keys", *words, "--api", "--file", str(file), "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
@@ -32,14 +32,14 @@ def test_a_key_is_shown_once_and_counts_until_it_is_revoked(file: Path) -> None:
         (made["prefix"], "ada", ["approver", "lead"], "active"),
         (other["prefix"], "bot", ["operator"], "active"),
     ]
-    assert made["key"] not in refold("keys", "api", "list", "--file", str(file), "--json").stdout + file.read_text()
+    assert made["key"] not in refold("keys", "list", "--api", "--file", str(file), "--json").stdout + file.read_text()
     found = keys.found(made["key"])
     assert found is not None
     assert found.expires_ms - found.made_ms == pytest.approx(90 * 86_400_000, abs=1_000)
     told(file, "revoke", made["prefix"])
     assert keys.found(made["key"]) is None
     assert keys.found(other["key"]) is not None
-    assert refold("keys", "api", "revoke", made["prefix"], "--file", str(file)).exit_code == 3
+    assert refold("keys", "revoke", "--api", made["prefix"], "--file", str(file)).exit_code == 3
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_key_is_shown_once_and_counts_until_it_is_revoked(file: Path) -> None:
     ],
 )
 def test_a_key_that_could_not_be_used_is_not_made(file: Path, words: tuple[str, ...], said: str) -> None:
-    result = refold("keys", "api", "new", *words, "--file", str(file))
+    result = refold("keys", "new", "--api", *words, "--file", str(file))
 
     assert result.exit_code == 2
     assert said in " ".join(result.output.split())
@@ -62,7 +62,7 @@ def test_a_key_that_could_not_be_used_is_not_made(file: Path, words: tuple[str, 
 
 
 def test_a_file_has_to_be_named(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
-    assert refold("keys", "api", "new", "ada", "--role", "viewer").exit_code == 2
+    assert refold("keys", "new", "--api", "ada", "--role", "viewer").exit_code == 2
     monkeypatch.setenv("REFOLD_GATEWAY__API_KEYS", str(file))
-    assert refold("keys", "api", "new", "ada", "--role", "viewer").exit_code == 0
+    assert refold("keys", "new", "--api", "ada", "--role", "viewer").exit_code == 0
     assert file.exists()

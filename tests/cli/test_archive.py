@@ -116,7 +116,7 @@ def test_a_run_is_erased_at_once_and_read_from_its_copy(
     assert read("run", "show", "gone-1", "--archive", url)["timeline"] == before["timeline"]
     assert read("archive", "verify", "--archive", url)["ok"]
     # Other tests may have spoilt other runs of this platform on purpose.
-    verified = json.loads(refold("run", "verify", "--settle", "5", "--json", "--data", str(dev.data)).stdout)
+    verified = json.loads(refold("verify", "--settle", "5", "--json", "--data", str(dev.data)).stdout)
     assert "gone-1" not in {violation["run_id"] for violation in verified["violations"]}
     assert verified["erased"] >= before["entries"]
     assert "gone-1" not in verified["digests"]
@@ -154,7 +154,7 @@ def test_what_the_archivist_would_do_is_shown_and_not_done(
 ) -> None:
     url = (tmp_path / "kept").as_uri()
     dev.read("run", "start", "marks", "--id", "due-1", "--wait")
-    command = ["archive", "status", "--app", str(APP), "--archive", url]
+    command = ["archive", "list", "--pending", "--app", str(APP), "--archive", url]
 
     now = dev.read(*command)
     monkeypatch.setenv("REFOLD_ARCHIVE__RETENTION_MS", "0")

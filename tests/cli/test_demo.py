@@ -13,13 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from refold.cli.commands import checkout
-from refold.core.errors import UsageError
-
 
 def demo(*words: str) -> str:
     """Runs the demo; returns what it printed."""
-    command = [sys.executable, "-m", "refold", "demo", *words]
+    command = [sys.executable, "-m", "examples.demo", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -40,7 +37,7 @@ def test_killed_twice_nothing_happens_twice() -> None:
 
 @pytest.mark.long
 def test_the_page_stays_open_until_it_is_stopped() -> None:
-    command = [sys.executable, "-m", "refold", "demo", "--stay"]
+    command = [sys.executable, "-m", "examples.demo", "--stay"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as staying:
         assert staying.stdout is not None
         said = next(line for line in staying.stdout if "stays open until" in line)
@@ -61,10 +58,3 @@ def test_what_nobody_can_know_a_human_settles() -> None:
     assert "refold run resolve" in told
     assert "nothing happened twice, nothing was lost" in told
     assert "✘" not in told
-
-
-def test_an_installed_package_says_that_the_examples_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkout, "ROOT", checkout.ROOT / "nowhere")
-
-    with pytest.raises(UsageError, match="is not part of an installed package"):
-        checkout.need("examples/deploy.py")

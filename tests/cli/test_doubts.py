@@ -189,7 +189,7 @@ class TestARun:
         said = drawn(run, capsys)
         assert "waits for 2 of role:lead" in said
         assert f"refold run resolve {ASKED} --did-not-happen" in said
-        assert "policy explain" not in said
+        assert "policy show" not in said
 
     def test_it_tells_once_what_people_said(self, capsys: pytest.CaptureFixture[str]) -> None:
         settled = ApprovalDecided(1, 6, "approve", actors=["ada", "bob"], message="nothing there", question=DIGEST)

@@ -118,7 +118,7 @@ def test_a_key_that_the_bundle_names_itself_is_not_trusted(dev: Dev, wiped: str,
 
 def test_a_run_is_read_from_its_bundle(dev: Dev, wiped: str, tmp_path: Path) -> None:
     file, child = str(tmp_path / "house.jsonl"), wiped.partition("/")[0]
-    dev.refold("run", "bundle", "house", "--to", file)
+    dev.refold("why", "house", "--bundle", file)
 
     for run in ("house", child):
         shown = json.loads(refold("run", "show", run, "--bundle", file, "--json").stdout)
@@ -128,7 +128,7 @@ def test_a_run_is_read_from_its_bundle(dev: Dev, wiped: str, tmp_path: Path) -> 
         }
         told = refold("run", "events", run, "--bundle", file, "--json").stdout.splitlines()
         assert [json.loads(line) for line in told] == dev.lines("run", "events", run)
-    result = refold("run", "replay", child, "--bundle", file, "--app", "tests/cli/app.py", "--json")
+    result = refold("replay", child, "--bundle", file, "--app", "tests/cli/app.py", "--json")
     assert json.loads(result.stdout)["verdict"] == "agrees", result.output
     assert refold("run", "show", "nobody", "--bundle", file).exit_code == 3
 

@@ -14,7 +14,6 @@ import pytest
 import structlog
 
 from refold.cli import output
-from refold.cli.commands import checkout
 from refold.cli.commands.serve.process import served
 from refold.cli.errors import report
 from refold.cli.views import approvals, policies
@@ -84,16 +83,6 @@ def test_an_app_that_cannot_be_imported_is_told_by_its_cause(tmp_path: Path) -> 
     assert "broken.py cannot be loaded: ModuleNotFoundError: No module named 'no_such_module' (" in first
     assert first.endswith("broken.py, line 2: import no_such_module)")
     assert "REFOLD_DEBUG=1" in second
-
-
-def test_outside_a_checkout_it_is_said_where_the_demo_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkout, "ROOT", checkout.ROOT / "nowhere")
-
-    for command in ("demo", "bench", "sim"):
-        result = refold(command)
-
-        assert result.exit_code == 2
-        assert "clone the repository and run `make demo` there" in result.stderr
 
 
 def test_what_takes_long_is_told_with_its_seconds(capsys: pytest.CaptureFixture[str]) -> None:

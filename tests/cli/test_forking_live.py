@@ -40,7 +40,7 @@ def source(dev: Dev) -> str:
 
 def test_a_live_fork_does_the_rest_again_and_nothing_of_what_it_keeps(dev: Dev, source: str) -> None:
     at = str(done_at(dev, source, 2))
-    fork = ("run", "fork", source, "--at", at, "--live")
+    fork = ("fork", source, "--at", at, "--live")
 
     asked = dev.refold(*fork, given="n\n", code=1).output
     before = len(dev.effects(source))
@@ -56,8 +56,8 @@ def test_a_live_fork_does_the_rest_again_and_nothing_of_what_it_keeps(dev: Dev, 
     assert shown["forked"]["run_id"] == source
     assert shown["forked"]["reason"] == "once more"
     assert [line.split()[1] for line in dev.effects(source)] == ["0", "1", "2", "3", "2", "3"]
-    dev.refold("run", "verify", answer["run_id"])
-    dev.refold("run", "replay", answer["run_id"], "--app", str(APP))
+    dev.refold("verify", "--run", answer["run_id"])
+    dev.refold("replay", answer["run_id"], "--app", str(APP))
     kept = dev.read("why", f"{answer['run_id']}/{done_at(dev, source, 1)}")
     assert {link["run_id"] for link in kept["links"]} == {source}, "the effect is that of the source"
 
@@ -66,7 +66,7 @@ def test_a_planner_may_be_killed_at_any_moment_of_a_fork(dev: Dev, source: str) 
     at, before = str(done_at(dev, source, 3)), len(dev.effects(source))
     names = []
     for _ in range(6):
-        answers = [dev.read("run", "fork", source, "--at", at, "--live", "--yes", "--timeout", "60")]
+        answers = [dev.read("fork", source, "--at", at, "--live", "--yes", "--timeout", "60")]
         os.kill(dev.pid("planner"), signal.SIGKILL)
         names += [answer["run_id"] for answer in answers]
 
@@ -75,7 +75,7 @@ def test_a_planner_may_be_killed_at_any_moment_of_a_fork(dev: Dev, source: str) 
     assert [row["result"] for row in shown] == [4] * 6
     assert len(dev.effects(source)) == before + 6, "each has left its last mark, and once"
     for name in (source, *names):  # alone: other files leave records with other bytes on this platform
-        dev.refold("run", "verify", name)
+        dev.refold("verify", "--run", name)
 
 
 def test_people_are_asked_anew_about_a_call_of_a_fork(dev: Dev) -> None:
@@ -83,7 +83,7 @@ def test_people_are_asked_anew_about_a_call_of_a_fork(dev: Dev) -> None:
     (first,) = eventually(lambda: [each for each in dev.read("approval", "list") if each["run_id"] == "forkasked-1"])
     seq = dev.read("run", "show", "forkasked-1")["seq"]
 
-    name = dev.read("run", "fork", "forkasked-1", "--at", str(seq), "--live", "--yes")["run_id"]
+    name = dev.read("fork", "forkasked-1", "--at", str(seq), "--live", "--yes")["run_id"]
     (second,) = eventually(lambda: [each for each in dev.read("approval", "list") if each["run_id"] == name])
     dev.refold("approval", "reject", first["approval"], "--message", "not today")
     ended(dev, "forkasked-1", "failed")
@@ -98,7 +98,7 @@ def test_a_live_fork_that_cannot_be_says_why(dev: Dev, source: str) -> None:
     over = dev.read("run", "show", source)["seq"]
 
     def refused(*words: str, code: int = 2) -> str:
-        return dev.refold("run", "fork", *words, "--live", "--yes", code=code).stderr
+        return dev.refold("fork", *words, "--live", "--yes", code=code).stderr
 
     assert "--at SEQ" in refused(source)
     assert "had ended" in refused(source, "--at", str(over), code=4)
@@ -107,4 +107,4 @@ def test_a_live_fork_that_cannot_be_says_why(dev: Dev, source: str) -> None:
     assert "is the id of a child" in refused(source, "--at", "9", "--as", "x.1")
     assert "next step alone" in refused(source, "--at", "9", "--edit-call", '4={"n":1}')
     assert "there is no run" in refused("nobody", "--at", "9", code=3)
-    assert "needs code" in dev.refold("run", "fork", source, code=2).stderr
+    assert "needs code" in dev.refold("fork", source, code=2).stderr

@@ -62,9 +62,9 @@ def test_forks_write_nothing_and_act_on_nobody(dev: Dev, forked: str, monkeypatc
     before, effects = records(dev, forked), dev.effects(forked)
     child = f"{forked}.2"
 
-    same = dev.read("run", "fork", forked, "--app", str(APP))
-    stopped = dev.read("run", "fork", child, "--app", str(APP), "--decide", f"{child}/3=approve", code=4)
-    other = dev.read("run", "fork", child, "--app", str(APP), "--decide", f'{child}/3=answer:"by hand"', code=OTHER)
+    same = dev.read("fork", forked, "--app", str(APP))
+    stopped = dev.read("fork", child, "--app", str(APP), "--decide", f"{child}/3=approve", code=4)
+    other = dev.read("fork", child, "--app", str(APP), "--decide", f'{child}/3=answer:"by hand"', code=OTHER)
     cohort = dev.read("fork", "--app", str(APP), "--runs", "forkhome-*", "--jobs", "2")
 
     assert (same["verdict"], same["calls"]) == ("same", [])
@@ -100,7 +100,7 @@ def test_the_page_of_a_cohort_shows_hostile_texts_as_what_they_are(dev: Dev, for
     assert f"<div>{forked}</div>" in page.read_text()
     assert "2 same" in page.read_text()
     assert "step by step" not in page.read_text()
-    dev.refold("run", "fork", forked, "--app", str(APP), "--page", str(page))
+    dev.refold("fork", forked, "--app", str(APP), "--page", str(page))
     assert f"{forked}, step by step" in page.read_text()
     assert "<script" not in text
     assert "&lt;script&gt;" in text
@@ -112,10 +112,10 @@ def test_a_fork_is_a_bundle_whose_records_hold_and_whose_own_decisions_nobody_ha
 ) -> None:
     file, child = tmp_path / "fork.jsonl", f"{forked}.2"
 
-    dev.refold("run", "fork", forked, "--app", str(APP), "--to", str(file))
+    dev.refold("fork", forked, "--app", str(APP), "--to", str(file))
     same = verified(file)
     decided = f"{child}/3=approve"
-    dev.refold("run", "fork", child, "--at", "5", "--app", str(APP), "--decide", decided, "--to", str(file), code=4)
+    dev.refold("fork", child, "--at", "5", "--app", str(APP), "--decide", decided, "--to", str(file), code=4)
     stopped = verified(file)
 
     assert (same.holes, same.fork["source"]) == ([], forked)
@@ -125,7 +125,7 @@ def test_a_fork_is_a_bundle_whose_records_hold_and_whose_own_decisions_nobody_ha
 def test_a_fork_is_compared_with_its_run_and_says_that_it_is_one(dev: Dev, forked: str, tmp_path: Path) -> None:
     file, child = tmp_path / "fork.jsonl", f"{forked}.2"
     words = ("--at", "2", "--app", str(APP), "--decide", f'{child}/3=answer:"by hand"', "--to", str(file))
-    dev.refold("run", "fork", child, *words, code=OTHER)
+    dev.refold("fork", child, *words, code=OTHER)
 
     found = dev.read("run", "diff", child, "--bundle", str(file))
     points = dev.read("run", "diff", child, "2", "2", "--bundle", str(file))
@@ -133,8 +133,9 @@ def test_a_fork_is_compared_with_its_run_and_says_that_it_is_one(dev: Dev, forke
     assert (found["left"]["forked"], found["right"]["forked"]) == (0, 1)
     assert {"name": "result", "left": None, "right": "by hand"} in found["fields"]
     assert [point["seq"] for point in (points["left"], points["right"])] == [2, 2]
-    for said in (("show", child), ("events", child), ("replay", child, "--app", str(APP)), ("diff", child)):
-        assert f"a fork of {child}: its events from 1 on" in dev.refold("run", *said, "--bundle", str(file)).stderr
+    replay = ("replay", child, "--app", str(APP))
+    for said in (replay, *(("run", verb, child) for verb in ("show", "events", "diff"))):
+        assert f"a fork of {child}: its events from 1 on" in dev.refold(*said, "--bundle", str(file)).stderr
     assert "a fork, in no topic" in dev.refold("run", "show", child, "--bundle", str(file)).stdout
     assert "nothing to compare with" in dev.refold("run", "diff", child, code=2).stderr
 
@@ -159,7 +160,7 @@ def verified(file: Path) -> VerifiedBundle:
     ],
 )
 def test_what_cannot_be_is_refused(dev: Dev, forked: str, words: tuple[str, ...]) -> None:
-    dev.refold("run", "fork", forked, "--app", str(APP), *words, code=2)
+    dev.refold("fork", forked, "--app", str(APP), *words, code=2)
 
 
 class Crowd(Forking):

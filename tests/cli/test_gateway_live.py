@@ -106,7 +106,7 @@ def test_a_note_is_in_the_audit_trail_once_however_often_it_is_sent(dev: Dev, ht
     noted = [(line["actors"], line["note"]) for line in trail if line["note"]]
     assert [note for _, note in noted] == ["the customer called", "look at the invoice"]
     assert all(actors for actors, _ in noted)
-    assert [line["note"] for line in dev.lines("run", "audit", "noted-1") if line["note"]] == [
+    assert [line["note"] for line in dev.lines("run", "events", "noted-1", "--audit") if line["note"]] == [
         note for _, note in noted
     ]
 
@@ -130,11 +130,11 @@ def test_a_stream_goes_on_after_every_process_was_killed(dev: Dev, http: httpx.C
 
 
 def test_a_view_is_built_anew_beside_the_one_in_use(dev: Dev, http: httpx.Client) -> None:
-    before = dev.read("projection", "status")["generations"][0]["generation"]
+    before = dev.read("projection", "list", "refold")["generations"][0]["generation"]
     built = dev.read("projection", "rebuild")
 
     def replaced() -> bool:
-        there = dev.read("projection", "status")["generations"]
+        there = dev.read("projection", "list", "refold")["generations"]
         return [(each["generation"], each["state"], each["lag"]) for each in there] == [(before + 1, "serving", 0)]
 
     assert built["generation"] == before + 1

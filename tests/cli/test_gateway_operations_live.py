@@ -61,7 +61,7 @@ def test_what_is_deployed_is_listed(http: httpx.Client) -> None:
 def test_a_halt_is_listed_until_it_is_lifted(dev: Dev, http: httpx.Client) -> None:
     dev.refold("halt", "--tool", "fire", "--reason", "too hot")
     halted = http.get("/api/halts").json()
-    dev.refold("unhalt", "--tool", "fire")
+    dev.refold("halt", "--lift", "--tool", "fire")
 
     assert halted == [{"what": "tool fire", "scope": "tool", "name": "fire", "reason": "too hot"}]
     assert http.get("/api/halts").json() == []

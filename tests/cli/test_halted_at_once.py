@@ -65,7 +65,7 @@ def test_what_is_halted_is_ordered_by_nobody_and_acts_no_more_within_a_second(
             eventually(lambda at=at: time.time() > at + WATCHED_S, what="the time to watch")  # type: ignore[misc]
             late["acted"].append(max(effects(dev)) - at)
             late["ordered"].append(max(orders(reader)) - at)
-            dev.read("unhalt", "--tool", "tick")
+            dev.read("halt", "--lift", "--tool", "tick")
     finally:
         for name in names:
             dev.refold("run", "cancel", name)

@@ -36,21 +36,21 @@ def test_what_is_halted_is_so_in_every_partition_until_it_goes_on(shop: Shop) ->
     assert all(each.endswith("is halted: it writes elsewhere") for each in why(shop))
     listed = said(shop, "halt", "--list")
 
-    left = said(shop, "unhalt", "--agent", "coder")["halts"]
+    left = said(shop, "halt", "--lift", "--agent", "coder")["halts"]
 
     assert [row["what"] for row in listed] == ["agent coder", "tool edit_file"]
     assert [row["what"] for row in left] == ["tool edit_file"]
     assert set(why(shop)) == {"tool edit_file is halted: it writes elsewhere"}
     found = json.loads(refold("doctor", "--kafka", shop.settings.bootstrap, "--json").stdout)["findings"]
     assert [finding["verdict"] for finding in found if "edit_file is halted" in finding["what"]] == ["warning"]
-    said(shop, "unhalt", "--tool", "edit_file")
+    said(shop, "halt", "--lift", "--tool", "edit_file")
     assert set(why(shop)) == {""}
 
 
 def test_something_is_halted_for_a_reason_and_something_has_to_be_named(shop: Shop) -> None:
     assert "for a reason" in said(shop, "halt", "--all", code=2)
     assert "say what is meant" in said(shop, "halt", "--reason", "x", code=2)
-    assert "say what is meant" in said(shop, "unhalt", code=2)
+    assert "say what is meant" in said(shop, "halt", "--lift", code=2)
     assert set(why(shop)) == {""}
 
 

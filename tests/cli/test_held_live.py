@@ -43,7 +43,7 @@ def test_a_held_call_is_tried_again_by_an_operator_s_word_also_with_another_plan
     assert ended(dev, "held-1")["result"] == "through"
     assert dev.effects("held-1") == ["held-1 insisted"]
     assert "neither in doubt nor held" in dev.refold("run", "resolve", call, "--fail", code=4).stderr
-    dev.refold("run", "verify", "held-1")
+    dev.refold("verify", "--run", "held-1")
 
 
 def test_a_held_call_that_is_let_fail_raises_in_the_agent_and_its_result_is_for_people_alone(dev: Dev) -> None:

@@ -89,9 +89,11 @@ def test_a_key_is_never_written_over(folder: Path) -> None:
         (("new", "ann", "--use", "vote"), "whom the key speaks for is not said"),
         (("new", "ann", "--use", "vote", "--actor", "ann", "--anybody"), "for some people and for anybody"),
         (("new", "ann", "--use", "vote", "--actor", "Ann"), "'Ann' is not the name of a person, ann is"),
-        (("rotate", "ops-1", "--at", "tomorrow"), "--at 'tomorrow' is not a time with a zone"),
-        (("rotate", "ops-1", "--at", "2030-01-31T12:00"), "is not a time with a zone"),
-        (("rotate", "ops-1", "--at", "2020-01-01T00:00Z"), "2020-01-01T00:00Z is over"),
+        (("new", "ops", "--replaces", "ops-1"), "a key that replaces another has its owner"),
+        (("new", "ops"), "a key has an owner and a use"),
+        (("new", "--replaces", "ops-1", "--at", "tomorrow"), "--at 'tomorrow' is not a time with a zone"),
+        (("new", "--replaces", "ops-1", "--at", "2030-01-31T12:00"), "is not a time with a zone"),
+        (("new", "--replaces", "ops-1", "--at", "2020-01-01T00:00Z"), "2020-01-01T00:00Z is over"),
         (("revoke", "ops-1"), "--reason"),
         (("revoke", "ops-1", "--reason", " "), "a key is revoked for a reason"),
     ],
@@ -169,7 +171,7 @@ def test_a_key_lives_in_every_partition_from_new_to_revoked(shop: Shop) -> None:
     before = sign({"issued": time.time_ns() // 1_000_000}, first)
     assert [held(before, shop.known(number)) for number in range(PARTITIONS)] == ["holds"] * PARTITIONS
 
-    rotated = shop.read("rotate", first.kid)
+    rotated = shop.read("new", "--replaces", first.kid)
     second = keys.load(Path(rotated["file"]))
     after = {"issued": rotated["retired_ms"]}
 
@@ -188,7 +190,8 @@ def test_a_key_lives_in_every_partition_from_new_to_revoked(shop: Shop) -> None:
     states = {row["kid"]: (row["state"], row["reason"]) for row in shop.read("list")}
     assert states == {first.kid: ("revoked", "laptop lost"), second.kid: ("active", "")}
     assert first.kid in shop.keys("list").stdout
-    assert shop.keys("rotate", first.kid, code=4).stderr.startswith(f"error: the key {first.kid} signs nothing")
+    refused = shop.keys("new", "--replaces", first.kid, code=4).stderr
+    assert refused.startswith(f"error: the key {first.kid} signs nothing")
 
 
 def test_a_run_is_started_with_the_signature_of_who_asks(shop: Shop) -> None:
@@ -217,7 +220,7 @@ def test_a_run_is_started_with_the_signature_of_who_asks(shop: Shop) -> None:
 def test_a_key_that_retires_later_signs_until_then(shop: Shop) -> None:
     first = shop.new("ann", "vote", "--actor", "ann")
 
-    told = shop.keys("rotate", first.kid, "--at", "2100-01-01T00:00+00:00").stdout
+    told = shop.keys("new", "--replaces", first.kid, "--at", "2100-01-01T00:00+00:00").stdout
 
     assert "signs until 2100-01-01 00:00:00 UTC" in told
     (old, new) = sorted(shop.known().values(), key=lambda key: key.retired_ms == 0)
@@ -332,7 +335,7 @@ def test_doctor_warns_of_what_lets_anybody_decide_where_others_reach_the_platfor
 
 def test_a_key_that_the_catalog_does_not_have_is_not_found(shop: Shop) -> None:
     assert "has no key ops-1" in shop.keys("revoke", "ops-1", "--reason", "x", code=3).stderr
-    assert "has no key ops-1" in shop.keys("rotate", "ops-1", code=3).stderr
+    assert "has no key ops-1" in shop.keys("new", "--replaces", "ops-1", code=3).stderr
     assert {path.name for path in (shop.folder / "keys").iterdir()} == {"root.json", "root.pub"}
 
 

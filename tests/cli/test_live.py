@@ -189,7 +189,7 @@ def test_what_is_halted_waits_and_goes_on(dev: Dev) -> None:
     dev.read("run", "start", "foreman", "--id", "h-2")
     eventually(lambda: dev.read("run", "show", "h-2")["halted"] == ["h-2.1: tool mark is halted: look first"])
 
-    dev.read("unhalt", "--tool", "mark")
+    dev.read("halt", "--lift", "--tool", "mark")
 
     eventually(lambda: dev.read("run", "show", "h-1")["status"] == "completed")
     assert len(dev.effects("h-1")) == 2
@@ -226,12 +226,12 @@ def test_raw_records_show_what_does_not_count(dev: Dev) -> None:
 
     assert [row["void"] for row in rows].count("hash") == 1
     assert rows[-1]["void"] == "hash"
-    verified = dev.read("run", "verify", "v-1", code=1)
+    verified = dev.read("verify", "--run", "v-1", code=1)
     assert [violation["kind"] for violation in verified["violations"]] == ["hash"]
 
 
 def test_everything_else_that_the_tests_left_behind_agrees(dev: Dev) -> None:
-    verified = dev.read("run", "verify", code=1)
+    verified = dev.read("verify", code=1)
 
     assert {violation["run_id"] for violation in verified["violations"]} == {"v-1"}
     assert verified["open"] == verified["overdue"] == verified["in_doubt"] == []
@@ -241,7 +241,7 @@ def test_everything_else_that_the_tests_left_behind_agrees(dev: Dev) -> None:
 
 
 def test_topics_and_doctor_find_nothing_wrong(dev: Dev) -> None:
-    assert dev.read("topics", "diff") == []
+    assert dev.read("topics", "apply", "--check") == []
     assert dev.read("topics", "apply") == []
     assert {row["partitions"] for row in dev.read("topics", "list")} == {1}
     assert dev.read("doctor")["ok"]

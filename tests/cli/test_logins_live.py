@@ -62,7 +62,7 @@ class LoginGateway:
 
     def key(self, actor: str, *roles: str) -> str:
         options = [word for role in roles for word in ("--role", role)]
-        made = refold("keys", "api", "new", actor, *options, "--file", str(self.keys), "--json")
+        made = refold("keys", "new", "--api", actor, *options, "--file", str(self.keys), "--json")
         return str(json.loads(made.stdout)["key"])
 
     def speaking(self, key: str) -> httpx.Client:
@@ -131,7 +131,7 @@ def test_a_stream_ends_soon_after_its_key_was_revoked(dev: Dev, gateway: LoginGa
         with http.stream("GET", "/api/runs/who-4/stream") as stream:
             lines = stream.iter_lines()
             assert next(lines).startswith("id: 1")
-            refold("keys", "api", "revoke", viewer[4:16], "--file", str(gateway.keys))
+            refold("keys", "revoke", "--api", viewer[4:16], "--file", str(gateway.keys))
             begun = time.monotonic()
             rest = list(lines)
         assert time.monotonic() - begun < 25

@@ -119,11 +119,11 @@ def test_an_old_policy_is_dropped_and_the_one_in_force_is_not(cluster: Cluster, 
     new = cluster("publish", files / "draft.yaml")["digest"]
 
     assert cluster.words("show").count(f"older: {old}") == 1
-    assert "is in force" in declined(cluster, "drop", new, code=4)
-    cluster("drop", old)
+    assert "is in force" in declined(cluster, "publish", "--drop", new, code=4)
+    cluster("publish", "--drop", old)
 
     assert cluster("show")["policies"] == [new]
-    assert "has no policy" in declined(cluster, "drop", old, code=3)
+    assert "has no policy" in declined(cluster, "publish", "--drop", old, code=3)
 
 
 def test_a_policy_that_runs_and_questions_need_is_dropped_only_by_force(
@@ -137,12 +137,12 @@ def test_a_policy_that_runs_and_questions_need_is_dropped_only_by_force(
     cluster("publish", files / "policy.yaml")
     cluster("publish", files / "draft.yaml")
 
-    said = declined(cluster, "drop", digest, code=4)
+    said = declined(cluster, "publish", "--drop", digest, code=4)
 
     assert "is in use: 1 live run and 2 open approvals under it" in said
     assert f"{', '.join(ASKED)}, r" in " ".join(said.split())
     assert digest in cluster("show")["policies"]
-    dropped = cluster("drop", digest, "--force")
+    dropped = cluster("publish", "--drop", digest, "--force")
     assert (dropped["runs"], dropped["approvals"]) == (["r"], ASKED)
     assert digest not in cluster("show")["policies"]
 

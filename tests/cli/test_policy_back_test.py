@@ -43,12 +43,12 @@ def test_an_edit_changes_nothing_of_how_a_call_was_judged(cluster: Cluster, file
     cluster.play(chronicle)
     cluster("publish", files / "policy.yaml")
 
-    same, explained = cluster("test", files / "policy.yaml"), cluster("explain", "r/7")
+    same, explained = cluster("check", "--recorded", files / "policy.yaml"), cluster("show", "r/7")
 
     assert (same["calls"], same["differences"]) == (4, [])
     assert (explained["args"], explained["edited_args"]) == ({"path": "/etc/x"}, {"path": "sandbox/x"})
     assert (explained["recorded"]["outcome"], explained["now"]["outcome"]) == ("require", "require")
-    said = cluster.words("explain", "r/7")
+    said = cluster.words("show", "r/7")
     assert 'edited since by people whom the policy asks about that too: {"path":"sandbox/x"}' in said
     assert "would be" not in said
 
@@ -69,7 +69,7 @@ def test_a_requirement_that_changes_is_told_with_both_of_its_sides(cluster: Clus
     cluster.play(chronicle)
     (files / "more.yaml").write_text(POLICY.replace("[role:lead]", "[role:lead], quorum: 2, expires: 2d"))
 
-    said = cluster.words("test", files / "more.yaml", code=1)
+    said = cluster.words("check", "--recorded", files / "more.yaml", code=1)
 
     assert "require by outside: 1 of role:lead require by outside: 2 of role:lead, within 2d" in said
 
@@ -82,8 +82,8 @@ def test_a_draft_is_asked_about_the_calls_in_the_log(cluster: Cluster, files: Pa
     )
     cluster.play(chronicle)
 
-    same = cluster("test", files / "policy.yaml", "--runs", "r")
-    draft = cluster("test", files / "draft.yaml", "--runs", "all", code=1)
+    same = cluster("check", "--recorded", files / "policy.yaml", "--runs", "r")
+    draft = cluster("check", "--recorded", files / "draft.yaml", "--runs", "all", code=1)
 
     assert (same["calls"], same["differences"], same["counts"]) == (4, [], {})
     assert (draft["runs"], draft["calls"]) == (2, 5)
@@ -95,11 +95,13 @@ def test_a_draft_is_asked_about_the_calls_in_the_log(cluster: Cluster, files: Pa
         "no drops",
     )
     assert (second["args"], second["now"]["requirement"]["approvers"]) == ({"path": "/etc/x"}, ["ada"])
-    assert "1 deny -> allow" in cluster.words("test", files / "draft.yaml", code=1)
-    assert cluster("test", files / "policy.yaml", "--agent", "sweep", code=1)["counts"] == {"allow -> deny": 1}
-    assert cluster("test", files / "draft.yaml", "--agent", "nobody")["runs"] == 0
-    assert cluster("test", files / "draft.yaml", "--since", "1h")["calls"] == 0
-    assert cluster("test", files / "draft.yaml", "--since", "2020-01-01T00:00Z", code=1)["calls"] == 5
+    assert "1 deny -> allow" in cluster.words("check", "--recorded", files / "draft.yaml", code=1)
+    assert cluster("check", "--recorded", files / "policy.yaml", "--agent", "sweep", code=1)["counts"] == {
+        "allow -> deny": 1
+    }
+    assert cluster("check", "--recorded", files / "draft.yaml", "--agent", "nobody")["runs"] == 0
+    assert cluster("check", "--recorded", files / "draft.yaml", "--since", "1h")["calls"] == 0
+    assert cluster("check", "--recorded", files / "draft.yaml", "--since", "2020-01-01T00:00Z", code=1)["calls"] == 5
 
 
 def test_what_only_the_app_knows_is_never_guessed(cluster: Cluster, tmp_path: Path) -> None:
@@ -109,11 +111,11 @@ def test_what_only_the_app_knows_is_never_guessed(cluster: Cluster, tmp_path: Pa
     chronicle.add("r", [RunRequested("sweep", "{}", "digest", "seed"), *calls], emit=False)
     cluster.play(chronicle)
 
-    blind = cluster("test", tmp_path / "tags.yaml", code=1)
-    seeing = cluster("test", tmp_path / "tags.yaml", "--app", APP, code=1)
+    blind = cluster("check", "--recorded", tmp_path / "tags.yaml", code=1)
+    seeing = cluster("check", "--recorded", tmp_path / "tags.yaml", "--app", APP, code=1)
 
     assert (blind["counts"], blind["unknown"]) == ({"allow -> deny": 2}, ["tool.tags"])
-    assert "--app tells them" in cluster.words("test", tmp_path / "tags.yaml", code=1)
+    assert "--app tells them" in cluster.words("check", "--recorded", tmp_path / "tags.yaml", code=1)
     assert ([row["call_id"] for row in seeing["differences"]], seeing["unknown"]) == (["r/3"], [])
 
 
@@ -125,7 +127,7 @@ def test_a_recorded_call_is_explained_by_the_policy_that_judged_it(cluster: Clus
     cluster("publish", files / "policy.yaml")
     cluster("publish", files / "draft.yaml")
 
-    outside, broken = cluster("explain", "r/7"), cluster("explain", "r/9")
+    outside, broken = cluster("show", "r/7"), cluster("show", "r/9")
 
     assert (outside["recorded"]["policy"], outside["now"]["policy"]) == (digest, digest)
     assert [(row["rule"], row["value"], row["fired"]) for row in outside["rules"]] == [
@@ -137,10 +139,10 @@ def test_a_recorded_call_is_explained_by_the_policy_that_judged_it(cluster: Clus
     assert outside["rules"][2]["values"] == {"args": {"path": "/etc/x"}}
     assert broken["rules"][2]["value"] == 'NOT_FOUND: Key not found in map : "path"'
     assert broken["now"]["message"] == f"the rule 'outside' failed: {broken['rules'][2]['value']}"
-    assert 'args = {"path": "/etc/x"}' in cluster.words("explain", "r/7")
-    drafted = cluster("explain", "r/5", "--draft", files / "draft.yaml")
+    assert 'args = {"path": "/etc/x"}' in cluster.words("show", "r/7")
+    drafted = cluster("show", "r/5", "--draft", files / "draft.yaml")
     assert (drafted["recorded"]["outcome"], drafted["now"]["outcome"]) == ("deny", "allow")
-    assert "would be: allow by no drops" in cluster.words("explain", "r/5", "--draft", files / "draft.yaml")
+    assert "would be: allow by no drops" in cluster.words("show", "r/5", "--draft", files / "draft.yaml")
 
 
 def test_a_call_is_explained_by_the_id_of_its_approval_too(cluster: Cluster, files: Path, digest: str) -> None:
@@ -149,8 +151,8 @@ def test_a_call_is_explained_by_the_id_of_its_approval_too(cluster: Cluster, fil
     cluster.play(chronicle)
     cluster("publish", files / "policy.yaml")
 
-    assert cluster("explain", ASKED[0]) == cluster("explain", "r/7")
-    assert "r/7 write" in cluster.words("explain", ASKED[0])
+    assert cluster("show", ASKED[0]) == cluster("show", "r/7")
+    assert "r/7 write" in cluster.words("show", ASKED[0])
     assert "there is no call r/4" in refused(cluster, "r/4", 3)
 
 
@@ -161,11 +163,11 @@ def test_a_tool_that_asks_by_itself_is_not_blamed_on_the_rule_that_allows_it(clu
     chronicle.add("r", [RunRequested("sweep", "{}", "digest", "seed", policy=policy), *call], emit=False)
     cluster.play(chronicle)
 
-    said = cluster.words("explain", "r/2")
+    said = cluster.words("show", "r/2")
 
     assert "the rule allows it; the tool says itself that it needs people" in said
     assert "would be" not in said
-    assert "--app tells it" in cluster.words("test", files / "policy.yaml", code=1)
+    assert "--app tells it" in cluster.words("check", "--recorded", files / "policy.yaml", code=1)
 
 
 def test_what_nobody_judged_is_not_explained(cluster: Cluster) -> None:
@@ -180,14 +182,16 @@ def test_what_nobody_judged_is_not_explained(cluster: Cluster) -> None:
 
 
 def refused(cluster: Cluster, call: str, code: int) -> str:
-    """What `explain` says of a call that it cannot explain."""
-    result = refold("policy", "explain", call, "--kafka", cluster.settings.bootstrap)
+    """What `show` says of a call that it cannot explain."""
+    result = refold("policy", "show", call, "--kafka", cluster.settings.bootstrap)
     assert result.exit_code == code, result.output
     return result.stderr
 
 
 @pytest.mark.parametrize("since", ["soon", "2030-01-31T12:00", "-1h"])
 def test_a_time_that_is_none_is_a_usage_error(files: Path, since: str) -> None:
-    result = refold("policy", "test", str(files / "draft.yaml"), "--since", since, "--kafka", "127.0.0.1:9")
+    result = refold(
+        "policy", "check", str(files / "draft.yaml"), "--recorded", "--since", since, "--kafka", "127.0.0.1:9"
+    )
 
     assert result.exit_code == 2

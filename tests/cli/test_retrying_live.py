@@ -61,7 +61,7 @@ def test_a_failed_run_goes_on_where_it_failed_also_with_another_planner(dev: Dev
     assert ended(dev, "retried-1", "completed")["result"] == 2
     assert done(dev, "retried-1") == ["0", "delivered 0", "1", "delivered 1"]
     assert "is completed: there is nothing to retry" in dev.refold("run", "retry", "retried-1", code=4).stderr
-    dev.refold("run", "verify", "retried-1")
+    dev.refold("verify", "--run", "retried-1")
 
 
 @pytest.mark.long

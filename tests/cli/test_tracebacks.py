@@ -80,7 +80,7 @@ def test_a_tools_exception_names_the_users_line_everywhere(errs: Dev) -> None:
 def test_a_replay_of_a_failed_run_shows_where_the_agent_raised(errs: Dev) -> None:
     errs.refold("run", "start", "breaks", "--id", "b-1", "--wait", code=1)
 
-    replayed = errs.refold("run", "replay", "b-1", "--app", str(errs.data.parent / "app.py")).stdout
+    replayed = errs.refold("replay", "b-1", "--app", str(errs.data.parent / "app.py")).stdout
 
     assert "KeyError" in replayed
     assert "line 27, in breaks" in replayed

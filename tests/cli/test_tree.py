@@ -12,18 +12,17 @@ from typing import Any
 
 import pytest
 
-from refold.cli.commands import COMMANDS
+from refold.cli.commands import COMMANDS, RENAMED
 from refold.cli.groups import CommandGroup, Later
 from tests.cli.terminal import refold
+from tests.tidy.repository import ROOT
 
 Words = tuple[str, ...]
 
 TREE = dict(COMMANDS.walk())
 HEAVY = ("confluent_kafka", "fastavro", "pydantic", "redis", "rich.console", "yaml", "refold.sdk.app")
-OF_A_CHECKOUT: set[Words] = {("demo",), ("bench",), ("sim",)}
-"""They hand all words to a program of the checkout, `--help` too."""
 SERVICES = ("planner", "executor", "approval", "archivist", "projections", "gateway", "telemetry", "insights")
-WITHOUT_JSON: set[Words] = {("dev",), ("setup",), ("version",), ("completion",), *OF_A_CHECKOUT}
+WITHOUT_JSON: set[Words] = {("dev",), ("setup",), ("completion",)}
 WITHOUT_JSON |= {("serve", service) for service in SERVICES}
 """Processes in the foreground, and what is one line anyway. Every other command prints data with `--json`."""
 
@@ -39,6 +38,71 @@ def listing(group: CommandGroup, *words: str) -> list[tuple[Words, CommandGroup]
 def loaded(words: Words) -> Any:
     """A command as the parser has it."""
     return Later(words[-1], TREE[words]).load()
+
+
+def target(line: str) -> Words:
+    """The command that a line calls, of its longest words; empty without one."""
+    words = tuple(line.split())
+    return next((words[:count] for count in (3, 2, 1) if words[:count] in TREE), ())
+
+
+def lines() -> list[tuple[str, str]]:
+    """Each `refold ...` in code, help, hints, docs, examples and deployment, with its file."""
+    places = (
+        "README.md",
+        "docker-compose.yml",
+        "Makefile",
+        ".ci",
+        "services",
+        "docs",
+        "examples",
+        "infra",
+        "benchmarks",
+    )
+    listed = subprocess.run(["git", "ls-files", *places], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    paths = [ROOT / name for name in listed.split() if not name.endswith((".png", ".svg"))]
+    return [
+        (str(path.relative_to(ROOT)), " ".join(line.split()))
+        for path in paths
+        for line in re.findall(r"\brefold\s+((?:[a-z][a-z-]*[ \n]*)+(?:--[a-z-]+)?)", path.read_text())
+    ]
+
+
+def test_there_are_at_most_seventy_commands() -> None:
+    assert len(TREE) <= 70
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items(), ids=RENAMED)
+def test_an_old_name_answers_with_the_new_one_and_does_nothing(old: str, new: str) -> None:
+    for more in ((), ("x",), ("--help",)):
+        result = refold(*old.split(), *more)
+
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert f"refold {old} is now {new}\n" in result.stderr
+    assert tuple(old.split()) not in TREE
+
+
+@pytest.mark.parametrize("new", {new for new in RENAMED.values() if new.startswith("refold ")} - {"refold --version"})
+def test_a_new_name_is_a_command_with_that_option(new: str) -> None:
+    line = new.removeprefix("refold ")
+    options = {option for each in loaded(target(line)).params for option in each.opts}
+
+    assert set(re.findall(r"--[a-z-]+", line)) <= options
+
+
+def test_no_text_names_a_command_by_its_old_name() -> None:
+    of = [(file, line) for file, line in lines() for old in RENAMED if f"{line} ".startswith(f"{old} ")]
+
+    assert of == []
+
+
+def test_every_command_that_a_text_names_exists() -> None:
+    """A line that begins with a group goes on with one of its commands, unless it is about the group."""
+    groups = {words[0] for words in TREE if len(words) > 1}
+    named = [(file, line) for file, line in lines() if line.split()[0] in groups and len(line.split()) > 1]
+
+    assert len(named) > 100
+    assert {(file, line) for file, line in named if not target(line)} == set()
 
 
 def test_help_loads_nothing_that_is_slow() -> None:
@@ -72,7 +136,7 @@ def test_the_example_of_a_command_is_what_it_takes(words: Words) -> None:
     loaded(words).make_context("refold", shlex.split(TREE[words].example))
 
 
-@pytest.mark.parametrize("words", [words for words in TREE if words not in OF_A_CHECKOUT], ids=" ".join)
+@pytest.mark.parametrize("words", TREE, ids=" ".join)
 def test_help_names_what_to_write_and_no_types_of_python(words: Words) -> None:
     result = refold(*words, "--help")
 
@@ -98,7 +162,7 @@ def test_data_is_the_folder_of_a_dev_wherever_it_is(words: Words) -> None:
 
 @pytest.mark.parametrize(
     ("words", "meant"),
-    [("run cancle", "cancel"), ("rnu", "run"), ("replay chek", "check"), ("dev stats", "status")],
+    [("run cancle", "cancel"), ("rnu", "run"), ("dev stats", "status")],
 )
 def test_a_typo_is_answered_with_what_was_meant(words: str, meant: str) -> None:
     result = refold(*words.split())
@@ -119,7 +183,7 @@ echo "${COMPREPLY[@]}"
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("refold run re", {"resume", "retry", "resolve", "repair", "replay"}),
+        ("refold run re", {"resume", "retry", "resolve", "repair"}),
         ("refold comp", {"completion"}),
         ("refold run start --wa", {"--wait"}),
     ],

@@ -65,8 +65,8 @@ def hand(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Hand:
 def test_a_run_is_migrated_and_a_second_time_it_is_known(rig: Rig, hand: Hand) -> None:
     rig.deploy(app(one, two))
 
-    first = refold("versions", "migrate", "live", "--to", "two", "--json")
-    again = refold("versions", "migrate", "live", "--to", "two", "--json")
+    first = refold("run", "migrate", "live", "--to", "two", "--json")
+    again = refold("run", "migrate", "live", "--to", "two", "--json")
 
     assert json.loads(first.stdout) == [
         {"run_id": "live", "from": app(one).agents["ship"].version, "to": "two", "outcome": "accepted"}
@@ -79,7 +79,7 @@ def test_all_runs_of_a_version_are_migrated_and_those_that_cannot_be_are_named(r
     rig.start("fresh", "ship")  # in its first call, so that it goes with any of them
     rig.run()
     rig.deploy(app(one, two, three))
-    words = ("versions", "migrate", "--agent", "ship", "--from", "one", "--to", "three", "--json")
+    words = ("run", "migrate", "--agent", "ship", "--from", "one", "--to", "three", "--json")
 
     tried = refold(*words, "--dry-run")
     done = refold(*words)
@@ -116,12 +116,12 @@ def test_a_version_in_use_tells_which_runs_stand_still_and_what_they_need(rig: R
     [row] = versions_in_use(runs(rig).all())
 
     assert row.stalled["live"].startswith("unknown_version, needs one")
-    shown = refold("versions", "list")
+    shown = refold("worker", "list", "--versions")
     assert "unknown_version, needs one" in shown.output
     assert "planner-2" not in shown.output
     other = Member("planner-2", "planner", "a", 5, agents=[MemberAgent("ship", "one", {})])
     rig.broker.write(Outgoing(MEMBER, 0, b"planner-2", codec.encode(other), (), 0))
-    assert re.search(r"unknown_version, needs one\S* +planner-2", refold("versions", "list").output)
+    assert re.search(r"unknown_version, needs one\S* +planner-2", refold("worker", "list", "--versions").output)
 
 
 def test_code_is_tried_on_recorded_runs_and_the_first_step_that_differs_is_named(rig: Rig) -> None:
@@ -157,7 +157,7 @@ def test_the_gate_ends_with_one_when_a_run_would_stand_still(
 ) -> None:
     name, *rest = words
 
-    result = refold("replay", "check", f"{MODULE}:{name}", *rest, "--json")
+    result = refold("replay", "--app", f"{MODULE}:{name}", *rest, "--json")
 
     assert result.exit_code == code
     told: Any = json.loads(result.stdout)
@@ -167,9 +167,9 @@ def test_the_gate_ends_with_one_when_a_run_would_stand_still(
 def test_runs_that_began_on_something_else_are_told_of_and_do_not_fail_the_gate(rig: Rig) -> None:
     (began,) = GOOD.agents["ship"].foundation
 
-    spoken_of = refold("replay", "check", f"{MODULE}:OLD", "--live")
-    checked = json.loads(refold("replay", "check", f"{MODULE}:OLD", "--live", "--json").stdout)
-    shown = refold("run", "replay", "live", "--app", f"{MODULE}:OLD")
+    spoken_of = refold("replay", "--app", f"{MODULE}:OLD", "--live")
+    checked = json.loads(refold("replay", "--app", f"{MODULE}:OLD", "--live", "--json").stdout)
+    shown = refold("replay", "live", "--app", f"{MODULE}:OLD")
 
     needs = f"Python {began.removeprefix('py')} (here Python 2.7)"
     assert spoken_of.exit_code == 0
@@ -179,29 +179,29 @@ def test_runs_that_began_on_something_else_are_told_of_and_do_not_fail_the_gate(
 
 
 def test_runs_of_a_version_that_the_app_lacks_are_told_of(rig: Rig) -> None:
-    told = refold("replay", "check", f"{MODULE}:GOOD", "--live", "--json")
+    told = refold("replay", "--app", f"{MODULE}:GOOD", "--live", "--json")
 
     assert "warning: 1 run began on version one" in told.output
     assert json.loads(told.stdout)["runs"][0]["needs"] == "version one"
 
 
 def test_runs_that_began_on_what_is_here_are_not_warned_of(rig: Rig) -> None:
-    told = refold("replay", "check", f"{MODULE}:BOTH", "--live", "--json")
+    told = refold("replay", "--app", f"{MODULE}:BOTH", "--live", "--json")
 
     assert "warning" not in told.output
     assert json.loads(told.stdout)["other_foundation"] == 0
 
 
 def test_a_gate_that_has_checked_nothing_says_so(rig: Rig) -> None:
-    result = refold("replay", "check", f"{MODULE}:GOOD", "--runs", "nothing-*")
+    result = refold("replay", "--app", f"{MODULE}:GOOD", "--runs", "nothing-*")
 
     assert result.exit_code == 3
     assert "nothing was checked" in result.output
 
 
 def test_a_run_is_replayed_and_its_place_told(rig: Rig) -> None:
-    stands = refold("run", "replay", "live", "--app", f"{MODULE}:GOOD")
-    differs = refold("run", "replay", "live", "--app", f"{MODULE}:BAD")
+    stands = refold("replay", "live", "--app", f"{MODULE}:GOOD")
+    differs = refold("replay", "live", "--app", f"{MODULE}:BAD")
 
     assert stands.exit_code == 0
     assert '1  call step({"n":1})  CallCompleted' in stands.output

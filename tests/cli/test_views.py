@@ -106,7 +106,7 @@ def test_a_question_says_whom_it_waits_for_until_which_day_and_how_to_learn_why(
 
     assert "waits for 2 of ada, bob until 2023-11-16 22:13:20 UTC" in said
     assert "refold approval show r/3" in said
-    assert "refold policy explain r/3" in said
+    assert "refold policy show r/3" in said
 
 
 def test_a_question_that_closed_by_itself_is_not_said_to_have_run_out_of_time() -> None:

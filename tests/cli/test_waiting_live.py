@@ -36,8 +36,8 @@ def test_a_run_is_told_and_answered_from_the_command_line(dev: Dev) -> None:
         "run", "signal", "ordered-1", "shipped", "--payload", '{"parcel": "p-1"}', "--id", "s-1", "--actor", "bob"
     )
     dev.refold("run", "signal", "ordered-1", "shipped", "--payload", '{"parcel": "p-2"}', "--id", "s-1", code=4)
-    dev.refold("callback", "resolve", secret, "--payload", '"much"', code=2)
-    paid = dev.read("callback", "resolve", secret, "--payload", "7", "--key", "k-1")
+    dev.refold("run", "callback", secret, "--payload", '"much"', code=2)
+    paid = dev.read("run", "callback", secret, "--payload", "7", "--key", "k-1")
 
     assert waits == ["paid", "shipped"]
     assert (early["outcome"], early["step"]) == ("accepted", 0)
@@ -46,9 +46,9 @@ def test_a_run_is_told_and_answered_from_the_command_line(dev: Dev) -> None:
     assert paid["outcome"] == "accepted"
     eventually(lambda: shown(dev, "ordered-1")["status"] == "completed")
     assert shown(dev, "ordered-1")["result"] == {"parcel": "p-1", "by": "bob", "paid": 7}
-    assert dev.read("callback", "resolve", secret, "--payload", "7", "--key", "k-1")["outcome"] == "known"
-    dev.refold("callback", "resolve", secret, "--payload", "8", code=4)
-    dev.refold("callback", "fail", secret, "--message", "no", code=4)
+    assert dev.read("run", "callback", secret, "--payload", "7", "--key", "k-1")["outcome"] == "known"
+    dev.refold("run", "callback", secret, "--payload", "8", code=4)
+    dev.refold("run", "callback", secret, "--fail", "no", code=4)
     dev.refold("run", "signal", "ordered-1", "shipped", code=4)
 
 

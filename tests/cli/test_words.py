@@ -38,9 +38,9 @@ def test_every_kind_of_error_has_its_exit_code(error: RefoldError, code: int) ->
         ("run", "list"),
         ("run", "show", "r"),
         ("run", "start", "deploy"),
-        ("run", "verify"),
+        ("verify",),
         ("run", "resolve", "r/3", "--give-up"),
-        ("topics", "diff"),
+        ("topics", "apply", "--check"),
         ("deadletter", "list"),
     ],
 )
@@ -119,9 +119,3 @@ def test_doctor_tells_of_a_plan_that_calls_every_tool(tmp_path: Path, plan: bool
     result = refold("doctor", *NOBODY, "--redis", "redis://127.0.0.1:9/0", "--app", str(app))
 
     assert ("may call every tool with any arguments" in " ".join(result.stdout.split())) is plan
-
-
-def test_the_exported_schemas_fit() -> None:
-    result = refold("schemas", "check", "--json")
-
-    assert (result.exit_code, json.loads(result.stdout)) == (0, {"ok": True, "problems": []})

@@ -174,7 +174,7 @@ def test_who_looks_on_is_told_that_a_killed_try_counts_no_more_and_costs_nothing
 
     assert asked.read_text().count("asked") == 2
     assert [each.n for each in again] == list(range(1, len(again) + 1))
-    lines = dev.refold("run", "stream", "talk-1", "--timeout", "2").stdout
+    lines = dev.refold("run", "watch", "talk-1", "--tokens", "--timeout", "2").stdout
     assert "counts no more" in lines
     assert asked.read_text().count("asked") == 2
 

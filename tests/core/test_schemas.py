@@ -146,7 +146,7 @@ def test_a_class_that_changed_without_an_export_is_found(tmp_path: Path) -> None
 
     problems = check_schemas(tmp_path, {game(("name", str), ("level", int, 1)): "game"})
 
-    assert problems == ["game: Game differs from version 1; run `refold schemas export`"]
+    assert problems == ["game: Game differs from version 1; run `make schemas`"]
 
 
 def test_a_subject_without_a_class_is_found(tmp_path: Path) -> None:

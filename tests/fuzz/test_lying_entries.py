@@ -179,7 +179,7 @@ def test_no_page_of_the_gateway_fails_by_it(seed: int, monkeypatch: pytest.Monke
         assert site.get(f"/api/runs/{GOOD}")["status"] == "completed"
 
 
-OF_RUN_SAID = (("run", "show"), ("run", "events"), ("run", "audit"), ("run", "show", "--json"))
+OF_RUN_SAID = (("run", "show"), ("run", "events"), ("run", "events", "--audit"), ("run", "show", "--json"))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -189,7 +189,7 @@ def test_no_command_fails_by_it(seed: int) -> None:
         for key, value in records(seed):
             run = key.partition(b"/")[0].decode()
             platform.broker.write(Outgoing(RUN_LOG, home(run, platform.broker.partitions), key, value, (), 0))
-        every = [("run", "list", "--limit", "500"), ("run", "verify", "--settle", "0"), ("approval", "list")]
+        every = [("run", "list", "--limit", "500"), ("verify", "--settle", "0"), ("approval", "list")]
         every += [("run", "list", "--limit", "500", "--json"), ("run", "list", "--at", "2023-11-14T22:13:21Z")]
         every += [(*words, f"lie-{number}") for number in range(12) for words in OF_RUN_SAID]
         for words in every:

@@ -69,8 +69,8 @@ def reading() -> Iterator[tuple[str, Case]]:
         yield "run-diff", ("run", "diff", run, "2", "5")
         yield "run-diff", ("run", "diff", run, "2", "5", "--json")
         yield "run-diff", ("run", "diff", run, "done-1")
-        yield "run-audit", ("run", "audit", run)
-    yield "run-audit", ("run", "audit", "noted-1")
+        yield "run-audit", ("run", "events", run, "--audit")
+    yield "run-audit", ("run", "events", "noted-1", "--audit")
     yield "run-at", ("run", "show", "done-1", "--messages", "1")
     yield "run-diff", ("run", "diff", "done-1", "done-1")
     yield "run-diff", ("run", "diff", "done-1", "nobody")
@@ -99,15 +99,15 @@ def reading() -> Iterator[tuple[str, Case]]:
     yield "run-list-at", ("run", "list", "--status", "stalled", "--at", "2100-01-01T00:00Z")
     yield "run-list-at", ("run", "list", "--at", "yesterday")
     for run in ("", "done-1", "forked-1", "copied-1", "changed-1", "nobody"):
-        yield "run-verify", ("run", "verify", *filter(None, [run]), "--settle", "0")
-        yield "run-verify", ("run", "verify", *filter(None, [run]), "--settle", "0", "--json")
+        yield "run-verify", ("verify", *(("--run", run) if run else ()), "--settle", "0")
+        yield "run-verify", ("verify", *(("--run", run) if run else ()), "--settle", "0", "--json")
     for run in ("done-1", "failed-1", "stalled-1"):
         yield "run-watch", ("run", "watch", run, "--timeout", "1")
         yield "run-watch", ("run", "watch", run, "--timeout", "1", "--json")
     yield "run-watch", ("run", "events", "done-1", "--follow")
     yield "run-watch", ("run", "events", "done-1", "--follow", "--json")
-    yield "run-watch", ("run", "stream", "backoff-1", "--timeout", "1")
-    yield "run-watch", ("run", "stream", "backoff-1", "--timeout", "1", "--json")
+    yield "run-watch", ("run", "watch", "backoff-1", "--tokens", "--timeout", "1")
+    yield "run-watch", ("run", "watch", "backoff-1", "--tokens", "--timeout", "1", "--json")
     yield from _of_people()
     yield from _of_operators()
 
@@ -123,27 +123,27 @@ def _of_people() -> Iterator[tuple[str, Case]]:
         yield "approval-show-json", ("approval", "show", name, "--json")
     for name in ("parent-1", "done-1", "nobody/3", "nonsense"):
         yield "approval-show", ("approval", "show", name)
-    yield "approval-list", ("approval", "grants")
-    yield "approval-list", ("approval", "grants", "--json")
+    yield "approval-list", ("approval", "list", "--grants")
+    yield "approval-list", ("approval", "list", "--grants", "--json")
     for call in ("granted-1/3", "denied-1/3", "judged-1/3", "failed-1/3", "asked-4/3"):
-        yield "policy", ("policy", "explain", call)
-        yield "policy", ("policy", "explain", call, "--json")
+        yield "policy", ("policy", "show", call)
+        yield "policy", ("policy", "show", call, "--json")
     yield "policy", ("policy", "show")
     yield "policy", ("policy", "show", "--json")
     for name in ("draft.json", "loose.json"):
-        yield "policy", ("policy", "test", str(GOLDENS / name))
-        yield "policy", ("policy", "test", str(GOLDENS / name), "--json")
+        yield "policy", ("policy", "check", str(GOLDENS / name), "--recorded")
+        yield "policy", ("policy", "check", str(GOLDENS / name), "--recorded", "--json")
 
 
 def _of_operators() -> Iterator[tuple[str, Case]]:
     for words in (
         *(("limits",), ("limits", "--agent", "deploy"), ("limits", "--value", "acme")),
-        *(("agents", "list"), ("agents", "list", "--agent", "gone")),
-        *(("tools", "list"), ("tools", "list", "--tool", "push", "--pool", "other")),
+        *(("worker", "list", "--agents"), ("worker", "list", "--agents", "--agent", "gone")),
+        *(("worker", "list", "--tools"), ("worker", "list", "--tools", "--tool", "push", "--pool", "other")),
         *(("deadletter", "list"), ("deadletter", "list", "--code", "future"), ("deadletter", "show", letter(0))),
         *(("deadletter", "show", letter(1)), ("deadletter", "show", "9/9"), ("deadletter", "show", "odd")),
         *(("deadletter", "replay", letter(0), "--dry-run"), ("deadletter", "replay", letter(2), "--dry-run")),
-        *(("versions", "list"), ("versions", "list", "--agent", "orders")),
+        *(("worker", "list", "--versions"), ("worker", "list", "--versions", "--agent", "orders")),
         *(("halt", "--list"), ("keys", "list")),
     ):
         yield "operators", words
@@ -175,7 +175,11 @@ def operating() -> Iterator[tuple[str, Case]]:
         *(("retry", "failed-1", "--from", "1", "--edit", '{"a":1}', "--yes"), ("retry",), ("retry", "nobody")),
         *(("retry", "--agent", "deploy"), ("retry", "--agent", "deploy", "--yes"), ("retry", "--code", "odd")),
         *(("retry", "failed-1", "--agent", "a"), ("retry", "--agent", "a", "--from", "2"), ("retry", "parent-1.2")),
-        *(("fail", "stalled-1"), ("fail", "done-1"), ("fail", "quarantined-1", "--reason", "no code")),
+        *(
+            ("cancel", "stalled-1", "--as-failed"),
+            ("cancel", "done-1", "--as-failed"),
+            ("cancel", "quarantined-1", "--as-failed", "--reason", "no code"),
+        ),
         *(("repair", "copied-1"), ("repair", "forked-1", "--head", "odd"), ("repair", "nobody")),
         *(("resolve", "doubt-1/3", "--give-up"), ("resolve", "doubt-1/3"), ("resolve", "done-1/3", "--give-up")),
         *(("resolve", "doubt-1/3", "--happened", '{"n":1}'), ("resolve", "held-1/3", "--retry"), ("resolve", "odd")),
@@ -195,16 +199,16 @@ def operating() -> Iterator[tuple[str, Case]]:
         yield "operations", ("run", *words)
         yield "operations-json", ("run", *words, "--json")
     other: tuple[Case, ...] = (
-        *(("callback", "resolve", TOKEN), ("callback", "fail", TOKEN, "--message", "declined", "--key", "k-1")),
-        *(("callback", "resolve", "cb_nonsense"), ("callback", "fail", TOKEN, "--message", "")),
-        *(("callback", "resolve", OTHER_TOKEN), ("callback", "resolve", ANSWERED), ("callback", "resolve", TOKEN[:-2])),
-        *(("versions", "migrate", "sleeping-1", "--to", "2"), ("versions", "migrate", "done-1", "--to", "2")),
-        *(("versions", "migrate", "migrated-1", "--to", "2"), ("versions", "migrate", "nobody", "--to", "2")),
+        *(("run", "callback", TOKEN), ("run", "callback", TOKEN, "--fail", "declined", "--key", "k-1")),
+        *(("run", "callback", "cb_nonsense"), ("run", "callback", TOKEN, "--fail", "")),
+        *(("run", "callback", OTHER_TOKEN), ("run", "callback", ANSWERED), ("run", "callback", TOKEN[:-2])),
+        *(("run", "migrate", "sleeping-1", "--to", "2"), ("run", "migrate", "done-1", "--to", "2")),
+        *(("run", "migrate", "migrated-1", "--to", "2"), ("run", "migrate", "nobody", "--to", "2")),
         *(
-            ("versions", "migrate", "--agent", "orders", "--from", "1", "--to", "2"),
-            ("versions", "migrate", "--to", "2"),
+            ("run", "migrate", "--agent", "orders", "--from", "1", "--to", "2"),
+            ("run", "migrate", "--to", "2"),
         ),
-        *(("versions", "migrate", "--agent", "orders", "--from", "1", "--to", "2", "--dry-run"),),
+        *(("run", "migrate", "--agent", "orders", "--from", "1", "--to", "2", "--dry-run"),),
         *(("approval", "approve", "asked-1/3"), ("approval", "approve", "nobody/3")),
     )
     for case in other:
@@ -216,11 +220,26 @@ def operating() -> Iterator[tuple[str, Case]]:
 def _votes() -> Iterator[tuple[str, Case]]:
     two, other = asked("asked-2")[0], asked("closed-1")[0]
     for words in (
-        *(("approve", two), ("reject", two, "-m", "no"), ("edit", two, "--set", "table=test"), ("edit", two, "{}")),
-        *(("answer", two, '"done"'), ("delegate", two, "gus"), ("reassign", two, "dan", "ada"), ("comment", two, "hm")),
+        *(
+            ("approve", two),
+            ("reject", two, "-m", "no"),
+            ("approve", two, "--set", "table=test"),
+            ("approve", two, "--args", "{}"),
+        ),
+        *(
+            ("answer", two, '"done"'),
+            ("delegate", two, "gus"),
+            ("delegate", two, "dan", "ada", "--replace"),
+            ("comment", two, "hm"),
+        ),
         *(("remind", two), ("withdraw", two), ("approve", other), ("approve", two, "--remember", "run")),
-        *(("approve", two, "--for", "1h"), ("edit", two, "--set", "odd=1"), ("comment", two, " "), ("reject", "odd")),
-        ("revoke-grant", asked("granted-1")[0]),
+        *(
+            ("approve", two, "--for", "1h"),
+            ("approve", two, "--set", "odd=1"),
+            ("comment", two, " "),
+            ("reject", "odd"),
+        ),
+        ("withdraw", asked("granted-1")[0], "--grant"),
     ):
         for actor in ("ada", "eve"):
             yield "votes", ("approval", *words, "--actor", actor, "--timeout", "1")

@@ -93,7 +93,9 @@ def test_people_decide_on_the_change_and_it_is_made_once_whatever_is_killed(
     wanted = {**args, "after": args["after"].replace("pool_size = 20", "pool_size = 12")}
     with scene.down("executor"):
         with scene.down("approval"):
-            ada = scene.terminal("approval", "edit", second, json.dumps(wanted), "--actor", "ada", "--timeout", "60")
+            ada = scene.terminal(
+                "approval", "approve", second, "--args", json.dumps(wanted), "--actor", "ada", "--timeout", "60"
+            )
             scene.wait_votes(second, 1)
             scene.kill("planner")
         assert answer(ada)["what"] == "decided"
@@ -133,7 +135,7 @@ def test_people_decide_on_the_change_and_it_is_made_once_whatever_is_killed(
     assert (scene.made(), scene.changes()) == (made, ["settings.toml"])
     assert scene.settings == wanted["after"]
     assert [letter["code"] for letter in scene.read("deadletter", "list")] == ["requester", "unentitled"]
-    assert scene.read("run", "verify")["ok"]
+    assert scene.read("verify")["ok"]
 
 
 @pytest.mark.long
@@ -167,4 +169,4 @@ def test_the_default_policy_asks_too_and_an_edit_of_an_executor_that_died_before
     assert (scene.made(), "pool_size = 50\n" in scene.settings) == (made, True)
     assert len(provider.asked) - requests == answers(whole, scene.watch("i-2.1").over(), ended) == 2 + 3 + 1
     log.unlink()
-    assert scene.read("run", "verify")["ok"]
+    assert scene.read("verify")["ok"]

@@ -70,7 +70,7 @@ class Services:
         self.refold("authority", "policy", "publish", policy, "--root", str(root))
         keys = self.folder / "api.json"
         roles = ("--role", "operator", "--role", "approver")
-        made = self.refold("client", "keys", "api", "new", "ada", *roles, "--file", str(keys), "--json")
+        made = self.refold("client", "keys", "new", "--api", "ada", *roles, "--file", str(keys), "--json")
         self.key = json.loads(made)["key"]
         views = {"REFOLD_VIEWS__URL": f"sqlite:///{self.folder}/views.db"}
         for pool in POOLS:

@@ -102,7 +102,10 @@ def restart(services: Services, load: Load, number: int, *, cleanly: bool) -> No
 def check(services: Services, load: Load) -> None:
     """All that was asked for has an outcome, nobody has ended, and the commands of operators tell the truth."""
     assert "nothing else about our topics" in services.refold(ADMIN, "topics", "acls", "--app", str(APP))
-    assert services.refold("operator", "topics", "diff", "--app", str(APP)) == "all topics are as they should be\n"
+    assert (
+        services.refold("operator", "topics", "apply", "--check", "--app", str(APP))
+        == "all topics are as they should be\n"
+    )
     eventually(lambda: not load.missing, every=0.5, what="the outcomes of all runs")
     assert not services.ended, services.ended
     assert services.complaints("authorization failed|wrong credentials|topics apply") == {}

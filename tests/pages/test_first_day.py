@@ -137,7 +137,7 @@ def test_an_open_page_shows_a_stall_by_itself_with_its_whole_text_and_the_way_ou
     first = app.read_text()
     app.write_text(first + WAITS)
     eventually(lambda: dev.pid("planner") != planner, within=60, what="a planner with the agent")
-    eventually(lambda: any(each["agent"] == "patient" for each in dev.read("agents", "list")), within=60)
+    eventually(lambda: any(each["agent"] == "patient" for each in dev.read("worker", "list", "--agents")), within=60)
     dev.refold("run", "start", "patient", "--id", "waits-1")
     dev.refold("run", "signal", "waits-1", "first")
     eventually(lambda: len(dev.read("run", "show", "waits-1")["timeline"]) == 2, within=60, what="the second wait")

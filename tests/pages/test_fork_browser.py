@@ -85,7 +85,7 @@ def test_every_report_is_for_everybody(bench: Bench, page: Page) -> None:
         reports(page, url)
         bench.gateway.forks.app = ""
         page.goto(f"{url}/runs/plain/fork?at=4")
-        expect(page.locator("#command pre")).to_have_text("refold run fork plain --at 4 --app MODULE:APP")
+        expect(page.locator("#command pre")).to_have_text("refold fork plain --at 4 --app MODULE:APP")
         checked(page, "fork-command")
 
 

@@ -380,7 +380,7 @@ def test_without_an_app_or_the_role_the_page_has_the_command(site: Bench, monkey
 
     page = site.http.get("/runs/plain/fork?at=4")
 
-    assert "refold run fork plain --at 4 --app MODULE:APP" in text_of(page)
+    assert "refold fork plain --at 4 --app MODULE:APP" in text_of(page)
     assert "it was started without --app" in text_of(page)
     assert "<form" not in page.text[page.text.index("<main") :]
     assert "no code to fork with" in text_of(forked(site, "plain", status=422))

@@ -34,7 +34,7 @@ def ended(rig: Rig, run: str = "f-1") -> str:
 
 
 def migrate(rig: Rig, to: str, run: str = "f-1") -> None:
-    """An operator gives a run another version, as `refold versions migrate` does."""
+    """An operator gives a run another version, as `refold run migrate` does."""
     state = rig.state(run)
     rig.later(1)
     seq, version = state.versions[-1]

@@ -181,7 +181,7 @@ def test_a_quarantined_run_is_listed_with_its_stack_and_ended_by_a_human(stage: 
     listed = stage.say("run", "list", "--status", "stalled")
     pids = stage.pids()
 
-    ended = stage.say("run", "fail", "bad-spins", "--reason", "it never ends")
+    ended = stage.say("run", "cancel", "bad-spins", "--as-failed", "--reason", "it never ends")
 
     assert (shown["status"], shown["hold"]["kind"], shown["hold"]["reason"]) == ("stalled", "quarantined", "hang")
     assert "in spins" in shown["hold"]["detail"]

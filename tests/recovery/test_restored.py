@@ -210,7 +210,7 @@ def test_a_platform_goes_on_from_its_backup(
 
         assert bool(reopened) is (redis == "newer")
         assert Counter(line.split()[0] for line in lines(world)) == dict.fromkeys(ACTING, 1)
-        dev.refold("run", "verify")
+        dev.refold("verify")
         dev.refold("projection", "verify", "refold")
         assert {run: row for run, row in rows(dev).items() if run in backup.over} == backup.over
 

@@ -1,4 +1,4 @@
-"""Cases in files, a line each: the options of `refold sim` that run one."""
+"""Cases in files, a line each: the options of `python -m tests.simulator` that run one."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ def parse(line: str) -> Named | None:
 
 def written(case: Named) -> str:
     """The line of a case: what `parse` reads."""
-    return case.command.removeprefix("refold sim ").replace(" --one", "")
+    return case.command.removeprefix("python -m tests.simulator ").replace(" --one", "")

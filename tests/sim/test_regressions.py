@@ -17,7 +17,7 @@ def read() -> list[Named]:
     return [case for line in _FILE.read_text().splitlines() if (case := parse(line))]
 
 
-@pytest.mark.parametrize("case", read(), ids=lambda case: case.command.removeprefix("refold sim "))
+@pytest.mark.parametrize("case", read(), ids=lambda case: case.command.removeprefix("python -m tests.simulator "))
 def test_what_once_failed_holds(case: Named) -> None:
     outcome = case.run(traced=True)
 

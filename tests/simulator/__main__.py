@@ -1,4 +1,4 @@
-"""`refold sim`: the whole platform in one process, with a fault at every boundary, at random, and beside a liar.
+"""`make sim`: the whole platform in one process, with a fault at every boundary, at random, and beside a liar.
 
 Random programs are judged by plain asyncio besides, and agents do what models say that err.
 """
@@ -53,7 +53,7 @@ def _main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="refold sim", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.simulator", description=__doc__)
     parser.add_argument(
         "--mode", choices=("all", "exhaustive", "random", "programs", "byzantine", "minds"), default="all"
     )

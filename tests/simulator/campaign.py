@@ -185,9 +185,10 @@ class Named(NamedTuple):
         """The command line that runs just this case."""
         if not self.scenario:
             less = "".join(f" --less {part}" for part in self.less)
-            return f"refold sim{f' --mode {self.mode}' if self.mode != 'random' else ''} --seed {self.seed} --one{less}"
+            mode = f" --mode {self.mode}" if self.mode != "random" else ""
+            return f"python -m tests.simulator{mode} --seed {self.seed} --one{less}"
         faults = "".join(f" --fault {fault}" for fault in self.faults)
-        return f"refold sim --scenario {self.scenario}{faults}"
+        return f"python -m tests.simulator --scenario {self.scenario}{faults}"
 
     def run(self, *, traced: bool = False) -> CaseOutcome:
         """Runs it."""

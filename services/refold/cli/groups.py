@@ -28,7 +28,6 @@ class Verb:
     place: str
     summary: str = ""
     example: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def function(self) -> Callable[..., None]:
@@ -115,12 +114,10 @@ class Later(TyperCommand):
     def load(self, path: str = "") -> Any:
         one = typer.Typer(add_completion=False, rich_markup_mode="rich")
         example = f"Example: {path} {self.row.example}".rstrip()
-        settings = dict(self.row.settings)
         # Typer keeps the line breaks of a docstring, which are those of 120 columns.
         help_text = "\n\n".join(" ".join(part.split()) for part in (self.row.function.__doc__ or "").split("\n\n"))
-        one.command(self.name, cls=PlainCommand, context_settings=settings, help=help_text, epilog=example)(
-            _spread(self.row.function)
-        )
+        declare = one.command(self.name, cls=PlainCommand, help=help_text, epilog=example)
+        declare(_spread(self.row.function))
         command: Any = typer.main.get_command(one)
         if not self.commands:
             return command

@@ -5,15 +5,17 @@ from __future__ import annotations
 import atexit
 import gc
 import sys
+from importlib.metadata import version as installed
 from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
 from typer._completion_classes import completion_init
 
-from refold.cli.commands import COMMANDS
+from refold.cli.commands import COMMANDS, RENAMED
 from refold.cli.errors import expected, report
-from refold.cli.groups import PlainGroup, Verb
+from refold.cli.groups import PlainGroup
+from refold.core.errors import UsageError
 from refold.engine.runtime.memory import COLLECT_AFTER
 from refold.engine.runtime.text import ESCAPED
 
@@ -21,6 +23,15 @@ from refold.engine.runtime.text import ESCAPED
 class Root(PlainGroup):
     def __init__(self, **options: Any) -> None:
         super().__init__(**{**options, "commands": COMMANDS.build()})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        # The longest name first: `keys api new` before `keys api`.
+        old = next((" ".join(args[:count]) for count in (3, 2, 1) if " ".join(args[:count]) in RENAMED), "")
+        if old:
+            new = RENAMED[old]
+            hint = f"{new} --help" if new.startswith("refold") else "in a clone of the repository"
+            raise UsageError(f"refold {old} is now {new}", hint=hint)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; print an expected error and exit with its code."""
@@ -51,7 +62,7 @@ completion_init()  # this program answers scripts of `refold completion`
 
 def _print_version(requested: bool) -> None:
     if requested:
-        Verb("checkout:version").function()
+        typer.echo(installed("refold"))
         raise typer.Exit
 
 

@@ -20,8 +20,6 @@ from refold.engine.runtime.addresses import own_key
 
 @dataclass(frozen=True)
 class Operator(Shell):
-    """Options of operations on runs."""
-
     actor: options.ActorOption = ""
     timeout: Annotated[options.Seconds, "Wait up to this long for the planner."] = 30.0
 

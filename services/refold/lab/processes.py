@@ -86,7 +86,7 @@ def family_values(runs: Sequence[Run], blobs: Blobs | None, most: int = sys.maxs
     size = sum(len(judged.record.value or b"") for run in runs for judged in run.records)
     size += sum(size_of(pointer) for run in runs for _, pointer in pointers(run.state)) if blobs else 0
     if size > most:
-        hint = "`refold run fork`, where the code is, forks runs of any size"
+        hint = "`refold fork`, where the code is, forks runs of any size"
         raise UsageError(f"the run and those below it have {size:,} bytes, and a fork here {most:,} at most", hint=hint)
     return {place: value for run in runs for place, value in values_of(run.state, blobs).items()}
 

@@ -213,7 +213,7 @@ class ToolDef:
 
     def run_on(self, earlier: EarlierCalls, args_json: str, *, idempotency_key: str) -> Body:
         """Return an attempt of a call that builds on others; only adapters' tools have such calls."""
-        raise UsageError(f"tool {self.name} builds on no other calls", hint="`refold run verify` the run")
+        raise UsageError(f"tool {self.name} builds on no other calls", hint="`refold verify` the run")
 
     def run_probe(
         self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat, secrets: Secrets | None = None
@@ -337,7 +337,7 @@ def completed(tool: str, outcome: Settled) -> str:
         error = errors.CallFailed(f"{tool} failed: {failure.message}", tool=tool, code=failure.code)
         error.fields.update(message=failure.message, detail=failure.detail)
         raise error
-    raise UsageError(f"{type(outcome).__name__} is not the outcome of a call", hint="`refold run verify` the run")
+    raise UsageError(f"{type(outcome).__name__} is not the outcome of a call", hint="`refold verify` the run")
 
 
 def _refuse_untyped(function: FunctionType, tool: str) -> None:

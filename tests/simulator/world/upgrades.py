@@ -1,4 +1,4 @@
-"""The operator who hands runs to other versions of their agent, as `refold versions migrate` does."""
+"""The operator who hands runs to other versions of their agent, as `refold run migrate` does."""
 
 from __future__ import annotations
 

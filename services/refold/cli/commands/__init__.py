@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from refold.cli.groups import CommandGroup, Verb
 
-_PASS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-"""Passes all arguments, `--help` included, to a program of the checkout."""
-
 _DEV = CommandGroup(
     "Run a broker, Valkey and every service on this machine, each restarted when it dies.",
     {
@@ -24,10 +21,13 @@ _RUN = CommandGroup(
         "watch": Verb("run:watch_run", "Show a run live until it is over.", "r-7"),
         "events": Verb("run:print_events", "Print the history of a run, one event a line.", "r-7 --since 10m"),
         "diff": Verb("run:diff_run", "Compare two points of a run, or two runs.", "r-7 19 36"),
-        "audit": Verb("run:audit_run", "Print the audit trail of a run as JSON Lines.", "r-7"),
-        "stream": Verb("run:stream_run", "Print a run's live output, such as the tokens of a model.", "r-7"),
         "signal": Verb(
             "steering:signal_run", "Send a signal that a run waits for, now or later.", "r-7 shipped --payload 7"
+        ),
+        "callback": Verb(
+            "steering:answer_callback",
+            "Complete or fail a callback by its token.",
+            "cb_7Qx --payload '{\"paid\": true}'",
         ),
         "pause": Verb("steering:pause_run", "Pause a run and the runs it has started.", "--session shop-7 --yes"),
         "resume": Verb("steering:resume_run", "Resume a paused run.", "r-7"),
@@ -39,58 +39,19 @@ _RUN = CommandGroup(
         "resolve": Verb(
             "approval:resolve_call", "Settle a call in doubt: record its outcome.", "r-7/3 --did-not-happen"
         ),
-        "fail": Verb("steering:fail_run", "Fail a stalled run whose code will never match its history.", "r-7"),
+        "migrate": Verb("steering:migrate_runs", "Migrate runs to another version of their agent.", "r-7 --to 2"),
         "repair": Verb("steering:repair_run", "Rewrite a run's records in order where a tool has mixed them.", "r-7"),
         "erase": Verb("archive:erase_run", "Erase a finished run from every topic at once.", "r-7 --no-archive"),
-        "bundle": Verb("evidence:bundle_run", "Write a run and the runs that it has started into a file", "r-7"),
-        "verify": Verb("run:verify_runs", "Check the log from its raw bytes: chains, folds, other topics.", "--json"),
-        "replay": Verb("replaying:replay_run", "Replay a run's decisions from its history.", "r-7 --app app.py"),
-        "fork": Verb(
-            "forks:fork_run",
-            "Fork a run: run today's code from one of its events, with changes, in a process without effects.",
-            "r-7 --at 19 --app app.py",
-        ),
     },
     panels={
-        "Start and look": "start show list watch events stream diff audit",
-        "Steer": "signal pause resume cancel annotate",
-        "Repair": "retry resolve fail repair erase",
-        "Check": "bundle verify replay fork",
+        "Start and look": "start show list watch events diff",
+        "Steer": "signal callback pause resume cancel annotate",
+        "Repair": "retry resolve migrate repair erase",
     },
-)
-_CALLBACK = CommandGroup(
-    "Complete or fail a callback by its token.",
-    {
-        "resolve": Verb(
-            "steering:resolve_callback", "Complete a callback with its result.", "cb_7Qx --payload '{\"paid\": true}'"
-        ),
-        "fail": Verb(
-            "steering:fail_callback", "Fail a callback: the agent sees a failure.", "cb_7Qx --message declined"
-        ),
-    },
-)
-_VERSIONS = CommandGroup(
-    "List which versions of agents have live runs, and migrate runs.",
-    {
-        "list": Verb("steering:list_versions", "List the versions that live runs need.", "--agent order"),
-        "migrate": Verb("steering:migrate_runs", "Migrate runs to another version of their agent.", "r-7 --to 2"),
-    },
-)
-_AGENTS = CommandGroup(
-    "List the agents that planners have.",
-    {"list": Verb("serving:list_agents", "List the agents that planners have, by version.", "--agent order")},
-)
-_TOOLS = CommandGroup(
-    "List the tools that executors run.",
-    {"list": Verb("serving:list_tools", "List the tools that executors run, by pool.", "--pool model --json")},
 )
 _WORKER = CommandGroup(
     "List planners, executors and approval services.",
-    {
-        "list": Verb(
-            "status:list_workers", "List planners, executors and approval services, living and killed.", "--pool mail"
-        )
-    },
+    {"list": Verb("workers:list_workers", "List planners, executors and approval services.", "--pool mail")},
 )
 _DEADLETTER = CommandGroup(
     "Show and replay dead letters.",
@@ -104,7 +65,6 @@ _ARCHIVE = CommandGroup(
     "List, verify and restore archived runs.",
     {
         "list": Verb("archive:list_archived", "List archived runs, by the time they ended.", "--since 30d"),
-        "status": Verb("archive:archive_status", "Show which runs the archivist will erase or keep.", "--app app.py"),
         "verify": Verb("archive:verify_archive", "Check archived copies from their bytes alone.", "r-7"),
         "restore": Verb("archive:restore_run", "Write a run to files that need no Refold to read.", "r-7 --to r-7"),
     },
@@ -112,8 +72,7 @@ _ARCHIVE = CommandGroup(
 _PROJECTION = CommandGroup(
     "Show, check and rebuild the tables that are filled from the log.",
     {
-        "list": Verb("projection:list_projections", "List projections, their generations and progress."),
-        "status": Verb("projection:show_status", "Show the progress of a projection, or why it stopped.", "refold"),
+        "list": Verb("projection:list_projections", "List projections, their generations and progress.", "refold"),
         "verify": Verb("projection:verify_projection", "Compare every row with a fold of the log.", "refold"),
         "rebuild": Verb(
             "projection:rebuild_projection",
@@ -129,33 +88,30 @@ _APPROVAL = CommandGroup(
     {
         "list": Verb("approval:list_approvals", "List approvals, the oldest first.", "--mine"),
         "show": Verb("approval:show_approval", "Show an approval: the call, its people, their votes.", "r-7/3"),
-        "grants": Verb("approval:list_grants", "List grants: calls that pass without asking again."),
-        "approve": Verb("approval:approve", "Approve the call as it is.", "r-7/3~8f14 -m 'as agreed'"),
-        "edit": Verb("approval:edit", "Approve the call with other arguments.", "r-7/3 --set amount=20"),
+        "approve": Verb(
+            "approval:approve", "Approve the call, as it is or with other arguments.", "r-7/3~8f14 -m 'as agreed'"
+        ),
         "answer": Verb("approval:answer", "Give the result in the tool's place.", "r-7/3~8f14 '{\"paid\": false}'"),
         "reject": Verb("approval:reject", "Reject the call: the agent sees your message.", "r-7/3 -m expensive"),
         "comment": Verb("approval:comment", "Add a comment, without a vote.", "r-7/3 'who knows him?'"),
         "remind": Verb("approval:remind", "Remind the approvers.", "r-7/3"),
-        "delegate": Verb("approval:delegate", "Let another person decide in your place.", "r-7/3 grace"),
-        "reassign": Verb("approval:reassign", "Replace the list of approvers.", "r-7/3 role:lead"),
-        "withdraw": Verb("approval:withdraw", "Withdraw your own vote while nothing is decided.", "r-7/3"),
-        "revoke-grant": Verb("approval:revoke_grant", "End a grant: the next such call needs approval again.", "r-7/3"),
+        "delegate": Verb(
+            "approval:delegate", "Let another person decide in your place, or other people.", "r-7/3 grace"
+        ),
+        "withdraw": Verb("approval:withdraw", "Withdraw your own vote while nothing is decided, or a grant.", "r-7/3"),
     },
     panels={
-        "Look": "list show grants",
-        "Decide": "approve edit answer reject",
-        "Discuss": "comment remind delegate reassign withdraw revoke-grant",
+        "Look": "list show",
+        "Decide": "approve answer reject",
+        "Discuss": "comment remind delegate withdraw",
     },
 )
 _POLICY = CommandGroup(
-    "Check, test and publish the rules that judge every call.",
+    "Check, publish and show the rules that judge every call.",
     {
         "check": Verb("policy:check_policy", "Report errors in policy files, and dead rules.", "policies --app app.py"),
-        "test": Verb("policy:try_policy", "Compare the decisions of a draft with those in the log.", "policies"),
         "publish": Verb("policy:publish_policy", "Put a policy in force for new runs, and roles for all.", "policies"),
-        "show": Verb("policy:show_policy", "Show the policy of new runs, the roles and the keys in force."),
-        "explain": Verb("policy:explain_judgement", "Show which rule judged a call, and the values it used.", "r-7/3"),
-        "drop": Verb("policy:drop_policy", "Remove an old policy from the catalog.", "8f14e45fceea167a5a36"),
+        "show": Verb("policy:show_policy", "Show the policy, roles and keys in force, or the rule that judged a call."),
     },
 )
 _SERVE = CommandGroup(
@@ -178,40 +134,17 @@ _TOPICS = CommandGroup(
     "Create topics and ACLs, and compare both with the broker.",
     {
         "apply": Verb("topics:apply_topics", "Create missing topics and correct their settings.", "--app app.py"),
-        "diff": Verb("topics:diff_topics", "Show the changes that `apply` would make.", "--app app.py"),
         "list": Verb("topics:list_topics", "List the topics on the broker."),
         "acls": Verb("topics:compare_acls", "Show the ACLs of each role, and compare them with the broker.", "--apply"),
     },
 )
 _KEYS = CommandGroup(
-    "Create, publish, retire and revoke signing keys, and API keys.",
+    "Create, publish, retire and revoke signing keys, and API keys of the gateway.",
     {
         "init": Verb("keys:init_root", "Create the root key, which signs policies, roles and keys.", "--root r.json"),
         "new": Verb("keys:new_key", "Create a key: a file, and a catalog entry.", "ada --use vote --actor ada"),
-        "list": Verb("keys:list_keys", "List the keys in the catalog."),
-        "rotate": Verb("keys:rotate_key", "Create a key that replaces another.", "decision-8f14e45f"),
+        "list": Verb("keys:list_keys", "List the keys in the catalog, or the API keys in a file."),
         "revoke": Verb("keys:revoke_key", "Revoke a key and everything it ever signed.", "ada-8f14 --reason stolen"),
-        "api": CommandGroup(
-            "Create, list and revoke API keys of the gateway.",
-            {
-                "new": Verb("apikeys:make_api_key", "Create an API key, and print it once.", "ada --role approver"),
-                "list": Verb("apikeys:list_api_keys", "List the API keys in a file."),
-                "revoke": Verb("apikeys:revoke_api_key", "Revoke an API key at once.", "8f14e45fceea"),
-            },
-        ),
-    },
-)
-_REPLAY = CommandGroup(
-    "Check code against recorded runs.",
-    {"check": Verb("replaying:check_app", "Check new code against recorded runs.", "app.py --live")},
-)
-_SCHEMAS = CommandGroup(
-    "Export the Avro schemas, and check them; print the OpenAPI and AsyncAPI documents.",
-    {
-        "export": Verb("schemas:append_changes", "Append changed classes as new schema versions."),
-        "check": Verb("schemas:compare_schemas", "Compare the classes with the exported schemas."),
-        "asyncapi": Verb("schemas:print_asyncapi", "Print the AsyncAPI document of the topics."),
-        "openapi": Verb("openapi:print_openapi", "Print the OpenAPI document of the gateway."),
     },
 )
 
@@ -221,15 +154,15 @@ COMMANDS = CommandGroup(
         "init": Verb("init:init", "Create a project: an agent, tools, a policy, and a test that passes.", "shop"),
         "dev": _DEV,
         "run": _RUN,
-        "callback": _CALLBACK,
         "why": Verb("evidence:why_event", "Show why something happened", "inc-1.3/30 --bundle why.jsonl"),
-        "verify": Verb("evidence:verify_file", "Check a bundle by its bytes alone, without Kafka.", "why.jsonl"),
+        "verify": Verb(
+            "evidence:verify",
+            "Check a bundle by its bytes alone, without Kafka; or, without BUNDLE, the log.",
+            "why.jsonl",
+        ),
         "doctor": Verb("doctor:doctor", "Check this machine, Kafka, Redis and an app.", "--app app.py"),
         "status": Verb("status:status", "Show live services, their backlogs, and problems that need people.", "--json"),
         "worker": _WORKER,
-        "agents": _AGENTS,
-        "tools": _TOOLS,
-        "versions": _VERSIONS,
         "limits": Verb("run:limits", "List the spending under limits per day and month.", "--agent order"),
         "deadletter": _DEADLETTER,
         "archive": _ARCHIVE,
@@ -237,27 +170,63 @@ COMMANDS = CommandGroup(
         "approval": _APPROVAL,
         "policy": _POLICY,
         "halt": Verb("halting:halt", "Halt a tool, agent, pool, requester, or all.", "--tool pay --reason broken"),
-        "unhalt": Verb("halting:unhalt", "Lift a halt.", "--tool pay"),
         "setup": Verb("provision:setup", "Create topics, keys and a policy on an existing Kafka.", "--app app.py"),
         "serve": _SERVE,
         "topics": _TOPICS,
         "keys": _KEYS,
-        "replay": _REPLAY,
+        "replay": Verb("replaying:replay", "Replay recorded runs with local code.", "r-7 --app app.py"),
         "fork": Verb(
-            "forks:fork_runs", "Fork all runs that match, with other code, another policy or model.", "--app app.py"
+            "forks:fork",
+            "Fork runs: run today's code from one of their events, with changes, in a process without effects.",
+            "r-7 --at 19 --app app.py",
         ),
-        "schemas": _SCHEMAS,
-        "demo": Verb("checkout:demo", "Deploy while processes are killed (checkout only).", "--once", _PASS),
-        "bench": Verb("checkout:bench", "Measure the figures on this machine (checkout only).", "", _PASS),
-        "sim": Verb("checkout:sim", "Simulate the platform with faults (checkout only).", "--seeds 100", _PASS),
-        "version": Verb("checkout:version", "Print the version."),
-        "completion": Verb("checkout:print_completion", "Print the completion script of a shell.", "bash"),
+        "schemas": Verb("schemas:print_document", "Print the OpenAPI or the AsyncAPI document.", "openapi"),
+        "completion": Verb("completion:print_completion", "Print the completion script of a shell.", "bash"),
     },
     panels={
-        "Start": "init dev run callback completion",
-        "Look": "status why verify doctor worker agents tools versions limits deadletter archive projection",
-        "Decide": "approval policy halt unhalt",
+        "Start": "init dev run completion",
+        "Look": "status why verify doctor worker limits deadletter archive projection",
+        "Decide": "approval policy halt",
         "Operate": "setup serve topics keys",
-        "Develop": "replay fork schemas demo bench sim version",
+        "Develop": "replay fork schemas",
     },
 )
+
+RENAMED = {
+    "run verify": "refold verify",
+    "run replay": "refold replay",
+    "replay check": "refold replay",
+    "run fork": "refold fork",
+    "run bundle": "refold why --bundle",
+    "agents list": "refold worker list --agents",
+    "tools list": "refold worker list --tools",
+    "versions list": "refold worker list --versions",
+    "versions migrate": "refold run migrate",
+    "callback resolve": "refold run callback",
+    "callback fail": "refold run callback --fail",
+    "run stream": "refold run watch --tokens",
+    "run audit": "refold run events --audit",
+    "run fail": "refold run cancel --as-failed",
+    "policy test": "refold policy check --recorded",
+    "policy explain": "refold policy show",
+    "policy drop": "refold policy publish --drop",
+    "approval edit": "refold approval approve --args",
+    "approval grants": "refold approval list --grants",
+    "approval revoke-grant": "refold approval withdraw --grant",
+    "approval reassign": "refold approval delegate --replace",
+    "keys api new": "refold keys new --api",
+    "keys api list": "refold keys list --api",
+    "keys api revoke": "refold keys revoke --api",
+    "keys rotate": "refold keys new --replaces",
+    "demo": "make demo",
+    "bench": "make bench",
+    "sim": "make sim",
+    "version": "refold --version",
+    "unhalt": "refold halt --lift",
+    "topics diff": "refold topics apply --check",
+    "projection status": "refold projection list",
+    "archive status": "refold archive list --pending",
+    "schemas export": "make schemas",
+    "schemas check": "make schemas CHECK=1",
+}
+"""New names by old ones, which for one release answer with the new name and do nothing else."""

@@ -51,8 +51,6 @@ ASIDES = ("withdraw", "comment", "remind", "revoke-grant")
 
 @dataclass(frozen=True)
 class Voter(Shell):
-    """Options of every vote."""
-
     actor: Annotated[str | None, "Name to record as the actor.  \\[default: your login]"] = None
     key: Annotated[str, "FILE", "Key that signs the vote.  \\[default: the only one in --data]"] = ""
     timeout: Annotated[options.Seconds, "Wait up to this long for Kafka and the approval service."] = 30.0
@@ -156,12 +154,18 @@ def list_approvals(
     matches: Filter,
     mine: Annotated[bool, "Only calls that your login may decide."] = False,
     watch: Annotated[bool, "Keep running and print every change."] = False,
+    grants: Annotated[bool, "List grants: calls that pass without asking again."] = False,
     shell: Shell,
 ) -> None:
     """List approvals, the oldest first. `refold run show` has approvals closed long ago."""
     if matches.state not in APPROVAL_STATES:
         raise UsageError(f"{matches.state!r} is not a state", hint=f"use one of {', '.join(APPROVAL_STATES)}")
     matches = replace(matches, approver=matches.approver or (login() if mine else ""))
+    if grants:
+        if matches != Filter() or watch:
+            raise UsageError("--grants lists all grants", hint="leave filters and --watch out")
+        _list_grants(shell)
+        return
     approvals = shell.platform.approvals
     if watch:
         for row in approval_changes(approvals, matches):
@@ -173,6 +177,11 @@ def list_approvals(
     rows = [question_row(approval) for approval in unfiltered if matches(approval)]
     others = len(unfiltered) if matches != Filter() else 0
     shell.print(rows, lambda: approval_views.print_approvals(rows, others=others))
+
+
+def _list_grants(shell: Shell) -> None:
+    rows = shell.platform.approvals.read().grants()
+    shell.print(rows, lambda: approval_views.print_grants(rows))
 
 
 def approval_changes(approvals: Approvals, matches: Callable[[Approval], bool]) -> Iterator[Question]:
@@ -207,41 +216,31 @@ def show_approval(
     )
 
 
-def list_grants(*, shell: Shell) -> None:
-    """List grants: calls that pass without asking again."""
-    rows = shell.platform.approvals.read().grants()
-    shell.print(rows, lambda: approval_views.print_grants(rows))
+@dataclass(frozen=True)
+class Approver(Messenger):
+    args: Annotated[str, "JSON|@FILE|-", "Other arguments, all as one object."] = ""
+    set_: Annotated[list[str] | None, "NAME=VALUE", "Change one argument: JSON, text, or @FILE. May be repeated."] = (
+        None
+    )
+    remember: Annotated[str, "run", "Grant: let the same call pass again without asking."] = ""
+    for_: Annotated[str | None, "TIME", "Lifetime of the grant, such as 30m.  \\[default: 1h]"] = None
+    uses: Annotated[int | None, "Number of calls the grant covers.  \\[default: 1]", options.AtLeast(1)] = None
 
 
-def approve(
-    approval: ApprovalArgument,
-    *,
-    remember: Annotated[str, "run", "Grant: let the same call pass again without asking."] = "",
-    for_: Annotated[str | None, "TIME", "Lifetime of the grant, such as 30m.  \\[default: 1h]"] = None,
-    uses: Annotated[int | None, "Number of calls the grant covers.  \\[default: 1]", options.AtLeast(1)] = None,
-    voter: Messenger,
-) -> None:
-    """Approve the call as it is."""
-    voter.vote(approval, "approve", remember=_remember(remember, for_, uses))
-
-
-def edit(
-    approval: ApprovalArgument,
-    args: Annotated[str, "JSON|@FILE|-", "All arguments, as one object."] = "",
-    *,
-    set_: Annotated[
-        list[str] | None, "NAME=VALUE", "Change one argument: JSON, text, or @FILE. May be repeated."
-    ] = None,
-    voter: Messenger,
-) -> None:
-    """Approve the call with other arguments. Give all of them as one object, or change some with --set."""
-    if bool(args) == bool(set_):
-        problem = "the arguments are given twice" if args else "say what the arguments shall be"
-        raise UsageError(problem, hint="the whole object, or --set NAME=VALUE")
+def approve(approval: ApprovalArgument, *, voter: Approver) -> None:
+    """Approve the call, as it is or with other arguments: all of them by --args, or some by --set."""
+    args, settings = voter.args, voter.set_
+    if args and settings:
+        raise UsageError("the arguments are given twice", hint="the whole object, or --set NAME=VALUE")
+    grant = _remember(voter.remember, voter.for_, voter.uses)
+    if grant and (args or settings):
+        raise UsageError("a grant covers the arguments of the call alone", hint="leave --remember or the arguments out")
     if args:
-        voter.vote(approval, "edit", args=canonical.dumps(json_value(args, "the arguments")))
+        voter.vote(approval, "edit", args=canonical.dumps(json_value(args, "--args")))
+    elif settings:
+        voter.vote(approval, "edit", settings=dict(map(_setting, settings)))
     else:
-        voter.vote(approval, "edit", settings=dict(map(_setting, set_ or [])))
+        voter.vote(approval, "approve", remember=grant)
 
 
 def answer(
@@ -255,17 +254,19 @@ def answer(
 
 
 def delegate(
-    approval: ApprovalArgument, to: Annotated[str, "NAME", "The person to decide in your place."], *, voter: Messenger
+    approval: ApprovalArgument,
+    to: Annotated[list[str], "NAME...", "The person to decide in your place; with --replace, people or role:NAME."],
+    *,
+    replace_: Annotated[bool, "Replace the list of approvers by NAME..., for all of them."] = False,
+    voter: Messenger,
 ) -> None:
-    """Let another person decide in your place. The delegation ends when you vote yourself or withdraw."""
-    voter.vote(approval, "delegate", to=(to,))
+    """Let another person decide in your place, or other people.
 
-
-def reassign(
-    approval: ApprovalArgument, to: Annotated[list[str], "NAME...", "People, or role:NAME."], *, voter: Messenger
-) -> None:
-    """Replace the list of approvers."""
-    voter.vote(approval, "reassign", to=tuple(to))
+    A delegation ends when you vote yourself or withdraw.
+    """
+    if not replace_ and len(to) != 1:
+        raise UsageError("you delegate to one person", hint="NAME, or NAME... --replace for all approvers")
+    voter.vote(approval, "reassign" if replace_ else "delegate", to=tuple(to))
 
 
 def comment(approval: ApprovalArgument, message: Annotated[str, "TEXT", "The comment."], *, voter: Voter) -> None:
@@ -283,14 +284,14 @@ def remind(approval: ApprovalArgument, *, voter: Messenger) -> None:
     voter.vote(approval, "remind")
 
 
-def withdraw(approval: ApprovalArgument, *, voter: Messenger) -> None:
-    """Withdraw your own vote while nothing is decided."""
-    voter.vote(approval, "withdraw")
-
-
-def revoke_grant(approval: ApprovalArgument, *, voter: Messenger) -> None:
-    """End a grant: the next such call needs approval again."""
-    voter.vote(approval, "revoke-grant")
+def withdraw(
+    approval: ApprovalArgument,
+    *,
+    grant: Annotated[bool, "End the grant that the approval gave: the next such call needs approval again."] = False,
+    voter: Messenger,
+) -> None:
+    """Withdraw your own vote while nothing is decided, or a grant."""
+    voter.vote(approval, "revoke-grant" if grant else "withdraw")
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -316,8 +317,6 @@ def _remember(scope: str, for_: str | None, uses: int | None) -> Remember | None
 
 @dataclass(frozen=True)
 class Settler(Voter):
-    """Options of the outcome of a call in doubt."""
-
     happened: Annotated[str | None, "--happened, --answer JSON|@FILE|-", "The effect happened, with this result."] = (
         None
     )

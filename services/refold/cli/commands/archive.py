@@ -11,7 +11,6 @@ from typing import Annotated
 from refold.cli import options, output
 from refold.cli.apps import load_app
 from refold.cli.archives import archive_store, history, settings_for
-from refold.cli.commands.serve.process import ServedApp
 from refold.cli.platform import Listing, Printer, Shell, agree, since_ms
 from refold.client.reading.run import events_of, info_of
 from refold.core.errors import ConflictError, MalformedError, UsageError
@@ -19,7 +18,7 @@ from refold.engine.adapters.kafka.writer import KafkaWriter
 from refold.engine.archive import inspection
 from refold.engine.archive.service import Archivist, Swept
 from refold.engine.archive.settings import ArchivistSettings
-from refold.engine.archive.store import ArchiveStore
+from refold.engine.archive.store import ArchiveStore, IndexedRun
 from refold.engine.stores import archived_values
 
 
@@ -28,54 +27,63 @@ class Archive(Printer):
     archive: options.ArchiveOption = ""
 
 
-def list_archived(
-    *,
-    agent: Annotated[str, "Only runs of this agent."] = "",
-    status: Annotated[str, "Only runs with this final status."] = "",
-    since: Annotated[str, "30d|TIME", "Only runs that ended since TIME, or in the last 30d."] = "",
-    limit: Annotated[options.Positive, "Show only the newest N."] = Listing.limit,
-    where: Archive,
-) -> None:
-    """List archived runs, by the time they ended."""
-    after_ms, unread = since_ms(since), list[MalformedError]()
-    lines = [
-        line
-        for line in archive_store(where.archive).lines(unread)
-        if (not agent or line.agent == agent) and (not status or line.status == status) and line.ended_ms >= after_ms
-    ]
-    for error in unread:
-        output.warn(f"{error.message}: its runs are not listed")
-    newest = sorted(lines, key=lambda line: line.ended_ms)[-limit:]
-    cells = [output.plain(line) | {"ended": output.moment(line.ended_ms)} for line in newest]
-    columns = "run_id agent status ended records bytes file"
-    where.print_rows(newest, columns, "the archive has no such run", cells=cells)
+@dataclass(frozen=True)
+class ArchiveFilter(Shell):
+    """Filter of archived runs, or the options of a passing archivist."""
 
-
-def archive_status(
-    *,
-    app: ServedApp,
-    archive: options.ArchiveOption = "",
-    no_archive: Annotated[bool, "Assume an archivist that keeps no copies."] = False,
-    shell: Shell,
-) -> None:
-    """Show which runs the archivist will erase or keep.
-
-    Prints the reason for each run that is kept; writes nothing.
-    """
-    settings = shell.platform.settings
-    url = "" if no_archive else archive_store(archive).url
-    passing = Archivist(
-        shell.runs.reader,
-        KafkaWriter(settings.kafka, "archivist"),
-        ArchiveStore(url) if url else None,
-        settings_for(load_app(app), settings),
-        archived_values=archived_values(settings, url),
-        progress=output.progress(),
+    agent: Annotated[str, "Only runs of this agent."] = ""
+    status: Annotated[str, "Only runs with this final status."] = ""
+    since: Annotated[str, "30d|TIME", "Only runs that ended since TIME, or in the last 30d."] = ""
+    limit: Annotated[options.Positive, "Show only the newest N."] = Listing.limit
+    archive: options.ArchiveOption = ""
+    pending: Annotated[bool, "List the runs that the archivist will erase or keep, with the reason; needs --app."] = (
+        False
     )
-    swept = passing.sweep(dry_run=True)
+    app_: Annotated[str, "MODULE:APP", "With --pending: the app, whose agents have retentions."] = ""
+    no_archive: Annotated[bool, "With --pending: assume an archivist that keeps no copies."] = False
+
+    def lines(self) -> list[IndexedRun]:
+        after_ms, unread = since_ms(self.since), list[MalformedError]()
+        lines = [
+            line
+            for line in archive_store(self.archive).lines(unread)
+            if self.agent in ("", line.agent) and self.status in ("", line.status) and line.ended_ms >= after_ms
+        ]
+        for error in unread:
+            output.warn(f"{error.message}: its runs are not listed")
+        return sorted(lines, key=lambda line: line.ended_ms)[-self.limit :]
+
+    def swept(self) -> Swept:
+        """Result of the archivist's next pass, which writes nothing. **Raises** UsageError."""
+        if not self.app_:
+            raise UsageError("--pending needs the app, whose agents have retentions", hint="add --app APP")
+        if self.agent or self.status or self.since:
+            raise UsageError("--pending lists every run that is due", hint="leave --agent, --status, --since out")
+        settings = self.platform.settings
+        url = "" if self.no_archive else archive_store(self.archive).url
+        passing = Archivist(
+            self.runs.reader,
+            KafkaWriter(settings.kafka, "archivist"),
+            ArchiveStore(url) if url else None,
+            settings_for(load_app(self.app_), settings),
+            archived_values=archived_values(settings, url),
+            progress=output.progress(),
+        )
+        return passing.sweep(dry_run=True)
+
+
+def list_archived(*, which: ArchiveFilter) -> None:
+    """List archived runs, by the time they ended."""
+    if not which.pending:
+        newest = which.lines()
+        cells = [output.plain(line) | {"ended": output.moment(line.ended_ms)} for line in newest]
+        columns = "run_id agent status ended records bytes file"
+        which.print_rows(newest, columns, "the archive has no such run", cells=cells)
+        return
+    swept = which.swept()
     rows = [{"run_id": run, "status": "left", "reason": reason} for run, reason in swept.left.items()]
     rows += [{"run_id": run, "status": "due", "reason": ""} for run in swept.due if run not in swept.left]
-    shell.print_rows(rows, "run_id status reason", "no run is due")
+    which.print_rows(rows, "run_id status reason", "no run is due")
 
 
 def verify_archive(run: Annotated[str, "Only this run."] = "", *, where: Archive) -> None:

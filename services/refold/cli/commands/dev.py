@@ -38,8 +38,6 @@ from refold.engine.runtime.standby import reserve_of
 
 @dataclass(frozen=True)
 class OwnServers:
-    """Options of the servers: which to start, which to use."""
-
     kafka: Annotated[str, "HOST:PORT", "Use this Kafka; start none."] = ""
     redis: Annotated[str, "URL", "Use this Redis; start none."] = ""
     postgres: Annotated[bool, "Start a Postgres for the views, in place of SQLite."] = False
@@ -199,8 +197,6 @@ ROLES_KILLED = ("planner", "executor", "approval", "projections", "gateway", "br
 
 @dataclass(frozen=True)
 class Beside(Printer):
-    """Options of commands about a running `refold dev`."""
-
     data: options.DataOption = ""
 
     def running(self) -> dict[str, Any]:

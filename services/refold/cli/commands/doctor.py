@@ -197,7 +197,6 @@ def _planners(platform: Platform) -> int:
 
 
 def crowded(partitions: int, planners: int) -> Iterator[Finding]:
-    """Warn of more partitions than the living planners can use."""
     if planners and partitions > PARTITIONS_EACH * planners:
         text = f"{partitions} partitions for {output.counted(planners, 'planner')}: one or two each are enough"
         yield "warning", f"{text}, and each costs requests of its own (docs/guides/operating.md)"
@@ -295,7 +294,7 @@ def _catalog(catalog: CatalogReader) -> Iterator[Finding]:
         text = f"{output.counted(len(catalog.void), 'record')} of the catalog void: {catalog.void[-1]}"
         yield "warning", f"{text}; nobody but the authority should write there"
     for row in halt_rows(catalog.whole.halts):
-        yield "warning", f"{row.what} is halted: {row.reason}; `refold unhalt` lets it go on"
+        yield "warning", f"{row.what} is halted: {row.reason}; `refold halt --lift` lets it go on"
 
 
 def _unbound(keys: Iterable[PublicKey], now: int) -> Iterator[str]:

@@ -1,9 +1,10 @@
-"""`refold why`, `refold verify` and `refold run bundle`: causes of events and their proof."""
+"""`refold why` and `refold verify`: causes of events, their proof, and checks of bundles and of the log."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -12,15 +13,18 @@ from typing import Annotated
 
 from refold.cli import options, output
 from refold.cli.errors import REDACTED, fail
-from refold.cli.platform import Printer, Shell, source, writing
+from refold.cli.platform import Shell, source, writing
 from refold.cli.recorded import FromLog, known_family
+from refold.cli.views import runs as run_views
 from refold.client.reading.history import Run
 from refold.client.reading.why import WhyLink, why
 from refold.client.reading.words import in_utc
+from refold.client.verify import verify_log
 from refold.core.approval.signature import trusted
-from refold.core.errors import NotFoundError
+from refold.core.errors import NotFoundError, UsageError
 from refold.core.ids import RunId, asked_about, is_below, parse_call_id
 from refold.engine.runtime.addresses import addresses
+from refold.engine.runtime.clock import clock_ms
 from refold.lab.evidence.bundle import Bundle
 from refold.lab.evidence.gathering import bundle_of, claims_of, linked_runs, reading, run_of_key
 from refold.lab.evidence.redaction import rules_of
@@ -30,13 +34,13 @@ _KEY = re.compile(r"[0-9a-f]{64}\Z")
 SHOWN = 24
 """Most links printed; --json has all."""
 
-RedactOption = Annotated[str, "args,results", "Replace these values by their digests."]
-
 
 @dataclass(frozen=True)
 class WhyOptions(Shell):
-    bundle: Annotated[str, "FILE", "Also write the records of every link into FILE, for `refold verify`."] = ""
-    redact: RedactOption = ""
+    bundle: Annotated[
+        str, "FILE", "Also write the records of every link, or those of RUN and its children, for `refold verify`."
+    ] = ""
+    redact: Annotated[str, "args,results", "Replace these values by their digests."] = ""
     from_log: FromLog = False
 
 
@@ -46,9 +50,16 @@ def _write(bundle: Bundle, file: str) -> str:
     return f"{output.counted(len(bundle.runs), 'run')} in {file}"
 
 
-def why_event(name: Annotated[str, "ID", "RUN/SEQ, an approval, or an idempotency key."], *, shell: WhyOptions) -> None:
+def why_event(
+    name: Annotated[str, "ID", "RUN/SEQ, an approval, an idempotency key, or with --bundle a RUN."],
+    *,
+    shell: WhyOptions,
+) -> None:
     """Show why something happened: from an effect back to the request, each link with its place in Kafka."""
     rules = rules_of(shell.redact)
+    if shell.bundle and "/" not in name and not _KEY.match(name):
+        _write_family(name, rules, shell)
+        return
     runs = dict[str, Run]()
     find = partial(_find, runs, shell)
     by_key = _KEY.match(name)
@@ -64,40 +75,54 @@ def why_event(name: Annotated[str, "ID", "RUN/SEQ, an approval, or an idempotenc
     shell.print(chain, lambda: _print(chain.links))
 
 
-def bundle_run(
-    run: options.RunArgument,
-    *,
-    to: Annotated[str, "FILE", "The file to write.  \\[default: RUN.jsonl]"] = "",
-    redact: RedactOption = "",
-    from_log: FromLog = False,
-    shell: Shell,
-) -> None:
-    """Write a run and the runs that it has started into a file, for `refold verify` and `--bundle`."""
-    runs, file = known_family(run, shell, from_log=from_log), to or f"{run}.jsonl"
+def _write_family(run: str, rules: Sequence[str], shell: WhyOptions) -> None:
+    runs = known_family(run, shell, from_log=shell.from_log)
     family = {RunId(name): (relative, 0) for name, relative in runs.items() if is_below(name, run)}
-    text = _write(bundle_of(run, family, shell.platform, rules_of(redact)), file)
-    shell.print({"file": file, "runs": list(family)}, output.escape(text))
+    text = _write(bundle_of(run, family, shell.platform, rules), shell.bundle)
+    shell.print({"file": shell.bundle, "runs": list(family)}, output.escape(text))
 
 
-def verify_file(
-    bundle: Annotated[str, "BUNDLE", "A file that `refold why` or `refold run bundle` has written."],
-    *,
-    root: Annotated[str, "KID:X|@FILE", "Root keys that you trust.  \\[default: REFOLD_TRUST]"] = "",
-    head: Annotated[str, "HEX,...", "Heads that runs of the bundle must have, from another source."] = "",
-    catalog: Annotated[options.Natural, "N", "Number of the catalog's last entry, from another source."] = 0,
-    data: options.DataOption = "",
-    printer: Printer,
+@dataclass(frozen=True)
+class VerifyOptions(Shell):
+    run_: Annotated[str, "Check only this run in the log."] = ""
+    settle: Annotated[float, "Wait up to this long for other topics to agree with the log.", options.AtLeast(0)] = 5.0
+    root: Annotated[str, "KID:X|@FILE", "Root keys that you trust.  \\[default: REFOLD_TRUST]"] = ""
+    head: Annotated[str, "HEX,...", "Heads that runs of the bundle must have, from another source."] = ""
+    catalog: Annotated[options.Natural, "N", "Number of the catalog's last entry, from another source."] = 0
+
+
+def verify(
+    bundle: Annotated[str, "BUNDLE", "A file that `refold why --bundle` has written."] = "", *, shell: VerifyOptions
 ) -> None:
-    """Check a bundle by its bytes alone, without Kafka. Prints each hole with its run, event and record.
+    """Check a bundle by its bytes alone, without Kafka; or, without BUNDLE, the log.
 
-    Exit code 0: the bundle holds, with the printed notes. 1: it has a hole or an unproven part (no root key, a catalog
-    older than a decision). 2: the file is not a bundle. 8: entries are redacted.
+    Prints each hole of a bundle with its run, event and record. Exit code 0: the bundle holds, with the printed notes.
+    1: it has a hole or an unproven part (no root key, a catalog older than a decision). 2: the file is not a bundle. 8:
+    entries are redacted.
+
+    The log is checked from its raw bytes: chains, folds, other topics. Exit code 1 if anything is violated.
     """
-    trust = trusted(source(root).partition("\n")[0]) if root else addresses(data=data).trust
+    if bundle:
+        if shell.run_:
+            raise UsageError("--run selects a run of the log", hint="leave BUNDLE or --run out")
+        _verify_bundle(bundle, shell)
+        return
+    if shell.root or shell.head or shell.catalog:
+        raise UsageError("--root, --head and --catalog are for a bundle", hint="name its file")
+    verified = verify_log(shell.runs.reader, shell.platform.trust, now_ms=clock_ms(), settle_s=shell.settle)
+    if shell.run_:
+        verified = verified.only(shell.run_)
+    row = {"ok": not verified.violations, **output.plain(verified)}
+    shell.print(row, lambda: run_views.print_verified(verified), ok=not verified.violations)
+
+
+def _verify_bundle(bundle: str, shell: VerifyOptions) -> None:
+    trust = trusted(source(shell.root).partition("\n")[0]) if shell.root else addresses(data=shell.data).trust
     with reading(Path(bundle)) as file:
-        verified = verify_bundle(file, trust, heads=head.lower().replace(",", " ").split(), catalog=catalog)
+        heads = shell.head.lower().replace(",", " ").split()
+        verified = verify_bundle(file, trust, heads=heads, catalog=shell.catalog)
     verdict = {"holds": verified.verdict == "holds", "verdict": verified.verdict}
-    printer.print(
+    shell.print(
         verdict | output.plain(verified),
         lambda: _print_verified(verified),
         ok=verified.verdict in ("holds", "redacted"),

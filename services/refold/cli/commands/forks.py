@@ -1,4 +1,4 @@
-"""`refold run fork` and `refold fork`: alternative histories of recorded runs, without effects unless --live."""
+"""`refold fork`: alternative histories of recorded runs, without effects unless --live."""
 
 from __future__ import annotations
 
@@ -43,8 +43,6 @@ _CODES = {"same": 0, "other": ANOTHER, "stopped": STOPPED}
 
 @dataclass(frozen=True)
 class Forking(Shell):
-    """Changes of a fork, and answers to calls that the record lacks."""
-
     at: Annotated[options.Natural, "SEQ", "Keep the entries that end at this event or before; 0: none."] = 0
     policy: Annotated[list[str] | None, "FILE", "Judge its calls by these policy files; may be repeated."] = None
     model: Annotated[str, "NAME", "Have its agents of pydantic-ai ask this model."] = ""
@@ -70,7 +68,6 @@ class Forking(Shell):
         return budget
 
     def setup(self, app: str) -> ForkSetup:
-        """Settings that the processes of forks share."""
         settings = load() if self.archive else self.platform.settings
         # An archive has no policies.
         policies = () if self.archive else self.platform.catalog.whole.policies.values()
@@ -100,21 +97,20 @@ class Forking(Shell):
 
 @dataclass(frozen=True)
 class OneFork(Forking, Operator):
-    """Changes of single steps, and options of a live fork."""
-
     input_: Annotated[str, "JSON|@FILE|-", "Another input; with --at 0."] = ""
     edit_call: Annotated[list[str] | None, "STEP=JSON", "Other arguments of a call; may be repeated."] = None
     result: Annotated[list[str] | None, "STEP=JSON", "Another result of a call; may be repeated."] = None
     decide: Annotated[list[str] | None, "APPROVAL=VERDICT", "Decision on an approval; may be repeated."] = None
-    to: Annotated[str, "FILE", "Write the fork as a bundle, as `refold why --bundle` does."] = ""
-    page: Annotated[str, "FILE", "Also write the report as a page for browsers, with both timelines."] = ""
+    to: Annotated[
+        str, "FILE", "Write the fork as a bundle; without RUN append each report, and skip runs that the file has."
+    ] = ""
+    page: Annotated[str, "FILE", "Also write the report as a page for browsers; of RUN with both timelines."] = ""
     live: Annotated[bool, "Start an ordinary run from there: its calls are made. For operators."] = False
     as_: Annotated[str, "--as ID", "Id of the run that --live starts.  \\[default: RUN-fork-...]"] = ""
     reason: options.ReasonOption = ""
     yes: Annotated[bool, "Do not ask before --live repeats calls that may have had their effect."] = False
 
     def start(self, run: str) -> None:
-        """Start a live fork, after a question if effects may be repeated."""
         for_one_process = (
             *("input_", "result", "decide", "policy", "model"),
             *("stub", "allow_pure", "archive", "to", "page"),
@@ -123,9 +119,7 @@ class OneFork(Forking, Operator):
             option = f"--{misplaced[0].strip('_').replace('_', '-')}"
             raise UsageError(f"{option} is for a fork that nothing comes of", hint="leave it or --live out")
         if not self.at:
-            raise UsageError(
-                "a run that is begun has to begin somewhere", hint=f"refold run fork {run} --at SEQ --live"
-            )
+            raise UsageError("a run that is begun has to begin somewhere", hint=f"refold fork {run} --at SEQ --live")
         source = self.runs.get(run)
         prefix = prefix_to(source, self.at)
         edit = edit_of(prefix, source.state, _by_step(self.edit_call, "--edit-call"))
@@ -139,20 +133,63 @@ class OneFork(Forking, Operator):
         self.print_answer(answer, text)
 
 
-def fork_run(run: options.RunArgument, *, app: AppOption = "", one: OneFork) -> None:
-    """Fork a run: run today's code from one of its events, with changes, in a process without effects.
+@dataclass(frozen=True)
+class Chosen(OneFork):
+    runs_: Annotated[str, "GLOB", "Only runs with such ids: 'order-*'."] = "*"
+    agent: options.AgentOption = ""
+    since: Annotated[str, "2h|TIME", "Only runs requested since then."] = ""
+    failed: Annotated[bool, "Only runs that have failed."] = False
+    jobs: Annotated[options.Positive, "Processes at once."] = 1
+
+    def matches(self, state: RunState) -> bool:
+        request, after_ms = state.request, since_ms(self.since)
+        if request is None or not fnmatchcase(state.run_id, self.runs_) or self.agent not in ("", request.agent):
+            return False
+        return state.asked_ms >= after_ms and (not self.failed or isinstance(state.end, RunFailed))
+
+    @property
+    def _selects(self) -> bool:
+        return self.runs_ != "*" or self.jobs != 1 or any((self.agent, self.since, self.failed))
+
+    def check(self, run: str) -> None:
+        """Check that options are for one run, or for many. **Raises** UsageError."""
+        if run and self._selects:
+            raise UsageError("a run and filters exclude each other", hint="give RUN, or --runs, --agent and --since")
+        if not run and any((self.input_, self.edit_call, self.result, self.decide, self.live)):
+            hint = "refold fork RUN --app MODULE:APP"
+            raise UsageError("other inputs, calls and decisions are of one run, and so is --live", hint=hint)
+
+
+def fork(
+    run: Annotated[str, "The run's id. Omit it to fork all runs, or select some with filters."] = "",
+    *,
+    app: AppOption = "",
+    forking: Chosen,
+) -> None:
+    """Fork runs: run today's code from one of their events, with changes, in a process without effects.
 
     The log answers its calls. A call without an answer ends the fork, and is shown with the judgement of the policy.
     VERDICT is approve, reject, reject:WHY, edit:JSON or answer:JSON. Exit code 0: the fork equals the run. 7: it
     differs. 4: it stopped. 1: the code does not agree with the history before SEQ.
 
+    Without RUN, all runs that match are forked, with other code, another policy or model. Exit code 0: all forks equal
+    their runs. 7: a fork differs or stopped. 1: the code does not agree with a history. 3: no run matches. With --to,
+    an interrupted command continues.
+
     With --live the fork is a new run on the deployed code, which begins with the kept history.
     """
-    if one.live:
-        one.start(run)
-        return
-    if not app:
-        raise UsageError("a fork needs code", hint=f"refold run fork {run} --at {one.at} --app MODULE:APP")
+    forking.check(run)
+    if forking.live:
+        forking.start(run)
+    elif not app:
+        raise UsageError("a fork needs code", hint=f"refold fork {run or 'RUN'} --at {forking.at} --app MODULE:APP")
+    elif run:
+        _fork_run(run, app, forking)
+    else:
+        _fork_runs(app, forking)
+
+
+def _fork_run(run: str, app: str, one: OneFork) -> None:
     changes = replace(
         one.changes,
         input=canonical.dumps(json_value(one.input_, "--input")) if one.input_ else "",
@@ -172,31 +209,7 @@ def fork_run(run: options.RunArgument, *, app: AppOption = "", one: OneFork) -> 
         fail(code)
 
 
-@dataclass(frozen=True)
-class Chosen(Forking):
-    """Filter of the runs to fork, and options of the batch."""
-
-    runs_: Annotated[str, "GLOB", "Only runs with such ids: 'order-*'."] = "*"
-    agent: options.AgentOption = ""
-    since: Annotated[str, "2h|TIME", "Only runs requested since then."] = ""
-    failed: Annotated[bool, "Only runs that have failed."] = False
-    jobs: Annotated[options.Positive, "Processes at once."] = 1
-    to: Annotated[str, "FILE", "Append each report to this file; runs in the file are not forked again."] = ""
-    page: Annotated[str, "FILE", "Also write the report as a page for browsers."] = ""
-
-    def matches(self, state: RunState) -> bool:
-        request, after_ms = state.request, since_ms(self.since)
-        if request is None or not fnmatchcase(state.run_id, self.runs_) or self.agent not in ("", request.agent):
-            return False
-        return state.asked_ms >= after_ms and (not self.failed or isinstance(state.end, RunFailed))
-
-
-def fork_runs(*, app: AppOption, chosen: Chosen) -> None:
-    """Fork all runs that match, with other code, another policy or model, in processes without effects.
-
-    Exit code 0: all forks equal their runs. 7: a fork differs or stopped. 1: the code does not agree with a history. 3:
-    no run matches. With --to, an interrupted command continues.
-    """
+def _fork_runs(app: str, chosen: Chosen) -> None:
     rows = sorted(_reports(app, chosen), key=lambda row: row.run_id)
     counts = dict(sorted(Counter(row.verdict for row in rows).items()))
     tokens = [sum(row.tokens[side] for row in rows) for side in (0, 1)]

@@ -1,4 +1,4 @@
-"""`refold halt` and `refold unhalt`: stop calls everywhere within a second."""
+"""`refold halt`: stop calls everywhere within a second."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ Names = list[str] | None
 
 @dataclass(frozen=True)
 class HaltTarget(SigningOptions):
-    """Options that select the calls."""
-
     everything: Annotated[bool, "--all", "All calls."] = False
     agent: Annotated[Names, "Calls of runs of this agent. May be repeated."] = None
     tool: Annotated[Names, "Calls of this tool. May be repeated."] = None
@@ -50,15 +48,19 @@ def halt(
     *,
     reason: Annotated[str, "Reason, shown beside each halted call."] = "",
     listed: Annotated[bool, "--list", "List the halts; halt nothing."] = False,
+    lift: Annotated[bool, "Lift a halt. Calls that another halt covers still wait."] = False,
     target: HaltTarget,
 ) -> None:
     """Halt a tool, agent, pool, requester, or all. It takes effect within a second.
 
     No such call starts, of undeclared tools too; calls that have begun finish. Runs keep their state and wait until
-    `refold unhalt`.
+    `refold halt --lift`.
     """
     if listed:
         _show(target)
+        return
+    if lift:
+        _lift(target)
         return
     if not reason.strip():
         raise UsageError("something is halted for a reason", hint="add --reason TEXT")
@@ -67,8 +69,7 @@ def halt(
     target.print({"halted": names, "reason": reason}, "\n".join(lines))
 
 
-def unhalt(*, target: HaltTarget) -> None:
-    """Lift a halt. Calls that another halt covers still wait."""
+def _lift(target: HaltTarget) -> None:
     names = target.say(None)
     left = halt_rows(target.platform.catalog.whole.halts)
     lines = [f"{output.escape(_target_name(name))} goes on" for name in names]

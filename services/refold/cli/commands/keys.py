@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 from refold.cli import options, output
@@ -18,8 +20,8 @@ from refold.engine.runtime import keys
 from refold.engine.runtime.addresses import data_dir
 from refold.engine.runtime.clock import clock_ms
 
-KidArgument = Annotated[str, "KID", "The key's id, as `refold keys list` prints it."]
-OutOption = Annotated[str, "FILE", "File for the private key.  \\[default: keys/KID.json in --data]"]
+ApiOption = Annotated[bool, "An API key of the gateway, in place of a key that signs."]
+FileOption = Annotated[str, "FILE", "With --api: file of the API keys.  \\[default: REFOLD_GATEWAY__API_KEYS]"]
 
 
 def init_root(
@@ -55,15 +57,31 @@ def init_root(
 
 @dataclass(frozen=True, kw_only=True)
 class Holder(SigningOptions):
-    """Options of a new key: its use and its owner."""
-
-    use: Annotated[str, "Purpose: decision, vote or request."]
+    use: Annotated[str, "Purpose: decision, vote or request."] = ""
     actor: Annotated[list[str] | None, "Person the key signs for. May be repeated."] = None
     anybody: Annotated[bool, "Sign for any person: for a gateway that authenticates its users."] = False
-    role: Annotated[list[str] | None, "Role that the key may assert for its actors. May be repeated."] = None
+    role: Annotated[
+        list[str] | None,
+        "Role that the key may assert for its actors; with --api: viewer, operator, approver, admin, or a role that "
+        "policies name. May be repeated.",
+    ] = None
     strength: Annotated[str, "Login method of the key's holder, for policies."] = ""
-    out: OutOption = ""
+    out: Annotated[str, "FILE", "File for the private key.  \\[default: keys/KID.json in --data]"] = ""
     publish_: Annotated[bool, "--publish/--no-publish", "Publish the public key in the catalog."] = True
+    replaces: Annotated[str, "KID", "Retire this key, and give the new one its use and owner."] = ""
+    at: Annotated[
+        str, "TIME", "Time the replaced key retires, such as 2030-01-31T12:00Z; until then both sign.  \\[default: now]"
+    ] = ""
+    api: ApiOption = False
+    expires: Annotated[
+        str, "TIME", "With --api: expiry, a time, or a duration from now such as 90d.  \\[default: never]"
+    ] = ""
+    file: FileOption = ""
+
+    def check_alone(self, name: str) -> None:
+        """Check that no owner stands beside --replaces. **Raises** UsageError."""
+        if name or self.use or self.actor or self.role or self.api:
+            raise UsageError("a key that replaces another has its owner", hint="--replaces KID, --at and --out alone")
 
     def check(self) -> None:
         """Check the owner of a key for votes or requests: named persons, or any. **Raises** UsageError."""
@@ -78,8 +96,29 @@ class Holder(SigningOptions):
             raise UsageError("a root key is in no catalog", hint="`refold keys init` makes it")
 
 
-def new_key(name: Annotated[str, "Name of the key's owner, which begins its id."], *, holder: Holder) -> None:
-    """Create a key: a file, and a catalog entry."""
+def new_key(
+    name: Annotated[str, "Name of the key's owner, which begins its id; none with --replaces."] = "",
+    *,
+    holder: Holder,
+) -> None:
+    """Create a key: a file, and a catalog entry.
+
+    With --replaces the old key signs no more; its earlier signatures hold. If it may be stolen, revoke it instead.
+    With --api the key is printed once, and the file has its digest: gateways accept it at once.
+    """
+    if holder.replaces:
+        holder.check_alone(name)
+        _rotate(holder.replaces, holder)
+        return
+    if not name or not (holder.use or holder.api):
+        raise UsageError("a key has an owner and a use", hint="add NAME and --use, or --replaces KID")
+    if holder.api:
+        _api_keys().make_api_key(name, tuple(dict.fromkeys(holder.role or ())), holder.expires, holder.file, holder)
+    else:
+        _create(name, holder)
+
+
+def _create(name: str, holder: Holder) -> None:
     key = keys.new(holder.use, name)
     more = {"actors": tuple(holder.actor or ()), "roles": tuple(holder.role or ()), "strength": holder.strength}
     public = PublicKey.parse(key.public(**more).content())
@@ -92,8 +131,11 @@ def new_key(name: Annotated[str, "Name of the key's owner, which begins its id."
     _print_new(holder, public, path, published=holder.publish_)
 
 
-def list_keys(*, shell: Shell) -> None:
-    """List the keys in the catalog."""
+def list_keys(*, api: ApiOption = False, file: FileOption = "", shell: Shell) -> None:
+    """List the keys in the catalog, or the API keys in a file."""
+    if api:
+        _api_keys().list_api_keys(file, shell)
+        return
     now_ms = clock_ms()
     catalog = shell.platform.catalog
     closed = catalog.closed
@@ -105,43 +147,51 @@ def list_keys(*, shell: Shell) -> None:
     shell.print_rows(rows, "kid use state actors roles strength reason", "no keys; `refold keys new` makes one")
 
 
-def rotate_key(
-    kid: KidArgument,
-    *,
-    at: Annotated[str, "TIME", "Time the old key retires, such as 2030-01-31T12:00Z.  \\[default: now]"] = "",
-    out: OutOption = "",
-    signing: SigningOptions,
-) -> None:
-    """Create a key that replaces another. The old key signs no more; its earlier signatures stay valid.
-
-    With --at in the future both keys sign until then: time to restart services with the new one. If the old key may be
-    stolen, revoke it instead.
-    """
-    retired_ms = time_ms(at, "--at") if at else clock_ms()
-    if at and retired_ms < clock_ms():
+def _rotate(kid: str, holder: Holder) -> None:
+    """Create a key that replaces another. **Raises** UsageError, ConflictError, NotFoundError."""
+    retired_ms = time_ms(holder.at, "--at") if holder.at else clock_ms()
+    if holder.at and retired_ms < clock_ms():
         hint = "leave --at out for now; `refold keys revoke` takes back what a key has signed"
-        raise UsageError(f"{at} is over: a key that retired then would never have signed what it did since", hint=hint)
-    old = _find(signing.platform, kid)
+        raise UsageError(
+            f"{holder.at} is over: a key that retired then would never have signed what it did since", hint=hint
+        )
+    old = _find(holder.platform, kid)
     if old.revoked or 0 < old.retired_ms <= clock_ms():
         raise ConflictError(f"the key {kid} signs nothing any more", hint="`refold keys new` makes a new one")
     key = keys.new(old.use, kid.rpartition("-")[0] or kid)
-    path = _save(key, out, signing.data)
+    path = _save(key, holder.out, holder.data)
     public = key.public(actors=old.actors, roles=old.roles, strength=old.strength)
     retired = replace(old, retired_ms=retired_ms, reason=f"rotated to {key.kid}")
-    signing.publish([key_entry(public, login()), key_entry(retired, login())])
-    _print_new(signing, public, path, rotated=kid, retired_ms=retired_ms)
+    holder.publish([key_entry(public, login()), key_entry(retired, login())])
+    _print_new(holder, public, path, rotated=kid, retired_ms=retired_ms)
 
 
 def revoke_key(
-    kid: KidArgument, *, reason: Annotated[str, "Reason, for the catalog."], signing: SigningOptions
+    kid: Annotated[str, "KID", "The key's id, or prefix of an API key, as `refold keys list` prints it."],
+    *,
+    reason: Annotated[str, "Reason, for the catalog."] = "",
+    api: ApiOption = False,
+    file: FileOption = "",
+    signing: SigningOptions,
 ) -> None:
-    """Revoke a key and everything it ever signed. Revoking it again only changes the reason."""
+    """Revoke a key and everything it ever signed. Revoking it again only changes the reason.
+
+    An API key is refused at once; its sessions and streams end within seconds.
+    """
+    if api:
+        _api_keys().revoke_api_key(kid, file, signing)
+        return
     if not reason.strip():
         raise UsageError("a key is revoked for a reason", hint="add --reason TEXT")
     public = replace(_find(signing.platform, kid), revoked=True, reason=reason)
     signing.publish([key_entry(public, login())])
     text = f"key [bold]{output.escape(kid)}[/] is revoked: what it signed is refused from now on"
     signing.print(public.content(), text)
+
+
+def _api_keys() -> ModuleType:
+    # The import needs the extra `gateway`.
+    return import_module("refold.cli.commands.apikeys")
 
 
 def _find(platform: Platform, kid: str) -> PublicKey:

@@ -1,16 +1,17 @@
-"""`refold policy`: check rules, test them on recorded calls, publish them."""
+"""`refold policy`: check rules, try them on recorded calls, publish and explain them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from refold.cli import options, output
 from refold.cli.apps import load_app
 from refold.cli.commands.provision import nobody_text, policy_entries, roles_entry
-from refold.cli.platform import Printer, Shell, since_ms
+from refold.cli.platform import Shell, since_ms
 from refold.cli.signing import SigningOptions, warn_of_void
 from refold.cli.views import policies as policy_views
 from refold.client import policies
@@ -33,12 +34,27 @@ FilesArgument = Annotated[list[str], "FILES", "Policy files or folders; together
 AppOption = Annotated[str, "APP", "App whose tools are checked: MODULE:APP or path/file.py[:APP]."]
 
 
-def check_policy(files: FilesArgument, *, app_: AppOption = "", printer: Printer) -> None:
+@dataclass(frozen=True)
+class Trial(Shell):
+    app_: AppOption = ""
+    recorded: Annotated[bool, "Compare the decisions of these files with those in the log."] = False
+    runs_: Annotated[list[str] | None, "all|RUN", "With --recorded: runs to test. May be repeated."] = None
+    agent: Annotated[str, "With --recorded: only runs of this agent."] = ""
+    since: Annotated[str, "2h|TIME", "With --recorded: only calls judged since TIME, or in the last 2h."] = ""
+
+
+def check_policy(files: FilesArgument, *, trial: Trial) -> None:
     """Report errors in policy files, and dead rules. Exit code 1 if there are any.
 
     With --app, also report tools with effect `once` under a policy without `doubt`: an operator settles their doubts.
+    With --recorded, report the calls in the log that these files judge otherwise.
     """
-    tools = load_app(app_).tools.values() if app_ else ()
+    if trial.recorded:
+        _try(files, trial)
+        return
+    if trial.runs_ or trial.agent or trial.since:
+        raise UsageError("--runs, --agent and --since select recorded calls", hint="add --recorded")
+    tools = load_app(trial.app_).tools.values() if trial.app_ else ()
     content: dict[str, Any] = {}
     try:
         content = policies.load_files(files)
@@ -53,7 +69,31 @@ def check_policy(files: FilesArgument, *, app_: AppOption = "", printer: Printer
     if policy:
         many = output.counted(rules, "rule"), output.counted(len(content), "file")
         lines.append(f"policy [bold]{digest}[/]: {many[0]} in {many[1]}")
-    printer.print(row, "\n".join(lines), ok=not wrong)
+    trial.print(row, "\n".join(lines), ok=not wrong)
+
+
+@dataclass(frozen=True)
+class Dropping(SigningOptions):
+    drop: Annotated[str, "DIGEST", "Remove this old policy from the catalog; `refold policy show` prints digests."] = ""
+    force: Annotated[bool, "With --drop: even if approvals or runs still use it."] = False
+
+    def run(self) -> None:
+        """Remove the policy. **Raises** ConflictError if it is in force, or in use without --force; NotFoundError."""
+        platform, digest = self.platform, self.drop
+        partitions = platform.catalog.partitions
+        if any(partition.current == digest for partition in partitions):
+            raise ConflictError(f"policy {digest[:12]} is in force", hint="publish another one first")
+        if not any(digest in partition.policies for partition in partitions):
+            raise NotFoundError(f"the catalog has no policy {digest[:64]}", hint="it is named by its whole digest")
+        runs, waiting = back_test.under(platform.runs.all(), digest)
+        usage = f"{output.counted(len(runs), 'live run')} and {output.counted(len(waiting), 'open approval')} under it"
+        if (runs or waiting) and not self.force:
+            names = ", ".join([*waiting, *runs][:5])
+            hint = f"wait until they end ({names}), or add --force: then these approvals can only be rejected"
+            raise ConflictError(f"policy {digest[:12]} is in use: {usage}", hint=hint)
+        self.publish([CatalogEntry(f"policy/{digest}", "policy", "null", login(), clock_ms())])
+        row = {"digest": digest, "partitions": len(partitions), "runs": runs, "approvals": waiting}
+        self.print(row, f"policy [bold]{digest}[/] is out of the catalog; {usage}")
 
 
 def publish_policy(
@@ -61,16 +101,27 @@ def publish_policy(
     *,
     roles: Annotated[str, "FILE", "File of people and their roles."] = "",
     actor: options.ActorOption = "",
-    signing: SigningOptions,
+    dropping: Dropping,
 ) -> None:
     """Put a policy in force for new runs, and roles for all runs. Publishing it again changes nothing.
 
     Warns of rules that no call can reach and roles without people. Refuses a role that is neither in the roles nor on a
     key of the catalog: no vote could count for it.
+
+    With --drop an old policy asks for no more approvals: open ones under it can only be rejected until its files are
+    published again. The policy in force judges runs that began under it.
     """
-    if not files and not roles:
+    if dropping.drop:
+        if files or roles:
+            raise UsageError("one command drops or publishes", hint="give --drop DIGEST alone, or files and --roles")
+        dropping.run()
+    elif files or roles:
+        _publish(files, roles, actor or login(), dropping)
+    else:
         raise UsageError("there is nothing to publish", hint="name policy files, or --roles FILE")
-    who = actor or login()
+
+
+def _publish(files: list[str] | None, roles: str, who: str, signing: SigningOptions) -> None:
     people = [roles_entry(Path(roles), who)] if roles else []
     content = policies.load_files(files) if files else {}
     policy = policies.merged_policy(content) if files else None
@@ -100,36 +151,21 @@ def _check_roles(policy: Policy, people: list[CatalogEntry], before: Catalog) ->
         raise UsageError(f"nobody can be {', '.join(unknown)}: no role and no key of the catalog", hint=hint)
 
 
-def drop_policy(
-    digest: Annotated[str, "The policy's digest, as `refold policy show` prints it."],
+def show_policy(
+    call: Annotated[
+        str, "RUN/SEQ of a call, or of an approval of it: show the rule that judged it, and its values."
+    ] = "",
     *,
-    force: Annotated[bool, "Drop it even if approvals or runs still use it."] = False,
-    signing: SigningOptions,
+    draft: Annotated[list[str] | None, "FILE", "With a call: use these policy files. May be repeated."] = None,
+    app_: AppOption = "",
+    shell: Shell,
 ) -> None:
-    """Remove an old policy from the catalog: its rules no longer ask for approvals.
-
-    The policy in force judges runs that began under it. Open approvals under it can only be rejected until its files
-    are published again. If there are such runs or approvals, --force is required.
-    """
-    platform = signing.platform
-    partitions = platform.catalog.partitions
-    if any(partition.current == digest for partition in partitions):
-        raise ConflictError(f"policy {digest[:12]} is in force", hint="publish another one first")
-    if not any(digest in partition.policies for partition in partitions):
-        raise NotFoundError(f"the catalog has no policy {digest[:64]}", hint="it is named by its whole digest")
-    runs, waiting = back_test.under(platform.runs.all(), digest)
-    usage = f"{output.counted(len(runs), 'live run')} and {output.counted(len(waiting), 'open approval')} under it"
-    if (runs or waiting) and not force:
-        names = ", ".join([*waiting, *runs][:5])
-        hint = f"wait until they end ({names}), or add --force: then these approvals can only be rejected"
-        raise ConflictError(f"policy {digest[:12]} is in use: {usage}", hint=hint)
-    signing.publish([CatalogEntry(f"policy/{digest}", "policy", "null", login(), clock_ms())])
-    row = {"digest": digest, "partitions": len(partitions), "runs": runs, "approvals": waiting}
-    signing.print(row, f"policy [bold]{digest}[/] is out of the catalog; {usage}")
-
-
-def show_policy(*, shell: Shell) -> None:
-    """Show the policy of new runs, the roles and the keys in force."""
+    """Show the policy, roles and keys in force, or the rule that judged a call."""
+    if call:
+        _explain(call, draft, app_, shell)
+        return
+    if draft or app_:
+        raise UsageError("--draft and --app explain a call", hint="name the call: refold policy show RUN/SEQ")
     catalog = shell.platform.catalog
     in_force = policy_views.in_force(catalog.whole)
     warn_of_void(catalog)
@@ -137,21 +173,12 @@ def show_policy(*, shell: Shell) -> None:
     shell.print(row, lambda: policy_views.print_in_force(in_force))
 
 
-def try_policy(
-    files: FilesArgument,
-    *,
-    runs: Annotated[list[str] | None, "all|RUN", "Runs to test. May be repeated."] = None,
-    agent: Annotated[str, "Only runs of this agent."] = "",
-    since: Annotated[str, "2h|TIME", "Only calls judged since TIME, or in the last 2h."] = "",
-    app_: AppOption = "",
-    shell: Shell,
-) -> None:
-    """Compare the decisions of a draft with those in the log. Exit code 1 if any differs."""
-    after_ms, named = since_ms(since), runs and "all" not in runs
+def _try(files: list[str], shell: Trial) -> None:
+    after_ms, named = since_ms(shell.since), shell.runs_ and "all" not in shell.runs_
     platform = shell.platform
-    trial = _back_test(policies.merged_policy(policies.load_files(files)), app_, platform)
-    chosen = [platform.runs.get(name) for name in dict.fromkeys(runs or ())] if named else platform.runs.all()
-    chosen = list(filter(RunQuery(agent=agent).fits, chosen)) if agent else chosen
+    trial = _back_test(policies.merged_policy(policies.load_files(files)), shell.app_, platform)
+    chosen = [platform.runs.get(name) for name in dict.fromkeys(shell.runs_ or ())] if named else platform.runs.all()
+    chosen = list(filter(RunQuery(agent=shell.agent).fits, chosen)) if shell.agent else chosen
     calls = [call for run in chosen for call in back_test.recorded(run) if call.at_ms >= after_ms]
     rows = [back_test.difference_row(difference) for difference in trial.differences(calls)]
     kinds = dict(sorted(Counter(row["kind"] for row in rows).items()))
@@ -161,21 +188,14 @@ def try_policy(
         many = output.counted(len(calls), "call"), output.counted(len(chosen), "run")
         output.say(f"{many[0]} of {many[1]}, {len(rows)} judged otherwise")
         _print_unknown(trial)
-        if kinds.get("require -> allow") and not app_:
+        if kinds.get("require -> allow") and not shell.app_:
             output.say('[yellow]which tools say approval="required" is in no log either: --app tells it[/]')
 
     summary = {"policy": trial.policy.digest, "runs": len(chosen), "calls": len(calls), "unknown": trial.unknown}
     shell.print({**summary, "counts": kinds, "differences": rows}, in_words, ok=not rows)
 
 
-def explain_judgement(
-    call: Annotated[str, "RUN/SEQ of the call, or of an approval of it."],
-    *,
-    draft: Annotated[list[str] | None, "FILE", "Use these policy files. May be repeated."] = None,
-    app_: AppOption = "",
-    shell: Shell,
-) -> None:
-    """Show which rule judged a call, and the values it used."""
+def _explain(call: str, draft: list[str] | None, app_: str, shell: Shell) -> None:
     run, _ = parse_call_id(asked_about(call))
     content = policies.load_files(draft) if draft else None
     platform = shell.platform

@@ -28,20 +28,21 @@ AppOption = Annotated[str, "APP", "App that defines projections: MODULE:APP or p
 POLL_S = 0.3
 
 
-def list_projections(*, shell: Shell) -> None:
+def list_projections(
+    projection: Annotated[str, "PROJECTION", "Show the positions, rate and lag of this one, or why it stopped."] = "",
+    *,
+    shell: Shell,
+) -> None:
     """List projections, their generations and progress."""
     database, source, url = _views(shell)
+    if projection:
+        info = status_of(projection, database, url, source)
+        shell.print(info, lambda: _print_status(info))
+        return
     rows = [status_of(name, database, url, source).row for name in database.projections()]
     shell.print_rows(
         rows, "projection generation state version lag reason", "no projections: `refold serve projections`"
     )
-
-
-def show_status(projection: ProjectionArgument = "refold", *, shell: Shell) -> None:
-    """Show the progress of a projection, or why it stopped: positions, rate and lag of its generations."""
-    database, source, url = _views(shell)
-    info = status_of(projection, database, url, source)
-    shell.print(info, lambda: _print_status(info))
 
 
 def verify_projection(projection: ProjectionArgument = "refold", *, app: AppOption = "", shell: Shell) -> None:
@@ -79,7 +80,7 @@ def rebuild_projection(projection: ProjectionArgument = "refold", *, app: AppOpt
     bounds, log = source.bounds(), source.identity()  # after the positions, which go on
     if not all(stands_still(notes, positions, log, bounds) for notes, positions in read):
         raise ConflictError(
-            f"projection {projection} is being built already", hint="`refold projection status` shows it"
+            f"projection {projection} is being built already", hint=f"`refold projection list {projection}` shows it"
         )
     number = max(generations, default=0) + 1
     database.create(projection, number, runner.tables, runner.begun())

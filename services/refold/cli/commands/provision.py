@@ -208,7 +208,6 @@ def setup(
 
 
 def _named(settings: Settings, root: str) -> dict[str, Path]:
-    """Key files named by settings: services read them there."""
     trust, ledger = settings.trust.removeprefix("@"), settings.executor.ledger_key
     files = {"root": root, "decision": settings.approval.key, "vote": settings.gateway.vote_key}
     files |= {"trust": trust if trust != settings.trust else "", "ledger": "" if is_key(ledger) else ledger}

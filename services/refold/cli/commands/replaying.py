@@ -1,4 +1,4 @@
-"""`refold replay check` and `refold run replay`: replay recorded runs with local code."""
+"""`refold replay`: replay recorded runs with local code."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ from refold.cli.platform import Shell
 from refold.cli.recorded import BundleFile, from_archive, in_bundle, recorded_runs, store_of
 from refold.client.reading.history import Run
 from refold.client.values import values_of
-from refold.core.errors import NotFoundError
+from refold.core.errors import NotFoundError, UsageError
 from refold.core.run.intents import words_of
 from refold.core.run.state import RunState
 from refold.lab.forks.agreement import CheckJob, ReplayCheck
 from refold.lab.processes import checks
 
-AppArgument = Annotated[str, "MODULE:APP", "App with the code to check."]
 ArchiveUrl = Annotated[str, "URL", "Read runs from this archive, not from Kafka."]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Checking(Shell):
-    """Filter of the runs to check."""
-
+    app_: Annotated[str, "MODULE:APP", "App with the code to check."]
     runs_: Annotated[str, "GLOB", "Only runs whose id matches, such as 'order-*'."] = "*"
     agent: Annotated[str, "Only runs of this agent."] = ""
     live: Annotated[bool, "Only runs that have not ended."] = False
     archive: ArchiveUrl = ""
+    bundle: BundleFile = ""
     jobs: Annotated[options.Positive, "Processes at once."] = 1
 
     def matches(self, state: RunState) -> bool:
@@ -39,12 +38,25 @@ class Checking(Shell):
         return selected and not (self.live and state.over)
 
 
-def check_app(app: AppArgument, *, checking: Checking) -> None:
-    """Check new code against recorded runs. Prints the first step that differs in each, for CI.
+def replay(
+    run: Annotated[str, "The run's id. Omit it to check all runs, or select some with filters."] = "",
+    *,
+    checking: Checking,
+) -> None:
+    """Replay recorded runs with local code. Prints the first step that differs in each, for CI.
 
-    The code runs where it can do nothing, as a fork does. Exit code 1 if a run would stall, 3 if no run matches. Warns
-    of runs that began on another version of Python or of a framework.
+    For one RUN, prints where it stands. The code runs where it can do nothing, as a fork does. Exit code 1 if a run
+    would stall, 3 if no run matches. Warns of runs that began on another version of Python or of a framework.
     """
+    if not run:
+        _check_app(checking.app_, checking)
+    elif checking.runs_ != "*" or checking.agent or checking.live:
+        raise UsageError("a run and filters exclude each other", hint="give RUN, or --runs, --agent and --live")
+    else:
+        _replay_run(run, checking)
+
+
+def _check_app(app: str, checking: Checking) -> None:
     shell, blobs = checking, store_of(checking.archive, checking)
     states = (run.state for run in recorded_runs(checking.archive, shell) if checking.matches(run.state))
     jobs = (CheckJob(state, values_of(state, blobs)) for state in states)
@@ -64,17 +76,10 @@ def check_app(app: AppArgument, *, checking: Checking) -> None:
     )
 
 
-def replay_run(
-    run: Annotated[str, "The run's id."],
-    *,
-    app: Annotated[str, "MODULE:APP", "App with the agent's code."],
-    archive: ArchiveUrl = "",
-    bundle: BundleFile = "",
-    shell: Shell,
-) -> None:
-    """Replay a run's decisions from its history. Prints where it stands; calls and writes nothing."""
+def _replay_run(run: str, shell: Checking) -> None:
+    bundle, archive = shell.bundle, shell.archive
     recorded = in_bundle(bundle, run)[run] if bundle else from_archive(archive, run) if archive else shell.runs.get(run)
-    (row,) = checks([CheckJob(recorded.state, values_of(recorded.state, store_of(archive, shell)))], app)
+    (row,) = checks([CheckJob(recorded.state, values_of(recorded.state, store_of(archive, shell)))], shell.app_)
     if row.needs:
         output.warn(f"the run began on {row.needs}: there its code may do otherwise than here")
     shell.print(row, "\n".join(_story(recorded, row)), ok=row.verdict == "agrees")

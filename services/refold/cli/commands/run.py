@@ -36,7 +36,6 @@ from refold.client.reading.run import (
 )
 from refold.client.reading.then import run_then
 from refold.client.values import in_full, texts_of
-from refold.client.verify import verify_log
 from refold.core.approval.signature import REQUEST
 from refold.core.errors import ConflictError, UsageError
 from refold.core.events import RunRequested
@@ -46,7 +45,6 @@ from refold.core.planning.windows import value_digest
 from refold.core.topics import BUDGET_SPENT
 from refold.core.wire import canonical
 from refold.engine.runtime.addresses import own_key
-from refold.engine.runtime.clock import clock_ms
 from refold.engine.stores import blob_store
 
 _STATES = ("pending", "running", "suspended", "completed", "failed", "cancelled", "doubt", "held", "stalled", "paused")
@@ -61,8 +59,6 @@ AtOption = Annotated[str, "SEQ|TIME", "Show it as of event SEQ or TIME: 2030-01-
 
 @dataclass(frozen=True)
 class StartOptions(Shell):
-    """Options of a new run."""
-
     input_: Annotated[str, "JSON|@FILE|-", "The agent's input."] = "null"
     id_: Annotated[str, "The run's id.  \\[default: a new one]"] = ""
     wait: Annotated[bool, "Wait until the run ends."] = False
@@ -140,7 +136,7 @@ def show_run(run: options.RunArgument, *, showing: Showing) -> None:
     trusted = live and showing.platform.where.trust
     halted = run_views.halted(shown, below, showing.platform.catalog) if trusted else []
     for why in halted:
-        output.warn(f"{why}; `refold unhalt` lets it go on")
+        output.warn(f"{why}; `refold halt --lift` lets it go on")
     for pool in showing.platform.without_topics(shown.state) if trusted else ():
         output.warn(f"pool {pool} has no topics, so its calls wait: `refold topics apply --app APP` creates them")
     info = info_of(shown, turns_of(shown.state, texts) if showing.at else ())
@@ -190,13 +186,14 @@ def list_runs(
 
 @dataclass(frozen=True)
 class Events(Shell):
-    """Filter and format of printed events."""
-
     raw: Annotated[bool, "Print the records of the log, void ones too."] = False
     since: Annotated[str, "2h|TIME", "Only events since TIME, or in the last 10m."] = ""
     tail: Annotated[int | None, "N", "Only the last N events.", options.AtLeast(1)] = None
     full: Annotated[bool, "Print long values in full."] = False
     follow: Annotated[bool, "--follow, -f", "Keep running and print new events."] = False
+    audit: Annotated[bool, "Print the audit trail: JSON Lines of all events, each with actors, reason and input."] = (
+        False
+    )
     archive: ArchiveUrl = ""
     bundle: BundleFile = ""
     from_log: FromLog = False
@@ -213,6 +210,13 @@ class Events(Shell):
         if isinstance(row, RawRecord):
             return row
         return row.model_copy(update={"event": _in_full(row.event, run, archive, self)})
+
+    def print_audit(self, run: str) -> None:
+        if self.raw or self.since or self.tail or self.full or self.follow:
+            raise UsageError("--audit prints every event", hint="leave --raw, --since, --tail, --full, --follow out")
+        history, *_ = recorded_run(run, self.archive, self, from_log=self.from_log, bundle=self.bundle)
+        for line in audit_of(history):
+            output.emit(line)
 
     def print_row(self, row: RunEvent | RawRecord | HoldChange) -> None:
         if self.json_:
@@ -238,6 +242,9 @@ class Events(Shell):
 
 def print_events(run: options.RunArgument, *, events: Events) -> None:
     """Print the history of a run, one event a line, with its Kafka offset and the input that caused it."""
+    if events.audit:
+        events.print_audit(run)
+        return
     if events.follow:
         events.go_on(run)
         return
@@ -252,40 +259,22 @@ def print_events(run: options.RunArgument, *, events: Events) -> None:
 def watch_run(
     run: options.RunArgument,
     *,
-    timeout: Annotated[float | None, "Stop after this long.", options.AtLeast(0.1)] = None,
+    timeout: Annotated[
+        float | None, "Stop after this long, with --tokens without output.", options.AtLeast(0.1)
+    ] = None,
+    tokens: Annotated[bool, "Print the live output instead, such as the tokens of a model."] = False,
     shell: Shell,
 ) -> None:
-    """Show a run live until it is over. With --json one event a line."""
+    """Show a run live until it is over. With --json one event, or part of the output, a line."""
+    if tokens:
+        watching.print_stream(shell.runs, run, timeout, as_json=shell.json_)
+        return
     if shell.json_:
         ended = watching.follow_events(shell.runs, run, timeout, output.emit)
     else:
         ended = watching.watch(shell.runs, run, timeout)
     if ended.state.status != "completed":
         fail()
-
-
-def stream_run(
-    run: options.RunArgument,
-    *,
-    timeout: Annotated[float | None, "Stop after this long without output.", options.AtLeast(0.1)] = None,
-    shell: Shell,
-) -> None:
-    """Print a run's live output, such as the tokens of a model. With --json one part a line."""
-    watching.print_stream(shell.runs, run, timeout, as_json=shell.json_)
-
-
-def verify_runs(
-    run: Annotated[str, "Only this run."] = "",
-    *,
-    settle: Annotated[float, "Wait up to this long for other topics to agree with the log.", options.AtLeast(0)] = 5.0,
-    shell: Shell,
-) -> None:
-    """Check the log from its raw bytes: chains, folds, other topics. Covers every run, or one."""
-    verified = verify_log(shell.runs.reader, shell.platform.trust, now_ms=clock_ms(), settle_s=settle)
-    if run:
-        verified = verified.only(run)
-    row = {"ok": not verified.violations, **output.plain(verified)}
-    shell.print(row, lambda: run_views.print_verified(verified), ok=not verified.violations)
 
 
 def diff_run(
@@ -309,13 +298,6 @@ def diff_run(
         other, *_ = recorded_run(left, "", shell, from_log=from_log)
         difference = run_diff(recorded, other)
     shell.print(difference, lambda: run_views.print_diff(difference))
-
-
-def audit_run(run: options.RunArgument, *, archive: ArchiveUrl = "", from_log: FromLog = False, shell: Shell) -> None:
-    """Print the audit trail of a run as JSON Lines: each event with its actors, reason and input."""
-    history, *_ = recorded_run(run, archive, shell, from_log=from_log)
-    for line in audit_of(history):
-        output.emit(line)
 
 
 def point(run: Run, at: str, option: str = "--at") -> Run:

@@ -1,33 +1,30 @@
-"""`refold schemas`: Avro schemas exported from the Python classes, and AsyncAPI."""
+"""`refold schemas`: the interfaces of the gateway and of the topics as documents."""
 
 from __future__ import annotations
 
 import json
 import sys
+from importlib import import_module
+from typing import Annotated, Any
 
-from refold.cli import output
 from refold.cli.platform import Printer
-from refold.dev.schemas import export
+from refold.core.errors import UsageError
 from refold.dev.schemas.asyncapi import asyncapi
 from refold.engine.adapters.kafka.topics import declared
 
 
-def append_changes(*, printer: Printer) -> None:
-    """Append changed classes as new schema versions. Exported versions never change."""
-    added = export.export_schemas()
-    lines = [f"exported {line.subject} version {line.version} under id {line.id}" for line in added]
-    printer.print(added, "\n".join(lines) or "[green]nothing changed[/]")
+def print_document(
+    document: Annotated[str, "DOCUMENT", "openapi: of the gateway. asyncapi: of the topics."], *, printer: Printer
+) -> None:
+    """Print the OpenAPI or the AsyncAPI document. `schemas/` has both."""
+    content = _document(document)
+    printer.print(content, lambda: sys.stdout.write(json.dumps(content, indent=1) + "\n"))
 
 
-def compare_schemas(*, printer: Printer) -> None:
-    """Compare the classes with the exported schemas. Exit code 1 if they differ, or old records would be unreadable."""
-    problems = export.check_schemas()
-    lines = [f"[red]{output.escape(problem)}[/]" for problem in problems]
-    text = "\n".join(lines) or "[green]the schemas are what Python says[/]"
-    printer.print({"ok": not problems, "problems": problems}, text, ok=not problems)
-
-
-def print_asyncapi(*, printer: Printer) -> None:
-    """Print the AsyncAPI document of the topics: `schemas/asyncapi.json`."""
-    document = asyncapi(declared()["topics"])
-    printer.print(document, lambda: sys.stdout.write(json.dumps(document, indent=1) + "\n"))
+def _document(name: str) -> Any:
+    if name == "openapi":
+        # The import needs the extra `gateway`.
+        return import_module("refold.console.gateway.app").routed().openapi()
+    if name == "asyncapi":
+        return asyncapi(declared()["topics"])
+    raise UsageError(f"there is no document {name}", hint="refold schemas openapi | asyncapi")

@@ -1,17 +1,16 @@
-"""`refold status` and `refold worker list`: living services, their backlog, and work for people."""
+"""`refold status`: living services, their backlog, and work for people."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Annotated
 
 from refold.cli import output
 from refold.cli.platform import Shell
 from refold.cli.recorded import views_of
 from refold.client.reading.letter import letters_in
-from refold.client.reading.member import Worker, Workers
+from refold.client.reading.member import Workers
 from refold.client.reading.run import row_of
 from refold.core.planning.windows import DAY_MS
 from refold.core.topics import DEAD_LETTERS
@@ -40,27 +39,6 @@ def status(*, shell: Shell) -> None:
     needs = [*_late(workers), *stopped, *(f"{count} {_SEES[name]}" for name, count in counts.items() if count)]
     row = {"ok": not needs, "needs": needs, **counts, **workers.dump()}
     shell.print(row, lambda: _print(workers, counts, needs), ok=not needs)
-
-
-def list_workers(
-    *,
-    role: Annotated[str, "Only planner, executor or approval."] = "",
-    pool: Annotated[str, "Only executors of this pool."] = "",
-    shell: Shell,
-) -> None:
-    """List planners, executors and approval services, living and killed.
-
-    A killed one is in no group of Kafka any more; its last report stays for eight days.
-    """
-    rows = [row for row in shell.platform.workers().workers if role in ("", row.role) and pool in ("", row.pool)]
-    columns = "role pool member state host partitions slots versions last_seen"
-    shell.print_rows(rows, columns, "no worker lives: `refold serve planner --app APP`", cells=map(_cells, rows))
-
-
-def _cells(row: Worker) -> dict[str, object]:
-    state = "alive" if row.alive else "gone"
-    last_seen = "now" if row.alive else output.in_utc(row.seen_ms)
-    return {**row.dump(), "state": state, "slots": row.load, "last_seen": last_seen}
 
 
 def _late(workers: Workers) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`refold run`, `callback` and `versions`: operations on runs."""
+"""`refold run`: operations on runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 from refold.cli import options, output
 from refold.cli.operator import Operator, repeat_warning
-from refold.cli.platform import Shell, agree, json_value, labels_of, since_ms, until_ms
+from refold.cli.platform import agree, json_value, labels_of, since_ms, until_ms
 from refold.cli.views import runs as run_views
 from refold.client.operations import run as operations
 from refold.client.operations.operation import Outcome, Performed
@@ -31,7 +31,7 @@ from refold.client.operations.run_query import RunQuery
 from refold.client.operations.runs import selected
 from refold.client.reading.history import Run
 from refold.client.reading.outcome import PauseResult, Redriven, SignalResult
-from refold.client.reading.run import ending_of, row_of, versions_in_use
+from refold.client.reading.run import ending_of, row_of
 from refold.core import ids
 from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.core.ids import RunId
@@ -49,8 +49,6 @@ OneOrMany = Annotated[str, "RUN", "The run's id. Omit it to select runs with fil
 
 @dataclass(frozen=True)
 class Speaker(Operator):
-    """Options of an operation on one run, or on all that match."""
-
     session: options.SessionOption = ""
     label: options.LabelOption = None
     agent: options.AgentOption = ""
@@ -67,7 +65,6 @@ class Speaker(Operator):
         return which
 
     def by(self, reason: str) -> By:
-        """Actor and reason, signed if the requester has a key."""
         return By(self.who, reason, self.as_operator, self.signing(self.key))
 
     def say(self, kind: str, run: str, reason: str = "") -> None:
@@ -101,13 +98,25 @@ class Speaker(Operator):
 _PAST = {"cancel": "cancelled", PAUSE: "paused", RESUME: "resumed"}
 
 
-def cancel_run(run: OneOrMany = "", *, reason: options.ReasonOption = "", operator: Speaker) -> None:
+def cancel_run(
+    run: OneOrMany = "",
+    *,
+    reason: options.ReasonOption = "",
+    as_failed: Annotated[bool, "Fail RUN, which is stalled and whose code will never match its history."] = False,
+    operator: Speaker,
+) -> None:
     """Cancel a run and the runs it has started. Best effort for a call that an executor has claimed already.
 
     To cancel another person's run, you need the right to write `run-operated`. --session, --label and --agent select
     many runs; add --yes to cancel them.
     """
-    operator.say("cancel", run, reason)
+    if not as_failed:
+        operator.say("cancel", run, reason)
+        return
+    if not run or operator.which(run):
+        raise UsageError("--as-failed needs one run", hint="refold run cancel RUN --as-failed")
+    fail = operations.fail_stalled(operator.runs.get(run), By(operator.who, reason))
+    operator.print_answer(operator.perform(fail), f"run [bold]{output.escape(run)}[/]")
 
 
 def pause_run(run: OneOrMany = "", *, reason: options.ReasonOption = "", operator: Speaker) -> None:
@@ -137,7 +146,7 @@ def annotate_run(
     key: options.SignOption = "",
     operator: Operator,
 ) -> None:
-    """Add a note to the history of a run that goes on. `refold run audit` prints it."""
+    """Add a note to the history of a run that goes on. `refold run events --audit` prints it."""
     by = By(operator.who, "", as_operator, operator.signing(key))
     answer = operator.perform(annotate(operator.runs.get(run).state, note, by, id_))
     prefix = "known" if answer.what == "known" else "noted"
@@ -155,15 +164,11 @@ def _is_what(state: RunState, kind: str) -> bool:
     return not state.over and (own(state) is not None) == (kind == PAUSE)
 
 
-TokenArgument = Annotated[str, "TOKEN", "The callback's token, which begins with cb_."]
-KeyOption = Annotated[str, "KEY", "Idempotency key; a resend with the same key is ignored."]
 PayloadOption = Annotated[str, "JSON|@FILE|-", "The data to send."]
 
 
 @dataclass(frozen=True)
 class Caller(Operator):
-    """Options of a signal to one run, or to all that match."""
-
     payload: PayloadOption = "null"
     id_: Annotated[str, "Id of the signal; a resend with the same id is ignored.  \\[default: a new one]"] = ""
     session: options.SessionOption = ""
@@ -231,28 +236,21 @@ def _became(outcome: Outcome, message: RunSignal) -> output.Data:
     return {"outcome": outcome.what, "step": step, "error": outcome.error}
 
 
-def resolve_callback(
-    token: TokenArgument, *, payload: PayloadOption = "null", key: KeyOption = "", operator: Operator
-) -> None:
-    """Complete a callback with its result. The first result counts; sending it again is harmless."""
-    message = answered(token, json_value(payload, "--payload"), key=key, actor=operator.who)
-    _answer(operator, message, "has the result")
-
-
-def fail_callback(
-    token: TokenArgument,
+def answer_callback(
+    token: Annotated[str, "TOKEN", "The callback's token, which begins with cb_."],
     *,
-    message: Annotated[str, "Reason for the failure; the agent sees it."],
-    key: KeyOption = "",
+    payload: PayloadOption = "null",
+    fail_: Annotated[str | None, "REASON", "Fail the callback: the agent sees this reason."] = None,
+    key: Annotated[str, "KEY", "Idempotency key; a resend with the same key is ignored."] = "",
     operator: Operator,
 ) -> None:
-    """Fail a callback: the agent sees a failure."""
-    if not message:
-        raise UsageError("a failure needs a reason", hint="add --message 'the card was declined'")
-    _answer(operator, answered(token, failure=message, key=key, actor=operator.who), "has failed")
-
-
-def _answer(operator: Operator, message: RunSignal, text: str) -> None:
+    """Complete or fail a callback by its token. The first answer counts; sending it again is harmless."""
+    if fail_ == "":
+        raise UsageError("a failure needs a reason", hint="add --fail 'the card was declined'")
+    if fail_:
+        message, text = answered(token, failure=fail_, key=key, actor=operator.who), "has failed"
+    else:
+        message, text = answered(token, json_value(payload, "--payload"), key=key, actor=operator.who), "has the result"
     answer = operator.perform(operations.answer_callback(operator.runs.get(message.run_id).state, message))
     step = step_of(answer.run.state, message)
     name, again = answer.run.timeline.steps[step - 1].name, " already" if answer.what == "known" else ""
@@ -266,8 +264,6 @@ def _print_result(operator: Operator, answer: Performed, step: int, signal_id: s
 
 @dataclass(frozen=True)
 class Retry(Operator):
-    """Changes of a retry, and the filter of a retry of many runs."""
-
     step: Annotated[options.Natural, "--from STEP", "Repeat this step and all later ones."] = 0
     edit: Annotated[str, "JSON|@FILE|-", "New arguments for the call of STEP."] = ""
     steps: Annotated[options.Natural, "Raise the step limit to N.  \\[default: unchanged]"] = 0
@@ -295,7 +291,6 @@ class Retry(Operator):
         return Changes(self.step, edit, *limits, self.reason, self.tokens, nano, self.calls)
 
     def one(self, run: str, changes: Changes) -> None:
-        """Retry a run, after a question if effects may be repeated."""
         current, text = self.runs.get(run), f"run [bold]{output.escape(run)}[/] goes on, it"
         if current.status == "stalled":
             if changes != Changes():
@@ -378,23 +373,6 @@ def _show(rows: list[output.Data]) -> None:
     output.say(f"{output.counted(len(rows), 'run')} would go on: say it once more with --yes")
 
 
-def list_versions(*, agent: Annotated[str, "Only versions of this agent."] = "", shell: Shell) -> None:
-    """List the versions that live runs need, stalled runs, and the planners that have each version."""
-    rows = [row for row in versions_in_use(shell.all_runs()) if agent in ("", row.agent)]
-    serving = shell.platform.served().agents if rows else []
-    have = {(code.agent, code.version): [by.shown for by in code.members] for code in serving}
-    cells = [
-        {
-            **dict(row),
-            "stalled": len(row.stalled),
-            "because": sorted(set(row.stalled.values())),
-            "planners": ", ".join(have.get((row.agent, spoken(row.version)[0]), [])) or "none",
-        }
-        for row in rows
-    ]
-    shell.print_rows(rows, "agent version live stalled because planners", "no run lives", cells=cells)
-
-
 def migrate_runs(
     run: Annotated[str, "The run's id."] = "",
     *,
@@ -412,7 +390,8 @@ def migrate_runs(
     chosen = _chosen(operator, run, agent, since)
     if not chosen:
         raise NotFoundError(
-            f"no live run of {agent} has version {since}", hint="`refold versions list` lists the versions in use"
+            f"no live run of {agent} has version {since}",
+            hint="`refold worker list --versions` lists the versions in use",
         )
     rows, progress = list[dict[str, str]](), output.progress()
     for number, candidate in enumerate(chosen):
@@ -432,7 +411,7 @@ def _chosen(operator: Operator, run: str, agent: str, since: str) -> list[Run]:
         if since and since not in _names(named):
             raise ConflictError(
                 f"run {run} has version {named.state.version}, not {since}",
-                hint=f"refold versions migrate {run} --to VERSION, without --from",
+                hint=f"refold run migrate {run} --to VERSION, without --from",
             )
         return [named]
     live = [candidate for candidate in operator.all_runs() if candidate.state.started_ms and not candidate.state.over]
@@ -448,12 +427,6 @@ def _migrate(run: Run, to: str, operator: Operator) -> str:
         return operator.perform(migrate(run.state, to, operator.who)).what
     except (ConflictError, UsageError) as error:
         return error.message
-
-
-def fail_run(run: options.RunArgument, *, reason: options.ReasonOption = "", operator: Operator) -> None:
-    """Fail a stalled run whose code will never match its history."""
-    fail = operations.fail_stalled(operator.runs.get(run), By(operator.who, reason))
-    operator.print_answer(operator.perform(fail), f"run [bold]{output.escape(run)}[/]")
 
 
 def repair_run(

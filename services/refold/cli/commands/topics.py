@@ -21,16 +21,16 @@ from refold.engine.adapters.kafka.topics import TopicDifference, Topics
 PoolsOption = Annotated[str, "APP", "App whose pools get topics: MODULE:APP or path/file.py[:APP]."]
 
 
-def apply_topics(*, app_: PoolsOption = "", shell: Shell) -> None:
+def apply_topics(
+    *,
+    app_: PoolsOption = "",
+    check: Annotated[bool, "Show the changes; make none. Exit code 1 if there are any."] = False,
+    shell: Shell,
+) -> None:
     """Create missing topics and correct their settings. Never changes a partition count."""
-    changes = topics_of(shell.platform, app_).apply()
-    shell.print(changes, lambda: _print(changes, "is now"))
-
-
-def diff_topics(*, app_: PoolsOption = "", shell: Shell) -> None:
-    """Show the changes that `apply` would make. Exit code 1 if there are any."""
-    differences = topics_of(shell.platform, app_).diff()
-    shell.print(differences, lambda: _print(differences, "should be"), ok=not differences)
+    topics = topics_of(shell.platform, app_)
+    changes = topics.diff() if check else topics.apply()
+    shell.print(changes, lambda: _print(changes, "should be" if check else "is now"), ok=not (check and changes))
 
 
 def list_topics(*, shell: Shell) -> None:
@@ -145,7 +145,6 @@ def _print_changes(changes: list[AclRule]) -> None:
 
 
 def _lines(rules: list[AclRule], by_state: dict[str, str]) -> None:
-    """Print the rights of each principal, a line per resource and state."""
     # No table: a narrow terminal would cut the names.
     wide = max((len(_resource(rule.acl)) for rule in rules), default=0)
     for principal, own in groupby(sorted(rules, key=_order), key=lambda rule: rule.acl.principal):

@@ -120,7 +120,7 @@ def _facts(approval: Approval, *, ended: str, grant: str) -> dict[str, str]:
         "environment": request.environment,
         "attempt": "" if doubt else _attempt(request),
         "rule": f"{request.rule or '-'} of policy {request.policy[:12] or '-'}"
-        + ("" if doubt else f"; `refold policy explain {request.call_id}` tells more"),
+        + ("" if doubt else f"; `refold policy show {request.call_id}` tells more"),
         "why": request.requirement.message or "-",
         "who decides": _deciders(approval),
         "these are": _people(approval),

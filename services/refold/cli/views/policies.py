@@ -47,7 +47,7 @@ def print_in_force(state: Data) -> None:
         print_table(("rule", "when", "then"), rows)
     for old in state["policies"]:
         if old != state["current"]:
-            say(f"older: {escape(old)} [dim]judges the runs that were begun under it; refold policy drop[/]")
+            say(f"older: {escape(old)} [dim]judges the runs that were begun under it; refold policy publish --drop[/]")
     for role, people in state["roles"].items():
         say(f"role {escape(role)}: {escape(', '.join(people))}")
     if state["revoked"]:
@@ -57,7 +57,6 @@ def print_in_force(state: Data) -> None:
 
 
 def print_differences(rows: Sequence[Data]) -> None:
-    """Print changed judgements, then their number by kind of change."""
     if not rows:
         return
     columns = ("call", "tool", "args", "was", "would be")

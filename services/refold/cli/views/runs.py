@@ -271,7 +271,7 @@ def _ask_lines(step: RunStep, ask: Ask, *, over: bool) -> list[str]:
     many = f"{ask.quorum} of " if ask.quorum > 1 else ""
     until = f" until {in_utc(ask.expires_ms)}" if ask.expires_ms else ""
     lines = [f"[bold yellow]waits for {many}{who}{until}[/]", f"  refold approval show {escape(step.call_id)}"]
-    why = f"  refold policy explain {escape(step.call_id)} [dim](why: rule {escape(ask.rule)})[/]"
+    why = f"  refold policy show {escape(step.call_id)} [dim](why: rule {escape(ask.rule)})[/]"
     return [*lines, why] if ask.rule and ask.about != DOUBT else lines
 
 
@@ -344,7 +344,7 @@ def _hold_lines(run: RunInfo) -> list[str]:
         *(f"    [dim]{escape(line, 160)}[/]" for line in hold.detail.splitlines()[-6:]),
         f"    {alone if hold.kind == 'stalled' else 'its code is run again when somebody says so:'}",
         f"      refold run retry {run.run_id}",
-        f"      refold run fail {run.run_id}",
+        f"      refold run cancel {run.run_id} --as-failed",
     ]
 
 
@@ -427,7 +427,6 @@ _NONE = {"usd": in_usd(0), "tokens": "0", "calls": "0"}
 
 
 def print_messages(request: ModelMessages) -> None:
-    """Print the messages of a model request, and the check of their digest."""
     say(f"[bold]{escape(request.call_id)}[/]  {escape(request.model or request.tool)}")
     for number, message in enumerate(request.messages, start=1):
         role = message.get("kind") or message.get("role") or ""

@@ -191,7 +191,7 @@ class Approvals:
         """Decision that gave a grant. **Raises** NotFoundError."""
         decision = self.read(self.home_of(approval_id)).decided(approval_id)
         if decision is None or decision.grant is None:
-            raise NotFoundError(f"the approval {approval_id} gave no grant", hint="`refold approval grants`")
+            raise NotFoundError(f"the approval {approval_id} gave no grant", hint="`refold approval list --grants`")
         return decision
 
     def _no_revoker(self, grant: Decision, vote: Vote) -> str:

@@ -197,7 +197,7 @@ class Runs:
             # Also between records of other runs: a busy partition has no end for a while.
             if deadline is not None and time.monotonic() > deadline:
                 break
-        now, hint = "the log does not know it yet", "`refold agents list` lists the planners"
+        now, hint = "the log does not know it yet", "`refold worker list --agents` lists the planners"
         if current.records:
             now, hint = f"it is {current.status}", f"`refold run show {run}` shows what it waits for"
         raise TimedOutError(f"run {run} is not {until} after {timeout_s:g} s, {now}", hint=f"{hint} {_SAFE}")

@@ -88,7 +88,8 @@ class Approval:
         if self.state != "open" or len(able) >= quorum or "*" in self.count.approvers:
             return ""
         left = f"{quorum} must agree, and the catalog has {len(able)} who may: "
-        return f"{left}a login may assert the role, or `refold approval reassign {self.request.approval_id} NAME...`"
+        command = f"refold approval delegate {self.request.approval_id} NAME... --replace"
+        return f"{left}a login may assert the role, or `{command}`"
 
     def fate(self, vote: Vote) -> Fate:
         if self.decision is not None and any(by.vote == vote.vote for by in self.decision.votes):

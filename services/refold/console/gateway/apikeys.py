@@ -40,7 +40,7 @@ class ApiKey(BaseModel):
     made_ms: int
 
 
-_HINT = "`refold keys api new` writes one"
+_HINT = "`refold keys new --api` writes one"
 _FILE = TypeAdapter(list[ApiKey])
 _State = tuple[int, int, int]
 

@@ -30,7 +30,7 @@ class ForkRoom:
     def free(self) -> Iterator[None]:
         """Hold the room. **Raises** BusyError while it is taken, UsageError without an app."""
         if not self.app:
-            hint = "refold serve gateway --app APP, or refold run fork where the code is"
+            hint = "refold serve gateway --app APP, or refold fork where the code is"
             raise UsageError("this gateway has no code to fork with", hint=hint)
         if not self._room.acquire(blocking=False):
             raise BusyError(

@@ -112,15 +112,15 @@ def _page(shared: Gateway, run: str, fields: Mapping[str, str], status: int, par
 def _command(shared: Gateway, run: str, at: int, *, may: bool) -> Passage:
     why = "this gateway has no code: it was started without --app" if may else "forks on this page need an operator"
     app = shared.forks.app or "MODULE:APP"
-    command = shlex.join(["refold", "run", "fork", run, "--at", str(at), "--app", app])
+    command = shlex.join(["refold", "fork", run, "--at", str(at), "--app", app])
     return Passage("command", "Fork it where its code is", command, note=why)
 
 
 def _form(shared: Gateway, run: Run, fields: Mapping[str, str], at: int) -> AskForm:
     note = (
         f"Nothing is written, and nothing can be fired. It takes {FORK_S:g} s at most. Models are asked by the command "
-        "alone, refold run fork --allow-pure, under a budget. A run that goes on for real is started by "
-        f"refold run fork {run.state.run_id} --at {at} --live."
+        "alone, refold fork --allow-pure, under a budget. A run that goes on for real is started by "
+        f"refold fork {run.state.run_id} --at {at} --live."
     )
     title, action = "Fork it once more" if "draft" in fields else "Changes", f"/runs/{run.state.run_id}/fork"
     rows = _fields(run, at, [*known_policies(shared)])

@@ -137,7 +137,8 @@ def _roles(catalog: Catalog) -> Grid:
 def _draft_form(draft: str, agent: str) -> AskForm:
     note = (
         f"What a draft would have said of the calls of the newest {MOST_JUDGED} runs, beside what was said. Nothing is "
-        "published. refold policy test FILES compares all runs, and with --app knows tags and versions of tools."
+        "published. refold policy check FILES --recorded compares all runs, and with --app knows tags and versions of "
+        "tools."
     )
     fields = (
         AskField("policy", "Policy, as YAML or JSON", "area", draft),
@@ -171,7 +172,7 @@ def _compared(shared: Gateway, back_test: BackTest, agent: str) -> Grid:
         ("Call", "Tool", "Arguments", "Was", "Would be"),
         [[*_difference(row)] for row in rows[:MOST_DIFFERENT]],
         f"The draft judges the calls of {len(runs)} runs as they were judged. Calls of other runs may differ:",
-        "refold policy test FILES",
+        "refold policy check FILES --recorded",
         note="; ".join([*parts, f"policy {back_test.policy.digest[:12]}"]),
     )
 

@@ -22,7 +22,7 @@ from refold.core.run.waiting import TRANSITIONS as OF_WAITS
 from refold.core.run.waiting import waits_no_more
 from refold.core.wire.canonical import utf8_bytes
 
-_TO_VERIFY = "`refold run verify` shows the record"
+_TO_VERIFY = "`refold verify` shows the record"
 
 
 def evolve(state: RunState | None, entry: events.Entry, entry_id: EntryId) -> RunState:

@@ -109,7 +109,7 @@ def default_of(spec: dataclasses.Field[Any]) -> Callable[[], Any]:
     if spec.default_factory is not dataclasses.MISSING:
         return spec.default_factory
     if spec.default is dataclasses.MISSING:
-        raise TypeError(f"{spec.name} has no default and is not in every schema: `refold schemas check`")
+        raise TypeError(f"{spec.name} has no default and is not in every schema: `make schemas CHECK=1`")
     return lambda: spec.default
 
 

@@ -6,6 +6,7 @@ under a new id, if it reads all older ones."""
 from __future__ import annotations
 
 import json
+import sys
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ _HEADER = """\
 # The Avro schemas of Refold, one a line: id, subject, version, SHA-256 of the file <subject>.v<version>.avsc.
 # Append-only. The id is what every record carries in its first five bytes (a zero byte, then the id, big-endian):
 # never edit or drop a line or a file, records that name it lie in topics for years. Any registry can be loaded with
-# the same ids. `refold schemas export` appends what changed in Python, `refold schemas check` fails on a difference
+# the same ids. `make schemas` appends what changed in Python, `make schemas CHECK=1` fails on a difference
 # and on a change that is not BACKWARD_TRANSITIVE (the newest version reads what any older one wrote).
 """
 
@@ -76,10 +77,9 @@ def check_schemas(folder: Path | None = None, subjects: dict[type, str] | None =
     for message, subject in subjects.items():
         newest = _newest(lines, subject)
         if newest is None:
-            problems.append(f"{subject}: never exported; run `refold schemas export`")
+            problems.append(f"{subject}: never exported; run `make schemas`")
         elif not _same(generate(message), _path(folder, newest).read_text()):
-            difference = f"{message.__name__} differs from version {newest.version}"
-            problems.append(f"{subject}: {difference}; run `refold schemas export`")
+            problems.append(f"{subject}: {message.__name__} differs from version {newest.version}; run `make schemas`")
     orphans = [line.subject for line in lines if line.version == 1 and line.subject not in subjects.values()]
     problems += [f"{subject}: no class has this subject any more" for subject in orphans]
     return problems + _compatibility_problems(folder, lines, subjects)
@@ -167,3 +167,11 @@ def _without_docs(schema: Any) -> Any:
     if isinstance(schema, dict):
         return {key: _without_docs(value) for key, value in schema.items() if not (key == "doc" and "type" in schema)}
     return schema
+
+
+if __name__ == "__main__":  # make schemas
+    check = sys.argv[1:] == ["--check"]
+    added = [] if check else export_schemas()
+    results = check_schemas() if check else [f"exported {line.subject} version {line.version}" for line in added]
+    sys.stdout.write("\n".join([*results, "" if results else "nothing changed\n"]))
+    sys.exit(check and bool(results))

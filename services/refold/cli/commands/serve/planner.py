@@ -68,7 +68,7 @@ def planner(*, app: ServedApp, member: Member = "", data: DevOption = "", standb
         publisher.send_raw(topic, place, key=key, value=value, headers=headers)
 
     most_s = options.planner.hang_ms / 1000
-    hint = "refold run retry, refold run fail"
+    hint = "refold run retry, refold run cancel --as-failed"
     watchdog = Watchdog(mark, hint=hint, give_up=quarantine, die=os._exit, most_s=most_s)
     watchdog.start()
     serves = planner_member(process.member, loaded)

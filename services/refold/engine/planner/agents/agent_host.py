@@ -252,7 +252,7 @@ class Agents:
         if agent is None and (versions := self._app.versions(name)):
             reason, message = "unknown_version", f"version {spoken(state.version)[0]} of agent {name}"
             message = f"{message} is not registered here, which has {', '.join(versions)}"
-            message = f"{message}: deploy it, or `refold versions migrate {state.run_id}`"
+            message = f"{message}: deploy it, or `refold run migrate {state.run_id}`"
         elif agent is None:
             agents = f"it has {', '.join(sorted(self._app.agents))}" if self._app.agents else "it has none"
             reason, message = "unknown_agent", f"there is no agent {name} in {self._app.name}, {agents}"
