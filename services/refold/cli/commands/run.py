@@ -38,7 +38,6 @@ from refold.client.reading.then import run_then
 from refold.client.values import in_full, texts_of
 from refold.core.approval.signature import REQUEST
 from refold.core.errors import ConflictError, UsageError
-from refold.core.events import RunRequested
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.planning.windows import value_digest
@@ -315,8 +314,7 @@ def _in_full(data: Any, run: str, archive: str, shell: Shell) -> Any:
 def _is_known(runs: Runs, request: RunRequest) -> bool:
     """True if the log has this run. **Raises** ConflictError if it has another input."""
     existing = runs.find(RunId(request.run_id))
-    first = next((record.entry for record in existing.records if record.entry), None) if existing else None
-    requested = next((event for event in first.events if isinstance(event, RunRequested)), None) if first else None
+    requested = existing.state.request if existing else None
     # Without --wait the planner's refusal would go unnoticed.
     if requested and (requested.agent, requested.input) != (request.agent, request.input):
         hint = f"choose another --id; `refold run show {request.run_id}` shows the run that has it"
