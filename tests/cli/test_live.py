@@ -196,8 +196,8 @@ def test_what_is_halted_waits_and_goes_on(dev: Dev) -> None:
 
 
 def test_what_is_not_there_is_not_found(dev: Dev) -> None:
-    for words in (("show", "nobody"), ("events", "nobody"), ("verify", "nobody"), ("cancel", "nobody")):
-        assert "there is no run nobody" in dev.refold("run", *words, code=3).stderr
+    for words in ("run show nobody", "run events nobody", "verify --run nobody", "run cancel nobody"):
+        assert "there is no run nobody" in dev.refold(*words.split(), code=3).stderr
 
 
 def test_a_client_without_refold_starts_awaits_and_folds(dev: Dev) -> None:
