@@ -64,7 +64,7 @@ class ArchiveStore:
             files |= self._verified(place, group)
             missing = sorted((run for run in group if run.run_id not in files), key=lambda run: run.run_id)
             if missing:
-                file = self._file(place, missing)
+                file = self._write_file(place, missing)
                 files |= dict.fromkeys((run.run_id for run in missing), file)
         return files
 
@@ -142,7 +142,7 @@ class ArchiveStore:
                 self._put(path, json.dumps(rows, ensure_ascii=False).encode())
         return lines
 
-    def _file(self, place: str, runs: list[ArchivedRun]) -> str:
+    def _write_file(self, place: str, runs: list[ArchivedRun]) -> str:
         content = pack_runs(runs)
         number = len(self._files_of(place))
         while True:
@@ -162,6 +162,7 @@ class ArchiveStore:
         return file
 
     def _files_of(self, place: str) -> list[str]:
+        """Archive files of a `place`, a day and a partition: `2026/11/29/3`, written as `2026/11/29/3-0.avro`."""
         day, _, partition = place.rpartition("/")
         return sorted(file for file in self._paths(day) if file.removeprefix(f"{day}/").startswith(f"{partition}-"))
 

@@ -71,6 +71,7 @@ class Attempt:
 
     @property
     def now(self) -> int:
+        """Monotonic time at the start of this turn; `log_ms` is the time that processes share."""
         return self.outbox.now.mono_ms
 
     @property
@@ -99,7 +100,7 @@ class Attempt:
     def begin(self) -> None:
         """Claim the call under a fresh token; its right to act counts from before the request."""
         self.token, self.right_ms, self.asked_ms = self.outbox.fresh(), self.now, self.now
-        self._hold(ledger.Claim)
+        self._request_lease(ledger.Claim)
 
     @property
     def _owner(self) -> str:
@@ -107,7 +108,7 @@ class Attempt:
         # The call is repeatable, and this process dead by then.
         return "" if self.left else self.outbox.owner
 
-    def _hold(self, operation: type[ledger.Claim | ledger.Renew]) -> None:
+    def _request_lease(self, operation: type[ledger.Claim | ledger.Renew]) -> None:
         # A wiped ledger gets a new entry. A process that reaps it may not begin an order that was taken back.
         close = self.outbox.settings.seal.close_order
         order = b"" if self.taken_back else close(self.home, self.request.key, self.requested.place)
@@ -135,7 +136,7 @@ class Attempt:
             self._hand_over()
         elif isinstance(reply, ledger.Claimed):
             self.after, self.takeover = reply.after, bool(reply.after)
-            if self.now - self.right_ms <= self.outbox.settings.resend_ms or self.closed or self._in_time():
+            if self.now - self.right_ms <= self.outbox.settings.resend_ms or self.closed or self._is_within_lease():
                 self._granted()
             else:  # the ledger took no writes for a while: nothing has begun, so the call is claimed again at once
                 self._hand_over()
@@ -169,7 +170,7 @@ class Attempt:
             # Its permission may be out of date: chain and catalog are no longer read here.
             self._hand_over()
         elif self.phase == "running":
-            self._hold(ledger.Renew)
+            self._request_lease(ledger.Renew)
 
     def take_back(self) -> None:
         """Begin nothing more: a ruling has withdrawn the order. A running tool goes on."""
@@ -199,7 +200,7 @@ class Attempt:
         # From here on it is one turn, and its host starts tools before it does anything that may wait. Later stalls (of
         # this process, or of the tool's way to the receiver) have the rest of the lease, before which no other process
         # acts.
-        if self.closed or not self._in_time():
+        if self.closed or not self._is_within_lease():
             self._let_go()
             return
         if refused := self._refusal():
@@ -212,7 +213,7 @@ class Attempt:
         self.phase = "running"
         self._start(probe=False)
 
-    def _in_time(self) -> bool:
+    def _is_within_lease(self) -> bool:
         return self.now - self.right_ms <= self.lease_ms * self.outbox.settings.times.margin
 
     def _start(self, *, probe: bool) -> None:
@@ -282,7 +283,7 @@ class Attempt:
         running = self.phase not in ("leaving", "over", "claiming") and not self.settled
         if running and self.now - self.asked_ms >= self.lease_ms // 3:
             self.asked_ms = self.now
-            self._hold(ledger.Renew)
+            self._request_lease(ledger.Renew)
 
     def close(self) -> None:
         """Settle or cancel the call: it does not begin; a running tool is notified."""

@@ -418,8 +418,8 @@ class Lane:
             follow(self._catalog, item, self._journal)
 
     @property
-    def wants_end(self) -> bool:
-        return self.log.wants_end or self.inbox.waiting.has_waiting(WaitsFor.LOG)
+    def needs_log_end(self) -> bool:
+        return self.log.needs_log_end or self.inbox.waiting.has_waiting(WaitsFor.LOG)
 
     def work(self) -> None:
         """Decide ready inputs, once the log is read and its time and the partition's ownership are confirmed."""
@@ -527,7 +527,7 @@ class Lane:
                 self.outbox.settled(after, entry, offset)
                 self.family.settled(after, entry, offset)
             return
-        self.outbox.hear(after, entry, offset)
+        self.outbox.add_accepted(after, entry, offset)
         self.family.accepted(after, entry, offset)
         if log.woken:
             self._look_into()

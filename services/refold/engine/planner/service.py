@@ -120,7 +120,7 @@ class Planner:
         effects: list[Effect] = []
         for item in inbox:
             effects += self._take(item)
-        for partition, waited in self._unknown_runs.over(self._decided):
+        for partition, waited in self._unknown_runs.without_run(self._decided):
             if (served := self.lanes.get(partition)) is not None:
                 self._fairness.touch(partition)
                 served.inbox.give_up(waited)
@@ -249,7 +249,7 @@ class Planner:
             if lane.histories.needs_log():
                 reads.append(Read(RUN_LOG, lane.partition, 0))
             reads += [Read(topic, lane.partition, offset) for topic, offset in lane.start.seeks().items()]
-            if lane.wants_end:
+            if lane.needs_log_end:
                 lane.log.requested_at = lane.log.position
                 reads.append(AskEnd(RUN_LOG, lane.partition))
             if lane.inbox.waiting.has_waiting(WaitsFor.CATALOG):

@@ -83,8 +83,7 @@ class Anchors:
 @dataclass(slots=True, eq=False)
 class SnapshotRow:
     """Entries of a run: the number of full `blocks` (`full`: unwritten ones) and the `tail`; `first` and `last` are
-    run-log offsets. `main` and `total` are the check parts of its main record and of all; `row` is set once it is
-    over."""
+    run-log offsets. `main` and `total` are the check parts of its main record and of all; `row` is set at its end."""
 
     first: int
     last: int = 0
@@ -189,7 +188,7 @@ class SnapshotWriter:
                 self._stale.setdefault(key, 0)
 
     def reopen(self, run: RunId, entries: Iterable[tuple[int, int, bytes]]) -> None:
-        """Replace all entries (offset, seq, bytes) of a repaired or finished run."""
+        """Replace the entries (offset, seq, bytes) of a run that goes on after its end, or with another history."""
         self.apart.pop(run, None)
         self._over.pop(run, None)
         if (row := self._by_run.get(run)) is not None:
@@ -198,8 +197,7 @@ class SnapshotWriter:
             self.add(run, value, seq=seq, offset=offset)
 
     def leave_out(self, run: RunId, offset: int, *, was_kept: bool) -> None:
-        """Write nothing more of a run: a successor reads it from this log offset, or from 0 if its records were
-        dropped."""
+        """Write no more of a run: a successor reads it from this log offset, or from 0 if its records were dropped."""
         self.apart[run] = 0 if was_kept and run not in self._by_run else offset
         self._over.pop(run, None)
         self._changed.pop(run, None)
@@ -231,7 +229,8 @@ class SnapshotWriter:
     def begin(
         self, snapshot: PartitionSnapshot, live: Iterable[RunId], inputs: dict[str, int], *, distrust: bool
     ) -> None:
-        """Start a live lane: publish marks that claim the partition; rewrite an inconsistent snapshot before."""
+        """Go on from a predecessor's `snapshot`, under marks with this member's name. With `distrust` its positions may
+        not hold in this log: the first marks are empty, so that a successor reads the whole log."""
         self._check ^= snapshot.check
         # Marks that came after rows may be lost: new records must not take their keys.
         rounds = [int(number) for number in (key.split(b"/")[1] for key in snapshot.ended) if number.isdigit()]
@@ -305,13 +304,13 @@ class SnapshotWriter:
             self._round = None
             self._finish_round()
 
-    def _write_run(self, scan: SnapshotRound, run: RunId, row: SnapshotRow, log: int) -> None:
-        if row.row and row.last < scan.emitted:
-            scan.over.append(row.row)
+    def _write_run(self, this_round: SnapshotRound, run: RunId, row: SnapshotRow, log: int) -> None:
+        if row.row and row.last < this_round.emitted:
+            this_round.over.append(row.row)
             self._drop(run, row)
         # Records of another history go before marks that would make a successor believe them.
-        elif row.main or row.first < scan.emitted or snapshot.run_key(run) in self._stale:
-            self._write(run, row, log, told=row.last < scan.emitted)
+        elif row.main or row.first < this_round.emitted or snapshot.run_key(run) in self._stale:
+            self._write(run, row, log, commands_sent=row.last < this_round.emitted)
             if not row.row:
                 del self._changed[run]
 
@@ -363,32 +362,32 @@ class SnapshotWriter:
             self._check ^= self._stale.pop(key, 0)
         return snapshot.weight(key, value) if value is not None else 0
 
-    def _write(self, run: RunId, kept: SnapshotRow, log: int, *, told: bool) -> None:
+    def _write(self, run: RunId, row: SnapshotRow, log: int, *, commands_sent: bool) -> None:
         state = self._state(run)
         idle = state if state is not None and not (state.unseen or state.mail.behind) else None
         waits = idle is not None and (idle.open or idle.status == "pending")
         status, due_ms = (idle.status, snapshot.due_ms(idle)) if idle and waits else ("", 0)
-        before = kept.total
-        for number, entries in kept.full:
-            kept.total ^= self._put(snapshot.block_key(run, number), codec.encode(KeptBlock(run, number, entries)))
-        self._full -= kept.unwritten()
-        kept.full = []
-        main = KeptRun(run, log, kept.blocks, status, due_ms, b"".join(kept.tail), kept.seq)
+        before = row.total
+        for number, entries in row.full:
+            row.total ^= self._put(snapshot.block_key(run, number), codec.encode(KeptBlock(run, number, entries)))
+        self._full -= row.unwritten()
+        row.full = []
+        main = KeptRun(run, log, row.blocks, status, due_ms, b"".join(row.tail), row.seq)
         weight = self._put(snapshot.run_key(run), value := codec.encode(main))
-        if told and not kept.blocks and idle and snapshot.rests(idle):
+        if commands_sent and not row.blocks and idle and snapshot.rests(idle):
             self._resting[run] = value
-        kept.total ^= kept.main ^ weight
-        kept.main = weight
-        self._check ^= before ^ kept.total
+        row.total ^= row.main ^ weight
+        row.main = weight
+        self._check ^= before ^ row.total
 
-    def _drop(self, run: RunId, kept: SnapshotRow) -> None:
+    def _drop(self, run: RunId, row: SnapshotRow) -> None:
         del self._by_run[run]
-        self._full -= kept.unwritten()
+        self._full -= row.unwritten()
         self._changed.pop(run, None)
-        if kept.main:
-            written = kept.blocks - len(kept.full)
+        if row.main:
+            written = row.blocks - len(row.full)
             self._stale |= {snapshot.block_key(run, number): 0 for number in range(written)}
-            self._stale[snapshot.run_key(run)] = kept.total
+            self._stale[snapshot.run_key(run)] = row.total
 
     def _add_rows(self, rows: list[bytes]) -> None:
         """Write rows of finished runs under new keys, and merge small records."""

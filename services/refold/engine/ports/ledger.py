@@ -79,8 +79,7 @@ class Release(NamedTuple):
 
 class HandOver(NamedTuple):
     """End the lease now, if still STARTED under this token: the next search for lapsed ones continues the call. ->
-    None. Unless it has `begun`, the token is removed too, and a later claim is no more of a takeover than this one
-    was."""
+    None. Without `begun` the token is removed too, and a later claim is no more of a takeover than this one."""
 
     home: int
     pool: str

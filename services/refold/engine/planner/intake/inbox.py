@@ -226,8 +226,8 @@ class Inbox:
         self._full: set[str] = set()
         self.allowance = self.turn = self._rests_until = 0
         self._starts: dict[str, int] = {}
-        self._unheard: list[Due] = []
-        self._read_by: dict[str, int] = {}
+        self._held_timers: list[Due] = []
+        self._turn_read: dict[str, int] = {}
         self._overtaking = set(_OVERTAKING.intersection(topics))
 
     def __len__(self) -> int:
@@ -247,6 +247,7 @@ class Inbox:
 
     @property
     def answerable(self) -> bool:
+        """True if `pop` has an input for this turn, within the allowance for users."""
         return bool(self._operated or self._ready or (self.allowance > 0 and self._overtaking_queue))
 
     def next_due_ms(self) -> int | None:
@@ -402,30 +403,30 @@ class Inbox:
     @property
     def is_read(self) -> bool:
         """True if all inputs about runs from before the take-over are answered."""
-        return not self._overtaking or all(self._has_heard(topic) for topic in list(self._overtaking))
+        return not self._overtaking or all(self._is_answered(topic) for topic in list(self._overtaking))
 
     @property
     def holds_back(self) -> bool:
         """True if work waits for the answers to earlier inputs."""
-        return bool(self._overtaking and (self._unheard or self.waiting.at(WaitsFor.ROOM)))
+        return bool(self._overtaking and (self._held_timers or self.waiting.at(WaitsFor.ROOM)))
 
     def ready(self, timers: Iterable[Due], reached: Callable[[Due], bool]) -> list[Due]:
         """Timers that may fire; those for which `reached` is true wait for earlier inputs."""
         if self.is_read:
-            due, self._unheard = [*self._unheard, *timers], []
+            due, self._held_timers = [*self._held_timers, *timers], []
             return due
         due = []
         for timer in timers:
-            (self._unheard if reached(timer) else due).append(timer)
+            (self._held_timers if reached(timer) else due).append(timer)
         return due
 
-    def _has_heard(self, topic: str) -> bool:
-        if topic not in self._read_by:
+    def _is_answered(self, topic: str) -> bool:
+        if topic not in self._turn_read:
             if max(self._starts.get(topic, 0), self.read(topic)) < self._ends.get(topic, 0):
                 return False
-            self._read_by[topic] = self.turn
+            self._turn_read[topic] = self.turn
         queue = self._queues.get(topic)
-        if queue and queue[0][0] <= self._read_by[topic]:
+        if queue and queue[0][0] <= self._turn_read[topic]:
             return False  # inputs of services are answered before timers that become due later
         self._overtaking.discard(topic)  # for good: inputs from now on are later ones
         return True
@@ -461,8 +462,8 @@ ASK_MS = 1_000
 
 
 @dataclass(slots=True)
-class Round:
-    """Inputs of one partition that began to wait together; `home_end` is captured last."""
+class Cohort:
+    """Inputs of one partition that began to wait together; `home_end` is captured after all the `ends`."""
 
     partition: int
     items: list[Pending]
@@ -476,7 +477,7 @@ class UnknownRuns:
     def __init__(self, group: str, partitions: int) -> None:
         self._group, self._partitions = group, partitions
         self._fresh: dict[int, list[Pending]] = {}
-        self._rounds: list[Round] = []
+        self._cohorts: list[Cohort] = []
         self._committed: Mapping[int, int] = {}
         self._due_ms = 0
 
@@ -485,21 +486,21 @@ class UnknownRuns:
 
     def forget(self, partition: int) -> None:
         self._fresh.pop(partition, None)
-        self._rounds = [scan for scan in self._rounds if scan.partition != partition]
+        self._cohorts = [cohort for cohort in self._cohorts if cohort.partition != partition]
 
     def effects(self, now_ms: int) -> list[Effect]:
-        if now_ms < self._due_ms or not (self._fresh or self._rounds):
+        if now_ms < self._due_ms or not (self._fresh or self._cohorts):
             return []
         self._due_ms = now_ms + ASK_MS
         fresh, self._fresh = self._fresh, {}
-        self._rounds += [Round(partition, items) for partition, items in fresh.items()]
+        self._cohorts += [Cohort(partition, items) for partition, items in fresh.items()]
         effects: list[Effect] = [AskEnd(RUN_REQUESTED, number) for number in range(self._partitions if fresh else 0)]
         if self._partitions > 1:
             effects.append(AskCommitted(self._group, RUN_REQUESTED))
-        return effects + [AskEnd(RUN_REQUESTED, number) for number in self._passed_elsewhere()]
+        return effects + [AskEnd(RUN_REQUESTED, number) for number in self._awaiting_home_end()]
 
     def next_due_ms(self) -> int | None:
-        return self._due_ms if self._fresh or self._rounds else None
+        return self._due_ms if self._fresh or self._cohorts else None
 
     def take(self, answer: End | CommittedAt, now_ms: int) -> None:
         # The answer may have taken long, and all else has waited for it.
@@ -507,29 +508,30 @@ class UnknownRuns:
         if isinstance(answer, CommittedAt):
             self._committed = answer.positions
             return
-        for scan in self._rounds:
-            if len(scan.ends) < self._partitions:
-                scan.ends.setdefault(answer.partition, answer.offset)
-            elif answer.partition == scan.partition and scan.home_end is None and self._passed(scan):
-                scan.home_end = answer.offset
+        for cohort in self._cohorts:
+            if len(cohort.ends) < self._partitions:
+                cohort.ends.setdefault(answer.partition, answer.offset)
+            elif answer.partition == cohort.partition and cohort.home_end is None and self._decided_elsewhere(cohort):
+                cohort.home_end = answer.offset
 
-    def over(self, decided: Callable[[int], int]) -> Iterator[tuple[int, Pending]]:
-        """Inputs that have waited long enough, with their partition; `decided` returns an own lane's position."""
-        if not self._rounds:
+    def without_run(self, decided: Callable[[int], int]) -> Iterator[tuple[int, Pending]]:
+        """Remove inputs (partition, input) whose run no earlier request began; `decided`: position of an own lane."""
+        if not self._cohorts:
             return
-        waiting: list[Round] = []
-        for scan in self._rounds:
-            if scan.home_end is not None and decided(scan.partition) >= scan.home_end:
-                yield from ((scan.partition, item) for item in scan.items)
+        waiting: list[Cohort] = []
+        for cohort in self._cohorts:
+            if cohort.home_end is not None and decided(cohort.partition) >= cohort.home_end:
+                yield from ((cohort.partition, item) for item in cohort.items)
             else:
-                waiting.append(scan)
-        self._rounds = waiting
+                waiting.append(cohort)
+        self._cohorts = waiting
 
-    def _passed_elsewhere(self) -> list[int]:
-        return sorted({scan.partition for scan in self._rounds if scan.home_end is None and self._passed(scan)})
+    def _awaiting_home_end(self) -> list[int]:
+        open_ended = [cohort for cohort in self._cohorts if cohort.home_end is None]
+        return sorted({cohort.partition for cohort in open_ended if self._decided_elsewhere(cohort)})
 
-    def _passed(self, scan: Round) -> bool:
-        """True if other planners have decided all requests in their partitions."""
-        return len(scan.ends) == self._partitions and all(
-            self._committed.get(number, 0) >= end for number, end in scan.ends.items() if number != scan.partition
+    def _decided_elsewhere(self, cohort: Cohort) -> bool:
+        """True if all requests of other partitions from before the wait are decided, by the committed positions."""
+        return len(cohort.ends) == self._partitions and all(
+            self._committed.get(number, 0) >= end for number, end in cohort.ends.items() if number != cohort.partition
         )

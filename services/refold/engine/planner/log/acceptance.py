@@ -34,8 +34,7 @@ from refold.engine.runtime.lanes import Journal
 
 @dataclass(frozen=True, slots=True)
 class RedrivenRun:
-    """A finished run with its history (offset, seq, bytes per entry); `news` are entries that this lane has not
-    processed."""
+    """A finished run with its history (offset, seq, bytes per entry); `news`: entries new to this lane."""
 
     state: RunState
     entries: list[tuple[int, int, bytes]]
@@ -160,7 +159,7 @@ class Acceptance:
         self.woken: list[RunState] = []
         self.redriven_runs = RedrivenRuns(self.fold, self.finished, self.snapshot_writer, freeze=self.freeze)
         self._woken_at: dict[RunId, int] = {}
-        self.position = self.end_seen = self.flying = self._awaited = self._missed = self._read_back = 0
+        self.position = self.end_seen = self.flying = self._next_least_end = self._least_end = self._read_back = 0
         self.began = self.requested_at = 0
         self.shrunk = self.live = self.lost = False
         self.unread: set[EntryId] = set()
@@ -241,8 +240,7 @@ class Acceptance:
         yield from self._advance()
 
     def _is_new(self, record: Record) -> bool:
-        """True if a record lies beyond all that were read; another one at a known offset shows that the log has lost
-        its end."""
+        """True if a record lies beyond all that were read; another one at a known offset: the log has lost its end."""
         place = (record.offset, record.key or b"", record.at_ms)
         own_id = self._placed.pop(record.offset, b"").hex().encode()
         if not place[1].endswith(own_id) or (place[0] == self._read[0] and place != self._read):
@@ -256,8 +254,8 @@ class Acceptance:
             self.position = max(self.position, offset)
 
     @property
-    def wants_end(self) -> bool:
-        return self.lost or self.end_seen < self._missed
+    def needs_log_end(self) -> bool:
+        return self.lost or self.end_seen < self._least_end
 
     def reached_end(self, end: int) -> None:
         # An entry without an answer lies below this end, or will be void.
@@ -265,7 +263,7 @@ class Acceptance:
             self._read_back = max(self._read_back, end)
             self.lost = False
         self.end_seen = max(self.end_seen, end)
-        self.shrunk |= self.end_seen < self._missed
+        self.shrunk |= self.end_seen < self._least_end
 
     def go_live(self) -> dict[RunId, str]:
         """Go live at the end captured by the take-over; return runs with an ambiguous history, and the reason."""
@@ -282,7 +280,7 @@ class Acceptance:
     def round(self, emitted: int, inputs: dict[str, int]) -> None:
         """Begin a snapshot round; all commands below `emitted` are out."""
         # Own entries unseen since the last round may be lost: without other writers only the log's end shows that.
-        self._missed, self._awaited = self._awaited, self.position
+        self._least_end, self._next_least_end = self._next_least_end, self.position
         aside = self.fold.oldest_aside
         # Only a round drops links: it has the lowest position, as commits run ahead of the sums of limits.
         self._linked = {offset: first for offset, first in self._linked.items() if offset >= emitted}

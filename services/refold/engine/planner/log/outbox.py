@@ -61,7 +61,7 @@ class Unanswered:
         """Topics whose late calls wait for the executors' positions."""
         return [topic for topic, waiting in self._waiting.items() if waiting]
 
-    def sent(self, call: CallId, sent: SentRequest) -> None:
+    def add(self, call: CallId, sent: SentRequest) -> None:
         before = self._sent.get(call)
         if before is not None and before.attempt == sent.attempt:
             sent.times = before.times + 1
@@ -326,7 +326,7 @@ class Outbox:
         token = self._tokens.give((self._partition, sent))
         self.appends.append(Outgoing(topics.RUN_LOG, self._partition, key, value, headers, token))
 
-    def hear(self, after: RunState, entry: events.Entry, offset: int) -> None:
+    def add_accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
         self.emitted.add(offset, 1)
         self._accepted.append((after, entry, offset))
         if type(entry.events[0]) is events.RunUnpaused and not after.paused:
@@ -461,7 +461,7 @@ class Outbox:
             call = CallId(ordered.record.key.decode())
             if opened := _open(call, states):
                 sent = SentRequest(opened.attempt, ordered.record.topic, offset, now, ordered.offset)
-                self.unanswered.sent(call, sent)
+                self.unanswered.add(call, sent)
 
     def ask_again(self, state: RunState, step: int, *, issued: int, now: int, asked: Pending | None = None) -> None:
         """Repeat the request of an unanswered call, as the same attempt; `asked` is finished once the log has it."""
