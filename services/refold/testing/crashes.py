@@ -69,9 +69,9 @@ class CrashReport:
         return not (self.repeated or self.astray)
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
+        return "\n".join(self._report_lines())
 
-    def _lines(self) -> Iterator[str]:
+    def _report_lines(self) -> Iterator[str]:
         yield (
             f"crash matrix of {self.agent}: {self.cases} runs; killed were the planner after each of {self.entries} "
             f"entries, an executor before and after each of {self.tools_run} runs of tools"
@@ -81,8 +81,8 @@ class CrashReport:
         if self.effects:
             yield "  undisturbed: " + ", ".join(f"{tool} {times}" for tool, times in sorted(self.effects.items()))
         if self.doubts:
-            who = ", ".join(f"{tool} ({times})" for tool, times in sorted(self.doubts.items()))
-            yield f"  people were asked what came of: {who}"
+            calls = ", ".join(f"{tool} ({times})" for tool, times in sorted(self.doubts.items()))
+            yield f"  people were asked what came of: {calls}"
 
 
 class CrashError(AssertionError):
@@ -118,7 +118,7 @@ def crash_matrix(
     report, matrix = CrashReport(agent), token_hex(4)
     scripts = tools if callable(tools) else lambda: tools or {}
 
-    def case(boundary: Boundary | None) -> tuple[AgentRun, _Counted]:
+    def case(boundary: Boundary | None) -> tuple[AgentRun, _EffectCounter]:
         report.cases += 1
         fresh = scripts()
         run = AgentRun(
@@ -132,7 +132,7 @@ def crash_matrix(
             name=f"{matrix}-{report.cases}",
             boundary=boundary,
         )
-        counted = _Counted(app, fresh, effects)
+        counted = _EffectCounter(app, fresh, effects)
         run.executors.watch = counted.watch
         try:
             drive(run)
@@ -145,7 +145,7 @@ def crash_matrix(
 
     calm, expected = case(None)
     report.entries, report.tools_run = sum(run.entries for run in calm.family), len(calm.executors.ran)
-    report.effects = expected.by_tool()
+    report.effects = expected.effects_by_tool()
     report.repeated += expected.acting_while_pure()
     worst: dict[tuple[str, int, str], Repeated] = {}
     for boundary in _boundaries(calm):
@@ -163,7 +163,7 @@ def crash_matrix(
     return report
 
 
-class _Counted:
+class _EffectCounter:
     def __init__(self, app: App, scripts: Scripts, effects: Callable[[], int] | None) -> None:
         self._app, self._effects = app, effects
         self._scripts = {app.find(named).name: script for named, script in scripts.items()}
@@ -178,11 +178,11 @@ class _Counted:
         def over() -> None:
             self.calls[request.key] = request
             self.runs[request.key] += 1
-            self.times[request.key] = self._so_far(request, before)
+            self.times[request.key] = self._effects_so_far(request, before)
 
         return over
 
-    def by_tool(self) -> Counter[str]:
+    def effects_by_tool(self) -> Counter[str]:
         totals: Counter[str] = Counter()
         for key, times in self.times.items():
             totals[self.calls[key].tool] += times
@@ -196,16 +196,16 @@ class _Counted:
             if call.effect == "pure" and self.times[key]
         ]
 
-    def beyond(self, calm: _Counted, boundary: Boundary) -> list[Repeated]:
+    def beyond(self, calm: _EffectCounter, boundary: Boundary) -> list[Repeated]:
         """Calls whose effect happened more often than undisturbed."""
-        usual = {(_below(call.run_id), call.step): calm.times[key] for key, call in calm.calls.items()}
+        usual = {(_child_path(call.run_id), call.step): calm.times[key] for key, call in calm.calls.items()}
         return [
             self._repeated(key, boundary, self._reason(call))
             for key, call in self.calls.items()
-            if call.effect != "pure" and self.times[key] > max(1, usual.get((_below(call.run_id), call.step), 1))
+            if call.effect != "pure" and self.times[key] > max(1, usual.get((_child_path(call.run_id), call.step), 1))
         ]
 
-    def _so_far(self, request: ToolRequest, before: int) -> int:
+    def _effects_so_far(self, request: ToolRequest, before: int) -> int:
         if self._effects:
             return self.times[request.key] + self._effects() - before
         if request.effect == "pure":
@@ -266,7 +266,7 @@ def _astray(run: AgentRun, calm: AgentRun) -> Iterator[str]:
             if not isinstance(event, CallDoubted) or event.step not in relative.doubts:
                 continue
             call = relative.state.call(event.step)
-            if call.effect != "once" and (_below(relative.state.run_id), event.step) not in usual:
+            if call.effect != "once" and (_child_path(relative.state.run_id), event.step) not in usual:
                 yield f"{call.tool} ({call.effect}), made again, came to be in doubt ({event.failure.message})"
     if run.status != calm.status and not _doubts(run):
         why = run.failure.message if run.failure else "it waits"
@@ -274,10 +274,10 @@ def _astray(run: AgentRun, calm: AgentRun) -> Iterator[str]:
 
 
 def _doubts(run: AgentRun) -> set[tuple[str, int]]:
-    return {(_below(relative.state.run_id), step) for relative in run.family for step in relative.doubts}
+    return {(_child_path(relative.state.run_id), step) for relative in run.family for step in relative.doubts}
 
 
-def _below(run: str) -> str:
+def _child_path(run: str) -> str:
     # The root has another name in each case.
     return run.partition(".")[2]
 

@@ -43,9 +43,8 @@ class PartsSent:
 
 
 class Executors:
-    """One executor and its relay at a time. `ran` are the calls whose tools were run, in order. `kills` maps a tool's
-    number, from one, to the death of its executor. `watch` is called before each tool, and the function that it returns
-    after."""
+    """One executor with its relay, in memory; a new one after each kill. `ran` are the calls whose tools ran, in order.
+    `kills`: the executor's death, by a tool's number from 1. `watch` is called before each tool, its result after."""
 
     def __init__(self, app: App, panel: Panel, now_ms: int) -> None:
         self.now_ms = self._born_ms = now_ms
@@ -67,6 +66,7 @@ class Executors:
         self._begin()
 
     def attempt(self, request: ToolRequest) -> ToolResult:
+        """Publish a request, and let turns and time pass until its result is recorded."""
         at = len(self._orders)
         order = replace(request, issued=at)
         name, value = order.call_id.encode(), codec.encode(order)
@@ -122,7 +122,7 @@ class Executors:
         if isinstance(order, effects.Commit):
             self._committed = max(self._committed, order.positions.get((self._settings.topic, 0), 0))
         if isinstance(order, effects.StartTool):
-            return self._run(order)
+            return self._run_or_die(order)
         return []
 
     def _write(self, record: Outgoing) -> list[effects.Item]:
@@ -139,7 +139,7 @@ class Executors:
         record = self._claims[at]
         return Record(self._settings.chains, 0, at, record.key, record.value, lambda: None, self.now_ms)
 
-    def _run(self, order: effects.StartTool) -> list[effects.Item]:
+    def _run_or_die(self, order: effects.StartTool) -> list[effects.Item]:
         kill = None
         if not order.probe:
             self.ran.append(order.request)
@@ -149,14 +149,15 @@ class Executors:
             return []
         # The tool runs in real time: the clock of the test does not move.
         finish = self.watch(order.request)
-        ended = self._outcome(order)
+        ended = self._run_tool(order)
         finish()
         if kill == "after":
             self._begin()
             return []
         return [ended] if ended else []
 
-    def _outcome(self, order: effects.StartTool) -> effects.ToolEnded | None:
+    def _run_tool(self, order: effects.StartTool) -> effects.ToolEnded | None:
+        """Run the tool in real time; None: it exceeded its timeout and was stopped, and the clock has moved by that."""
         self._tools.start([order])
         try:
             while (ended := self._ended.get(timeout=order.request.timeout_ms / 1000)).number != order.number:

@@ -145,8 +145,7 @@ _SEEDS: Final = ("1", "2", "3")
 
 
 def check_other_seed(app: App, runs: Iterable[tuple[str, Records]]) -> None:
-    """Run the agents of an app along histories. **Raises** NonDeterminismError if the result depends on the hash
-    seed."""
+    """Run an app's agents along histories. **Raises** NonDeterminismError if the result depends on the hash seed."""
     if _INSIDE in os.environ:  # a module that runs agents when it is imported
         return
     place = next((place for name, module in [*sys.modules.items()] if (place := _place(name, module, app))), None)
