@@ -73,25 +73,25 @@ class Platform:
     def idle_pools(self, pools: Collection[str]) -> set[str]:
         """Return pools without an executor, cached for `POOL_KNOWN_S`; empty if Kafka does not answer."""
 
-        def ask(stale: list[str]) -> set[str]:
+        def without_executor(stale: list[str]) -> set[str]:
             groups = self.groups(map(executors, stale))
             return {pool for pool in stale if not groups[executors(pool)].members}
 
-        return self._pools("idle", pools, ask)
+        return self._matching_pools("idle", pools, without_executor)
 
-    def _pools(self, kind: str, pools: Collection[str], ask: Callable[[list[str]], set[str]]) -> set[str]:
-        now, cache = time.monotonic(), self._known_pools
+    def _matching_pools(self, kind: str, pools: Collection[str], match: Callable[[list[str]], set[str]]) -> set[str]:
+        now, cache = time.monotonic(), self._pool_matches
         if stale := [pool for pool in pools if now - cache.get((kind, pool), (-math.inf, False))[0] > POOL_KNOWN_S]:
             # Before Kafka answers: other requests do not ask meanwhile.
             cache.update({(kind, pool): (now, False) for pool in stale})
             with suppress(RefoldError):
-                matches = ask(stale)
+                matches = match(stale)
                 cache.update({(kind, pool): (now, pool in matches) for pool in stale})
         return {pool for pool in pools if cache[kind, pool][1]}
 
     @cached_property
-    def _known_pools(self) -> dict[tuple[str, str], tuple[float, bool]]:
-        """Time and answer by kind and pool."""
+    def _pool_matches(self) -> dict[tuple[str, str], tuple[float, bool]]:
+        """Monotonic time in s of the last query, and True if the pool matched, by kind of query and pool."""
         return {}
 
     @cached_property
@@ -126,12 +126,12 @@ class Platform:
     def without_topics(self, run: RunState) -> list[str]:
         """Return the pools of open calls without topics; empty if Kafka does not answer."""
 
-        def ask(stale: list[str]) -> set[str]:
+        def absent(stale: list[str]) -> set[str]:
             present = set(map(pool_of, self.topics((TOOL_REQUESTED, RUN_STREAM))))
             return set(stale) - present if present else set()
 
         pools = set[str]() if run.over else {run.call(step).pool for step in run.open_calls()}
-        return sorted(self._pools("without topics", pools, ask))
+        return sorted(self._matching_pools("without topics", pools, absent))
 
     def knock(self) -> None:
         """**Raises** UnreachableError when no broker accepts a connection."""

@@ -42,7 +42,7 @@ class LivePart:
 
 
 class Tries:
-    """Filter for parts of the last try of each call."""
+    """Filter for parts of the last try of each call: `read` returns None for a part of an earlier one."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[int, int]] = {}
@@ -67,7 +67,7 @@ class Vouched:
     def read(self, record: Record) -> list[StreamPart]:
         run = self.run.state.run_id
         if record.topic == RUN_LOG:
-            return self._learn(record) if run_named(record) == run.encode() else []
+            return self._take_entry(record) if run_named(record) == run.encode() else []
         part, pool = part_in(record), pool_of(record.topic)
         if part is None or part.run_id != run:
             return []
@@ -81,7 +81,7 @@ class Vouched:
             self._bytes[pool] -= len(waiting.popleft().data)
         return []
 
-    def _learn(self, record: Record) -> list[StreamPart]:
+    def _take_entry(self, record: Record) -> list[StreamPart]:
         judged = feed(self._fold, record)
         self.run.take(judged, self._fold)
         ordered: dict[CallId, str] = {}
@@ -93,9 +93,9 @@ class Vouched:
                 if isinstance(event, CallProposed):
                     ordered[call_id(self.run.state.run_id, seq)] = event.pool
         self._pools.update(ordered)
-        return [part for call, pool in ordered.items() for part in self._released(call, pool)]
+        return [part for call, pool in ordered.items() for part in self._release(call, pool)]
 
-    def _released(self, call: CallId, pool: str) -> list[StreamPart]:
+    def _release(self, call: CallId, pool: str) -> list[StreamPart]:
         released = [part for part in self._waiting[pool] if part.call_id == call]
         for parts in self._waiting.values():
             remaining = [part for part in parts if part.call_id != call]

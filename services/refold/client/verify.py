@@ -82,7 +82,7 @@ class Verified:
         self.digests[state.run_id] = state.digest()
         facts.pools.update(state.called_pools())
         facts.ends.pop(state.run_id, None)
-        if (outcome := _expected(state)) is not None:
+        if (outcome := _expected_outcome(state)) is not None:
             facts.ends[state.run_id] = _Ended.of(outcome)
 
     def read(self, reader: LogReader, fold: LogFold, facts: _Facts, erased: Markers) -> None:
@@ -288,7 +288,7 @@ def _is_overdue(state: RunState, now_ms: int) -> bool:
 
 def _outcomes(result: Verified, reader: LogReader) -> dict[RunId, _Ended]:
     outcomes: dict[RunId, _Ended] = {}
-    for key, outcome, _ in _table(result, reader, RUN_COMPLETED, RunOutcome):
+    for key, outcome, _ in _rows(result, reader, RUN_COMPLETED, RunOutcome):
         if outcome is None:
             outcomes.pop(RunId(key), None)
             continue
@@ -314,7 +314,7 @@ def _check_outcomes(
             result.add("outcome", run, f"{RUN_COMPLETED} says {outcomes[run].status} otherwise than the fold")
 
 
-def _expected(state: RunState) -> RunOutcome | None:
+def _expected_outcome(state: RunState) -> RunOutcome | None:
     if state.end is None:
         return None
     last = Entry(state.run_id, state.head.seq, b"", state.at_ms, None, "", b"", [state.end])
@@ -348,7 +348,7 @@ def _open_requests(result: Verified, reader: LogReader, pools: set[str], waits: 
     for pool in sorted(pools):
         # A planner that lies can name any pool: of one without a topic no executor is asked for a call.
         with suppress(NotFoundError):
-            for call, request, record in _table(result, reader, tool_requested(pool), ToolRequest):
+            for call, request, record in _rows(result, reader, tool_requested(pool), ToolRequest):
                 requested.pop(call, None)
                 # A tombstone in `waits` that takes nothing back closes the call as if it were settled.
                 if request is not None or (call in waits and not taken_back(record.read_headers())):
@@ -356,7 +356,8 @@ def _open_requests(result: Verified, reader: LogReader, pools: set[str], waits: 
     return requested
 
 
-def _table(result: Verified, reader: LogReader, topic: str, kind: type[_T]) -> Iterator[tuple[str, _T | None, Record]]:
+def _rows(result: Verified, reader: LogReader, topic: str, kind: type[_T]) -> Iterator[tuple[str, _T | None, Record]]:
+    """Key, message (None for a tombstone) and record; an unreadable record becomes a violation in `result` instead."""
     for record in reader.scan(topic):
         try:
             row = codec.decode(kind, record.value) if record.value is not None else None

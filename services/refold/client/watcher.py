@@ -93,7 +93,7 @@ class Watcher:
         self._first: OrderedDict[RunId, int] = OrderedDict()
         self._thread: threading.Thread | None = None
         self._listening: Future[None] = Future()
-        self._looks_back = self._closed = False
+        self._reads_past = self._closed = False
         self._used = 0.0
 
     def listen(self, run: RunId, judge: Callable[[Run], _T | None], *, give_up_s: float | None = None) -> Watch[_T]:
@@ -107,7 +107,7 @@ class Watcher:
             self._watches[run.encode()].append(watch)  # type: ignore[arg-type]
             if self._thread is None:
                 self._listening = Future()
-                self._thread = threading.Thread(target=self._live, name="refold-client", daemon=True)
+                self._thread = threading.Thread(target=self._consume, name="refold-client", daemon=True)
                 self._thread.start()
             listening = self._listening
         watch.answer.add_done_callback(lambda _: self._drop(watch))  # type: ignore[arg-type]
@@ -146,7 +146,7 @@ class Watcher:
         for watch in self._all():
             watch.refuse(error)
 
-    def _live(self) -> None:
+    def _consume(self) -> None:
         listening, why = self._listening, RefoldError("the client has stopped listening", hint="ask again")
         try:
             news = KafkaNews(self._settings, (RUN_LOG, DEAD_LETTER), self._partitions)
@@ -156,8 +156,8 @@ class Watcher:
                 while self._is_used():
                     records = news.take(MOMENT_S)
                     with self._lock:
-                        self._hear(records)
-                        self._look_back()
+                        self._dispatch(records)
+                        self._start_due_reads()
         except RefoldError as error:
             why = error
         finally:
@@ -177,11 +177,11 @@ class Watcher:
                 self._thread = None
             return self._thread is not None
 
-    def _hear(self, records: list[Record]) -> None:
+    def _dispatch(self, records: list[Record]) -> None:
         touched: dict[int, Watch[object]] = {}
         for record in records:
             if record.topic == DEAD_LETTER:
-                self._take_letter(record)
+                self._refuse_by_letter(record)
                 continue
             for watch in self._watches.get(run_named(record), ()):
                 watch.hear(record)
@@ -190,7 +190,8 @@ class Watcher:
             self._note_beginning(watch)
             watch.judge()
 
-    def _take_letter(self, record: Record) -> None:
+    def _refuse_by_letter(self, record: Record) -> None:
+        """Refuse the wait for the input of a dead letter, or a wait that `sent` adds later."""
         for position, refused in filter(None, refusals(iter([record]))):
             self._refused[position] = refused
             if len(self._refused) > REMEMBERED:
@@ -205,13 +206,13 @@ class Watcher:
             if len(self._first) > REMEMBERED:
                 self._first.popitem(last=False)
 
-    def _look_back(self) -> None:
+    def _start_due_reads(self) -> None:
         due = [watch for watch in self._all() if watch.look_back_at and watch.look_back_at <= time.monotonic()]
-        if due and not self._looks_back:
-            self._looks_back = True
-            threading.Thread(target=partial(self._read, due), name="refold-client-past", daemon=True).start()
+        if due and not self._reads_past:
+            self._reads_past = True
+            threading.Thread(target=partial(self._read_past, due), name="refold-client-past", daemon=True).start()
 
-    def _read(self, due: list[Watch[object]]) -> None:
+    def _read_past(self, due: list[Watch[object]]) -> None:
         starts: dict[int, int] = {}
         for watch in due:
             number = home(watch.run, self._partitions)
@@ -224,12 +225,12 @@ class Watcher:
                     own.append(record)
         except RefoldError as error:
             with self._lock:
-                self._looks_back = False
+                self._reads_past = False
                 for watch in due:
                     watch.refuse(error)
             return
         with self._lock:
-            self._looks_back = False
+            self._reads_past = False
             for watch in due:
                 watch.catch_up(history[watch.run.encode()], reading.ends[home(watch.run, self._partitions)])
                 self._note_beginning(watch)

@@ -307,18 +307,18 @@ def _entitled(approval: Approval, actor: str) -> str:
     return (f"; {people} may decide" if people else "") + revoked
 
 
-def _no_edit(approval: Approval, vote: Vote) -> str:
+def _edit_objection(approval: Approval, vote: Vote) -> str:
     wrong = context_edited(approval.request, vote.args)
     if not wrong and (judgement := approval.judged(vote.args)):
         wrong = judgement.denial
     return f"the vote would be void: {wrong}" if wrong else ""
 
 
-def _no_comment(approval: Approval, vote: Vote) -> str:
+def _comment_objection(approval: Approval, vote: Vote) -> str:
     return "" if vote.message.strip() else "an empty comment says nothing"
 
 
-def _nothing_said(approval: Approval, vote: Vote) -> str:
+def _withdraw_objection(approval: Approval, vote: Vote) -> str:
     own = (cast for cast in approval.said if cast.actor == vote.actor and cast.action != "withdraw")
     if any(cast.action in ballot.STANCES and approval.fate(cast) != "withdrawn" for cast in own):
         return ""
@@ -329,7 +329,7 @@ def _is_left_out(request: ApprovalRequest, name: str) -> bool:
     return request.requirement.not_requester and has_asked(request, name)
 
 
-def _no_deputy(approval: Approval, vote: Vote) -> str:
+def _delegate_objection(approval: Approval, vote: Vote) -> str:
     name = vote.to[0]
     if name == vote.actor:
         return f"{name} decides already, and cannot delegate to {name}"
@@ -338,7 +338,7 @@ def _no_deputy(approval: Approval, vote: Vote) -> str:
     return f"{name} is revoked by the catalog and may not decide" if name in approval.roles.revoked else ""
 
 
-def _too_few(approval: Approval, vote: Vote) -> str:
+def _reassign_objection(approval: Approval, vote: Vote) -> str:
     request, roles = approval.request, approval.roles
     more = request.requirement.escalate_to if request.level else []
     people, elsewhere = reach([*vote.to, *more], roles)
@@ -349,11 +349,11 @@ def _too_few(approval: Approval, vote: Vote) -> str:
 
 
 _OBJECTIONS: dict[str, Callable[[Approval, Vote], str]] = {
-    "edit": _no_edit,
-    "comment": _no_comment,
-    "withdraw": _nothing_said,
-    "delegate": _no_deputy,
-    "reassign": _too_few,
+    "edit": _edit_objection,
+    "comment": _comment_objection,
+    "withdraw": _withdraw_objection,
+    "delegate": _delegate_objection,
+    "reassign": _reassign_objection,
 }
 
 

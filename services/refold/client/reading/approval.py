@@ -44,12 +44,9 @@ GrantState = Literal["standing", "revoked", "expired"]
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A request with its votes and its decision.
-
-    `state` is `closed` after an expiry or the end of the run, `over` once the run no longer waits. `refused` are
-    unreadable votes by id; `held` is why no service decides. `others`, open questions about the same call, are a fault.
-    **Units**: `now` in ms, as of the index.
-    """
+    """A request with its votes and its decision. `state` is open, decided, or closed: undecided at an expiry or the end
+    of the run. `over`: the run waits no longer. `refused`: unreadable votes (id, reason); `held`: reason why no service
+    decides. `others`, open questions about the same call, are a fault. **Units**: `now` in ms, as of the index."""
 
     request: ApprovalRequest
     state: ApprovalState
@@ -94,14 +91,14 @@ class Approval:
     def fate(self, vote: Vote) -> Fate:
         if self.decision is not None and any(by.vote == vote.vote for by in self.decision.votes):
             return "counts"
-        if overtaken := self._overtaken(vote):
-            return overtaken
+        if fate := self._fate_by_later_vote(vote):
+            return fate
         if vote in self.count.void:
             return "void"
         counts = self.decision is None and any(vote == cast for cast, _ in self.count.cast)
         return "counts" if counts else "recorded"
 
-    def _overtaken(self, vote: Vote) -> Fate | None:
+    def _fate_by_later_vote(self, vote: Vote) -> Fate | None:
         if vote.action not in _WITHDRAWABLE:
             return None
         later = [other for other in self.said[self.said.index(vote) + 1 :] if other.actor == vote.actor]
@@ -168,7 +165,6 @@ class Question(ReadModel):
 
     @property
     def expires_at(self) -> datetime | None:
-        """Time of expiry; None without one."""
         return utc_of(self.expires_ms) if self.expires_ms else None
 
 

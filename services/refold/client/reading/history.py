@@ -22,6 +22,8 @@ _T = TypeVar("_T")
 
 
 class ReadRecord(Protocol):
+    """A record of any topic as read from Kafka or a bundle. **Units**: `at_ms`, its append time, since 1970 in UTC."""
+
     @property
     def topic(self) -> str: ...
     @property

@@ -118,8 +118,8 @@ class ToolServed(ReadModel):
     members: list[ServedBy]
 
     @field_serializer("arguments")
-    def _as_data(self, text: str) -> Any:
-        return json_text(text)
+    def _schema_as_data(self, schema: str) -> Any:
+        return json_text(schema)
 
 
 _Row = TypeVar("_Row", AgentServed, ToolServed)
@@ -146,7 +146,7 @@ def workers_reported(records: Iterable[ReadRecord], used: Mapping[bytes | None, 
 
 def agents_served(records: Iterable[ReadRecord], alive: Collection[str] | None = None) -> list[AgentServed]:
     """Agents by name and version, from the reports; `alive` are members in their groups, None if unknown."""
-    return _merged(
+    return _with_joined_members(
         (AgentServed(agent=row.name, version=row.version, manifest=dict(sorted(row.manifest.items())), members=[by]))
         for member, by in _members(records, alive)
         for row in member.agents
@@ -155,7 +155,7 @@ def agents_served(records: Iterable[ReadRecord], alive: Collection[str] | None =
 
 def tools_served(records: Iterable[ReadRecord], alive: Collection[str] | None = None) -> list[ToolServed]:
     """Tools by name and pool, from the reports; `alive` as in `agents_served`."""
-    return _merged(
+    return _with_joined_members(
         ToolServed(tool=tool.name, arguments=tool.schema, members=[by], **{name: getattr(tool, name) for name in _TOOL})
         for member, by in _members(records, alive)
         for tool in member.tools
@@ -165,7 +165,7 @@ def tools_served(records: Iterable[ReadRecord], alive: Collection[str] | None = 
 _TOOL = ("pool", "effect", "version", "tags", "approval")
 
 
-def _merged(rows: Iterable[_Row]) -> list[_Row]:
+def _with_joined_members(rows: Iterable[_Row]) -> list[_Row]:
     merged: dict[str, list[_Row]] = {}
     for row in rows:
         merged.setdefault(row.model_dump_json(exclude={"members"}), []).append(row)

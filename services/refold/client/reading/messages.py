@@ -72,7 +72,7 @@ def messages_of(state: RunState, step: int, text_of: Callable[[str], str] = inli
     if not 1 <= step <= len(state.steps):
         hint = f"its steps are 1 to {len(state.steps)}" if state.steps else "it has none"
         raise NotFoundError(f"run {state.run_id} has no step {step}", hint=hint)
-    request, why = _request_of(state, step, text_of) if state.is_call(step) else (None, "")
+    request, why = _model_request(state, step, text_of) if state.is_call(step) else (None, "")
     if request is None and not why:
         hint = f"`refold run show {state.run_id}` lists its steps"
         raise NotFoundError(f"step {step} of run {state.run_id} is no request to a model", hint=hint)
@@ -108,15 +108,16 @@ def turns_of(state: RunState, text_of: Callable[[str], str] = inline_text) -> li
             messages = messages_of(state, step, text_of)
         except NotFoundError:
             continue
-        last = canonical.dumps(_spoken(messages.messages[-1])) if messages.messages else ""
+        last = canonical.dumps(_last_content(messages.messages[-1])) if messages.messages else ""
         turn = {name: getattr(messages, name) for name in ("step", "tool", "model", "digest", "verified")}
         turns.append(ModelTurn(**turn, messages=len(messages.messages), last=last[:MOST_SHOWN]))
     return turns
 
 
 def conversation_of(state: RunState, text_of: Callable[[str], str] = inline_text) -> list[SaidTurn]:
+    """Requests of a run to models, by step, each with the messages that earlier ones lack, and its answer."""
     calls = [step for step in range(1, len(state.steps) + 1) if state.is_call(step)]
-    requests = {step: request for step in calls if (request := _request_of(state, step, text_of)[0])}
+    requests = {step: request for step in calls if (request := _model_request(state, step, text_of)[0])}
     turns = dict[int, SaidTurn]()
     # From the last request back: each conversation is then rebuilt and checked once.
     while requests:
@@ -161,8 +162,8 @@ def _answer(state: RunState, step: int, text_of: Callable[[str], str]) -> Any:
         return json_text(outcome.result)
 
 
-def _request_of(state: RunState, step: int, text_of: Callable[[str], str]) -> tuple[dict[str, Any] | None, str]:
-    """Arguments of a request to a model, or None, with the reason if they are unreadable."""
+def _model_request(state: RunState, step: int, text_of: Callable[[str], str]) -> tuple[dict[str, Any] | None, str]:
+    """Arguments of a call that requests a model; None for other calls, and, with the reason, for unreadable ones."""
     try:
         request = canonical.parse(text_of(state.call(step).args))
     except (BlobError, MalformedError) as error:
@@ -171,7 +172,7 @@ def _request_of(state: RunState, step: int, text_of: Callable[[str], str]) -> tu
     return (request, "") if named and all(isinstance(message, dict) for message in request["messages"]) else (None, "")
 
 
-def _spoken(message: dict[str, Any]) -> Any:
+def _last_content(message: dict[str, Any]) -> Any:
     parts = message.get("parts")
     last = parts[-1] if isinstance(parts, list) and parts and isinstance(parts[-1], dict) else message
     return last.get("content", last.get("args", last))

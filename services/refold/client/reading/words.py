@@ -23,7 +23,6 @@ def clock(at_ms: int, now_ms: int) -> str:
 
 
 def in_utc(at_ms: int) -> str:
-    """Date and time in UTC, to the second."""
     return _at(at_ms, "{:%Y-%m-%d %H:%M:%S} UTC".format)
 
 
