@@ -35,7 +35,7 @@ class FileText(BaseModel):
 
 
 class InFolder(BaseModel):
-    """Contents of a folder. `other` is what these tools do not open: links, devices, pipes. `bytes` is of files."""
+    """Entry of a folder. `other` are links, devices and pipes, which these tools do not open. `bytes` is of files."""
 
     name: str
     kind: FileKind
@@ -96,7 +96,7 @@ class Walk:
             yield from self._below(root, ())
 
     def _below(self, folder: int, parts: Parts) -> Iterator[_Visited]:
-        entries = list(islice(_entries(folder, self._jail), self._left + 1))
+        entries = list(islice(_direct_entries(folder, self._jail), self._left + 1))
         self._left -= len(entries)
         if self._left < 0 or len(parts) >= DEEPEST or len("/".join(parts)) > LONGEST - NAME_BYTES:
             self.complete = False
@@ -121,7 +121,7 @@ class Folder:
 
     def list(self, path: str) -> FolderList:
         with self._jail.folder(self._jail.parts(path)) as folder:
-            listed = list(islice(_entries(folder, self._jail), LISTED + 1))
+            listed = list(islice(_direct_entries(folder, self._jail), LISTED + 1))
         entries = sorted(listed, key=lambda entry: entry.name)[:LISTED]
         return FolderList(entries=entries, complete=len(listed) <= LISTED)
 
@@ -244,7 +244,7 @@ def _made_from(text: str, before: str, after: str, expect: str) -> bool:
     return False
 
 
-def _entries(folder: int, jail: Jail) -> Iterator[InFolder]:
+def _direct_entries(folder: int, jail: Jail) -> Iterator[InFolder]:
     with os.scandir(folder) as listing:
         for entry in listing:
             if not jail.shows(entry.name):

@@ -48,7 +48,7 @@ class Jail:
         return names
 
     def shows(self, name: str) -> bool:
-        """True if files of this name may be used; an unprintable one could be mistaken for another."""
+        """True if paths may have this name: short, no first dot unless `hidden`, printable (others may look alike)."""
         return (
             name.isprintable()
             and len(name.encode(errors="replace")) <= NAME_BYTES
@@ -62,7 +62,7 @@ class Jail:
         opened = self._open()
         try:
             for name in parts:
-                inner = self._step(opened, name, make=make)
+                inner = self._open_inner(opened, name, make=make)
                 os.close(opened)
                 opened = inner
             yield opened
@@ -72,7 +72,7 @@ class Jail:
     @contextmanager
     def inner(self, folder: int, name: str) -> Iterator[int]:
         """Descriptor of a folder in an open one. **Raises** TerminalError."""
-        opened = self._step(folder, name, make=False)
+        opened = self._open_inner(folder, name, make=False)
         try:
             yield opened
         finally:
@@ -84,7 +84,7 @@ class Jail:
         except OSError as error:  # it may be mounted in a moment
             raise NotDone(f"the folder of these tools cannot be opened: {error.strerror}") from None
 
-    def _step(self, opened: int, name: str, *, make: bool) -> int:
+    def _open_inner(self, opened: int, name: str, *, make: bool) -> int:
         if make:
             with suppress(FileExistsError):
                 os.mkdir(name, dir_fd=opened)
@@ -99,7 +99,7 @@ class Jail:
         """Exclude other writes of these tools. **Raises** NotDone after `LOCKED_S`."""
         opened, begun = self._open(), time.monotonic()
         try:
-            while not _lock(opened):
+            while not _try_lock(opened):
                 if time.monotonic() - begun > LOCKED_S:
                     raise NotDone(f"another write has the folder for {LOCKED_S:g} s")
                 time.sleep(0.01)
@@ -130,7 +130,7 @@ def _check_ordinary(name: str, status: os.stat_result) -> None:
         raise TerminalError(f"{name!r} is no ordinary file", hint="links are not followed")
 
 
-def _lock(opened: int) -> bool:
+def _try_lock(opened: int) -> bool:
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

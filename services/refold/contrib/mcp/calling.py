@@ -44,6 +44,8 @@ class ToolFailure(ToolOutput):
 
 
 class Configured(Protocol):
+    """A server of remote tools. `tool` declares a tool of any valid name, even if the server lacks it; else None."""
+
     @property
     def name(self) -> str: ...
 
@@ -73,7 +75,6 @@ class RemoteTool:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The server's JSON Schema of the arguments."""
         return self.manifest["schema"]
 
     async def __call__(self, arguments: Mapping[str, Any] | None = None, /, **named: Any) -> ToolOutput | ToolFailure:
@@ -84,22 +85,22 @@ class RemoteTool:
         tool otherwise: nothing was sent then.
         """
         fields: dict[str, Any] = {"arguments": {**(arguments or {}), **named}, "manifest": self.manifest["digest"]}
-        result = await self._step(fields)
+        result = await self._call_server(fields)
         for round_ in range(MOST_ROUNDS):
             if "asks" not in result:
                 kind = ToolFailure if result["failed"] else ToolOutput
                 return kind(result["content"], result.get("structured"))
-            if refused := _refused(result):
-                return _failure(f"{self.server.name} asks for {refused}, which nobody gives it")
+            if unanswerable := _unanswerable(result):
+                return _failure(f"{self.server.name} asks for {unanswerable}, which nobody gives it")
             if result["asks"]:
                 fields["answers"] = await self._answers(result["asks"])
             else:
                 fields.pop("answers", None)
                 await asyncio.sleep(FIRST_WAIT_S * 2**round_)
-            result = await self._step({**fields, "state": result["state"]})
+            result = await self._call_server({**fields, "state": result["state"]})
         return _failure(f"{self.server.name} has asked {MOST_ROUNDS} times, and gives no result")
 
-    async def _step(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+    async def _call_server(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         call = self.declared.call(self.declared.canonical_args(**fields))
         call = replace(call, effect=self.effect, read=self.declared.read_plain, means=None)
         return cast(dict[str, Any], await loop.step(call))
@@ -144,7 +145,7 @@ class RemoteTools(Mapping[str, RemoteTool]):
         return len(self._tools)
 
 
-def _refused(result: Mapping[str, Any]) -> str:
+def _unanswerable(result: Mapping[str, Any]) -> str:
     questions: Mapping[str, Any] = result["asks"]
     for question in questions.values():
         if question.get("method") != "elicitation/create":

@@ -29,23 +29,24 @@ Opened = AbstractAsyncContextManager[TransportStreams]
 
 
 class Guard:
-    """One connection. `over` is set at its end, `stateless` once it is one of the new era."""
+    """Message limits of one connection. `over` is set at its end, `stateless` once it is one of the new era."""
 
     def __init__(self) -> None:
         self.over = asyncio.Event()
         self._unanswered = 0
         self.stateless = False
-        self._room, self._since = float(MOST_UNASKED), time.monotonic()
+        self._burst_left, self._since = float(MOST_UNASKED), time.monotonic()
 
     @asynccontextmanager
     async def around(self, opened: Opened) -> AsyncIterator[TransportStreams]:
+        """Streams of a transport, under the limits; sets `over` when the transport closes."""
         try:
             async with opened as (reads, writes):
-                yield _In(self, reads), _Out(self, writes)
+                yield _GuardedReads(self, reads), _GuardedWrites(self, writes)
         finally:
             self.over.set()
 
-    def came(self, item: SessionMessage | Exception) -> bool:
+    def count_received(self, item: SessionMessage | Exception) -> bool:
         """Count a message of the server; False if it exceeds the limits."""
         message = item.message if isinstance(item, SessionMessage) else item
         if isinstance(message, JSONRPCResponse | JSONRPCError):
@@ -53,16 +54,16 @@ class Guard:
                 message.result.setdefault("resultType", "complete")  # optional in the protocol, required by the package
             return True
         now = time.monotonic()
-        self._room, self._since = min(MOST_UNASKED, self._room + (now - self._since) * UNASKED_A_S) - 1, now
+        self._burst_left, self._since = min(MOST_UNASKED, self._burst_left + (now - self._since) * UNASKED_A_S) - 1, now
         self._unanswered += isinstance(message, JSONRPCRequest)
-        return self._room >= 0 and self._unanswered <= MOST_UNANSWERED
+        return self._burst_left >= 0 and self._unanswered <= MOST_UNANSWERED
 
-    def went(self, item: SessionMessage) -> None:
+    def count_sent(self, item: SessionMessage) -> None:
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
             self._unanswered -= 1
 
 
-class _Stream:
+class _GuardedStream:
     def __init__(self, guard: Guard, inner: Any) -> None:
         self._guard, self._inner = guard, inner
 
@@ -80,7 +81,7 @@ class _Stream:
         return leaves
 
 
-class _In(_Stream):
+class _GuardedReads(_GuardedStream):
     _inner: ReadStream[SessionMessage | Exception]
 
     @property
@@ -95,8 +96,8 @@ class _In(_Stream):
 
     async def __anext__(self) -> SessionMessage | Exception:
         item = await self._inner.__anext__()
-        if not self._guard.came(item):
-            raise StopAsyncIteration
+        if not self._guard.count_received(item):
+            raise StopAsyncIteration  # ends the connection
         return item
 
     async def __aexit__(
@@ -106,7 +107,7 @@ class _In(_Stream):
         return await super().__aexit__(kind, error, trace)
 
 
-class _Out(_Stream):
+class _GuardedWrites(_GuardedStream):
     _inner: WriteStream[SessionMessage]
 
     async def send(self, item: SessionMessage, /) -> None:
@@ -118,4 +119,4 @@ class _Out(_Stream):
                 meta[CLIENT_CAPABILITIES_META_KEY] = {**able, "elicitation": CAN}
                 self._guard.stateless = True
         await self._inner.send(item)
-        self._guard.went(item)
+        self._guard.count_sent(item)

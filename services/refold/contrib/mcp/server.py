@@ -84,11 +84,10 @@ class MCPServer:
         self._listed: WeakKeyDictionary[Context, dict[str, str]] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
-        return f"MCPServer({self.name!r})"
+        return f"MCPServer({self.name!r})"  # the other fields may hold credentials
 
     @property
     def prefix(self) -> str:
-        """Prefix of the names of its tools."""
         return f"{self.name}."
 
     @property
@@ -148,10 +147,10 @@ class MCPServer:
         return link
 
     def _connecting(self, revealed: Mapping[str, str]) -> ServerLink:
-        link, settings = _links(), {key: revealed.get(key, str(value)) for key, value in self.given.items()}
-        connection: ServerLink = link.ServerLink(
+        module, settings = _link_module(), {key: revealed.get(key, str(value)) for key, value in self.given.items()}
+        connection: ServerLink = module.ServerLink(
             self.name,
-            link.way_to(self.command, self.url, settings=settings, cwd=self.cwd, most_bytes=self.most_bytes),
+            module.way_to(self.command, self.url, settings=settings, cwd=self.cwd, most_bytes=self.most_bytes),
             mode=self.protocol,
             give_up_s=self.timeout.total_seconds() / 2,
             made_up=_CODES["stdio" if self.command else "http"],
@@ -160,7 +159,7 @@ class MCPServer:
         return connection
 
     @cached_property
-    def _any(self) -> ServerTool:
+    def _template(self) -> ServerTool:
         async def call(
             arguments: dict[str, Any], manifest: str, answers: dict[str, Any] | None = None, state: str | None = None
         ) -> dict[str, Any]:
@@ -170,7 +169,7 @@ class MCPServer:
         return ServerTool(self, partial(_call_on, self, ""), cast(FunctionType, call), **self._options)
 
     def _declare(self, name: str) -> ToolDef:
-        tool, own = copy.copy(self._any), name.removeprefix(self.prefix)
+        tool, own = copy.copy(self._template), name.removeprefix(self.prefix)
         tool.name, tool.effect = name, self.effects.get(own, "once")
         tool.approval = "required" if own in self.required else "policy"
         tool.acts = partial(_call_on, self, own)
@@ -224,7 +223,7 @@ class ServerTool(ToolDef):
 
 def _list_on(server: MCPServer, credentials: Mapping[str, Secret]) -> Callable[..., Coroutine[Any, Any, Any]]:
     async def tools() -> Any:
-        await _loaded()
+        await _load_link_module()
         return await server.link(credentials).list()
 
     return tools
@@ -239,7 +238,7 @@ def _call_on(server: MCPServer, name: str, credentials: Mapping[str, Secret]) ->
         *,
         idempotency_key: str,
     ) -> Any:
-        await _loaded()
+        await _load_link_module()
         return await server.link(credentials).call(
             OutgoingCall(name, manifest, arguments, answers, state, key=idempotency_key)
         )
@@ -247,12 +246,12 @@ def _call_on(server: MCPServer, name: str, credentials: Mapping[str, Secret]) ->
     return call
 
 
-async def _loaded() -> None:
+async def _load_link_module() -> None:
     # The import takes a second, off the loop of the tools.
-    await asyncio.to_thread(_links)
+    await asyncio.to_thread(_link_module)
 
 
-def _links() -> ModuleType:
+def _link_module() -> ModuleType:
     # Lazy: only executors need connections, and the package behind them.
     from refold.contrib.mcp import link
 

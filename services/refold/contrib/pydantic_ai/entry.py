@@ -74,12 +74,12 @@ def durable(
     """
     if type(requests) is not int or requests < 1:
         raise UsageError(f"requests={requests!r}", hint="give the requests that one run may have, from 1 up")
-    called, bound = _bound(agent, durability, name, version)
+    called, bound = _bind_durability(agent, durability, name, version)
     if f"{bound.name}__model.request" in app.tools:
         hint = 'give one another name, or each version of one agent its version="..."'
         raise UsageError(f"app {app.name} has two agents of pydantic-ai that are called {bound.name}", hint=hint)
     bound.check_toolsets()
-    _ask_through_refold(agent)
+    _add_approvals(agent)
     tools = [*bound.operation_tools()]
     for tool in tools:
         app.add_tool(tool)
@@ -90,7 +90,7 @@ def durable(
     return app.add_agent(ThinkingAgent(agent, body, bound.definition(tools), **options))
 
 
-def _bound(
+def _bind_durability(
     agent: Agent[Any, Any], durability: RefoldDurability[Any] | None, name: str, version: str
 ) -> tuple[str, RefoldDurability[Any]]:
     try:
@@ -114,7 +114,7 @@ def _attached(
     return attached
 
 
-def _ask_through_refold(agent: Agent[Any, Any]) -> None:
+def _add_approvals(agent: Agent[Any, Any]) -> None:
     leaves = leaf_capabilities(agent.root_capability)
     if not any(isinstance(leaf, RefoldApprovals) for leaf in leaves):
         capabilities = [RefoldApprovals[Any](), *agent.root_capability.capabilities]
@@ -132,6 +132,7 @@ class ThinkingAgent(AgentDef):
         _ = self.code
 
     def open(self, input_json: str, context: Context) -> Coroutine[Any, Any, Any]:
+        """As `AgentDef.open`. **Raises** UsageError if the conversation of a run without a parent is too long."""
         if not parent_of(context.run_id)[0]:
             outside.check_length(input_json)
         return super().open(input_json, context)

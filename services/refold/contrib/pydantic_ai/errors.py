@@ -33,18 +33,18 @@ def as_failure(error: Exception) -> RefoldError | None:
         return TerminalError(text_of(error), code="UserError")
     parts = list(error.exceptions) if isinstance(error, exceptions.FallbackExceptionGroup) else [error]
     failed = [part for part in parts if isinstance(part, exceptions.ModelAPIError)]
-    return _of_models(error, failed) if failed else None
+    return _model_failure(error, failed) if failed else None
 
 
-def _of_models(error: Exception, failed: list[exceptions.ModelAPIError]) -> RefoldError:
+def _model_failure(error: Exception, failed: list[exceptions.ModelAPIError]) -> RefoldError:
     detail: dict[str, Any] = {"errors": [_dumped(part) for part in failed]}
     if isinstance(error, exceptions.FallbackExceptionGroup):
         detail["group"] = error.message
-    mendable = [min(part.retry_after or 0.0, _LONGEST_S) for part in failed if _may_be_mended(part)]
-    if not mendable:
+    delays_s = [min(part.retry_after or 0.0, _LONGEST_S) for part in failed if _is_transient(part)]
+    if not delays_s:
         return _terminal(error, detail)
     text = json.dumps(detail)
-    return TransientError(text_of(error), retry_after=min(mendable) or None, code=type(error).__name__, detail=text)
+    return TransientError(text_of(error), retry_after=min(delays_s) or None, code=type(error).__name__, detail=text)
 
 
 def as_raised(failed: CallFailed) -> Exception:
@@ -61,7 +61,7 @@ def as_raised(failed: CallFailed) -> Exception:
     return errors[0] if errors else failed
 
 
-def _may_be_mended(error: exceptions.ModelAPIError) -> bool:
+def _is_transient(error: exceptions.ModelAPIError) -> bool:
     if isinstance(error, _HOPELESS):
         return False
     return not isinstance(error, exceptions.ModelHTTPError) or error.status_code >= 500 or error.status_code in _BUSY
@@ -85,7 +85,7 @@ def _dumped(error: exceptions.ModelAPIError) -> dict[str, Any]:
 
 def _loaded(facts: dict[str, Any]) -> exceptions.ModelAPIError:
     usual = exceptions.ModelHTTPError if facts["http"] else exceptions.ModelAPIError
-    own = (candidate for candidate in _kinds(usual) if candidate.__module__.startswith("pydantic_ai."))
+    own = (candidate for candidate in _with_subclasses(usual) if candidate.__module__.startswith("pydantic_ai."))
     kind: Any = next((candidate for candidate in own if candidate.__name__ == facts["class"]), usual)
     error: exceptions.ModelAPIError = kind(*facts["args"])
     state = error.__getstate__() | facts["state"]
@@ -93,5 +93,5 @@ def _loaded(facts: dict[str, Any]) -> exceptions.ModelAPIError:
     return error
 
 
-def _kinds(kind: type[exceptions.ModelAPIError]) -> list[type[exceptions.ModelAPIError]]:
-    return [kind, *(descendant for below in kind.__subclasses__() for descendant in _kinds(below))]
+def _with_subclasses(kind: type[exceptions.ModelAPIError]) -> list[type[exceptions.ModelAPIError]]:
+    return [kind, *(descendant for below in kind.__subclasses__() for descendant in _with_subclasses(below))]

@@ -104,7 +104,7 @@ class OperationTool(ToolDef):
         async def unit(arguments: Any) -> Any:
             raise NotImplementedError("its body is the handler")
 
-        self._handed_on = function is not None and _uses_key(function)
+        self._hands_on_key = function is not None and _reaches_idempotency_key(function)
         settings: Any = {"version": code_version([function]) if function else FORM, **options}
         super().__init__(cast(FunctionType, unit), name=name, **settings)
         self.function = function or self.function
@@ -140,10 +140,10 @@ class OperationTool(ToolDef):
         double._handler = act
         return double
 
-    def _refuse_keyless(self, what: str) -> None:
-        if not self._handed_on:
+    def _refuse_keyless(self, tool: str) -> None:
+        if not self._hands_on_key:
             hint = f"hand idempotency_key() of refold.contrib.pydantic_ai to the receiver, in the function; {NATURAL}"
-            raise UsageError(f"{what} is keyed and its function uses no idempotency_key()", hint=hint)
+            raise UsageError(f"{tool} is keyed and its function uses no idempotency_key()", hint=hint)
 
     async def _attempt(self, arguments: Wire, key: str, earlier: EarlierCalls | None = None) -> Any:
         _CALL.set(key)
@@ -152,7 +152,7 @@ class OperationTool(ToolDef):
             return await self._handler(arguments, before)
 
 
-def _uses_key(function: FunctionType) -> bool:
+def _reaches_idempotency_key(function: FunctionType) -> bool:
     ahead: list[Any] = [function]
     for reached in ahead:
         names = set(chain.from_iterable((*code.co_names, *code.co_freevars) for code in codes_of(reached.__code__)))
@@ -328,13 +328,13 @@ class RefoldBackend(durable.RegisteredOperationBackend[CallOptions]):
         unit, transport = operation.operation_id, operation.parameter_transport
 
         async def handle(arguments: Wire, before: Before) -> Any:
-            sent = _sent(arguments)
+            sent = _without_claim(arguments)
             if isinstance(unit, _METERED):
                 self._check_model(sent["model"], sent.pop(IDENTITY, ""))
             return await act(sent, transport.load(sent, runtime=before))
 
         async def handle_function(name: str, arguments: Wire, before: Before) -> Any:
-            sent = _sent(arguments)
+            sent = _without_claim(arguments)
             params = await cast(FunctionTransport[Any], transport).load_for(name, sent)
             try:
                 return await act(sent, params)
@@ -373,5 +373,5 @@ class RefoldBackend(durable.RegisteredOperationBackend[CallOptions]):
             raise TransientError(f"the run asks {identity}, and this executor would ask {own}", retry_after=ELSEWHERE_S)
 
 
-def _sent(arguments: Wire) -> Wire:
+def _without_claim(arguments: Wire) -> Wire:
     return {name: value for name, value in arguments.items() if name != CLAIM}

@@ -22,10 +22,8 @@ class ScriptedCall(BaseModel):
 
 
 class ScriptedAnswer(BaseModel):
-    """A line of a script: the model's answer in this `turn` of a conversation, 1 the first.
-
-    Of several lines for one turn, the first counts whose text `when` is empty, or in the newest message.
-    """
+    """A line of a script: the model's answer in this `turn` of a conversation, 1 the first. Of several lines for one
+    turn, the first counts whose text `when` is empty, or in the newest message."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -36,7 +34,7 @@ class ScriptedAnswer(BaseModel):
 
 
 class ScriptedModel(FunctionModel):
-    """A model whose answers are lines of JSON in a file, found by the turn of the conversation.
+    """A model whose answers are lines of JSON in the file `script`, by the turn of the conversation.
 
     Equal requests get equal answers in any process. `asked` counts the requests in this process. **Raises** UsageError
     if the script cannot be read; TerminalError in a call for which it has no line.
@@ -50,7 +48,7 @@ class ScriptedModel(FunctionModel):
 
     def __init__(self, script: str | Path) -> None:
         self.script = Path(script)
-        self.answers, self.asked = _lines(self.script), 0
+        self.answers, self.asked = _parsed_answers(self.script), 0
         super().__init__(self._respond, stream_function=self._streamed, model_name=f"scripted:{self.script.stem}")
 
     def find(self, turn: int, newest: str) -> ScriptedAnswer:
@@ -59,19 +57,19 @@ class ScriptedModel(FunctionModel):
                 return answer
         raise TerminalError(f"{self.script.name} has no answer in turn {turn} to: {newest[:200]}", code="no_answer")
 
-    def _next(self, messages: list[ModelMessage]) -> ScriptedAnswer:
+    def _answer_to(self, messages: list[ModelMessage]) -> ScriptedAnswer:
         self.asked += 1
         turn = 1 + sum(isinstance(message, ModelResponse) for message in messages)
         return self.find(turn, " ".join(str(getattr(part, "content", "")) for part in messages[-1].parts))
 
     # async, or pydantic-ai would call it in a thread
     async def _respond(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        answer = self._next(messages)
+        answer = self._answer_to(messages)
         calls = [ToolCallPart(call.tool, call.args, tool_call_id=_id(answer, n)) for n, call in enumerate(answer.calls)]
         return ModelResponse(parts=[*([TextPart(answer.text)] if answer.text else []), *calls])
 
     async def _streamed(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
-        answer = self._next(messages)
+        answer = self._answer_to(messages)
         for line in answer.text.splitlines(keepends=True):
             yield line
         for n, call in enumerate(answer.calls):
@@ -82,7 +80,7 @@ def _id(answer: ScriptedAnswer, number: int) -> str:
     return f"call-{answer.turn}-{number + 1}"
 
 
-def _lines(script: Path) -> list[ScriptedAnswer]:
+def _parsed_answers(script: Path) -> list[ScriptedAnswer]:
     try:
         lines = [line for line in script.read_text().splitlines() if line.strip()]
         return [ScriptedAnswer.model_validate_json(line) for line in lines]

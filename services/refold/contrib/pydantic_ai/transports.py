@@ -44,7 +44,7 @@ UNAUTHORISED = "unauthorised"
 
 
 class Crossing(Protocol):
-    """Interface of the engine of an agent: serializes its `deps` and run context."""
+    """Serializer of an agent's run context with its `deps`, for calls; `engine_spec` has the codec of other values."""
 
     @property
     def name(self) -> str: ...
@@ -86,7 +86,7 @@ class FunctionTransport(Transport[ParamsT]):
         load: Callable[[str, Wire], Awaitable[ParamsT]],
         before: Callable[[ParamsT], Wire] | None = None,
     ) -> None:
-        super().__init__(dump, self._unnamed)
+        super().__init__(dump, self._refuse_unnamed)
         self._load_for, self.before = load, before
 
     async def load_for(self, name: str, payload: Wire) -> ParamsT:
@@ -96,7 +96,7 @@ class FunctionTransport(Transport[ParamsT]):
         return await self._load_for(name, payload)
 
     @staticmethod
-    def _unnamed(payload: Wire) -> ParamsT:
+    def _refuse_unnamed(payload: Wire) -> ParamsT:
         hint = "the order is of an earlier release: `refold run retry RUN --from STEP` asks for the call anew"
         raise TerminalError("a function is called by its name alone", code=UNAUTHORISED, hint=hint)
 
@@ -105,7 +105,7 @@ class ModelTransport(Transport[durable.ModelRequestParams]):
     """Transport of a request to a model, with the messages since an earlier one."""
 
     def __init__(self, crossing: Crossing) -> None:
-        super().__init__(self._whole, self._request)
+        super().__init__(self._dump_whole, self._load_request)
         self._crossing = crossing
 
     def prepare(self, params: durable.ModelRequestParams, so_far: Conversations) -> Prepared:
@@ -115,12 +115,12 @@ class ModelTransport(Transport[durable.ModelRequestParams]):
 
     def load(self, payload: Wire, *, runtime: object) -> durable.ModelRequestParams:
         """Parameters of a request; `runtime` are the calls on which it builds. **Raises** TerminalError."""
-        return self._request(whole_request(payload, cast(Before, runtime)))
+        return self._load_request(whole_request(payload, cast(Before, runtime)))
 
-    def _whole(self, params: durable.ModelRequestParams) -> Wire:
+    def _dump_whole(self, params: durable.ModelRequestParams) -> Wire:
         return self.prepare(params, Conversations()).arguments
 
-    def _request(self, wire: Wire) -> durable.ModelRequestParams:
+    def _load_request(self, wire: Wire) -> durable.ModelRequestParams:
         return durable.ModelRequestParams(
             wire["model"],
             messages=_MESSAGES.validate_python(wire["messages"]),
