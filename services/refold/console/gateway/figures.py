@@ -28,25 +28,25 @@ class LiveFigures:
 
     def __init__(self, read: Callable[[], Iterator[Record | None]]) -> None:
         self._read = read
-        self._lock, self._there = threading.Lock(), threading.Event()
-        self._found: dict[bytes, RunInsight] = {}
+        self._lock, self._caught_up = threading.Lock(), threading.Event()
+        self._figures: dict[bytes, RunInsight] = {}
         self._thread: threading.Thread | None = None
-        self._asked = 0.0
+        self._requested_s = 0.0
 
     def latest(self) -> list[RunInsight]:
         """Return sums by kind and name, and alerts, the latest first."""
-        self._asked = time.monotonic()
+        self._requested_s = time.monotonic()
         with self._lock:
             if first := self._thread is None or not self._thread.is_alive():
-                self._there.clear()
+                self._caught_up.clear()
                 self._thread = threading.Thread(target=self._follow, name="refold-gateway-figures", daemon=True)
                 self._thread.start()
         if first:
-            self._there.wait(FIRST_S)
+            self._caught_up.wait(FIRST_S)
         since = _now_ms() - WINDOW_MS
         with self._lock:
-            self._found = {key: figure for key, figure in self._found.items() if figure.at_ms >= since}
-            figures = sorted(self._found.values(), key=lambda figure: figure.at_ms)
+            self._figures = {key: figure for key, figure in self._figures.items() if figure.at_ms >= since}
+            figures = sorted(self._figures.values(), key=lambda figure: figure.at_ms)
         sums = dict[tuple[str, str, str], RunInsight]()
         for figure in figures:
             name = figure.kind, figure.name, figure.run_id
@@ -55,29 +55,30 @@ class LiveFigures:
         return list(reversed(sums.values()))
 
     def _follow(self) -> None:
-        self._found = {}
+        self._figures = {}
         try:
             with closing(cast(Any, self._read())) as records:
                 for record in records:
                     if record is not None:
-                        self._take(record)
+                        self._update_figure(record)
                     else:
-                        self._there.set()
-                    if time.monotonic() - self._asked > WATCHED_S:
+                        self._caught_up.set()
+                    if time.monotonic() - self._requested_s > WATCHED_S:
                         return
         except RefoldError as error:  # the next request tries again
             OUTAGES.failed("gateway.figures_unread", reason=error.message)
-            self._there.set()
+            self._caught_up.set()
 
-    def _take(self, record: Record) -> None:
+    def _update_figure(self, record: Record) -> None:
+        """Replace the figure of a record's key; an empty, invalid or old record removes it."""
         insight = None
         with suppress(MalformedError):
             insight = codec.decode_message(RunInsight, record.value) if record.value else None
         with self._lock:
             if record.key and insight is not None and insight.at_ms >= _now_ms() - WINDOW_MS:
-                self._found[record.key] = insight
+                self._figures[record.key] = insight
             elif record.key:
-                self._found.pop(record.key, None)
+                self._figures.pop(record.key, None)
 
 
 def _sum(one: RunInsight, other: RunInsight) -> RunInsight:

@@ -80,7 +80,7 @@ class Selection:
         if self.kind == "run" and (number := number_of(text)) is not None:
             return number
         own = tag == self.tag and self.kind != "run"
-        places = dict(map(_place, rest.split(","))) if own and rest else {}
+        places = dict(map(_parse_place, rest.split(","))) if own and rest else {}
         if None in places or (not places and text != f"{self.tag}/"):
             raise MalformedError(
                 f"Last-Event-ID {text[:40]!r} is of another stream, or of none", hint="leave it out to begin anew"
@@ -117,7 +117,7 @@ class Selection:
         rows, reached = self._entries(store, number, begin[0], min(ends[number], begin[0] + WINDOW))
         messages = (
             self.message(event, {**at, number: place})
-            for place, event in _placed(filter(self._has, rows))
+            for place, event in _with_places(filter(self._has, rows))
             if place > begin and (self.kind != "inbox" or event.type in ASKS)
         )
         behind = {**at, number: (reached, 0)}
@@ -158,7 +158,7 @@ class Selection:
         return store.query(whole), last + 1
 
 
-def _placed(rows: Iterable[ViewRow]) -> Iterator[tuple[tuple[int, int], RunEvent]]:
+def _with_places(rows: Iterable[ViewRow]) -> Iterator[tuple[tuple[int, int], RunEvent]]:
     """Yield the events of entries, each with the place behind it."""
     for since, group in groupby(rows, key=itemgetter(_SINCE)):
         events = [event for row in group for event in events_in(row)]
@@ -172,6 +172,7 @@ def entries_between(partition: int, begin: int, end: int, limit: int) -> Query:
 
 
 def log_ends(store: ViewReader) -> dict[int, int]:
+    """Return the end of the view by partition of the run log: the offset of the first record that it lacks."""
     return {number: offset for (topic, number), offset in store.positions().items() if topic == RUN_LOG}
 
 
@@ -191,7 +192,7 @@ def chunks_of(messages: Iterable[bytes]) -> list[bytes]:
     return chunks
 
 
-def _place(text: str) -> tuple[int | None, tuple[int, int]]:
+def _parse_place(text: str) -> tuple[int | None, tuple[int, int]]:
     partition, _, rest = text.partition(":")
     offset, plus, events = rest.partition("+")
     numbers = [number_of(part) for part in (partition, offset, events if plus else "0")]

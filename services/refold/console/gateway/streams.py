@@ -77,6 +77,7 @@ class StreamListener:
     waiting_bytes: int = 0
 
     def add(self, part: bytes) -> None:
+        """Queue a live part and wake the stream; those that wait are dropped beyond `MOST_PARTS_BYTES`."""
         if self.waiting_bytes + len(part) > MOST_PARTS_BYTES:
             self.take()
         self.parts.append(part)
@@ -288,11 +289,12 @@ class RunStreams:
         return self._loop is not None and any(listener.selection.parts for listener in listeners)
 
     def _hand_over(self, parts: list[LivePart]) -> None:
+        """Queue live parts for their streams on the event loop. Thread-safe."""
         with suppress(RuntimeError):  # the loop was closed
             if (loop := self._loop) is not None:
-                loop.call_soon_threadsafe(self._give_parts, parts)
+                loop.call_soon_threadsafe(self._queue_parts, parts)
 
-    def _give_parts(self, parts: list[LivePart]) -> None:
+    def _queue_parts(self, parts: list[LivePart]) -> None:
         for part in parts:
             message = b"event: part\ndata: %s\n\n" % json_bytes(asdict(part))
             for key in _keys_of(part.run_id):

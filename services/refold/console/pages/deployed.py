@@ -115,7 +115,7 @@ def deployed_pages(site: APIRouter) -> None:
             },
             empty="No run goes on, so none needs a version.",
         )
-        parts = [needs, _agents_had(agents), _tools_run(tools), _halts(shared)]
+        parts = [needs, _agents_grid(agents), _tools_grid(tools), _halts(shared)]
         lead = "Without a planner that has its version, a run goes on with the newest one where that agrees, or stalls."
         return html_page(SCREEN, shared, place="/versions", title="Versions and halts", lead=lead, parts=parts)
 
@@ -132,8 +132,8 @@ def deployed_pages(site: APIRouter) -> None:
         parts = [
             *_workers(shared),
             Grid("health", "Gateway", ("Part", "State"), rows, ""),
-            _reported("projections", "Projections", lambda: _projections(shared)),
-            _reported("halts", "Halts", lambda: _halts(shared)),
+            _grid_or_error("projections", "Projections", lambda: _projections(shared)),
+            _grid_or_error("halts", "Halts", lambda: _halts(shared)),
         ]
         lead = "Any SQL client reads the views at their address, with a user of its own."
         return html_page(SCREEN, shared, place="/workers", title="Workers", lead=lead, parts=parts)
@@ -156,24 +156,24 @@ def _letters(shared: Gateway, view: ViewReader, filters: LetterFilter) -> Grid:
     )
 
 
-def _reported(name: str, caption: str, grid: Callable[[], Grid]) -> Grid:
+def _grid_or_error(name: str, caption: str, grid: Callable[[], Grid]) -> Grid:
     try:
         return grid()
     except RefoldError as error:
         return Grid(name, caption, (), (), f"{error.message}.", error.hint)
 
 
-def _by(row: AgentServed | ToolServed) -> Cell:
+def _members_cell(row: AgentServed | ToolServed) -> Cell:
     return Cell(len(row.members), "num", note=", ".join(member.shown for member in row.members))
 
 
-def _agents_had(agents: list[AgentServed]) -> Grid:
+def _agents_grid(agents: list[AgentServed]) -> Grid:
     empty, command = "Planners report here which agents they have:", "refold serve planner --app app.py"
     columns = "Agent text agent; Version code version; Planners"
-    return grid_of("agents", "Agents", agents, columns, {"Planners": _by}, empty=empty, command=command)
+    return grid_of("agents", "Agents", agents, columns, {"Planners": _members_cell}, empty=empty, command=command)
 
 
-def _tools_run(tools: list[ToolServed]) -> Grid:
+def _tools_grid(tools: list[ToolServed]) -> Grid:
     return grid_of(
         "tools",
         "Tools",
@@ -182,7 +182,7 @@ def _tools_run(tools: list[ToolServed]) -> Grid:
         {
             "Tool": lambda row: Cell(row.tool, href=url("/", tool=row.tool), note=", ".join(row.tags)),
             "Effect": lambda row: Cell(row.effect, note="always asks people" if row.approval else ""),
-            "Executors": _by,
+            "Executors": _members_cell,
         },
         empty="Executors report here which tools they run:",
         command="refold serve executor --app app.py",

@@ -203,7 +203,7 @@ def fork_parts(family: Sequence[Run], report: ForkReport, *, linked: bool = True
     try:
         forked = runs_in(BytesIO(b"".join(fork_bundle(family, report).lines()))) if family and report.steps else {}
         for name in sorted(forked, key=lambda run_name: (run_name != report.run_id, run_name)):
-            rows = [*_counted(_rows(sources.get(RunId(name)), forked[name], report))]
+            rows = [*_shortened(_rows(sources.get(RunId(name)), forked[name], report))]
             more = ForkedStep(None, None, "more", equal=len(rows) - MOST_ROWS)
             timelines[name] = rows[:MOST_ROWS] + [more] * (len(rows) > MOST_ROWS)
     # The report comes from a process that has run code of users: it may contain anything.
@@ -220,7 +220,7 @@ def fork_file(title: str, reports: Sequence[ForkReport], cells: Sequence[Mapping
     return html_file(SCREEN, title=title, parts=[table, *shown])
 
 
-def _counted(rows: Iterable[ForkedStep]) -> Iterator[ForkedStep]:
+def _shortened(rows: Iterable[ForkedStep]) -> Iterator[ForkedStep]:
     """Shorten long series of equal rows to the first, a count, and the last."""
     for verdict, group in groupby(rows, key=lambda row: row.word):
         some = [*group]
@@ -231,7 +231,7 @@ def _counted(rows: Iterable[ForkedStep]) -> Iterator[ForkedStep]:
 def _rows(source: Run | None, fork: Run, report: ForkReport) -> Iterator[ForkedStep]:
     cut, source = _cut(record for record in fork.records if record.record.offset >= 0), source or Run.empty(RunId(""))
     before, seqs = {step.step: step for step in source.timeline.steps}, dict(begun_at(source))
-    partners, verdicts, notes = _told(report, fork.state.run_id)
+    partners, verdicts, notes = _step_facts(report, fork.state.run_id)
     rest = deque(sorted(before.keys() - set(partners.values())))
     alone = "left out" if fork.state.over else "not reached"
     for step in fork.timeline.steps:
@@ -239,13 +239,14 @@ def _rows(source: Run | None, fork: Run, report: ForkReport) -> Iterator[ForkedS
         then, seq = before.get(partner), seqs.get(partner, 0)
         while then and rest and rest[0] < partner:
             yield ForkedStep(before[rest[0]], None, alone, seqs.get(rest.popleft(), 0))
-        verdict = verdicts.get(step.step) or _word(then, step, copied=0 < seq <= cut)
+        verdict = verdicts.get(step.step) or _difference(then, step, copied=0 < seq <= cut)
         yield ForkedStep(then, step, verdict, seq, note=notes.get(step.step, ""))
     for number in rest:
         yield ForkedStep(before[number], None, alone, seqs.get(number, 0))
 
 
-def _told(report: ForkReport, name: str) -> tuple[dict[int, int], dict[int, str], dict[int, str]]:
+def _step_facts(report: ForkReport, name: str) -> tuple[dict[int, int], dict[int, str], dict[int, str]]:
+    """Return a run's recorded steps, verdicts, and notes on policies, each by the number of the fork's step."""
     changed = {call.after: call.before for call in report.calls if (call.run_id, call.change) == (name, "changed")}
     notes = {
         call.step: f"{call.before} → {call.after}{call.rule and f', rule {call.rule}'}"
@@ -253,7 +254,7 @@ def _told(report: ForkReport, name: str) -> tuple[dict[int, int], dict[int, str]
         if call.run_id == name
     }
     verdicts = dict.fromkeys(notes, "judged otherwise") | dict.fromkeys(changed, "changed")
-    verdicts |= {want.step: "stops here" for want in report.stopped if want.run_id == name}
+    verdicts |= {step.step: "stops here" for step in report.stopped if step.run_id == name}
     return {**dict(enumerate(report.steps.get(name, ()), 1)), **changed}, verdicts, notes
 
 
@@ -261,7 +262,7 @@ def _cut(records: Iterable[JudgedRecord]) -> int:
     return max((record.entry.last_seq for record in records if record.entry), default=0)
 
 
-def _word(before: RunStep | None, after: RunStep, *, copied: bool) -> str:
+def _difference(before: RunStep | None, after: RunStep, *, copied: bool) -> str:
     if before is None:
         return "added"
     if (before.status, before.result, before.failure) != (after.status, after.result, after.failure):

@@ -87,12 +87,12 @@ def conversation(run: Run, text_of: Any) -> list[SaidLine]:
             (2 * turn.step, line._replace(step=turn.step, seq=seq, agent=name, note=proved))
             for line in (new or [SaidLine("request", "note", "")] if proved else new)
         ]
-    lines_at += _people_said(run)
+    lines_at += _lines_of_people(run)
     lines_at.sort(key=lambda pair: pair[0])
-    return [*_new_instructions(line for _, line in lines_at)]
+    return [*_without_repeated_instructions(line for _, line in lines_at)]
 
 
-def _new_instructions(lines: Iterable[SaidLine]) -> Iterator[SaidLine]:
+def _without_repeated_instructions(lines: Iterable[SaidLine]) -> Iterator[SaidLine]:
     shown: dict[str, str] = {}
     for line in lines:
         if line.who != "instructions":
@@ -102,7 +102,7 @@ def _new_instructions(lines: Iterable[SaidLine]) -> Iterator[SaidLine]:
             yield line
 
 
-def _people_said(run: Run) -> Iterator[tuple[int, SaidLine]]:
+def _lines_of_people(run: Run) -> Iterator[tuple[int, SaidLine]]:
     for step in run.timeline.steps:
         seq, behind = run.state.seqs[step.step - 1], 2 * step.step + 1
         for ask in step.approvals:
@@ -115,6 +115,7 @@ def _people_said(run: Run) -> Iterator[tuple[int, SaidLine]]:
 
 
 def record_of(run: Run, event: RunEvent, prefix: str, base: str) -> ShownRecord:
+    """Return the Kafka record of an event, with commands that read it: `prefix` of topics, `base` URL of the API."""
     judged, entry = entry_with(run, event.seq)
     value, of = judged.record.value or b"", run.state.run_id
     number = int.from_bytes(value[1:5], "big")

@@ -36,14 +36,10 @@ MOST_TURNS = 20
 
 
 class ShownSession(CursorFilter):
-    """Query of the sessions page."""
-
     session: str = Field("", max_length=500)
 
 
 class ShownActivity(ApiBody):
-    """Query of the activity page."""
-
     days: int = Field(USUAL_DAYS, ge=1, le=366)
     agent: str = Field("", max_length=500)
     tool: str = Field("", max_length=500)

@@ -50,8 +50,6 @@ TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8
 
 
 class Asset(NamedTuple):
-    """A static file with its digest."""
-
     content: bytes
     media_type: str
     digest: str

@@ -65,7 +65,7 @@ def run_list_pages(site: APIRouter) -> None:
             chosen = {name: value for name, value in {**used, **changes}.items() if value}
             return url("/", **chosen)
 
-        def made(view: ViewReader) -> dict[str, Any]:
+        def page_values(view: ViewReader) -> dict[str, Any]:
             page = shared.reading.runs(view, listing, filters.cursor)
             stalled = view.rows(HOLDS, [(run.run_id,) for run in page.runs if not run.ended_ms])
             return {
@@ -84,7 +84,7 @@ def run_list_pages(site: APIRouter) -> None:
                 "command": _command(used),
             }
 
-        return view_page("runs.html", shared, request, made)
+        return view_page("runs.html", shared, request, page_values)
 
     @site.get("/start", response_class=HTMLResponse)
     def start_page(shared: Site, agent: str = "") -> HTMLResponse:
@@ -115,11 +115,11 @@ def run_list_pages(site: APIRouter) -> None:
             raise MalformedError("the form names no agent", hint="choose one")
         body = RunBody(agent=agent, input=data, id=name, labels=labels)
 
-        def start() -> bool:
-            filters = operations.start_run(run_request(shared, body))
-            return not isinstance(shared.writing.perform(filters, DEFAULT_WAIT_S), Cause)
+        def start_in_time() -> bool:
+            operation = operations.start_run(run_request(shared, body))
+            return not isinstance(shared.writing.perform(operation, DEFAULT_WAIT_S), Cause)
 
-        started = await run_in_threadpool(start)
+        started = await run_in_threadpool(start_in_time)
         return RedirectResponse(f"/runs/{name}" if started else url("/", text=name), 303)
 
 

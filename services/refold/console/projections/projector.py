@@ -90,8 +90,6 @@ Beside = Callable[[Batch, Record, int], None]
 
 
 class WholeRuns(Protocol):
-    """Source of whole runs."""
-
     @property
     def partitions(self) -> int: ...
 
@@ -226,7 +224,7 @@ class Projector:
         elif isinstance(content, LogRecord) and not head.reason and content.entry.seq <= head.last.seq:
             self.counts["void"] += 1
         elif content == "tombstone":
-            self._bury(batch, record, head, aside)
+            self._apply_tombstone(batch, record, head, aside)
         elif isinstance(content, LogRecord | Unreadable):
             aside[run] = None
         else:
@@ -282,7 +280,7 @@ class Projector:
         if self._took_s > LONGEST_APPLY_S:
             raise UsageError(f"it has taken {self._took_s:.1f} s for a batch, and {LONGEST_APPLY_S:g} s is the most")
 
-    def _bury(self, batch: Batch, record: Record, head: RunHead, aside: dict[RunId, None]) -> None:
+    def _apply_tombstone(self, batch: Batch, record: Record, head: RunHead, aside: dict[RunId, None]) -> None:
         """Apply a tombstone: the head's erases the run if a marker exists; without one the run is read whole."""
         parts = parse_log_key(record.key)
         if parts is None or parts[2] != head.last.id:
@@ -293,6 +291,7 @@ class Projector:
             aside[batch.run] = None
 
     def _erase(self, batch: Batch) -> None:
+        """Remove the rows of the batch's run; its head remains, as `erased`."""
         head = self._head(batch)
         batch.forget(batch.run, erased=True)
         self._stand(batch, _NEW._replace(status="erased", marked=head.marked, file=head.file))
@@ -304,7 +303,7 @@ class Projector:
             marker = read_marker(batch.run, record.value)
             self._stand(batch, head._replace(marked=marker.at_ms or max(1, record.at_ms), file=marker.file))
         elif head.status == "erased" or head._replace(marked=0, file="") == _NEW:
-            self._unknow(batch)
+            self._remove_head(batch)
         else:
             # It was taken back, or nothing of the run is left: its tombstones may be cleaned before they are read.
             self._stand(batch, head._replace(marked=0, file=""))
@@ -320,7 +319,7 @@ class Projector:
             if not history.entries and not history.reason:
                 self._erase(batch)
                 if not marked and not history.marked:
-                    self._unknow(batch)
+                    self._remove_head(batch)
                 continue
             self._forget(batch)
             self._stand(batch, _NEW._replace(marked=marked, file=file))
@@ -331,7 +330,7 @@ class Projector:
     def _stand(self, batch: Batch, head: RunHead) -> None:
         self._heads[batch.run] = head
 
-    def _unknow(self, batch: Batch) -> None:
+    def _remove_head(self, batch: Batch) -> None:
         self._heads.pop(batch.run, None)
         batch.write(HEADS, (batch.run,), None)
 

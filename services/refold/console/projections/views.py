@@ -42,6 +42,8 @@ def views(settings: Settings) -> ViewDatabase:
 
 
 class Viewed(NamedTuple):
+    """A run read from the view, and its descendants, each after its parent."""
+
     run: Run
     family: list[Run]
 
@@ -50,7 +52,7 @@ def viewed(settings: Settings, run: str, runs: Runs) -> Viewed | None:
     """Return a run from the view, at the log's end; None if the log has to be read. **Raises** GoneError."""
     name, source = run_id(run), KafkaLogSource(settings.kafka)
     number = home(name, source.partitions)
-    with _current(settings, source, (number,)) as view:
+    with _view_at_end(settings, source, (number,)) as view:
         if view is None:
             return None
         viewed_runs = ViewedRuns(view)
@@ -60,7 +62,7 @@ def viewed(settings: Settings, run: str, runs: Runs) -> Viewed | None:
             raise gone
     if current is None:
         return None
-    _stall((current, *below), lambda: runs.holds(number))
+    _set_holds((current, *below), lambda: runs.holds(number))
     return Viewed(current, below)
 
 
@@ -69,7 +71,7 @@ def listed(settings: Settings, query: RunQuery, at_ms: int | None, runs: Runs) -
     if at_ms is None and (query.state == STALLED or (query.state in _LIVE and runs.holds())):
         return None
     source = KafkaLogSource(settings.kafka)
-    with _current(settings, source, range(source.partitions)) as view:
+    with _view_at_end(settings, source, range(source.partitions)) as view:
         if view is None or view.count(Query(HEADS, (Where("reason", ">", ""),))):
             return None
         if at_ms is not None:
@@ -77,7 +79,7 @@ def listed(settings: Settings, query: RunQuery, at_ms: int | None, runs: Runs) -
         rows, viewed_runs = runs_query(query), ViewedRuns(view)
         newest = [run for row in reversed(view.query(rows)) if (run := viewed_runs.find(str(row[0]))) is not None]
         meant, total = view.count(rows), view.count(Query(RUNS))
-    _stall(newest, runs.holds)
+    _set_holds(newest, runs.holds)
     return Newest(newest, meant, total)
 
 
@@ -110,7 +112,7 @@ def needs_people(settings: Settings, since_ms: int) -> tuple[dict[str, int] | No
     finally:
         database.close()
     stopped = [f"projection {row.projection} stands still: {row.reason.partition(chr(10))[0]}" for row in infos]
-    with _current(settings, source, range(source.partitions)) as view:
+    with _view_at_end(settings, source, range(source.partitions)) as view:
         counts = None if view is None else needs_of(view, since_ms)
     return counts, [f"{why}; refold projection list" for why, row in zip(stopped, infos, strict=True) if row.reason]
 
@@ -119,7 +121,7 @@ _LIVE = ("pending", "running", "suspended")
 """Statuses that a run does not have while its code is held."""
 
 
-def _stall(runs: Collection[Run], read: Callable[[], Mapping[RunId, Hold]]) -> None:
+def _set_holds(runs: Collection[Run], read: Callable[[], Mapping[RunId, Hold]]) -> None:
     if live := [run for run in runs if not run.state.over]:
         holds = read()
         for run in live:
@@ -127,7 +129,7 @@ def _stall(runs: Collection[Run], read: Callable[[], Mapping[RunId, Hold]]) -> N
 
 
 @contextmanager
-def _current(settings: Settings, source: KafkaLogSource, partitions: Iterable[int]) -> Iterator[ViewReader | None]:
+def _view_at_end(settings: Settings, source: KafkaLogSource, partitions: Iterable[int]) -> Iterator[ViewReader | None]:
     """Yield the view once it has reached the log's end; None without one or after `FRESH_S`."""
     database, store = views(settings), None
     try:

@@ -66,7 +66,7 @@ class Telemetry:
         if not self._database.lock(KEPT_AS):
             raise UnreachableError("another process exports the spans of these views")
         view = self._database.store(Shipped.name, serving(self._database, Shipped.name))
-        store = self._database.store(KEPT_AS, self._generation(view))
+        store = self._database.store(KEPT_AS, self._own_generation(view))
         exported, read, count = store.positions(), view.positions(), 0
         for place, end in read.items():
             at = exported.get(place, 0)
@@ -78,7 +78,8 @@ class Telemetry:
                 store.commit(ViewChanges((), moves={place: (at, end)}))
         return count
 
-    def _generation(self, view: ViewReader) -> int:
+    def _own_generation(self, view: ViewReader) -> int:
+        """Return the number of the exported positions' generation; a new one if the view's log was replaced."""
         newest, log = max(self._database.generations(KEPT_AS), default=0), view.notes()["log"]
         if newest and self._database.store(KEPT_AS, newest).notes().get("log") == log:
             return newest
@@ -96,18 +97,18 @@ class Telemetry:
         spans: list[ReadableSpan] = []
         for row in rows:
             judged, entry = entry_of(row)
-            run = self._find(view, entry.run_id, entry.seq, entry.prev)
+            run = self._spans_of(view, entry.run_id, entry.seq, entry.prev)
             spans += run.feed(judged.id, entry)
             if run.state.over:
                 self._runs.pop(entry.run_id, None)
         if spans:
             self._export(spans)
 
-    def _find(self, view: ViewReader, run: RunId, seq: int = 0, prev: bytes = b"") -> RunSpans:
+    def _spans_of(self, view: ViewReader, run: RunId, seq: int = 0, prev: bytes = b"") -> RunSpans:
         cached = self._runs.get(run)
         # Where its spans were not taken they are sent again.
         if cached is None or (seq and cached.state.head.id != prev and not cached.broken):
-            cached = RunSpans(run, self._style, lambda above: self._find(view, above))
+            cached = RunSpans(run, self._style, lambda above: self._spans_of(view, above))
             for row in view.rows_of(ENTRIES, run):
                 judged, entry = entry_of(row)
                 if not seq or entry.seq < seq:

@@ -19,8 +19,6 @@ _SUFFIX = "-value"
 
 
 class RegistryAnswer(JSONResponse):
-    """JSON with the media type of a registry."""
-
     media_type = MEDIA_TYPE
 
 

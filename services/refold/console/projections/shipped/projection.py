@@ -69,10 +69,10 @@ class Shipped(Projection):
 
     def take(self, batch: Batch, accepted: Accepted) -> None:
         entry = accepted.entry
-        _store(batch, accepted)
+        _write_entry(batch, accepted)
         row = batch.edit(tables.RUNS, (entry.run_id,)) if entry.seq > 1 else None
         if row is None:
-            row = _new(batch, accepted)
+            row = _new_row(batch, accepted)
             before: list[Any] = []
         else:
             before = row[RunAt.status :]
@@ -87,7 +87,7 @@ class Shipped(Projection):
             _count_in_family(turn, before, after)
 
 
-def _store(batch: Batch, accepted: Accepted) -> None:
+def _write_entry(batch: Batch, accepted: Accepted) -> None:
     name, entry, record, since = accepted
     cause = entry.cause
     topic, partition, offset = (cause.topic, cause.partition, cause.offset) if cause else ("", 0, 0)
@@ -101,7 +101,7 @@ def _store(batch: Batch, accepted: Accepted) -> None:
     )  # fmt: skip
 
 
-def _new(batch: Batch, accepted: Accepted) -> list[Any]:
+def _new_row(batch: Batch, accepted: Accepted) -> list[Any]:
     entry, record = accepted.entry, accepted.record
     run = entry.run_id
     row = [run, *tables.NO_RUN[1:]]
@@ -169,6 +169,7 @@ def _retried(turn: Turn, event: events.RunRetried, seq: int) -> None:
 
 
 def _forked(turn: Turn, event: events.RunForked, seq: int) -> None:
+    """Set the rows of a live fork from its copied history; its times and the counts of unfinished steps begin anew."""
     # Other events of this kind are copies, of earlier forks.
     if event.source.run_id == turn.run[RunAt.forked_from]:
         turn.run[RunAt.forked_at] = seq - 1

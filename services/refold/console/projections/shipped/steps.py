@@ -33,7 +33,6 @@ Apply = Callable[[Turn, Any, int], None]
 
 
 def summable(amount: int) -> int:
-    """Clamp an amount to the range of sums."""
     return max(0, min(MOST, amount))
 
 
