@@ -87,18 +87,18 @@ def recorded(run: Run, *, copies: bool = False) -> list[RecordedCall]:
     """Return the judged calls of a run in order of steps; without `copies`, not those copied by a live fork."""
     policy = run.state.request.policy if run.state.request else ""  # without one, calls count as allowed
     calls, own = dict[int, RecordedCall](), set[int]()
-    for at_ms, seq, event in _events(run):
+    for at_ms, seq, event in _timed_events(run):
         earlier = calls.get(getattr(event, "step", 0))
         judgement = judgement_in(event, earlier.judgement.policy if earlier else policy)
         own |= {getattr(event, "step", 0)} if copies or not run.state.copied(seq) else set()
         if isinstance(event, CallProposed) and judgement is not None:
             calls[event.step] = RecordedCall(run.state, call_id(run.state.run_id, seq), event, at_ms, judgement)
         elif earlier is not None:
-            calls[earlier.call.step] = _later(earlier, event, at_ms, judgement)
+            calls[earlier.call.step] = _with_event(earlier, event, at_ms, judgement)
     return [calls[step] for step in sorted(calls.keys() & own)]
 
 
-def _later(call: RecordedCall, event: Event, at_ms: int, judgement: Judgement | None) -> RecordedCall:
+def _with_event(call: RecordedCall, event: Event, at_ms: int, judgement: Judgement | None) -> RecordedCall:
     if isinstance(event, ApprovalDecided) and event.verdict in ("edit", "amend"):
         return call._replace(edited=dataclasses.replace(call.call, args=event.args, key=event.key))
     if judgement is None:
@@ -107,7 +107,7 @@ def _later(call: RecordedCall, event: Event, at_ms: int, judgement: Judgement | 
     return call._replace(judgement=judgement, at_ms=at_ms, call=call.edited or call.call, edited=None)
 
 
-def _events(run: Run) -> Iterator[tuple[int, int, Event]]:
+def _timed_events(run: Run) -> Iterator[tuple[int, int, Event]]:
     for judged in run.records:
         assert judged.entry is not None, "what counts was read"
         for seq, event in enumerate(judged.entry.events, judged.entry.seq):
@@ -149,7 +149,7 @@ def difference_row(ruling: OtherRuling) -> Data:
 
 
 def what_changes(row: Data) -> str:
-    """Describe the changes of a requirement: `quorum 1 -> 2`; empty where the outcome differs."""
+    """Describe how another policy changes a call's requirement: `quorum 1 -> 2`; empty if it changes the outcome."""
     before, after = row["recorded"], row["now"]
     if before["outcome"] != after["outcome"]:
         return ""

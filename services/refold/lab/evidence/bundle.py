@@ -118,16 +118,17 @@ class Bundle:
             subject, schema = schemas[number]
             yield SCHEMA, {"id": number, "subject": subject, "schema": schema}
         for kind, record in self._records():
-            yield kind, _content(record, redacted=record.key in self.redacted)
+            yield kind, _record_fields(record, redacted=record.key in self.redacted)
 
     def _records(self) -> Iterator[tuple[str, Record]]:
+        """Yield the records in the order of the lines, each with the kind of its line."""
         yield from ((CATALOGUED, record) for record in self.catalog)
         for run in self.runs:
             yield from ((ENTRY, record) for record in run.records)
             yield from ((CLAIMED, record) for record in run.claims)
 
 
-def _content(record: Record, *, redacted: bool) -> dict[str, Any]:
+def _record_fields(record: Record, *, redacted: bool) -> dict[str, Any]:
     place = {"topic": record.topic, "partition": record.partition, "offset": record.offset, "at_ms": record.at_ms}
     key, value = (record.key or b"").decode(), b64encode(record.value or b"").decode()
     return {**place, "key": key, "value": value, **({"redacted": True} if redacted else {})}

@@ -32,7 +32,6 @@ MOST_HOLES = 1_000
 MOST_PASSED = 1_000
 """Missing lines of one gap that are attributed to a run."""
 HOLE_CHARS = 1_000
-"""Characters of a reported hole."""
 
 
 class BundleRun(NamedTuple):
@@ -77,7 +76,7 @@ class VerifiedBundle(NamedTuple):
 def verify_bundle(file: BinaryIO, trust: Trust, *, heads: Collection[str] = (), catalog: int = 0) -> VerifiedBundle:
     """Check a bundle; without root keys in `trust`, not its signatures. `heads` of runs and `catalog`, the number of
     its last entry, are known from another source. **Raises** MalformedError for a file that is no bundle."""
-    checking = _Pass(Authorities(trust), heads, catalog)
+    checking = _BundleCheck(Authorities(trust), heads, catalog)
     all_holes = (hole for line in read(file) for hole in checking.take(line))
     holes = [hole._replace(what=with_ellipsis(hole.what, HOLE_CHARS)) for hole in islice(all_holes, MOST_HOLES)]
     if not checking.records:
@@ -99,9 +98,7 @@ def verify_bundle(file: BinaryIO, trust: Trust, *, heads: Collection[str] = (), 
     )
 
 
-class _Pass:
-    """State of a check between two lines."""
-
+class _BundleCheck:
     def __init__(self, authorities: Authorities, heads: Collection[str], catalog: int) -> None:
         self.contents: bundle.Contents | None = None
         self.last, self._expected, self._expected_heads, self._concerned = (0, 0), catalog, heads, False
@@ -135,10 +132,10 @@ class _Pass:
             for hole in self._end(line.n) if line.kind == bundle.END else self._checked(line, kind):
                 yield hole._replace(record=hole.record or line.n, run_id=hole.run_id or run, seq=hole.seq or seq)
         except (AssertionError, AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
-            self._tear(line.kind, run)
+            self._mark_torn(line.kind, run)
             yield Hole("changed", line.n, f"{run}: what it says cannot be ({type(error).__name__})", run, seq)
         except (FoldError, MalformedError) as error:
-            self._tear(line.kind, run)
+            self._mark_torn(line.kind, run)
             yield self._unreadable(line, error)._replace(run_id=run, seq=seq)
 
     def _unreadable(self, line: Line, error: FoldError | MalformedError) -> Hole:
@@ -194,7 +191,7 @@ class _Pass:
         return bool(about) and about in {*names, getattr(event, "key", "")}
 
     def _checked(self, line: Line, kind: str) -> Iterator[Hole]:
-        self._pass_by(line.n)
+        self._mark_missing_before(line.n)
         self._next = max(self._next, line.n + 1)
         self.records += 1
         if not line.n:
@@ -228,7 +225,7 @@ class _Pass:
         parts = parse_log_key(str(line.content.get("key")).encode()) if line.kind == bundle.ENTRY else None
         return parts[1] if parts else 0
 
-    def _tear(self, kind: str, run: str) -> None:
+    def _mark_torn(self, kind: str, run: str) -> None:
         part = run if kind == bundle.ENTRY else f"{kind} {run}".strip()
         self._torn.add(part)
         self._broken.add(part)
@@ -237,17 +234,16 @@ class _Pass:
         """Add a line's run and its expected event to a hole."""
         kind, run = self._place(hole.record)
         if hole.kind != "removed":  # missing lines are reported last: they may still come
-            self._pass_by(hole.record + 1)
-            self._tear(kind, run)
+            self._mark_missing_before(hole.record + 1)
+            self._mark_torn(kind, run)
         return hole._replace(what=f"{run or kind}: {hole.what}", run_id=run, seq=self._due.get(hole.record, 0))
 
-    def _pass_by(self, number: int) -> None:
-        """Record the lines before this one as missing."""
+    def _mark_missing_before(self, number: int) -> None:
         for missing in range(self._next, min(number, self._next + MOST_PASSED)):
             kind, run = self._place(missing)
             if kind == bundle.ENTRY and run not in self._torn:
                 self._due[missing] = self._head(run).seq + 1
-            self._tear(kind, run)
+            self._mark_torn(kind, run)
         self._next = max(self._next, number)
 
     def _schema(self, line: Line) -> Iterator[Hole]:
@@ -272,7 +268,7 @@ class _Pass:
         parts, listed = parse_log_key(record.key), self._place(line.n)[1]
         if parts is None or (self.contents and parts[0] != listed):
             due = self._head(listed).seq + 1
-            self._tear(bundle.ENTRY, listed)
+            self._mark_torn(bundle.ENTRY, listed)
             yield Hole("foreign", 0, f"{listed}: the record has the key {line.content['key'][:300]}", listed, due)
             return
         (run, seq, name), hidden = parts, line.content.get("redacted") is True
@@ -285,7 +281,7 @@ class _Pass:
         head, parsed = self._head(run), self._read(record, name, hidden=hidden)
         if parsed is None or (parsed.entry.run_id, parsed.entry.seq) != (run, seq):
             self._heads[run] = Head(name, max(seq, head.seq))
-            self._tear(bundle.ENTRY, run)
+            self._mark_torn(bundle.ENTRY, run)
             yield _hole("changed", f"{run}: event {seq} has other bytes than its key names, or is not redacted")
             return
         yield from self._link(parsed, line.n)
@@ -370,7 +366,7 @@ class _Pass:
         yield from self._leave()
         contents = self.contents
         if contents is not None and lines < contents.first[-1]:
-            self._pass_by(contents.first[-1])
+            self._mark_missing_before(contents.first[-1])
             kind, run = contents.place(lines)
             text = f"cut off: {contents.first[-1] - lines} lines are missing, the first is of {run or kind}"
             yield Hole("cut", lines, text, run, self._due.get(lines, 0))
@@ -405,6 +401,7 @@ class _Pass:
 
 
 def _hole(kind: str, reason: str) -> Hole:
+    """Return a hole without line, run and event, which `take` adds."""
     return Hole(kind, 0, reason)
 
 

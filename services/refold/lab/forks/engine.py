@@ -118,11 +118,12 @@ class _Answer(NamedTuple):
 
     @property
     def cue(self) -> Cue | None:
+        """Recorded input that this is; None for a timer, a stub, a change, a `pure` run, or a message of the family."""
         return self.body if isinstance(self.body, Cue) else None
 
     @property
-    def timed(self) -> bool:
-        """True if only time leads to it."""
+    def is_by_clock(self) -> bool:
+        """True if only the clock causes this input: a timer or a recorded time; also for a `pure` run here."""
         return self.body is None or (self.cue is not None and self.cue.kind == "due")
 
 
@@ -211,7 +212,7 @@ class Fork:
         self.unanswered: list[UnansweredStep] = []
         self._messages: list[_Answer] = []
         # Inputs that a run ignored in its present state: given again, they would loop forever.
-        self._vain: set[tuple[object, ...]] = set()
+        self._without_effect: set[tuple[object, ...]] = set()
         self._written = 0
         doubt = next((recorded.doubt for recorded in family.values() if recorded.doubt), None)
         self._authority = ForkAuthority(app, around.environment, around.policies, changes.policy, self._recall, doubt)
@@ -290,7 +291,7 @@ class Fork:
 
     def _open_calls(self) -> list[UnansweredStep]:
         rows = ((line, *row) for line in self.lines.values() for row in sorted(line.state.open.items()))
-        return [self._want(*row) for row in rows if row[2].phase not in _RESTING]
+        return [self._unanswered_step(*row) for row in rows if row[2].phase not in _RESTING]
 
     def _send_copied(self) -> None:
         for source in self.family.values():
@@ -330,8 +331,8 @@ class Fork:
         """A run whose code was halted in the record, and was not tried since."""
         for line in self.lines.values():
             state, tried = line.state, (line.state.run_id, line.state.head.seq)
-            if state.unseen and not (state.over or state.paused) and tried not in self._vain:
-                self._vain.add(tried)
+            if state.unseen and not (state.over or state.paused) and tried not in self._without_effect:
+                self._without_effect.add(tried)
                 return line
         return None
 
@@ -363,19 +364,20 @@ class Fork:
         if line.state.over:
             return
         for step, opened in sorted(line.state.open.items()):
-            answer = self._answer(line, step, opened)
+            answer = self._next_answer(line, step, opened)
             if answer is not None and self._is_heeded(line, opened, answer):
                 yield answer
             elif not (line.state.paused or opened.phase in _RESTING or line.left(step, opened.phase)):
-                self.unanswered.append(self._want(line, step, opened))
+                self.unanswered.append(self._unanswered_step(line, step, opened))
 
-    def _answer(self, line: ForkedRun, step: int, opened: OpenStep) -> _Answer | None:
+    def _next_answer(self, line: ForkedRun, step: int, opened: OpenStep) -> _Answer | None:
+        """Next input of an open step: changed, recorded, stubbed, of a `pure` run or a timer; None without one."""
         later, run = line.matched[step][1], line.state.run_id
         if opened.phase == "child" and self._source_of(child_id(run, step)) is not None:
             return None
         cue = next((cue for cue in line.cues.get(step, ()) if may_answer(cue, opened)), None)
         due, place = (cue.at_ms + later, cue.place) if cue else (self.now_ms, LAST)
-        if (override := self._otherwise(line.state, step, opened)) is not None:
+        if (override := self._changed_answer(line.state, step, opened)) is not None:
             return _Answer(due, place, step, override)
         if cue is not None:
             return _Answer(max(due, opened.due_ms) if cue.kind == "due" else due, place, step, cue)
@@ -391,11 +393,11 @@ class Fork:
         return None if over else _Answer(opened.due_ms, LAST, step, None)
 
     def _is_heeded(self, line: ForkedRun, opened: OpenStep, answer: _Answer) -> bool:
-        if answer.timed and line.state.paused and opened.phase != "dispatched":
+        if answer.is_by_clock and line.state.paused and opened.phase != "dispatched":
             return False  # time does nothing to it
-        return answer.cue is not None or _attempt_of(line, answer.step) not in self._vain
+        return answer.cue is not None or _attempt_of(line, answer.step) not in self._without_effect
 
-    def _otherwise(self, state: RunState, step: int, opened: OpenStep) -> PeopleSaid | str | None:
+    def _changed_answer(self, state: RunState, step: int, opened: OpenStep) -> PeopleSaid | str | None:
         """Answer from the changes, in place of the recorded one."""
         if opened.question is not None:
             return self.changes.decisions.get(state.call_id(step))
@@ -415,7 +417,7 @@ class Fork:
             return _Answer(self.now_ms + ATTEMPT_MS, LAST, step, None)
         return None
 
-    def _want(self, line: ForkedRun, step: int, opened: OpenStep) -> UnansweredStep:
+    def _unanswered_step(self, line: ForkedRun, step: int, opened: OpenStep) -> UnansweredStep:
         state, authority = line.state, self.rules.authority
         place = {"run_id": state.run_id, "step": step, "call_id": state.call_id(step), "phase": opened.phase}
         if not state.is_call(step) or authority is None:
@@ -453,7 +455,7 @@ class Fork:
         if verdict is not None:
             self._take(line, verdict, halt=cue is not None and cue.stalled)
         elif cue is None and step:  # time, or a stub, that the run does not heed as it is now
-            self._vain.add(_attempt_of(line, step))
+            self._without_effect.add(_attempt_of(line, step))
 
     def _judge_as(self, line: ForkedRun, cue: Cue | None) -> None:
         judged = {line.step_of(number): judged for number, judged in cue.judged.items()} if cue else {}
@@ -481,7 +483,7 @@ class Fork:
         opened = state.open[step]
         if answer.cue is not None:
             self.answered["record"] += 1
-            return self._recorded(line, step, answer.cue)
+            return self._apply_recorded(line, step, answer.cue)
         if isinstance(body, PeopleSaid):
             self.answered["decided"] += 1
             self.used.add(state.call_id(step))
@@ -500,7 +502,8 @@ class Fork:
             return self._decide(line, self.around.act(complete(state, order)))
         return self._decide(line, Due(state.run_id, step, opened.due_ms))
 
-    def _recorded(self, line: ForkedRun, step: int, cue: Cue) -> list[Event] | None:
+    def _apply_recorded(self, line: ForkedRun, step: int, cue: Cue) -> list[Event] | None:
+        """Events that a recorded input causes by today's rules; None if it causes none."""
         state, event, done = line.state, cue.event, cue.of(events.CallCompleted)
         if isinstance(event, events.ApprovalDecided) and cue.kind == "decided":
             content, verdict = event.args or (done.result if done else ""), cast(Verdict, event.verdict)

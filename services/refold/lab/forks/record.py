@@ -277,7 +277,6 @@ def may_answer(cue: Cue, opened: OpenStep) -> bool:
 
 
 def input_for(state: RunState, step: int, cue: Cue) -> Input:
-    """Rebuild a recorded input for an open step."""
     event, opened, done = cue.event, state.open[step], cue.of(events.CallCompleted)
     if isinstance(event, events.ChildCompleted):
         return ChildEnded(state.run_id, step, event.status, event.result, event.failure, event.used)
