@@ -20,6 +20,8 @@ from refold.engine.runtime.addresses import own_key
 
 @dataclass(frozen=True)
 class Operator(Shell):
+    """Options of commands that act on runs: the recorded actor, and the time to wait for the planner."""
+
     actor: options.ActorOption = ""
     timeout: Annotated[options.Seconds, "Wait up to this long for the planner."] = 30.0
 
@@ -41,8 +43,7 @@ class Operator(Shell):
     def print_answer(
         self, answer: Performed, text: str, shape: type[CommandResult] = CommandResult, **facts: Any
     ) -> None:
-        result = answer.result
-        row = shape(**{**dict(result), "status": answer.run.state.status}, **facts)
+        row = shape(**{**dict(answer.result), "status": answer.run.state.status}, **facts)
         self.print(row, f"{text} is {output.styled(row.status)}")
 
     def print_many(self, rows: Sequence[Any], text: str, *, ok: bool, **more: Any) -> None:
@@ -54,8 +55,8 @@ class Operator(Shell):
 
 def repeat_warning(again: list[Done]) -> str:
     """Question to confirm before calls are repeated whose effect may have happened."""
-    many = ", ".join(f"step {done.step} {done.tool} ({done.effect})" for done in again[:10])
+    calls = ", ".join(f"step {done.step} {done.tool} ({done.effect})" for done in again[:10])
     more = f" and {len(again) - 10} more" if len(again) > 10 else ""
     return (
-        f"These may have had their effect, and would be made once more if the code asks for them: {many}{more}. Go on?"
+        f"These may have had their effect, and would be made once more if the code asks for them: {calls}{more}. Go on?"
     )

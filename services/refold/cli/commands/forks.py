@@ -38,7 +38,7 @@ from refold.lab.forks.worker import ForkJob, ForkSetup
 from refold.lab.processes import family_rows, family_values, fork_bundle, forks, stubs_of, verdict_of
 
 AppOption = Annotated[str, "MODULE:APP", "The app with its code."]
-_CODES = {"same": 0, "other": ANOTHER, "stopped": STOPPED}
+_EXIT_CODES = {"same": 0, "other": ANOTHER, "stopped": STOPPED}
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class Forking(Shell):
 
     @cached_property
     def draft(self) -> dict[str, Any] | None:
+        """Policy merged from the --policy files, which judges the fork's calls; None without such files."""
         return policies.merged_policy(policies.load_files(self.policy)).content if self.policy else None
 
     @property
@@ -70,17 +71,17 @@ class Forking(Shell):
     def setup(self, app: str) -> ForkSetup:
         settings = load() if self.archive else self.platform.settings
         # An archive has no policies.
-        policies = () if self.archive else self.platform.catalog.whole.policies.values()
-        contents = [policy.content for policy in policies]
-        return ForkSetup(app, settings.environment, contents, self.model, bounds_of(settings))
+        in_force = () if self.archive else self.platform.catalog.whole.policies.values()
+        return ForkSetup(app, settings.environment, [row.content for row in in_force], self.model, bounds_of(settings))
 
     def families(self) -> Iterator[list[Run]]:
+        """Yield a list for each recorded run, children too: the run and its descendants."""
         runs = list(recorded_runs(self.archive, self))
-        below = defaultdict[str, list[Run]](list)
+        descendants = defaultdict[str, list[Run]](list)
         for run in runs:
             for name in parents_of(run.state.run_id):
-                below[name].append(run)
-        yield from ([run, *below[run.state.run_id]] for run in runs)
+                descendants[name].append(run)
+        yield from ([run, *descendants[run.state.run_id]] for run in runs)
 
     def family(self, run: str) -> list[Run]:
         if not self.archive:
@@ -111,11 +112,8 @@ class OneFork(Forking, Operator):
     yes: Annotated[bool, "Do not ask before --live repeats calls that may have had their effect."] = False
 
     def start(self, run: str) -> None:
-        for_one_process = (
-            *("input_", "result", "decide", "policy", "model"),
-            *("stub", "allow_pure", "archive", "to", "page"),
-        )
-        if misplaced := [name for name in for_one_process if getattr(self, name)]:
+        isolated_only = ("input_", "result", "decide", "policy", "model", "stub", "allow_pure", "archive", "to", "page")
+        if misplaced := [name for name in isolated_only if getattr(self, name)]:
             option = f"--{misplaced[0].strip('_').replace('_', '-')}"
             raise UsageError(f"{option} is for a fork that nothing comes of", hint="leave it or --live out")
         if not self.at:
@@ -205,7 +203,7 @@ def _fork_run(run: str, app: str, one: OneFork) -> None:
     if one.page:
         _write_page(one.page, [report], family)
     one.print(report, "\n".join(map(output.escape, _story(report))))
-    if code := _CODES.get(report.verdict, FAILED):
+    if code := _EXIT_CODES.get(report.verdict, FAILED):
         fail(code)
 
 
@@ -228,7 +226,7 @@ def _reports(app: str, chosen: Chosen) -> Iterator[ForkReport]:
     families = [family for family in families if names.isdisjoint(parents_of(family[0].state.run_id))]
     if not families:
         raise NotFoundError("there is no such run, so nothing was forked", hint="leave --runs, --agent, --since out")
-    keys = {family[0].state.run_id: _key(family[0], chosen, setup, changes) for family in families}
+    keys = {family[0].state.run_id: _report_key(family[0], chosen, setup, changes) for family in families}
     earlier = _earlier_reports(chosen.to, keys)
     yield from earlier.values()
     ahead = [family for family in families if family[0].state.run_id not in earlier]
@@ -262,19 +260,12 @@ def _decided(text: str) -> tuple[str, PeopleSaid]:
     return verdict_of(*pair(text, "is no approval with a verdict", hint="write --decide r-7/3=approve"))
 
 
-def _key(run: Run, chosen: Chosen, setup: ForkSetup, changes: ForkChanges) -> str:
+def _report_key(run: Run, chosen: Chosen, setup: ForkSetup, changes: ForkChanges) -> str:
+    """Digest of all that a fork's report depends on; an earlier report with the same key is used again."""
     place = Path(setup.target.partition(":")[0])
     code = place.read_bytes().hex() if place.is_file() else ""
-    parts = [
-        run.state.head.id.hex(),
-        chosen.at,
-        setup.target,
-        code,
-        setup.model,
-        chosen.draft,
-        changes.stubs,
-        chosen.budget,
-    ]
+    app = [setup.target, code, setup.model]
+    parts = [run.state.head.id.hex(), chosen.at, *app, chosen.draft, changes.stubs, chosen.budget]
     return blake2b(canonical.dumps(parts).encode(), digest_size=12).hexdigest()
 
 

@@ -84,10 +84,10 @@ class Holder(SigningOptions):
             raise UsageError("a key that replaces another has its owner", hint="--replaces KID, --at and --out alone")
 
     def check(self) -> None:
-        """Check the owner of a key for votes or requests: named persons, or any. **Raises** UsageError."""
+        """Check use and people of a key. **Raises** UsageError, as for a root key, or a vote key without people."""
         if self.use in ("vote", REQUEST) and self.anybody == bool(self.actor):
-            some = "the key is for some people and for anybody"
-            problem = some if self.anybody else "whom the key speaks for is not said"
+            both = "the key is for some people and for anybody"
+            problem = both if self.anybody else "whom the key speaks for is not said"
             raise UsageError(problem, hint="add --actor NAME, or --anybody for a gateway that authenticates its users")
         for name in self.actor or ():
             if not is_person(name):
@@ -124,7 +124,7 @@ def _create(name: str, holder: Holder) -> None:
     public = PublicKey.parse(key.public(**more).content())
     holder.check()
     if holder.publish_:
-        _ = holder.platform.catalog  # whether it can be read at all, before there is a file
+        _ = holder.platform.catalog  # raises if it cannot be read, before there is a file
     path = _save(key, holder.out, holder.data)
     if holder.publish_:
         holder.publish([key_entry(public, login())])
@@ -148,14 +148,13 @@ def list_keys(*, api: ApiOption = False, file: FileOption = "", shell: Shell) ->
 
 
 def _rotate(kid: str, holder: Holder) -> None:
-    """Create a key that replaces another. **Raises** UsageError, ConflictError, NotFoundError."""
     retired_ms = time_ms(holder.at, "--at") if holder.at else clock_ms()
     if holder.at and retired_ms < clock_ms():
         hint = "leave --at out for now; `refold keys revoke` takes back what a key has signed"
         raise UsageError(
             f"{holder.at} is over: a key that retired then would never have signed what it did since", hint=hint
         )
-    old = _find(holder.platform, kid)
+    old = _published_key(holder.platform, kid)
     if old.revoked or 0 < old.retired_ms <= clock_ms():
         raise ConflictError(f"the key {kid} signs nothing any more", hint="`refold keys new` makes a new one")
     key = keys.new(old.use, kid.rpartition("-")[0] or kid)
@@ -183,7 +182,7 @@ def revoke_key(
         return
     if not reason.strip():
         raise UsageError("a key is revoked for a reason", hint="add --reason TEXT")
-    public = replace(_find(signing.platform, kid), revoked=True, reason=reason)
+    public = replace(_published_key(signing.platform, kid), revoked=True, reason=reason)
     signing.publish([key_entry(public, login())])
     text = f"key [bold]{output.escape(kid)}[/] is revoked: what it signed is refused from now on"
     signing.print(public.content(), text)
@@ -194,7 +193,7 @@ def _api_keys() -> ModuleType:
     return import_module("refold.cli.commands.apikeys")
 
 
-def _find(platform: Platform, kid: str) -> PublicKey:
+def _published_key(platform: Platform, kid: str) -> PublicKey:
     key = platform.catalog.whole.keys.get(kid)
     if key is None:
         raise NotFoundError(f"the catalog has no key {kid}", hint="`refold keys list`")
@@ -220,6 +219,7 @@ def _print_new(shell: Shell, public: PublicKey, path: Path, *, published: bool =
 
 
 def _state(public: PublicKey, now_ms: int) -> str:
+    """State of a key in lists: `early` is before its first valid time, `retiring` before its set retirement."""
     if public.revoked:
         return "revoked"
     if public.retired_ms:

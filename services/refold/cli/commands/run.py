@@ -146,7 +146,7 @@ def show_run(run: options.RunArgument, *, showing: Showing) -> None:
         run_views.print_family(view)
 
     whole = showing.full and showing.json_
-    showing.print(_in_full(view.dump(), run, archive, showing) if whole else view, show)
+    showing.print(_with_stored_values(view.dump(), run, archive, showing) if whole else view, show)
 
 
 @dataclass(frozen=True)
@@ -203,12 +203,12 @@ class Events(Shell):
         after_ms = since_ms(self.since)
         rows = records_of(history) if self.raw else events_of(history)
         newest = [row for row in rows if row.at_ms >= after_ms][-self.tail if self.tail else 0 :]
-        return [self._whole(row, run, archive) for row in newest] if self.full else newest
+        return [self._row_in_full(row, run, archive) for row in newest] if self.full else newest
 
-    def _whole(self, row: RunEvent | RawRecord, run: str, archive: str) -> RunEvent | RawRecord:
+    def _row_in_full(self, row: RunEvent | RawRecord, run: str, archive: str) -> RunEvent | RawRecord:
         if isinstance(row, RawRecord):
             return row
-        return row.model_copy(update={"event": _in_full(row.event, run, archive, self)})
+        return row.model_copy(update={"event": _with_stored_values(row.event, run, archive, self)})
 
     def print_audit(self, run: str) -> None:
         if self.raw or self.since or self.tail or self.full or self.follow:
@@ -306,7 +306,8 @@ def point(run: Run, at: str, option: str = "--at") -> Run:
     return at_seq(run, int(at)) if at.isdecimal() else at_time(run, since_ms(at, option))
 
 
-def _in_full(data: Any, run: str, archive: str, shell: Shell) -> Any:
+def _with_stored_values(data: Any, run: str, archive: str, shell: Shell) -> Any:
+    """Data with its large values loaded from the blob store of the platform or archive; unchanged if there is none."""
     store = store_of(archive, shell)
     return in_full(data, RunId(run), store) if store else data
 

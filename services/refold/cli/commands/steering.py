@@ -49,6 +49,8 @@ OneOrMany = Annotated[str, "RUN", "The run's id. Omit it to select runs with fil
 
 @dataclass(frozen=True)
 class Speaker(Operator):
+    """Options of cancel, pause and resume: a filter of many runs, and the key that signs the requests."""
+
     session: options.SessionOption = ""
     label: options.LabelOption = None
     agent: options.AgentOption = ""
@@ -91,8 +93,8 @@ class Speaker(Operator):
         outcomes = self.perform_all([word(run.state, kind, self.by(reason)) for run in runs], f"{kind} runs")
         states = [outcomes[RunId(row.run_id)].state for row in rows]
         rows = [row.model_copy(update={"status": _status(state)}) for row, state in zip(rows, states, strict=True)]
-        so = sum(_is_what(state, kind) for state in states)
-        self.print_many(rows, f"{output.counted(so, 'run')} of {len(rows)} {done}", ok=so == len(rows))
+        count = sum(_took_effect(state, kind) for state in states)
+        self.print_many(rows, f"{output.counted(count, 'run')} of {len(rows)} {done}", ok=count == len(rows))
 
 
 _PAST = {"cancel": "cancelled", PAUSE: "paused", RESUME: "resumed"}
@@ -157,7 +159,7 @@ def _status(state: RunState) -> str:
     return "paused" if state.paused and not state.over else state.status
 
 
-def _is_what(state: RunState, kind: str) -> bool:
+def _took_effect(state: RunState, kind: str) -> bool:
     """True if the run is in the state that `kind` leads to."""
     if kind == "cancel":
         return state.status == "cancelled"
@@ -169,6 +171,8 @@ PayloadOption = Annotated[str, "JSON|@FILE|-", "The data to send."]
 
 @dataclass(frozen=True)
 class Caller(Operator):
+    """Options of `refold run signal`: the payload, the id of the signal, and a filter of many runs."""
+
     payload: PayloadOption = "null"
     id_: Annotated[str, "Id of the signal; a resend with the same id is ignored.  \\[default: a new one]"] = ""
     session: options.SessionOption = ""
@@ -189,10 +193,10 @@ class Caller(Operator):
             return
         messages = {run.state.run_id: replace(message, run_id=run.state.run_id) for run in runs}
         outcomes = self.perform_all([signal(run.state, messages[run.state.run_id]) for run in runs], "tell runs")
-        bad = {run: outcome for run, outcome in outcomes.items() if not _has_it(outcome)}
+        bad = {run: outcome for run, outcome in outcomes.items() if not _has_signal(outcome)}
         for run, outcome in bad.items():
             output.warn(f"{run}: {outcome.error or 'no answer so far'}")
-        results = [row.dump() | _became(outcomes[RunId(row.run_id)], messages[RunId(row.run_id)]) for row in rows]
+        results = [row.dump() | _outcome_row(outcomes[RunId(row.run_id)], messages[RunId(row.run_id)]) for row in rows]
         text = f"{output.counted(len(rows) - len(bad), 'run')} of {len(rows)} told"
         if bad:
             output.note(f"once more, and none is told twice: --id {message.signal_id}")
@@ -227,12 +231,13 @@ def signal_run(
     _print_result(caller, answer, step, message.signal_id, text)
 
 
-def _has_it(outcome: Outcome) -> bool:
+def _has_signal(outcome: Outcome) -> bool:
     return outcome.what in ("accepted", "known")
 
 
-def _became(outcome: Outcome, message: RunSignal) -> output.Data:
-    step = step_of(outcome.state, message) if _has_it(outcome) else 0
+def _outcome_row(outcome: Outcome, message: RunSignal) -> output.Data:
+    """Fields that a signal's outcome adds to the row of its run; step 0: no step has taken the signal."""
+    step = step_of(outcome.state, message) if _has_signal(outcome) else 0
     return {"outcome": outcome.what, "step": step, "error": outcome.error}
 
 
@@ -408,17 +413,18 @@ def migrate_runs(
 def _chosen(operator: Operator, run: str, agent: str, since: str) -> list[Run]:
     if run:
         named = operator.runs.get(run)
-        if since and since not in _names(named):
+        if since and since not in _versions(named):
             raise ConflictError(
                 f"run {run} has version {named.state.version}, not {since}",
                 hint=f"refold run migrate {run} --to VERSION, without --from",
             )
         return [named]
     live = [candidate for candidate in operator.all_runs() if candidate.state.started_ms and not candidate.state.over]
-    return [candidate for candidate in live if RunQuery(agent=agent).fits(candidate) and since in _names(candidate)]
+    return [candidate for candidate in live if RunQuery(agent=agent).fits(candidate) and since in _versions(candidate)]
 
 
-def _names(run: Run) -> tuple[str, str]:
+def _versions(run: Run) -> tuple[str, str]:
+    """The run's version in full, and without its foundation."""
     return run.state.version, spoken(run.state.version)[0]
 
 

@@ -119,7 +119,6 @@ class Served:
     where: Addresses
 
     def load(self, app: str) -> App:
-        """Load the app, and check Kafka for its pools."""
         loaded = load_app(app)
         self.check(loaded.pools)
         return loaded
@@ -235,7 +234,6 @@ def leave_threads() -> None:
 
 
 def served(service: str, member: str, data: str, *, role: str = "") -> Served:
-    """This process as a service."""
     where = addresses(data=data)
     where.check()
     # Services of a `refold dev` have the names of this host, so one beside them gets another.
