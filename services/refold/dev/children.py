@@ -48,7 +48,7 @@ class Slot:
         self.started = threading.Event()
         self.starts = 0
         self._born = 0.0
-        self.deaths = self._counted = self._serves = 0
+        self.deaths = self._deaths_seen = self._serving_pid = 0
         self._short_lives = 0
 
     def start(self, report_end: Callable[[Slot], None]) -> None:
@@ -63,13 +63,13 @@ class Slot:
         self.process = running
         self.starts += 1
         self.started.set()
-        self._born, self._counted = time.monotonic(), 0
+        self._born, self._deaths_seen = time.monotonic(), 0
 
-        def wait() -> None:
+        def wait_and_report() -> None:
             running.wait()
             report_end(self)
 
-        threading.Thread(target=wait, name=f"wait-{self.child.name}", daemon=True).start()
+        threading.Thread(target=wait_and_report, name=f"wait-{self.child.name}", daemon=True).start()
 
     def ended(self) -> Exit | None:
         """Exit of a process that died; also sets the time of its restart."""
@@ -84,12 +84,12 @@ class Slot:
         return Exit(self.child.name, dead.pid, dead.returncode, timedelta(seconds=pause))
 
     def went_on(self) -> Exit | None:
-        """Exit of a forked process that its standby parent has replaced."""
+        """Exit of a forked process that its standby parent has replaced since the last call; None without one."""
         if not self.lives or self.process is None:
             return None
-        before, self._serves = self._serves, serving_pid(self.process.pid)
+        before, self._serving_pid = self._serving_pid, serving_pid(self.process.pid)
         count, code = deaths_of(self.process.pid)
-        new, self._counted = count - self._counted, count
+        new, self._deaths_seen = count - self._deaths_seen, count
         if new <= 0:
             return None
         self.deaths += new

@@ -14,7 +14,6 @@ from refold.core.errors import ConflictError
 
 
 def cache_dir() -> Path:
-    """Cache folder: `REFOLD_CACHE`, or the platform's."""
     if chosen := os.environ.get("REFOLD_CACHE"):
         return Path(chosen).expanduser().resolve()
     if sys.platform == "darwin":

@@ -71,8 +71,8 @@ class Listeners:
 
 class DevStack:
     """Platform on a folder: starts and supervises its processes, and maintains `dev.json` there. `prepare` is called
-    with the bootstrap address before the first service starts: it creates topics, and returns their number of
-    partitions, if the stack sets it for services. `fresh` deletes all earlier data."""
+    with the bootstrap address before the first service starts: it creates topics, and returns the partition count
+    to set for services, or None to leave theirs. `fresh` deletes all earlier data."""
 
     def __init__(
         self,
@@ -120,13 +120,13 @@ class DevStack:
             (self.data_dir / "views").mkdir(exist_ok=True)
             ports = remembered_ports(self.data_dir / "views" / "ports.json", "gateway", "metrics")
             self.gateway, self.metrics = f"http://{HOST}:{ports['gateway']}", f"{HOST}:{ports['metrics']}"
-            self._supervisor = Supervisor(on_change=self._note, on_exit=self._listeners.on_exit)
+            self._supervisor = Supervisor(on_change=self._update_dev_json, on_exit=self._listeners.on_exit)
             self._start_servers(self._supervisor)
             if self._prepare is not None:
-                self.partitions = self._prepared(self._prepare)
+                self.partitions = self._call_prepare(self._prepare)
             self._start_services(self._supervisor)
             self._ready = True
-            self._note(self._supervisor.pids())
+            self._update_dev_json(self._supervisor.pids())
             if self.trouble:
                 raise RefoldError(f"cannot write dev.json: {self.trouble}", hint="make room, or choose another folder")
         except BaseException:
@@ -148,8 +148,7 @@ class DevStack:
 
     def run_until_stopped(self, turn: Callable[[], None] = lambda: None) -> None:
         """Wait for SIGINT or SIGTERM, then stop everything; a second signal kills the remaining processes. `turn` is
-        called four times a second. **Raises** NotFoundError if the data folder is deleted: everything is killed
-        then."""
+        called four times a second. **Raises** NotFoundError, with everything killed, if the data folder is deleted."""
         supervisor = self.supervisor
         with stop_signals(supervisor.hurry) as stopping:
             turn()
@@ -195,7 +194,7 @@ class DevStack:
         for name, server, _ in servers:
             server.wait_ready(alive=_without_restart(supervisor, name))
 
-    def _prepared(self, prepare: Callable[[str], int | None]) -> int:
+    def _call_prepare(self, prepare: Callable[[str], int | None]) -> int:
         """Call `prepare`, again while our own broker is unreachable, for `_BUSY_S`. **Raises** its errors."""
         deadline = time.monotonic() + _BUSY_S
         while True:
@@ -228,7 +227,7 @@ class DevStack:
             env = {**shared, **service.env}
             supervisor.add(Child(service.name, service.argv, self._log(service.name), env, rank=_SERVICES))
 
-    def _note(self, pids: Pids) -> None:
+    def _update_dev_json(self, pids: Pids) -> None:
         """Write dev.json, once the stack is ready: the file is the sign of that."""
         with self._writing:
             if self._ready and self._lock.is_own():  # else it is the file of another stack
@@ -237,9 +236,9 @@ class DevStack:
                 at = {"kafka": self.kafka, "redis": public_url(self.redis), "blobs": public_url(self.blobs)}
                 at |= {"views": self.views_shown, "gateway": self.gateway, "metrics": self.metrics}
                 content = {**at, "partitions": self.partitions, "processes": processes, "restarts": restarts}
-                self._write(json.dumps(content, indent=2) + "\n")
+                self._write_dev_json(json.dumps(content, indent=2) + "\n")
 
-    def _write(self, text: str) -> None:
+    def _write_dev_json(self, text: str) -> None:
         before = self.trouble
         try:
             write_atomic(self.dev_json, text, mode=0o600)

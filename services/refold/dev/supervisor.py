@@ -59,7 +59,7 @@ class Supervisor:
         slot = Slot(child)
         self._slots.append(slot)
         self._inbox.put(slot)
-        self._await(slot.started)
+        self._wait_for(slot.started)
 
     def pids(self) -> Pids:
         """Living processes by name; an empty list if all children of a name are down."""
@@ -89,7 +89,7 @@ class Supervisor:
             raise NotFoundError(f"no process is called {name}", name=name)
         request = _TakeDown(slots)
         self._inbox.put(request)
-        self._await(request.done)
+        self._wait_for(request.done)
         try:
             yield
         finally:
@@ -136,25 +136,25 @@ class Supervisor:
         for slot in list(self._slots):
             if slot.due is not None and slot.due <= time.monotonic():
                 slot.start(self._inbox.put)
-                self._changed()
+                self._report_pids()
         pauses = [slot.due - time.monotonic() for slot in list(self._slots) if slot.due is not None]
         try:
             message = self._inbox.get(timeout=max(0.0, min([_FORKED_POLL_S, *pauses])))
         except queue.Empty:
-            dead = [*filter(None, map(Slot.went_on, list(self._slots)))]
+            exits = [*filter(None, map(Slot.went_on, list(self._slots)))]
             if self.pids() != self._reported:  # a process in reserve has forked the one that serves
-                self._changed()
-            for gone in dead:
-                self._ended(gone)
+                self._report_pids()
+            for gone in exits:
+                self._report_exit(gone)
             return True
         if isinstance(message, _TakeDown):
             for slot in message.slots:
                 slot.kill(due=None)
-            self._changed()
+            self._report_pids()
             message.done.set()
         elif message is not None and (exit_ := message.ended()) is not None:
-            self._changed()
-            self._ended(exit_)
+            self._report_pids()
+            self._report_exit(exit_)
         return message is not None
 
     def _end(self, slots: list[Slot]) -> None:
@@ -168,16 +168,17 @@ class Supervisor:
         for slot in slots:
             slot.kill(due=None)
 
-    def _await(self, done: threading.Event) -> None:
-        while not done.wait(_ALIVE_POLL_S):
+    def _wait_for(self, event: threading.Event) -> None:
+        """Wait for an event that the supervisor's thread sets. **Raises** RefoldError if that thread ends first."""
+        while not event.wait(_ALIVE_POLL_S):
             if not self.active:
                 raise RefoldError("the supervisor has stopped")
 
-    def _ended(self, gone: Exit) -> None:
+    def _report_exit(self, exit_: Exit) -> None:
         if self._on_exit is not None:
-            self._on_exit(gone)
+            self._on_exit(exit_)
 
-    def _changed(self) -> None:
+    def _report_pids(self) -> None:
         self._reported = self.pids()
         if self._on_change is not None:
             self._on_change(self._reported)
