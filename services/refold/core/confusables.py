@@ -23,8 +23,7 @@ _LIKE_LATIN = frozenset("аеіјорсухѕһԁԛԝӏАВЕІЈКМНОРСТ�
 
 @lru_cache(1 << 16)
 def script(char: str) -> str:
-    """First word of the Unicode name of a letter, mark or digit, for a letter its script; empty for other
-    characters."""
+    """First word of the Unicode name of a letter (its script), mark or digit; empty for other characters."""
     counted = char.isalnum() or unicodedata.category(char)[0] == "M"
     return unicodedata.name(char, "?").partition(" ")[0] if counted else ""
 

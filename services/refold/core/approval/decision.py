@@ -228,8 +228,7 @@ class Refusal(NamedTuple):
 def refusal(
     decision: Decision, request: ToolRequest, tool: ToolFacts, *, environment: str, now_ms: int
 ) -> Refusal | None:
-    """Refusal of an order whose call the decision does not permit exactly; None if it does. **Units**: `now_ms` is the
-    executor's wall clock."""
+    """Refusal of an order unless the decision permits exactly its call. **Units**: `now_ms` of the executor's clock."""
     if decision.verdict not in ("approve", "edit"):
         return final(f"the decision says {decision.verdict}")
     # Else an order could name a policy in force, and hide the policy of the decision.

@@ -161,8 +161,7 @@ def _parsed(token: str) -> dict[str, Any]:
 
 
 def has_asked(request: ApprovalRequest, actor: str) -> bool:
-    """True if `actor` could be the requester or an author of the call's arguments. The name is the client's claim,
-    unless it is signed."""
+    """True if `actor` could be the requester (unsigned: a client's claim) or an author of the call's arguments."""
     # `ada` and `ada@corp.example` may be one person; if they are two, one person too many is excluded.
     return any(_may_be(name, actor) for name in (request.requester, *request.writers))
 

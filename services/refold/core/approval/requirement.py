@@ -32,8 +32,7 @@ _DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)\Z", re.ASCII)
 def read_requirement(
     content: Any, base: Requirement | None = None, *, fields: tuple[str, ...] = REQUIREMENT_FIELDS
 ) -> Requirement:
-    """Read a requirement with the defaults of `base`; without it `approvers` is required. **Raises** UsageError with
-    the field `field`."""
+    """Requirement with the defaults of `base`; without it `approvers` is required. **Raises** UsageError (`field`)."""
     if not isinstance(content, dict):
         raise wrong("", "it is not an object", "require: {approvers: [role:lead]}")
     check_fields(content, fields)

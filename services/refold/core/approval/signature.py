@@ -292,8 +292,7 @@ def pinned(key: PublicKey) -> str:
 
 
 def trusted(text: str, platform: str = "") -> KeyRing:
-    """Parse the root keys of a setting: `KID:X`, comma-separated. Entries for another `platform` do not count.
-    **Raises** UsageError."""
+    """Root keys in a setting (`KID:X,KID:X`). Entries for another `platform` do not count. **Raises** UsageError."""
     keyring = KeyRing(platform=platform)
     for part in filter(None, (root.strip() for root in text.split(","))):
         kid, _, x = part.partition(":")

@@ -368,12 +368,14 @@ class Draft:
         self.events += fresh
 
     def start(self, now: int, rules: Rules) -> None:
+        """Add the start of a pending run, unless it is paused or its `not_before_ms` is to come."""
         after = self.after
         if after.status == "pending" and not after.paused and after.request and after.request.not_before_ms <= now:
             self.add([rules.app.start(after.request.agent)])
 
 
 def foreseen(state: RunState, fresh: list[events.Event], now: int) -> RunState:
+    """State after events that no entry contains yet; `state` stays unchanged."""
     draft = Draft(state, now)
     draft.add(fresh)
     return draft.after
@@ -389,6 +391,7 @@ def _unverified(state: RunState, step: int, error: UnauthorisedError, now: int, 
 
 
 def _unvoted(state: RunState, step: int, signed: Decision, now: int, rules: Rules) -> Ruling | None:
+    """Ruling on a decision whose votes do not justify it; None if they do, or an executor is to check them."""
     assert rules.authority is not None, "only an authority has a catalog"
     (_, question), catalog = _open_question(state, step), rules.authority.catalog
     # No executor sees these verdicts and checks their votes, nor those of a call that is given up: the planner does.

@@ -52,7 +52,7 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
             ended.append(question_closed(state, event.step, event.question, at=entry.last_seq))
         elif isinstance(event, events.LateResultRecorded):
             closed += _close_again(state, event.step, closed, at=entry.last_seq)
-        elif further := _FURTHER.get(type(event)):
+        elif further := _BY_EVENT.get(type(event)):
             more, tombstones = further(state, event, entry.last_seq)
             requests, closed = requests + more, closed + tombstones
     return requests + ended + closed
@@ -63,6 +63,7 @@ _Commands = tuple[list[Command], list[Command]]
 
 
 def _end(state: RunState, event: events.Terminal, last_seq: int) -> _Commands:
+    """Outcome of a run that is over, and tombstones of its open calls and questions."""
     if isinstance(event, events.RunFailed) and state.retried.at > last_seq:
         # A retried run reports its next end, and makes other calls.
         early = [step for step in state.open_at(last_seq) if state.seqs[step - 1] <= last_seq]
@@ -123,9 +124,9 @@ def _ask_others(state: RunState, event: events.ApprovalEscalated, last_seq: int)
     return [*tombstones, *ask_people(state, step)], []
 
 
-def _give_up(state: RunState, event: events.StepGivenUp, last_seq: int) -> _Commands:
+def _withdraw_given_up(state: RunState, event: events.StepGivenUp, last_seq: int) -> _Commands:
+    """Tombstones of a call that the agent has given up and of its question; none in doubt: that question stays open."""
     step, opened = event.step, state.given_up.get(event.step)
-    # A question about a doubt stays.
     if not state.is_call(step) or (opened is not None and opened.phase == "doubt"):
         return [], []
     question = opened.question if opened else None  # None, too: a retry has taken that back
@@ -133,10 +134,10 @@ def _give_up(state: RunState, event: events.StepGivenUp, last_seq: int) -> _Comm
     return [], [*tombstones, close(state, step, at=last_seq)]
 
 
-_FURTHER: dict[type, Callable[[RunState, Any, int], _Commands]] = {
+_BY_EVENT: dict[type, Callable[[RunState, Any, int], _Commands]] = {
     events.SignalSent: _signal,
     events.ApprovalEscalated: _ask_others,
-    events.StepGivenUp: _give_up,
+    events.StepGivenUp: _withdraw_given_up,
     **dict.fromkeys(END_STATUSES, _end),
 }
 

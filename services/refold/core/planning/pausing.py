@@ -59,7 +59,6 @@ def _resume(state: RunState, over: events.RunUnpaused, now: int, rules: Rules) -
 
 
 def _is_old(state: RunState, role: str, sent: RequestedAt, signed: int) -> bool:
-    """True if a request was overtaken by a later one."""
     last, operators = state.pause_said.get(role, LastCommand()), state.pause_said.get(OPERATOR, LastCommand())
     # A request comes again after lost positions, a signed one also by replay. A user's request never overtakes an
     # operator's.
@@ -67,7 +66,6 @@ def _is_old(state: RunState, role: str, sent: RequestedAt, signed: int) -> bool:
 
 
 def follow_parent(state: RunState | None, above: PauseAbove, now: int, rules: Rules) -> Ruling:
-    """Ruling on the pause or resumption of the parent."""
     if state is None or state.over:
         return Ignore("the run is not there any more")
     # A message may come twice before its answer is known, and the parent may have changed by then.

@@ -115,8 +115,7 @@ class ParentEnded:
 
 @dataclass(frozen=True, slots=True)
 class PauseAbove:
-    """Message to a run that its parent may have been paused or resumed by the parent's event `seq`; `pause` is the
-    inherited state."""
+    """Message to a run whose parent may have been paused or resumed by its event `seq`; `pause` is inherited."""
 
     run_id: RunId
     parent: RunId

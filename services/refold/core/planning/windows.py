@@ -61,6 +61,7 @@ class Counted(NamedTuple):
 
 
 def key_of(spent: WindowSpent) -> WindowKey:
+    """Key of a message's sum. Versions without `held_tokens` send the label's value in clear: it is hashed here."""
     value = spent.value if spent.held_tokens >= 0 or not spent.label else value_digest(spent.value)
     return WindowKey(spent.window, spent.agent, spent.label, value)
 
@@ -92,6 +93,7 @@ def end_of(window: str) -> int:
 def binding(
     windows: Iterable[Window], agent: str, labels: Mapping[str, str], requester: str, at_ms: int
 ) -> Iterator[Bound]:
+    """Limits that bind a run at a time, each with the key of the sum that it bounds."""
     for limit in windows:
         if not limit.agent or limit.agent == agent:
             value = value_of(limit.label, labels, requester) if limit.label else ""
@@ -105,6 +107,7 @@ def value_of(label: str, labels: Mapping[str, str], requester: str) -> str:
 
 
 def taken_by(entry: Entry) -> Iterator[Counted]:
+    """Usage by an entry: calls sent, reservations, and bills, which count at the time of their reservation."""
     for event in entry.events:
         if isinstance(event, CallDispatched):
             yield Counted(entry.at_ms, Amount(calls=1))

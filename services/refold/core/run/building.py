@@ -16,8 +16,7 @@ from refold.core.run.state import RunState
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Earlier calls of a run that one request contained. A later request contains only the calls after it. **Units**:
-    `bytes` of arguments and results."""
+    """Earlier calls that a request of a run contained; later ones omit them. **Units**: `bytes` of args and results."""
 
     steps: frozenset[int]
     bytes: int
@@ -39,6 +38,7 @@ class Base:
 
     @property
     def digest(self) -> str:
+        """Digest (hex) of the run id and these calls, by which a short request names them to an executor."""
         name: str = self._hash.hexdigest()
         return name
 
@@ -74,5 +74,6 @@ def calls_before(state: RunState, call: CallProposed, skip: Container[int] = fro
 
 
 def complete(state: RunState, request: ToolRequest) -> ToolRequest:
+    """Request of an attempt with all earlier calls on which its call builds."""
     before = calls_before(state, state.call(request.step))
     return replace(request, earlier=before) if before else request

@@ -27,7 +27,7 @@ def erased_key(run: RunId) -> bytes:
 
 
 def erased_claims_key(run: RunId) -> bytes:
-    # By the digest of the id, which may contain a user's name: this record stays for ever.
+    """Key of the record that replaces an erased run's claims for ever: a digest, as an id may contain a user's name."""
     return _PREFIX + run_digest(run).hex().encode()
 
 
@@ -59,6 +59,7 @@ class Markers:
         return True
 
     def hides(self, key: bytes | None) -> bool:
+        """True for the run-log key of an erased run: its record is void."""
         parts = parse_log_key(key) if self.runs else None
         return parts is not None and parts[0] in self.runs
 

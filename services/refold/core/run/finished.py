@@ -97,7 +97,6 @@ class Finished:
         return self._buckets[number][at : at + ROW_BYTES]
 
     def forget(self, run: RunId) -> bool:
-        """Remove a run; return true if it was there."""
         number, at = self._find(run_digest(run))
         if at >= 0:
             rows = self._buckets[number]

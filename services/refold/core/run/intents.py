@@ -19,8 +19,7 @@ LABEL_CHARS, STATUS_CHARS = 100, 300
 
 
 class Intent:
-    """Request of an agent. `waits`: its code goes on with an outcome. `numbered`: it is a step of the run, and a replay
-    must make the same request again."""
+    """Request of an agent. `waits`: code awaits an outcome. `numbered`: it is a step, which a replay must repeat."""
 
     __slots__ = ()
 
@@ -46,6 +45,7 @@ class Intent:
         return self.words
 
     def agrees(self, recorded: Step) -> bool:
+        """True if a replay that makes this request repeats the recorded step."""
         raise NotImplementedError
 
     def differs(self, recorded: Step) -> str:
@@ -144,6 +144,8 @@ class Note(Intent):
 
 @dataclass(slots=True, eq=False)
 class Checkpoint(Intent):
+    """Record that the code has reached a point with this name: `ctx.checkpoint("paid")`."""
+
     name: str
 
     waits: ClassVar[bool] = False

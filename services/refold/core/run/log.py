@@ -104,8 +104,7 @@ class LogFold:
     def feed(
         self, key: bytes | None, value: bytes | None, *, shared: bool = False, offset: int = 0, at_ms: int = 0
     ) -> Judged:
-        """Judge one record and apply it if it counts. `shared`: the state may have another owner. `at_ms` is the append
-        time; 0: unknown."""
+        """Judge a record and apply it if it counts. `shared`: others may own the state. `at_ms`: append time or 0."""
         read = chain.read(key, value)
         if isinstance(read, LogRecord):
             late = at_ms - read.entry.at_ms > LATE_MS and not self._copied(read.entry)

@@ -41,7 +41,6 @@ class PersistentList(Sequence[T], Generic[T]):
         return bisect_left(self._items, value, 0, self._length, key=key)
 
     def find(self, value: Any) -> int | None:
-        """Place of a value in a sorted sequence, or None."""
         place = bisect_left(self._items, value, 0, self._length)
         return place if place < self._length and self._items[place] == value else None
 

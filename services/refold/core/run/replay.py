@@ -125,8 +125,7 @@ def replay(execution: Driver, state: RunState, unseen: int = 0) -> Wanted:
 
 
 def _agree(execution: Driver, state: RunState, requests: Wanted, gone: set[int], *, loose: bool) -> Wanted:
-    """Check requests against history, and return the new ones. Past the end of a run, or if `loose` beyond history, any
-    request is allowed."""
+    """Match requests with history; return new ones. After a run's end, or if `loose` after history, any is allowed."""
     free = state.over or loose
     for place, (step, intent) in enumerate(requests):
         if isinstance(intent, GiveUp):

@@ -46,7 +46,7 @@ def block_key(run: RunId, number: int) -> bytes:
 
 
 def over_key(round_: int, part: int, rows: bytes) -> bytes:
-    # The digest keeps another planner that counts the same rounds from reusing the key.
+    """Key of a part of the finished runs' rows. By the digest, another planner at the same round has another key."""
     return OVER_PREFIX + b"%012d/%04d/%s" % (round_, part, blake2b(rows, digest_size=8).hexdigest().encode())
 
 
@@ -98,8 +98,7 @@ def next_moment(state: RunState) -> int:
 
 
 class Asleep(NamedTuple):
-    """Run with only its entries loaded, as bytes. `begins` is the length of its first entry. **Units**: as in
-    `KeptRun`."""
+    """Run of which only the entries are loaded, as bytes; `begins`: size of the first. **Units**: as in `KeptRun`."""
 
     status: str
     due_ms: int
@@ -180,6 +179,7 @@ class PartitionSnapshot:
         return row is None
 
     def _begins(self, record: KeptRun) -> int:
+        """Size of a run's first entry in bytes; 0 if it is missing."""
         entries, first = record.entries, self._raw.get(block_key(record.run_id, 0))
         if record.blocks and first and (block := _decoded(KeptBlock, first)):
             entries = block.entries
@@ -224,6 +224,7 @@ class PartitionSnapshot:
             self._since.clear()
 
     def _end(self, key: bytes, value: bytes | None) -> None:
+        """Add the rows of a record of finished runs, or forget it as a record (tombstone): its rows stay."""
         replaced = key in self.ended
         self.check ^= self.ended.pop(key, (b"", 0, 0))[1]
         if value is None:

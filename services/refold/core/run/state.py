@@ -186,6 +186,7 @@ class RunState:
         self.notes = self.notes.set(note_id, note_digest(note))
 
     def link(self, head: Head) -> None:
+        """Make an entry the head. If no work is in progress after it, the next `activation` begins there."""
         self.head, self.heads = head, self.heads.append(head)
         if not self.busy or self.end is not None:
             self.activation = head.seq + 1
@@ -206,6 +207,7 @@ class RunState:
 
     @property
     def copying(self) -> bool:
+        """True until a fork has copied its part of another run's history: before, no code runs and no call is sent."""
         return self.copied(self.head.seq) and not self.over
 
     def fork(

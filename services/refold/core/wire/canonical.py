@@ -193,7 +193,6 @@ def _refuse_surrogates(source: str, value: Any) -> None:
 
 
 def idempotency_key(*, environment: str, run: RunId, step: int, tool: str, args: str) -> str:
-    """Key of a call, equal for all its attempts: SHA-256 in hex over the canonical JSON of its identity. `args` must be
-    canonical JSON."""
+    """Key of a call, equal for all its attempts: SHA-256 (hex) of its identity in canonical JSON, as `args` must be."""
     parts = f'{{"args":{args},"environment":{text(environment)},"run":{text(run)},"step":{step},"tool":{text(tool)}}}'
     return sha256(parts.encode()).hexdigest()
