@@ -195,8 +195,7 @@ class App:
         return tool
 
     def add_agent(self, agent: AgentDef) -> AgentDef:
-        """Register an agent that is no decorated function. **Raises** UsageError if its name is taken, unless each has
-        its own version."""
+        """Register an undecorated agent. **Raises** UsageError if its name is taken, unless each has a version."""
         if earlier := self.agents.get(agent.name):
             self._keep_version(earlier, agent)
         self.agents[agent.name] = agent
@@ -260,6 +259,7 @@ class App:
 
     @property
     def meters(self) -> bool:
+        """True if a tool is in the pool `model`: then its planner loads the prices of models."""
         return any(tool.pool == MODEL_POOL for tool in self.tools.values())
 
     def _keep_version(self, earlier: AgentDef, agent: AgentDef) -> None:
@@ -288,6 +288,7 @@ class App:
         return register
 
     def listeners(self, event: str, data: str) -> list[str]:
+        """Names of the agents to run for a published event; `data` is its JSON."""
         read = cache(partial(canonical.parse, data))
         return [listener.agent for listener in self._listeners if listener.fits(event, read)]
 

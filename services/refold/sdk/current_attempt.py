@@ -32,8 +32,7 @@ class CurrentAttempt:
         return Decision.parse(signature.content_of(token)) if token else None
 
     def tell(self, kind: str, data: Any) -> None:
-        """Send a live part to readers; lost if it is too large or unread. Dropped parts have numbers too, so that
-        readers see the gap."""
+        """Send a live part to readers; lost if too large or unread. Lost parts are numbered: readers see the gap."""
         if self._live is None:
             return
         try:

@@ -16,8 +16,7 @@ from refold.sdk.json_codec import json_of
 
 
 class Listener:
-    """An agent that runs for published `event`s that satisfy `match`. **Raises** UsageError if `match` is no condition
-    over `data` and `event`."""
+    """Agent to run for a published `event` with `match`, a condition on `data` and `event`. **Raises** UsageError."""
 
     def __init__(self, event: str, match: str, agent: str) -> None:
         self.event, self.agent = event, agent

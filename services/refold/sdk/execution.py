@@ -116,8 +116,7 @@ class Execution:
         return self._run(waiting, outcome)
 
     def close(self) -> bool:
-        """Drop the code: its `finally` blocks run, their requests and errors are dropped. Return True if a coroutine
-        refused to end."""
+        """Drop the code, and requests and errors of its `finally` blocks. Return True if a coroutine did not end."""
         loop = self._loop
         loop.closing = True
         if self._coroutine is not None and self._main is None:

@@ -44,9 +44,9 @@ _BASE64: Final = "data:;base64,"
 
 
 class WireForm:
-    """Wire form of a type, its `schema`. **Raises** UsageError with the field's name if there is none. `plain`: JSON
-    data arrives unchanged, so values need no check. `ordered`: it takes sequences, for which pydantic accepts sets.
-    `drawn`: each reading of one text may give other values."""
+    """Pydantic's core `schema` of a type, changed so that values have one JSON form. **Raises** UsageError with `owner`
+    and field if it has none. `plain`: JSON data arrives unchanged, so values need no check. `ordered`: it takes
+    sequences, for which pydantic accepts sets. `drawn`: each reading of one text may give other values."""
 
     def __init__(self, schema: Any, owner: str) -> None:
         self._owner = owner
@@ -54,6 +54,7 @@ class WireForm:
         self.schema: Any = self._walk(schema, (), {})
 
     def _walk(self, part: Any, path: tuple[str, ...], config: Mapping[str, Any]) -> Any:
+        """Changed copy of a part of the schema; `path` are the fields above it, for errors."""
         if isinstance(part, list | tuple):
             return type(part)(self._walk(child, path, config) for child in part)
         if not isinstance(part, dict):
@@ -190,8 +191,7 @@ class JsonCodec:
         self.check, self._check_json = validator.validate_python, validator.validate_json
 
     def dump(self, value: Any) -> str:
-        """Return a value as canonical JSON. **Raises** UsageError for another type, or a value that would arrive
-        changed."""
+        """Return a value as canonical JSON. **Raises** UsageError if it has another type or would arrive changed."""
         try:
             checked = self.check(value)
             if self._direct:
@@ -226,8 +226,7 @@ class JsonCodec:
             raise UsageError(f"{self.owner}: {_raised(error)}") from error
 
     def load(self, text: str, secrets: Secrets | None = None) -> Any:
-        """Return the value of a JSON text; `secrets` collects the secrets it names. **Raises** UsageError for another
-        type."""
+        """Return the value of a JSON text; `secrets` collects its secrets. **Raises** UsageError for another type."""
         try:
             return self._check_json(text, context=secrets)
         except ValidationError as error:
@@ -311,8 +310,7 @@ class Arguments:
         return self.shape.dump({self._keys.get(name, name): value for name, value in arguments.items()})
 
     def load(self, text: str, secrets: Secrets | None = None) -> dict[str, Any]:
-        """Return the keywords to call the function with; `secrets` collects the secrets they name. **Raises**
-        UsageError."""
+        """Return the keywords for the function; `secrets` collects the secrets they name. **Raises** UsageError."""
         try:
             # pydantic takes the last of two equal keys, NaN and any integer. All other code refuses these: a tool could
             # be called with other arguments than were judged.

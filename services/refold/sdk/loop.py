@@ -107,6 +107,8 @@ Waiting = StepFuture | Timer
 
 
 class Book:
+    """Steps of a run: `requests` of this turn, `open` and given up ones (`abandoned`: this turn, `gone`: ever)."""
+
     def __init__(self, most: int) -> None:
         self.most, self.count = most, 0
         self.open: dict[int, Waiting] = {}
@@ -139,8 +141,7 @@ else:
 
 
 class Loop(_LOOP):  # type: ignore[misc]
-    """Event loop of one run. `unawaited` holds coroutines of steps. `context` is the agent's first argument, for
-    libraries that do not get it."""
+    """Event loop of a run. `unawaited`: coroutines of steps. `context`: the agent's first argument, for libraries."""
 
     context: Any = None
 
@@ -250,7 +251,7 @@ class Loop(_LOOP):  # type: ignore[misc]
         return task
 
     def live(self) -> list[Task]:
-        """Unfinished tasks, in order of creation; failed ones are held until they are awaited."""
+        """Unfinished tasks, in order of creation. Drops finished ones, except failures that no code has awaited."""
         tasks = {n: task for n, task in self.tasks.items() if not task.done() or is_unheard(task)}
         self.tasks = tasks
         return [task for task in tasks.values() if not task.done()]
@@ -270,10 +271,10 @@ class Loop(_LOOP):  # type: ignore[misc]
         return future
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Collect failures of callbacks, which a replay repeats; log those that the garbage collector finds."""
         if (error := context.get("exception")) is None:
             return
         text = str(context.get("message", "")).partition(" at 0x")[0]
-        # Failures of callbacks occur again in replay; those found by a collector do not.
         if "handle" in context:
             self.unheard.append((text, error))
         elif not self.closing and not self.moment.replaying:

@@ -127,6 +127,7 @@ class AgentTool(ToolDef):
     pattern = AGENT_TOOL_NAME
 
     def __init__(self, agent: MemoryAgent, result: JsonCodec, whole: WholeCall) -> None:
+        # Only the signature counts: it gives the schema of the arguments. Executors run the agent's own function.
         async def run(input: Any) -> Any:  # noqa: A002 - as policies and people read it
             raise UsageError(f"agent {agent.name} is run by an executor", hint="start a run of it")
 

@@ -64,8 +64,8 @@ def install() -> None:
     random.Random.seed = _seeded(random.Random.seed)  # type: ignore[method-assign]
     # A library that tries again, or waits, by any of these clocks does the same in a replay.
     for name in ("time", "monotonic", "perf_counter"):
-        setattr(time, name, _of_loop(getattr(time, name), Loop.time))
-        setattr(time, f"{name}_ns", _of_loop(getattr(time, f"{name}_ns"), _nanoseconds))
+        setattr(time, name, _on_loop_clock(getattr(time, name), Loop.time))
+        setattr(time, f"{name}_ns", _on_loop_clock(getattr(time, f"{name}_ns"), _nanoseconds))
     for name in ("callHandlers",):
         setattr(logging.Logger, name, _outside(getattr(logging.Logger, name)))
     if sys.version_info < (3, 12):  # later versions report threads to the watch
@@ -79,7 +79,7 @@ def install() -> None:
 def tell_time(module: ModuleType) -> None:
     """Replace `datetime` of a framework's module by one on the loop's clock: `datetime.now` is in C."""
     if module.datetime is datetime:
-        module.datetime = _ToldDatetime  # type: ignore[attr-defined]
+        module.datetime = _LoopDatetime  # type: ignore[attr-defined]
 
 
 def forget(tasks: Iterable[asyncio.Task[Any]]) -> None:
@@ -110,6 +110,7 @@ def _seeded(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _outside(original: Callable[[logging.Logger, logging.LogRecord], None]) -> Callable[..., None]:
+    """Log method that runs its handlers as if no agent's loop were running, and does nothing in a replay."""
     def call(self: logging.Logger, record: logging.LogRecord) -> None:
         loop = _THREAD.loop
         if loop is None:
@@ -139,7 +140,7 @@ def _threadless(original: Callable[..., int]) -> Callable[..., int]:
     return start
 
 
-def _of_loop(original: Callable[[], Any], answer: Callable[[Loop], Any]) -> Callable[[], Any]:
+def _on_loop_clock(original: Callable[[], Any], answer: Callable[[Loop], Any]) -> Callable[[], Any]:
     def now() -> Any:
         loop = _THREAD.loop
         return original() if loop is None else answer(loop)
@@ -157,7 +158,7 @@ def _marked(patch: Callable[..., Any], original: Callable[..., Any]) -> Callable
 
 
 def _caller() -> str:
-    """Place in the calling code, equal in every process that runs this code."""
+    """Code that draws a random number: `module:function:instruction`, equal in all processes with the same code."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__") in _PASSED_OVER:
         frame = frame.f_back
@@ -209,6 +210,7 @@ def _order_scopes(module: ModuleType) -> None:
             return self.ordinal
 
         def _deliver_cancellation(self, origin: Any) -> bool:
+            """Cancel the tasks as anyio does. This repeats until they end: after many times, in the next turn."""
             again = bool(super()._deliver_cancellation(origin))
             if again and origin is self and (loop := _THREAD.loop) is not None:
                 loop.redelivers(self)
@@ -226,7 +228,7 @@ class _AsDatetime(type):
         return isinstance(instance, _Datetime)
 
 
-class _ToldDatetime(_Datetime, metaclass=_AsDatetime):  # type: ignore[misc]
+class _LoopDatetime(_Datetime, metaclass=_AsDatetime):  # type: ignore[misc]
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> Any:
         loop = _THREAD.loop

@@ -19,8 +19,7 @@ _KINDS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tok
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Price of a million tokens, in dollars (texts or Decimals). Cache reads and writes are part of the input.
-    **Raises** UsageError for an invalid price."""
+    """Dollars for a million tokens, text or Decimal. The input includes cached tokens. **Raises** UsageError."""
 
     input: Decimal | str | int
     output: Decimal | str | int

@@ -15,10 +15,11 @@ from refold.sdk.execution import Execution
 
 
 class Past(Moment):
-    """Moment of a rehearsal: always replaying, since log lines were written before."""
+    """Moment of a rehearsal."""
 
     @property
     def replaying(self) -> bool:
+        """True, also after `replay` sets it to false at the end of history: a rehearsal writes no log lines."""
         return True
 
     @replaying.setter
@@ -28,8 +29,8 @@ class Past(Moment):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    steps: int
-    over: bool
+    steps: int  # number of steps that the code has requested
+    over: bool  # the code has returned, or raised the `error`
     error: BaseException | None = None
 
 

@@ -38,6 +38,7 @@ class ToolTable(UserDict[str, ToolDef]):
         return tool
 
     def __contains__(self, name: object) -> bool:
+        """True for a declared tool, and for any name from which a source makes a tool."""
         return name in self.data or (isinstance(name, str) and self._of_source(name) is not None)
 
     def _of_source(self, name: str) -> ToolDef | None:

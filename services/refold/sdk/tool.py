@@ -151,8 +151,7 @@ class ToolDef:
         return ToolFacts(self.name, self.version, schema, self.effect, tags, needed, self.key_window_ms, self.pool)
 
     def canonical_args(self, /, *args: Any, **kwargs: Any) -> str:
-        """Return the arguments of a call as canonical JSON by parameter name. **Raises** UsageError with the
-        mismatch."""
+        """Return the arguments of a call as canonical JSON by parameter name. **Raises** UsageError."""
         return self.arguments.canonical(args, kwargs)
 
     def call(
@@ -189,6 +188,7 @@ class ToolDef:
         return self.result.load(completed(self.name, outcome))
 
     def read_plain(self, outcome: Settled) -> Any:
+        """Return the result as JSON data, without the tool's type. **Raises** CallFailed, as `read`."""
         return canonical.parse(completed(self.name, outcome))
 
     def result_json(self, value: Any) -> str:
@@ -281,10 +281,10 @@ class ToolDef:
                 hint = 'declare effect="keyed", or leave it out'
                 raise UsageError(f"{tool}: {option}= is for keyed tools", hint=hint)
         elif self.keyed_by == "key":
-            # A repeated attempt of such a tool would be a second effect: its receiver could not tell the two apart.
             self._refuse_keyless(tool)
 
     def _refuse_keyless(self, tool: str) -> None:
+        """Refuse a function that does not take the key: its receiver would take a repetition for a second effect."""
         if _KEY not in inspect.signature(self.function).parameters:
             hint = f"write `*, {_KEY}: str` in its signature and hand the key to the receiver; {NATURAL}"
             raise UsageError(f"{tool} is keyed and takes no {_KEY}", hint=hint)

@@ -74,8 +74,7 @@ def hint_for_module(name: str) -> str | None:
 
 
 def hint_for(symbol: Any, *, called: bool) -> str | None:
-    """Replacement for an object; None if it is allowed. A banned class may be named (`except`, `isinstance`), not
-    called."""
+    """Replacement for a banned object; None if it is allowed, or is a class only named (`except`, `isinstance`)."""
     symbol = getattr(symbol, ORIGINAL, symbol)
     if isinstance(symbol, type) and (not called or issubclass(symbol, BaseException)):
         return None
