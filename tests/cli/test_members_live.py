@@ -19,14 +19,14 @@ from tests.waiting import eventually
 
 def members(dev: Dev, kind: str) -> set[str]:
     """The members that report to serve something."""
-    return {by["member"] for row in dev.read(kind, "list") for by in row["members"]}
+    return {by["member"] for row in dev.read("worker", "list", f"--{kind}") for by in row["members"]}
 
 
 def row(dev: Dev, kind: str, name: str) -> dict[str, Any]:
     """What is reported of an agent or of a tool, when it is."""
     column = kind.removesuffix("s")
     found: dict[str, Any] = eventually(
-        lambda: next((each for each in dev.read(kind, "list") if each[column] == name), None),
+        lambda: next((each for each in dev.read("worker", "list", f"--{kind}") if each[column] == name), None),
         what=f"a report of {name}",
     )
     return found

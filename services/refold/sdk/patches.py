@@ -111,6 +111,7 @@ def _seeded(original: Callable[..., None]) -> Callable[..., None]:
 
 def _outside(original: Callable[[logging.Logger, logging.LogRecord], None]) -> Callable[..., None]:
     """Log method that runs its handlers as if no agent's loop were running, and does nothing in a replay."""
+
     def call(self: logging.Logger, record: logging.LogRecord) -> None:
         loop = _THREAD.loop
         if loop is None:

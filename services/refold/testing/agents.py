@@ -162,7 +162,7 @@ class AgentRun(RunRead):
         return self._send(RunSignal(self.state.run_id, own_id, "signal", canonical.dumps(data), actor, name=name))
 
     def answer(self, token: str, data: Any = None, *, failure: str = "", actor: str = "somebody") -> AgentRun:
-        """Resolve a callback, or with a `failure` fail it, as `refold callback` does."""
+        """Resolve a callback, or with a `failure` fail it, as `refold run callback` does."""
         text = canonical.dumps(data)
         return self._send(RunSignal(self.state.run_id, "", "callback", text, actor, callback=token, failure=failure))
 
