@@ -1,6 +1,6 @@
 """Waits in an agent of pydantic-ai: `RequestInput`, and `wait_for_external_event` in a capability. A wait is a callback
-of the run: the holder of its token answers once, with the client or `refold run callback`. An executor hands the token out,
-in a call."""
+of the run: the holder of its token answers once, with the client or `refold run callback`. An executor hands the token
+out, in a call."""
 
 from __future__ import annotations
 
