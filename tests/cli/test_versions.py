@@ -37,7 +37,7 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
     rig.run()
     rig.finish("live")
     rig.run()
-    monkeypatch.setattr(Shell, "runs", Runs(MemoryLogReader(rig.broker)))
+    monkeypatch.setattr(Platform, "runs", Runs(MemoryLogReader(rig.broker)))
     return rig
 
 

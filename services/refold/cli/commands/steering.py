@@ -115,8 +115,9 @@ def cancel_run(
     if not as_failed:
         operator.say("cancel", run, reason)
         return
-    if not run or operator.which(run):
+    if not run:
         raise UsageError("--as-failed needs one run", hint="refold run cancel RUN --as-failed")
+    operator.which(run)
     fail = operations.fail_stalled(operator.runs.get(run), By(operator.who, reason))
     operator.print_answer(operator.perform(fail), f"run [bold]{output.escape(run)}[/]")
 
