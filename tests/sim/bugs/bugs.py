@@ -23,7 +23,7 @@ from refold.engine.executor import outcome
 from refold.engine.executor.attempt import Attempt
 from refold.engine.executor.chained import ChainedAttempt
 from refold.engine.executor.claim_chain import Lineage
-from refold.engine.executor.inputs import Requested
+from refold.engine.executor.inputs import CallQueue, Requested
 from refold.engine.executor.lane import ExecutorLane
 from refold.engine.executor.outbox import Burial, ExecutorOutbox
 from refold.engine.planner.deciding.decide_loop import DecideLoop
@@ -118,11 +118,8 @@ class DropsItsDeadLetters(ExecutorOutbox[Attempt]):
         self._sent.take(self._publishes[-1].token)
 
 
-class ClosesTooEarly(ExecutorLane):
-    """Leaves a request in the queue whose tombstone has come."""
-
-    def withdraw(self, call: str, upto: int = 0) -> None:
-        """See `ExecutorLane`."""
+def _leave(self: CallQueue, call: str, upto: int = 0) -> None:
+    """Leave a request in the queue whose tombstone has come."""
 
 
 # The planner
@@ -177,7 +174,7 @@ class SendsTheSameBytesAgain(Lane):
 class IgnoresForeignOrders(Outbox):
     """Has only what its lane's own entries order sent out."""
 
-    def hear(self, after: RunState, entry: Entry, offset: int) -> None:
+    def add_accepted(self, after: RunState, entry: Entry, offset: int) -> None:
         """See `Outbox`."""
 
 
@@ -285,7 +282,7 @@ BUGS: dict[str, Bug] = {
     "timeout-is-failure": Bug(("once-late",), _executor(TakesATimeoutForAFailure)),
     "dropped-dead-letter": Bug(("poison",), _part(DropsDeadLetters)),
     "unacknowledged-dead-letter": Bug(("poison",), _executor(DropsItsDeadLetters), ("lost",)),
-    "closed-too-early": Bug(("cancel-keyed",), _executor(ClosesTooEarly)),
+    "closed-too-early": Bug(("cancel-keyed",), (("CallQueue.withdraw", _leave),)),
     "timers-forgotten": Bug(("sleep",), _lane(ForgetsTimers)),
     "time-by-snapshots": Bug(("sleep", "keyed"), _lane(TellsTheTimeBySnapshots)),
     "orders-forgotten": Bug(("keyed-eager",), (("Emitted.low_water", _whole_log),), ("lost", "die-after")),

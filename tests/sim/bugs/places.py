@@ -96,6 +96,7 @@ PLACES: dict[str, str] = {
     "Gate.refusal": "refold.engine.executor.gate:Gate.refusal",
     "Gate.unsettled": "refold.engine.executor.gate:Gate.unsettled",
     "gate.unfounded": "refold.engine.executor.gate:unfounded",
+    "CallQueue.withdraw": "refold.engine.executor.inputs:CallQueue.withdraw",
     "ExecutorLane.late": "refold.engine.executor.lane:ExecutorLane.late",
     "outcome.outcome_of": "refold.engine.executor.outcome:outcome_of",
     "executor.service.Attempt": "refold.engine.executor.service:Attempt",
