@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from refold import App
-from refold.cli.platform import Shell
 from refold.client.operations.runs import Runs
 from refold.client.platform import Platform
 from refold.client.reading.run import versions_in_use

@@ -53,7 +53,7 @@ START_S = 150.0
 def test_a_plain_installation_has_what_services_and_authors_need_and_no_java(plain: Environment) -> None:
     (plain.folder / "mine.py").write_text(APP)
 
-    told = [plain.run(plain.refold, word) for word in ("--help", "version")]
+    told = [plain.run(plain.refold, word) for word in ("--help", "--version")]
     services = plain.run(plain.python, "-c", SERVICES)
     tested = plain.run(plain.python, "-c", TEST)
     begun = plain.run(plain.refold, "init", "begun")

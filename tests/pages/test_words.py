@@ -191,7 +191,7 @@ def options_of(path: tuple[str, ...]) -> set[str]:
 
 @cache
 def every_option() -> set[str]:
-    return set().union(*(options_of(path) for path in TREE))
+    return {"--version"}.union(*(options_of(path) for path in TREE))
 
 
 def test_every_page_is_walked() -> None:

@@ -185,7 +185,10 @@ def doubts(dev: Dev) -> dict[str, str]:
 @pytest.mark.timeout(480)
 @pytest.mark.parametrize(
     ("redis", "asked"),
-    [("older", {"amid-mail"}), ("newer", {"amid-mail", "later-mail", "agreed"})],
+    [
+        ("older", {"amid-mail"}),
+        pytest.param("newer", {"amid-mail", "later-mail", "agreed"}, marks=pytest.mark.long),
+    ],
 )
 def test_a_platform_goes_on_from_its_backup(
     redis: str, asked: set[str], backups: dict[str, Backup], tmp_path: Path

@@ -26,7 +26,10 @@ def flood(kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[Flood]:
         yield flooded
 
 
-@pytest.mark.parametrize("kinds", [["signals", "nonsense"], ["names", "unknown", "later", "runs"]])
+@pytest.mark.parametrize(
+    "kinds",
+    [["signals", "nonsense"], pytest.param(["names", "unknown", "later", "runs"], marks=pytest.mark.long)],
+)
 def test_a_flood_leaves_a_planner_small_and_is_answered(flood: Flood, kinds: list[str]) -> None:
     found = flood.measure(kinds, SLICE_MIB, give_up_s=under_load(60))
 

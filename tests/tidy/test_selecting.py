@@ -48,6 +48,7 @@ PLACES = {
     "core/approval/policy_check.py vouched": {"request.tool"},
     "core/approval/vote_check.py unasked": {"order.tool"},
     "core/planning/asking.py _ask": {"call.tool"},
+    "engine/executor/gate.py Gate._undecided": {"request.tool"},
     "engine/executor/gate.py Gate.effect": {"request.tool"},
     "engine/executor/gate.py Gate.key_forgotten": {"request.tool"},
     "engine/executor/gate.py Gate.needs_decision": {"request.tool"},

@@ -29,7 +29,7 @@ class Root(PlainGroup):
         old = next((" ".join(args[:count]) for count in (3, 2, 1) if " ".join(args[:count]) in RENAMED), "")
         if old:
             new = RENAMED[old]
-            hint = f"{new} --help" if new.startswith("refold") else "in a clone of the repository"
+            hint = "`refold --help` lists all commands" if new.startswith("refold") else "in a clone of the repository"
             raise UsageError(f"refold {old} is now {new}", hint=hint)
         return super().resolve_command(ctx, args)
 
