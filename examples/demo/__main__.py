@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from examples.demo.stage import Accident, Stage
+from examples.demo.stage import EXAMPLES, Accident, Stage
 from examples.demo.verdict import judge
 from rich.live import Live
 
 from refold.cli import output
-from refold.cli.commands import checkout
 from refold.cli.errors import FAILED, expected, fail, report
 from refold.cli.platform import connect, quiet
 from refold.cli.views import runs as run_views
@@ -47,8 +46,7 @@ def demo(
 ) -> None:
     """Deploy in five steps on a real Kafka while processes are killed, and prove that nothing happened twice."""
     began = time.monotonic()
-    target = app or f"{checkout.need('examples/deploy.py')}:app"
-    checkout.need("examples/outside/start_run.py")
+    target = app or f"{EXAMPLES / 'deploy.py'}:app"
     folder = Path(tempfile.mkdtemp(prefix="refold-demo-"))
     try:
         found = _perform(folder, target, once=once, silent=json_, stay=stay, began=began)

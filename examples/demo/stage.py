@@ -16,7 +16,6 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 from refold.cli.apps import app_pools
-from refold.cli.commands import checkout
 from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
 from refold.core.errors import RefoldError, TimedOutError
@@ -25,6 +24,7 @@ from refold.dev.stack import DevStack, Listeners, ServiceProcess
 
 Tell = Callable[[str], None]
 WAIT_S = 30.0
+EXAMPLES = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Cloud:
     def __init__(self, folder: Path) -> None:
         self.file = folder / "cloud.jsonl"
         log = folder / "logs" / "cloud.log"
-        script = str(checkout.need("examples/fake_cloud.py"))
+        script = str(EXAMPLES / "fake_cloud.py")
         self._process = process.spawn([sys.executable, script, "--port", "0", "--file", str(self.file)], log=log)
         self.address = _line(log, "FAKE_CLOUD=", "the fake cloud did not start")
 
@@ -128,7 +128,7 @@ class Stage:
 
     def outside(self, program: str, *args: str) -> Any:
         """Runs a program of examples/outside, which knows nothing of Refold; returns the JSON that it prints."""
-        script = checkout.need(f"examples/outside/{program}")
+        script = EXAMPLES / "outside" / program
         return self.run([sys.executable, str(script), "--kafka", self.stack.kafka, *args])
 
     def command(self, *args: str) -> Any:
