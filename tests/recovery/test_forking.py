@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from refold import App, Context
+from refold.client.operations.copying import prefix_to
+from refold.client.reading.history import Run, feed
 from refold.client.reading.steps import Timeline
 from refold.core.events import ApprovalRequested, CallCompleted, CallProposed, Entry, Requirement, RunForked
 from refold.core.ids import RunId, home, log_key
@@ -18,9 +20,11 @@ from refold.core.planning import copying
 from refold.core.planning.asking import question_of
 from refold.core.planning.copying import fork_asked
 from refold.core.run import chain
+from refold.core.run.log import LogFold
 from refold.core.run.state import Asked
 from refold.core.wire import canonical, codec
-from refold.engine.ports.log import Delivery, Outgoing
+from refold.engine.ports.log import Delivery, Outgoing, Record
+from tests.projections import histories
 from tests.recovery.retrying import begun, charge, shop, three
 from tests.recovery.rig import NOW, Rig
 
@@ -35,6 +39,20 @@ def entries(rig: Rig, run: str) -> list[Entry]:
             found.append(read.entry)
             head = chain.Head(read.id, read.entry.last_seq)
     return found
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 1, 0)])
+def test_a_client_copies_every_entry_that_counts_in_whatever_order_the_log_has_them(order: tuple[int, ...]) -> None:
+    batches = ([*histories.begun(), *histories.call(1)], [CallCompleted(1, 1, "1"), *histories.call(2)])
+    written = [*histories.entries("r", *batches, [CallCompleted(2, 1, "2")])]
+    log, run = LogFold(), Run.empty(RunId("r"))
+    for offset, (key, value) in enumerate(written[number] for number in order):
+        run.take(feed(log, Record("run-log", 0, offset, key, value, list, NOW)), log)
+
+    copied = prefix_to(run, run.state.head.seq)
+
+    assert [codec.encode_entry(entry)[1] for entry in copied.entries] == [value for _, value in written]
+    assert copied.state.head == run.state.head
 
 
 def asked_for(rig: Rig, at: int, source: str = SOURCE, **more: object) -> dict[str, object]:

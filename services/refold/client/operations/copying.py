@@ -28,7 +28,8 @@ class KeptPrefix(NamedTuple):
 def prefix_to(run: Run, at: int) -> KeptPrefix:
     """Entries of a run up to event `at`. **Raises** UsageError, ConflictError."""
     name = run.state.run_id
-    counted = ((record.id, record.entry) for record in run.records if record.entry is not None and not record.void)
+    # Of records that came before their predecessor the first judgement says "orphan", although they count now.
+    counted = ((record.id, record.entry) for record in run.records if record.entry is not None)
     entries = [(head, entry) for head, entry in counted if entry.last_seq <= at]
     if not entries:
         hint = "refold run start begins a run anew"
