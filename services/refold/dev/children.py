@@ -76,6 +76,7 @@ class Slot:
         dead = self.process
         if dead is None or dead.poll() is None:
             return None
+        # Its descendants may live on, and keep its ports.
         process.kill(dead)
         short = time.monotonic() - self._born < WELL_AFTER_S
         self._short_lives = self._short_lives + 1 if short else 0

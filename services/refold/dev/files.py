@@ -34,6 +34,7 @@ def write_atomic(path: Path, text: str, *, mode: int = 0o666) -> None:
     """Replace a file's content in one step. `mode` is for a new file, less the umask."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        # The mode before the content, which others could read until a later chmod.
         draft.touch(mode)
         draft.write_text(text)
         draft.replace(path)
@@ -52,6 +53,7 @@ class FolderLock:
     def acquire(self) -> None:
         """Take the lock without waiting. **Raises** ConflictError with the pid of the holder."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        # "w" would delete the pid of a living holder, which the error names.
         handle = self._path.open("a+")
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,6 +79,7 @@ class FolderLock:
     def is_held(self) -> bool:
         try:
             with self._path.open() as handle:
+                # Shared: two exclusive looks at once would take each other for the holder.
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except FileNotFoundError:
             return False

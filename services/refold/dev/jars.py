@@ -84,12 +84,13 @@ def _download_all(jars: list[Jar], folder: Path, progress: Progress) -> None:
                 download.result()
                 progress("fetching Kafka", done, len(jars))
         except BaseException:
+            # Otherwise the end of the block waits for all queued downloads.
             pool.shutdown(cancel_futures=True)
             raise
 
 
 def _download(jar: Jar, folder: Path) -> None:
-    """Put a jar into the cache in one step: an interrupted download leaves nothing."""
+    # Within the cache, so that one rename puts the jar there: an interrupted download leaves nothing.
     with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as part:
         path = _resolve(jar, Path(part))
         if not _is_intact(path, jar):

@@ -85,11 +85,13 @@ class EmbeddedKafka(EmbeddedServer):
         return self._java.command("kafka.Kafka", [str(self._conf)], flags=flags)
 
     def answers(self) -> bool:
+        # First a plain connection: without a listener, `list_topics` takes its whole timeout.
         try:
             socket.create_connection((HOST, self.port), _CONNECT_TIMEOUT_S).close()
         except OSError:
             return False
         if self._admin is None:
+            # librdkafka's own pauses grow to 10 s, and it logs each refused connection.
             pauses = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 50}
             own: dict[str, str | int] = {"bootstrap.servers": self.bootstrap, "log_level": 0, **pauses}
             self._admin = AdminClient({**own, **self.client_options()})
@@ -127,7 +129,7 @@ class EmbeddedKafka(EmbeddedServer):
         self._progress(_WARMING_UP, 1, 1)
 
     def _format(self, java: Java) -> None:
-        """Format a new folder, or one whose format was interrupted."""
+        # An interrupted format leaves a folder without meta.properties.
         shutil.rmtree(self.store, ignore_errors=True)
         args = ["format", *self.format_arguments(), "-c", str(self._conf)]
         flags, _ = self._aot_flags()
@@ -145,7 +147,7 @@ class EmbeddedKafka(EmbeddedServer):
 
 
 def fresh_id() -> str:
-    """Random id in Kafka's form; a leading dash would be an option of its tools."""
+    # Kafka's tools take a leading dash for an option.
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         continue
     return text

@@ -32,7 +32,6 @@ def remembered_ports(path: Path, *names: str) -> dict[str, int]:
 
 
 def check_free(path: Path) -> None:
-    """Check that the ports of a folder's server are free. **Raises** ConflictError after a wait."""
     for name, port in (json.loads(path.read_text()) if path.exists() else {}).items():
         deadline = time.monotonic() + _RELEASE_S
         while not _is_free(port):
@@ -44,7 +43,6 @@ def check_free(path: Path) -> None:
 
 
 def free_port() -> int:
-    """Loopback port without a listener. **Raises** RefoldError if none was found."""
     choose = random.SystemRandom()
     for _ in range(_TRIES):
         port = choose.randint(_FIRST, _LAST)
@@ -55,6 +53,7 @@ def free_port() -> int:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
+        # Old connections in TIME_WAIT do not keep a server from its port, so not this probe either.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

@@ -13,8 +13,8 @@ from urllib.parse import quote
 from refold.core.errors import RefoldError, UsageError
 from refold.dev.server import EmbeddedServer
 
+# Bytes of a socket's path on macOS; Linux allows four more.
 _LONGEST_SOCKET = 103
-"""Bytes of a socket's path on macOS; Linux allows four more."""
 # Postgres refuses to run as root. The parent-death signal is lost when the user changes, and set again.
 _AS_NOBODY = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--pdeathsig=KILL")
 
@@ -46,6 +46,7 @@ class EmbeddedPostgres(EmbeddedServer):
                 folder.chmod(folder.stat().st_mode | 0o011)
         if (self.store / "PG_VERSION").exists():
             return
+        # `trust`: no password guards the socket, since only the owner may enter its folder.
         result = subprocess.run(
             self._run("initdb", "-U", "postgres", "--auth=trust", "--encoding=utf8", "--locale=C", "-D"),
             capture_output=True,

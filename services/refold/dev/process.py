@@ -31,6 +31,7 @@ def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = Non
     log.parent.mkdir(parents=True, exist_ok=True)
     command = list(argv)
     if sys.platform == "linux":
+        # A bare interpreter in place of a preexec_fn, which may deadlock beside threads such as Kafka's.
         command = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), *command]
     with log.open("ab") as output:
         return subprocess.Popen(

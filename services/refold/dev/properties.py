@@ -28,6 +28,7 @@ _SMALL = {
 }
 _QUICK = {
     "auto.create.topics.enable": "false",
+    # Kafka waits 3 s for further members before a new group starts.
     "group.initial.rebalance.delay.ms": "0",
     # A broker whose heartbeat is late loses its partitions; on a busy machine it is seconds late. After kill -9 the
     # controller refuses the new broker until the old one's session is over, so Kafka's 9 s would be the longer wait.
@@ -36,8 +37,8 @@ _QUICK = {
     # The controller writes an empty record twice a second, a third of an idle broker's cost.
     "metadata.max.idle.interval.ms": "10000",
 }
+# For tests that kill the broker often: it is back 4.5 s sooner, but lost for seconds under load.
 QUICK_SESSION = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
-"""For tests that kill the broker often: it is back 4.5 s sooner, but lost for seconds under load."""
 
 
 def server_properties(store: Path, *, port: int, controller_port: int, extra: Mapping[str, str]) -> str:

@@ -50,7 +50,6 @@ class EmbeddedServer(ABC):
 
     @property
     def pid(self) -> int:
-        """Process id. **Raises** UsageError if the server is not running."""
         if self._process is None:
             raise UsageError(f"the embedded {self.name} is not running", hint="call start() first")
         return self._process.pid
@@ -89,13 +88,11 @@ class EmbeddedServer(ABC):
             time.sleep(_POLL_S)
 
     def stop(self) -> None:
-        """Stop the server cleanly, by force after its grace period."""
         if self._process is not None:
             process.end(self._process, grace=self.grace)
             self._process = None
 
     def kill(self) -> None:
-        """Crash the server, as `kill -9` does."""
         if self._process is not None:
             process.kill(self._process)
             self._process = None

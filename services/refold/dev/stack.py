@@ -46,6 +46,7 @@ class ServiceProcess:
 
 
 def _without_restart(supervisor: Supervisor, name: str) -> Callable[[], bool]:
+    # A server that cannot start is restarted too: without this check its error would come after 60 s.
     return lambda: supervisor.active and supervisor.restarts(name) == 0
 
 
@@ -103,7 +104,6 @@ class DevStack:
             self.views = self.views_shown = self._postgres.url
         self.gateway = self.metrics = ""
         self.partitions = 0
-        """Partitions of each topic, by `prepare`."""
         self.trouble = ""
         """Reason why dev.json is out of date; empty if it is not."""
 
@@ -135,7 +135,6 @@ class DevStack:
         return self
 
     def stop(self) -> None:
-        """Stop services, then Valkey, then the broker."""
         self._ready = False
         try:
             if self._supervisor is not None:
@@ -195,7 +194,6 @@ class DevStack:
             server.wait_ready(alive=_without_restart(supervisor, name))
 
     def _call_prepare(self, prepare: Callable[[str], int | None]) -> int:
-        """Call `prepare`, again while our own broker is unreachable, for `_BUSY_S`. **Raises** its errors."""
         deadline = time.monotonic() + _BUSY_S
         while True:
             try:
@@ -228,8 +226,9 @@ class DevStack:
             supervisor.add(Child(service.name, service.argv, self._log(service.name), env, rank=_SERVICES))
 
     def _update_dev_json(self, pids: Pids) -> None:
-        """Write dev.json, once the stack is ready: the file is the sign of that."""
+        # Two threads call this, and both drafts of the file have the same name.
         with self._writing:
+            # The file is the sign that the stack is ready.
             if self._ready and self._lock.is_own():  # else it is the file of another stack
                 processes = {"broker": [], "valkey": [], **pids}
                 restarts = {name: self.supervisor.restarts(name) for name in pids}

@@ -19,8 +19,8 @@ Pids = dict[str, list[int]]
 
 _STOP_POLL_S = 0.02
 _ALIVE_POLL_S = 0.1
+# A standby process reaps its dead children itself, so their deaths are polled.
 _FORKED_POLL_S = 0.2
-"""Longest delay until the death of a standby's child is noticed."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class Supervisor:
         exist; OSError for an unwritable log; RefoldError after the end."""
         process.check_command(child.argv)
         child.log.parent.mkdir(parents=True, exist_ok=True)
+        # An unwritable log fails here; later, the start would be tried again and again.
         child.log.touch()
         slot = Slot(child)
         self._slots.append(slot)
@@ -87,6 +88,7 @@ class Supervisor:
         slots = [slot for slot in list(self._slots) if slot.child.name == name]
         if not slots:
             raise NotFoundError(f"no process is called {name}", name=name)
+        # Left to the supervisor's thread: a kill from here could race with a start.
         request = _TakeDown(slots)
         self._inbox.put(request)
         self._wait_for(request.done)
@@ -169,7 +171,6 @@ class Supervisor:
             slot.kill(due=None)
 
     def _wait_for(self, event: threading.Event) -> None:
-        """Wait for an event that the supervisor's thread sets. **Raises** RefoldError if that thread ends first."""
         while not event.wait(_ALIVE_POLL_S):
             if not self.active:
                 raise RefoldError("the supervisor has stopped")

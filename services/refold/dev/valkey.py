@@ -18,6 +18,7 @@ try:  # from a private module: the wheel exports only a server class with lifecy
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
+# Valkey's defaults lose acknowledged results in a crash: they write no file, and sync one every second.
 _DURABLE = {
     "appendonly": "yes",
     "appendfsync": "always",

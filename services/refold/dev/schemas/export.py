@@ -40,10 +40,8 @@ def generate(message: type) -> str:
 
 
 def export_schemas(folder: Path | None = None, subjects: dict[type, str] | None = None) -> list[Registered]:
-    """Append changed classes as new versions and return them.
-
-    **Raises** ConflictError, with nothing written, if older records would become unreadable.
-    """
+    """Append changed classes as new versions and return them. **Raises** ConflictError, with nothing written, if older
+    records would become unreadable."""
     folder, subjects = folder or resources.resource("schemas"), subjects or SUBJECTS
     lines = _lines(folder)
     if problems := _compatibility_problems(folder, lines, subjects) + _file_problems(folder, lines):
@@ -134,8 +132,7 @@ def _compatibility_problems(folder: Path, lines: list[Registered], subjects: dic
 
 def conflicts(*, reader: Any, writer: Any) -> list[str]:
     """Reasons and places where the reader cannot read the writer's data; a conflict inside a named type is repeated for
-    each type that contains it. **Shape**: schemas as parsed JSON.
-    """
+    each type that contains it. **Shape**: schemas as parsed JSON."""
     read, written = Names(), Names()
     new, old = make_avsc_object(reader, read), make_avsc_object(writer, written)
     if not _conflict(new, old):
