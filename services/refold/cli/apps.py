@@ -21,5 +21,4 @@ def load_app(target: str) -> App:
 
 
 def app_pools(app: str) -> tuple[str, ...]:
-    """Pools of an app; `default` without one."""
     return load_app(app).pools if app else ("default",)

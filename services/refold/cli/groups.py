@@ -163,6 +163,7 @@ def _spread(command: Callable[..., None]) -> Callable[..., None]:
 def _options(bundle: Any) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(bundle, include_extras=True)
     age = {name: age for age, kind in enumerate(bundle.__mro__) for name in inspect.get_annotations(kind)}
+    # Fields are in order from the base class on; in help, a command's own options come first.
     for row in sorted(fields(bundle), key=lambda row: age[row.name]):
         default = inspect.Parameter.empty if row.default is MISSING else row.default
         option = inspect.Parameter(row.name, inspect.Parameter.KEYWORD_ONLY, default=default)

@@ -34,7 +34,6 @@ class Root(PlainGroup):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; print an expected error and exit with its code."""
         gc.set_threshold(COLLECT_AFTER)
         for stream in (sys.stdout, sys.stderr):  # for services too: a print never decides about a run
             if isinstance(stream, TextIOWrapper):

@@ -47,8 +47,8 @@ STYLES = {
 }
 
 
+# Width of tables without a terminal: above every cell, so that each row is one line.
 PIPED = 100_000
-"""Width of tables without a terminal: above every cell, so that each row is one line."""
 
 
 def console(*, stderr: bool = False, width: int | None = None) -> Console:
@@ -69,6 +69,7 @@ def warn(text: str) -> None:
 
 
 def emit(value: Any) -> None:
+    # On a terminal all hidden characters are spelt out; of these, JSON escapes every one but DEL.
     terminal = sys.stdout.isatty()
     text = json.dumps(plain(value), ensure_ascii=terminal)
     sys.stdout.write((text.replace("\x7f", "\\u007f") if terminal else text) + "\n")

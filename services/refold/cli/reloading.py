@@ -17,6 +17,7 @@ from refold.dev.files import write_atomic
 
 CODE_JSON = "code.json"
 """Lists the source files of the running code, in the data folder."""
+# A process of its own: code that does not load, or hangs for a minute, leaves the running code alone.
 _LOAD = "import signal, sys; signal.alarm(60); from refold.cli.reloading import print_code; print_code(sys.argv[1])"
 
 

@@ -60,7 +60,6 @@ class Voter(Shell):
         return login() if self.actor is None else self.actor
 
     def vote(self, name: str, action: str, *, settings: Mapping[str, str] | None = None, **more: Any) -> None:
-        """Cast a vote and print its outcome; `settings` are edited arguments."""
         answer = self.cast(name, action, settings=settings, **more)
         self.print(answer.voted, answer_text(answer, action))
 

@@ -175,6 +175,7 @@ def erase_run(
     writer = KafkaWriter(platform.settings.kafka, "archivist")
     patient, values = ArchivistSettings(give_up_s=20), archived_values(platform.settings, url)
     archivist = Archivist(reader, writer, copy, patient, archived_values=values, progress=output.progress())
+    # A refusal comes before the question.
     swept = archivist.erase(run, dry_run=True)
     if not dry_run:
         copy_text = f"a copy goes to {copy.url}" if copy else "no copy is kept"

@@ -109,7 +109,6 @@ def dev(
 
 
 def _pools(app: str) -> tuple[str, ...]:
-    """Pools of the app. **Raises** UsageError, with a hint about a mistyped `status` or `kill`."""
     try:
         return app_pools(app)
     except UsageError as error:
@@ -281,6 +280,7 @@ def _gap_ms(role: str, log: Path, read: int, died: datetime) -> int | None:
         file.seek(read)
         while time.monotonic() < until:
             content += file.read()
+            # The last piece may be half a line.
             if served := next((line for line in content.split(b"\n")[:-1] if event in line), None):
                 gap_s = (datetime.fromisoformat(json.loads(served)["timestamp"]) - died).total_seconds()
                 return max(0, round(gap_s * 1000))
@@ -295,6 +295,7 @@ def state_of(pid: int) -> str:
     if sys.platform != "linux":
         return "running"
     try:
+        # The name, in parentheses, may contain spaces and parentheses.
         letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return "gone"

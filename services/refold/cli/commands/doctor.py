@@ -110,12 +110,12 @@ def _python() -> Iterator[Finding]:
 
 
 def _blobs(platform: Platform) -> Iterator[Finding]:
-    """Check the blob store with a value of a made-up run."""
     settings = platform.settings
     store, most = blob_store(settings), settings.max_payload_bytes
     if store is None:
         yield "ok", f"none is set: values over {most:,} bytes fail; REFOLD_BLOBS__URL names one"
         return
+    # The value is of a made-up run, so that `erase` removes nothing else.
     nobody, text = RunId(f"doctor-{secrets.token_hex(8)}"), '"a value of refold doctor"'
     sound = store.get(nobody, store.put(nobody, text)) == text and store.erase(nobody) == 1
     where = public_url(settings.blobs.url)

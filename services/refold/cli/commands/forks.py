@@ -62,7 +62,6 @@ class Forking(Shell):
 
     @property
     def spendable(self) -> Spendable | None:
-        """Budget of `pure` calls. **Raises** UsageError if --allow-pure or --budget is missing."""
         budget = smaller_budget(self.budget)
         if self.allow_pure != (budget is not None):
             raise UsageError("--allow-pure and --budget go together", hint="--allow-pure --budget usd=0.50")
@@ -150,7 +149,6 @@ class Chosen(OneFork):
         return self.runs_ != "*" or self.jobs != 1 or any((self.agent, self.since, self.failed))
 
     def check(self, run: str) -> None:
-        """Check that options are for one run, or for many. **Raises** UsageError."""
         if run and self._selects:
             raise UsageError("a run and filters exclude each other", hint="give RUN, or --runs, --agent and --since")
         if not run and any((self.input_, self.edit_call, self.result, self.decide, self.live)):
@@ -234,6 +232,7 @@ def _reports(app: str, chosen: Chosen) -> Iterator[ForkReport]:
     for number, report in enumerate(forks(jobs, setup, at_once=chosen.jobs, budget=budget)):
         progress("fork runs", number, len(ahead))
         if chosen.to:
+            # One by one: an interrupted command goes on after the last of them.
             with writing(chosen.to) as file, file.open("a") as more:
                 more.write(json.dumps({"key": keys[RunId(report.run_id)], **report.model_dump(mode="json")}) + "\n")
         yield report
@@ -279,6 +278,7 @@ def _earlier_reports(to: str, keys: dict[RunId, str]) -> dict[str, ForkReport]:
                 reports[row["run_id"]] = ForkReport.model_validate(row)
         except (ValueError, KeyError, AttributeError, TypeError):
             continue  # it was stopped while it wrote this
+    # A next report would be lost behind the half line of an interrupted command.
     if lines and not lines[-1].endswith(b"\n"):
         with writing(to) as file, file.open("a") as more:
             more.write("\n")

@@ -81,6 +81,7 @@ class Dropping(SigningOptions):
         """Remove the policy. **Raises** ConflictError if it is in force, or in use without --force; NotFoundError."""
         platform, digest = self.platform, self.drop
         partitions = platform.catalog.partitions
+        # In any partition: one that a publication has not reached has the earlier policy in force.
         if any(partition.current == digest for partition in partitions):
             raise ConflictError(f"policy {digest[:12]} is in force", hint="publish another one first")
         if not any(digest in partition.policies for partition in partitions):
@@ -144,7 +145,6 @@ def _publish(files: list[str] | None, roles: str, who: str, signing: SigningOpti
 
 
 def _check_roles(policy: Policy, people: list[CatalogEntry], before: Catalog) -> None:
-    """Check that each role of a policy has people or a key. **Raises** UsageError."""
     roles = Roles.parse(canonical.parse(people[0].content)) if people else before.roles
     if unknown := policies.unknown_roles(policy, roles, before.keys.values()):
         hint = "name them in --roles FILE, or let a key tell them: `refold keys new NAME --use vote --role ROLE`"

@@ -34,8 +34,8 @@ from refold.engine.runtime.clock import clock_ms
 from refold.engine.runtime.settings import PARTITIONS, Settings
 
 _POLICIES, _ROLES_FILE, _ACTOR = "policies", "roles.yaml", "refold dev"
+# Most persons that pages act as: the gateway's environment has room for some hundred keys.
 MOST_PEOPLE = 100
-"""Most persons that pages act as; the gateway's environment has room for some hundred keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,6 @@ def new_root(path: Path) -> SigningKey:
 
 
 def save_pub(path: Path, public: str) -> None:
-    """Write the public root key that services trust. **Raises** UsageError."""
     try:
         write_atomic(path, public + "\n")
     except OSError as error:

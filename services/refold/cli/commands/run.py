@@ -71,7 +71,6 @@ class StartOptions(Shell):
     key: options.SignOption = ""
 
     def request(self, agent: str) -> RunRequest:
-        """Build the signed request. **Raises** UsageError, MalformedError."""
         request = RunRequest(
             RunId(self.id_),
             agent,
@@ -226,7 +225,6 @@ class Events(Shell):
             output.say(watching.event_line(row, limit=0 if self.full else watching.CUT))
 
     def go_on(self, run: str) -> None:
-        """Print events as they come. **Raises** UsageError for options of a finished history."""
         if self.raw or self.tail or self.archive or self.bundle:
             hint = "leave --raw, --tail, --archive, --bundle out"
             raise UsageError("--follow prints every event as it comes", hint=hint)
@@ -313,7 +311,6 @@ def _with_stored_values(data: Any, run: str, archive: str, shell: Shell) -> Any:
 
 
 def _is_known(runs: Runs, request: RunRequest) -> bool:
-    """True if the log has this run. **Raises** ConflictError if it has another input."""
     existing = runs.find(RunId(request.run_id))
     requested = existing.state.request if existing else None
     # Without --wait the planner's refusal would go unnoticed.

@@ -70,7 +70,6 @@ class Speaker(Operator):
         return By(self.who, reason, self.as_operator, self.signing(self.key))
 
     def say(self, kind: str, run: str, reason: str = "") -> None:
-        """Cancel, pause or resume a run, or all that match; without --yes list those."""
         which = self.which(run)
         if not run:
             self._say_many(kind, which, reason)
@@ -161,7 +160,6 @@ def _status(state: RunState) -> str:
 
 
 def _took_effect(state: RunState, kind: str) -> bool:
-    """True if the run is in the state that `kind` leads to."""
     if kind == "cancel":
         return state.status == "cancelled"
     return not state.over and (own(state) is not None) == (kind == PAUSE)
@@ -185,7 +183,6 @@ class Caller(Operator):
         return signal_message(run and ids.run_id(run), name, data, signal_id=self.id_, actor=self.who)
 
     def signal_all(self, name: str) -> None:
-        """Send a signal to all runs that match; without --yes list those."""
         which = RunQuery(session=self.session, labels=labels_of(self.label))
         message, runs = self.message("", name), selected(self.runs.all(), which, "signal")
         rows = [row_of(run) for run in runs]
@@ -312,7 +309,6 @@ class Retry(Operator):
         self.print_answer(self.perform(operation), text, Redriven, kept=steps)
 
     def many(self, changes: Changes) -> None:
-        """Retry all failed runs that match; without --yes list those."""
         which = RunQuery(agent=self.agent, code=self.code, since_ms=since_ms(self.since), sort="at_ms")
         runs = selected(self.runs.all(), which, "retry")
         if not self.yes:

@@ -22,11 +22,11 @@ from refold.core.wire import canonical
 from refold.engine.runtime.clock import clock_ms
 
 _EDIT = ("before", "after")
+# Longest text, in lines, whose diff includes all unchanged lines: hidden ones could contain anything.
 _WHOLE = 200
-"""Longest text, in lines, whose diff includes all unchanged lines: hidden ones could contain anything."""
 
+# Consecutive empty lines printed; more would scroll earlier text away.
 _EMPTY_LINES = 5
-"""Consecutive empty lines printed; more would scroll earlier text away."""
 
 _ARGUMENTS = 80
 

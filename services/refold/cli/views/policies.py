@@ -12,8 +12,8 @@ from refold.core.approval.policy import Explanation, Judgement, Policy
 from refold.lab.back_test import RecordedCall, requirement_words, what_changes
 
 _COLOURS = {"allow": "green", "deny": "red", "require": "yellow"}
+# Characters of arguments in a table; a model may have written whole files into them.
 ARGS_SHOWN = 60
-"""Characters of arguments in a table; a model may have written whole files into them."""
 
 
 def in_force(catalog: Catalog) -> Data:

@@ -32,8 +32,8 @@ from refold.engine.runtime.standby import stand_by
 from refold.engine.stores import blob_store
 from refold.sdk.sources import FactsTable
 
+# Time after the grace for the last results: milliseconds, unless a server is dead.
 LAST_S = 2.0
-"""Time after the grace for the last results: milliseconds, unless a server is dead."""
 
 _log = structlog.get_logger()
 
@@ -49,6 +49,7 @@ def executor(
     """Claim calls, run tools, record results. The relay runs in this process too."""
     process = served("executor", member, data, role=f"executor-{pool}")
     options, name, loaded = process.where.settings, process.member, load_app(app)
+    # Before any client and the lock of the name: a fork keeps neither.
     if standby:
         stand_by()
     process.check((pool,))

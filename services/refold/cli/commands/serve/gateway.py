@@ -40,8 +40,8 @@ from refold.engine.runtime.settings import Settings
 
 _log = structlog.get_logger()
 
+# Streams never end by themselves, and by default uvicorn waits for them without limit.
 STREAMS_END_S = 1
-"""Time that open streams, which never end by themselves, may take at a stop."""
 
 
 def gateway(
@@ -60,6 +60,7 @@ def gateway(
     """
     process = served("gateway", member, data)
     settings = process.where.settings
+    # The setting alone would let any gateway act as other persons; `refold dev` holds the lock of its folder.
     dev = FolderLock(data_dir(data) / "lock").holder() == os.getppid()
     if settings.gateway.people and not dev:
         hint = "leave REFOLD_GATEWAY__PEOPLE out, and have people log in: REFOLD_GATEWAY__API_KEYS, __OIDC or __PROXY"

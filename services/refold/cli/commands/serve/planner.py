@@ -23,14 +23,15 @@ from refold.engine.stores import blob_store
 
 _log = structlog.get_logger()
 
+# Time a leaving planner waits for acknowledgements: milliseconds, unless a broker is dead.
 DRAIN_S = 1.0
-"""Time a leaving planner waits for acknowledgements: milliseconds, unless a broker is dead."""
 
 
 def planner(*, app: ServedApp, member: Member = "", data: DevOption = "", standby: StandbyOption = False) -> None:
     """Decide: read inputs, write the log, request calls."""
     process = served("planner", member, data)
     options, loaded = process.where.settings, load_app(app)
+    # Before any client and the lock of the name: a fork keeps neither.
     if standby:
         stand_by()
     # Those of earlier versions of the app too: their calls may be under way.
@@ -69,6 +70,7 @@ def planner(*, app: ServedApp, member: Member = "", data: DevOption = "", standb
 
     most_s = options.planner.hang_ms / 1000
     hint = "refold run retry, refold run cancel --as-failed"
+    # The hanging code has the main thread, so that no exception of another thread ends the process.
     watchdog = Watchdog(mark, hint=hint, give_up=quarantine, die=os._exit, most_s=most_s)
     watchdog.start()
     serves = planner_member(process.member, loaded)

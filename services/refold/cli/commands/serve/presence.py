@@ -20,20 +20,20 @@ from refold.engine.runtime.outages import OUTAGES
 from refold.engine.runtime.settings import Settings
 from refold.sdk.app import App
 
+# A service takes over its partitions first.
 FIRST_S = 1.0
-"""Delay of the first report: a service takes over its partitions first."""
 
+# The topic deletes records after eight days, so that killed members vanish.
 EVERY_S = 86_400.0
-"""Interval of reports. The topic deletes records after eight days, so that killed members vanish."""
 
 SlotsUsed = Callable[[], int] | None
+# Least interval of reports whose number of slots in use has changed: each repeats the schemas of all tools.
 SLOTS_S = 30.0
-"""Least interval of reports whose number of slots in use has changed: each repeats the schemas of all tools."""
 
+# Longest pause after a failed report. The first is short: a busy machine may only be late.
 AGAIN_S = 60.0
-"""Longest pause after a failed report. The first is short: a busy machine may only be late."""
+# Time for the tombstone of a leaving member: milliseconds, unless a broker is dead.
 LAST_S = 1.0
-"""Time for the tombstone of a leaving member: milliseconds, unless a broker is dead."""
 
 
 def planner_member(name: str, app: App) -> Member:

@@ -95,8 +95,8 @@ def accept(findings: Iterable[OpenAccess], *, allowed: bool) -> None:
         _log.warning("service.open", problem=finding.what, hint=finding.mend)
 
 
+# Time for a drained process to leave its group, usually below 1 s; clients wait longer for a dead server.
 CLOSE_S = 5.0
-"""Time for a drained process to leave its group, usually below 1 s; clients wait longer for a dead server."""
 
 ServedApp = Annotated[str, "APP", "App to serve: MODULE:APP or path/file.py[:APP]."]
 Member = Annotated[str, "Name of this process in its group; no two processes share one.  \\[default: service and host]"]
@@ -168,6 +168,7 @@ class Served:
     ) -> None:
         """Run until SIGTERM or SIGINT, then drain; the process may end here. `serves` is reported meanwhile, again
         when `slots_used` changes."""
+        # Loaded code stays to the end: each full collection would search it.
         gc.freeze()
         with ends_within(grace_s + CLOSE_S) as stop:
             _log.info("service.started", service=self.service, pid=os.getpid())

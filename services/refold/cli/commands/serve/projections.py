@@ -51,7 +51,6 @@ def app_projections(app: str) -> tuple[tuple[Projection, ...], list[Projection]]
 
 
 def view_metrics(settings: Settings) -> list[Any]:
-    """Metrics of the views, if an address is set."""
     if not settings.metrics.address:
         return []
     metrics: Any = import_module("refold.console.projections.metrics")  # it needs the extra
