@@ -103,6 +103,7 @@ class AsyncClient:
         vote key may claim them. Keys default to this client's; they have to be valid for the actor.
         """
         client, keys = copy(self), {"_key": key or self._key, "_vote_key": vote_key or self._vote_key}
+        # The copy has the cached key of this actor, which would sign requests of the other.
         vars(client).pop("_request_key", None)
         vars(client).update(keys, _actor=actor, _roles=tuple(roles))
         return client
@@ -405,6 +406,7 @@ class AsyncClient:
             outcome = operation.judge(Followed(current, place[0])) if place else None
             return Started(run_id=run, known=outcome == "known") if outcome else None
 
+        # Before the request is sent: the answer to a new run is in the records after it, and no past is read for one.
         watch = self._main._watcher.listen(run, judge, give_up_s=give_up_s)
         try:
             place.append(publish_input(self._platform.publisher, operation.message))
@@ -428,6 +430,7 @@ class AsyncClient:
         name = self._question_id(approval, time.monotonic() + timeout.total_seconds())
         question = approvals.get(name).request.question
         more |= {"result": canonical.dumps(result)} if action == "answer" else {}
+        # Made of the key, so that the log shows a repetition; and of the actor, as two of them may use one key.
         vote_id = key and blake2b(f"{self._actor}\n{key}".encode(), digest_size=8).hexdigest()
         if vote_id and (before := approvals.earlier(name, vote_id)):
             new, fields = {"action": action, "args": "", "result": "", **more}, ("action", "args", "result", "message")
@@ -440,11 +443,11 @@ class AsyncClient:
         return approvals.cast(vote, signs, self._platform.publisher, timeout.total_seconds()).voted
 
     def _question_id(self, approval: str, until: float) -> str:
-        """Return the id of a question, which may be in its run's history before it is in its topic."""
         while True:
             try:
                 return self._platform.approvals.named(approval)
             except NotFoundError:
+                # The question may be in the history of its run before it is in its own topic.
                 run = self._platform.runs.find(parse_call_id(asked_about(approval))[0])
                 shown = {step.approvals[-1].approval_id for step in run.timeline.asking} if run else set()
                 if approval not in shown or time.monotonic() > until:

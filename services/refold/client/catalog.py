@@ -97,7 +97,6 @@ _counter = attrgetter("counter")
 
 
 def write(publisher: KafkaPublisher, partitions: Iterable[int], entry: CatalogEntry) -> None:
-    """Write an entry into partitions. **Raises** as `KafkaPublisher.send_raw`."""
     named, key, value = f"{entry.name}/{entry.counter}", entry.name.encode(), codec.encode(entry)
     headers = cloud_event(CATALOG, entry.name, id=named, source="refold", at_ms=entry.at_ms)
     for number in partitions:

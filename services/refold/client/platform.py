@@ -168,7 +168,6 @@ class Platform:
 
 
 def login() -> str:
-    """Return the login of this process, normalised as in histories."""
     try:
         return spelt(getpass.getuser())
     except (OSError, KeyError):

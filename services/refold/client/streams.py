@@ -77,6 +77,7 @@ class Vouched:
         waiting = self._waiting[pool]
         waiting.append(part)
         self._bytes[pool] += len(part.data)
+        # By pool: an executor that makes up calls displaces no parts of other pools.
         while self._bytes[pool] > MOST_WAITING_BYTES:
             self._bytes[pool] -= len(waiting.popleft().data)
         return []

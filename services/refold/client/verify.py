@@ -259,7 +259,6 @@ def _check_order(result: Verified, reader: LogReader, copied: dict[RunId, list[E
 
 
 def _last_offsets(reader: LogReader, runs: Container[RunId]) -> dict[RunId, dict[bytes, int]]:
-    """Offset of the last copy of each entry."""
     last: dict[RunId, dict[bytes, int]] = defaultdict(dict)
     for record in reader.scan(RUN_LOG):
         if (parts := parse_log_key(record.key)) is not None and parts[0] in runs:

@@ -54,7 +54,6 @@ class Watch(Generic[_T]):
             self.current.take(feed(self._fold, record), self._fold)
 
     def catch_up(self, history: list[Record], end: int) -> None:
-        """Take the history before offset `end`, then later records."""
         later, self._buffered = [record for record in self._buffered if record.offset >= end], []
         self.look_back_at, self.whole = 0.0, True
         self._begin()
@@ -86,6 +85,7 @@ class Watcher:
 
     def __init__(self, settings: KafkaSettings, partitions: int) -> None:
         self._settings, self._partitions = settings, partitions
+        # Reentrant: an answer that is set under the lock calls `_drop` in the same thread.
         self._lock = threading.RLock()
         self._watches: dict[bytes, list[Watch[object]]] = defaultdict(list)
         self._sent: dict[Cause, Watch[object]] = {}
@@ -111,12 +111,14 @@ class Watcher:
                 self._thread.start()
             listening = self._listening
         watch.answer.add_done_callback(lambda _: self._drop(watch))  # type: ignore[arg-type]
+        # Outside the lock: a thread that cannot reach Kafka takes it before it reports the failure here.
         listening.result()
         return watch
 
     def sent(self, watch: Watch[_T], position: Cause) -> None:
         """Note the position of an input: its dead letter refuses the wait."""
         with self._lock:
+            # The letter may be read before the acknowledgement of its input.
             if position in self._refused:
                 watch.refuse(self._refused[position])
                 return
@@ -191,7 +193,6 @@ class Watcher:
             watch.judge()
 
     def _refuse_by_letter(self, record: Record) -> None:
-        """Refuse the wait for the input of a dead letter, or a wait that `sent` adds later."""
         for position, refused in filter(None, refusals(iter([record]))):
             self._refused[position] = refused
             if len(self._refused) > REMEMBERED:
@@ -208,6 +209,7 @@ class Watcher:
 
     def _start_due_reads(self) -> None:
         due = [watch for watch in self._all() if watch.look_back_at and watch.look_back_at <= time.monotonic()]
+        # One pass at a time: waits that become due meanwhile share the next, however many they are.
         if due and not self._reads_past:
             self._reads_past = True
             threading.Thread(target=partial(self._read_past, due), name="refold-client-past", daemon=True).start()

@@ -34,8 +34,6 @@ SETTLE_S = 1.0
 
 
 class VoteFields(TypedDict, total=False):
-    """Arguments of an action, see `Vote`."""
-
     args: str
     result: str
     message: str

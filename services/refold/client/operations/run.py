@@ -197,7 +197,6 @@ def hold(state: RunState, kind: str, by: By) -> OperationRow:
 
 
 def _command(state: RunState, kind: str, by: By, note: dict[str, str] | None = None) -> RunSignal | RunOperation:
-    """Signal of the run's requester, else an operation."""
     # Only an operator resumes an operator's pause: a signal for it would be refused.
     pause = own(state) if kind == RESUME else None
     is_requester = state.request is not None and is_same(state.request.requester, by.actor)
@@ -228,6 +227,7 @@ def retry_code(run: Run, actor: str) -> OperationRow:
         stall = look.run.hold
         if look.run.state.over or stall is None:
             return "accepted" if look.whole else None
+        # The hold from before this retry is no answer to it.
         if stall == before:
             return None
         reason = f"{stall.reason}: {stall.message}"

@@ -74,7 +74,6 @@ class Approval:
         return policy_check.of_request(self.policy, self.request, None, args=args) if self.policy else None
 
     def people(self) -> tuple[str, ...]:
-        """Persons entitled to decide, by role or delegation."""
         named, _ = reach(self.count.approvers, self.roles)
         deputies = (vote.to[0] for vote in self.said if vote.action == "delegate")
         return tuple(filter(self.may_decide, dict.fromkeys([*named, *deputies])))

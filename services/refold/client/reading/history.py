@@ -109,7 +109,6 @@ class Run:
 
 
 def at_seq(run: Run, seq: int) -> Run:
-    """A run as of an event. **Raises** as `at_seqs`."""
     return at_seqs(run, [seq])[0]
 
 

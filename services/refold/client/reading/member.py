@@ -176,7 +176,6 @@ def _with_joined_members(rows: Iterable[_Row]) -> list[_Row]:
 
 
 def _members(records: Iterable[ReadRecord], alive: Collection[str] | None = None) -> list[tuple[Member, ServedBy]]:
-    """Last valid report of each member, by name."""
     last: dict[bytes, tuple[Member, ServedBy]] = {}
     for record in records:
         key = record.key or b""

@@ -264,7 +264,6 @@ def _entry_at(run: Run, cause: Cause) -> tuple[str, int] | None:
 
 
 def _sender(find: Find, run: str, event: SignalReceived) -> tuple[str, int] | None:
-    """Step of another run that sent a signal."""
     # Signal ids can be forged, so the step counts only if that run's log has sent the signal.
     with suppress(MalformedError, IndexError):
         name, step = parse_call_id(event.signal_id)
