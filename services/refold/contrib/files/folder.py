@@ -79,8 +79,6 @@ class Written(BaseModel):
 
 
 class _Visited(NamedTuple):
-    """File on a walk, with the descriptor of its folder."""
-
     parts: Parts
     folder: int
 
@@ -161,6 +159,7 @@ class Folder:
         data, parts = self._checked(content), self._file(path)
         with self._jail.locked(), self._jail.folder(parts[:-1], make=not expect) as folder:
             before, mode = _current(folder, parts[-1], self._most)
+            # An attempt after a crash finds its own content: refused by `expect`, it would fail a write that happened.
             if before != data:
                 _check(path, "" if before is None else content_digest(before), expect)
                 _replace(folder, parts[-1], data, mode)
@@ -191,6 +190,7 @@ class Folder:
                     raise TerminalError(f"the text stands {often} in {path}", hint="name more of what is around")
                 data = self._checked(text.replace(before, after))
                 _replace(folder, parts[-1], data, mode)
+            # As in `write`: the edit may be there already, of an attempt before a crash.
             elif not _made_from(text, before, after, expect):
                 _check(path, content_digest(data), expect)
         return Written(path=path, digest=content_digest(data))
@@ -282,12 +282,14 @@ def _replace(folder: int, name: str, data: bytes, mode: int | None) -> None:
     try:
         with suppress(FileNotFoundError):
             os.unlink(draft, dir_fd=folder)
+        # Exclusive: a link that another process puts there meanwhile would lead the write out of the folder.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(draft, flags, 0o666, dir_fd=folder), "wb") as file:
             if mode is not None:
                 os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()
+            # Before the rename: a power cut could otherwise leave the final name with half of the content.
             os.fsync(file.fileno())
     except OSError as error:
         with suppress(OSError):

@@ -71,7 +71,6 @@ class Jail:
 
     @contextmanager
     def inner(self, folder: int, name: str) -> Iterator[int]:
-        """Descriptor of a folder in an open one. **Raises** TerminalError."""
         opened = self._open_inner(folder, name, make=False)
         try:
             yield opened

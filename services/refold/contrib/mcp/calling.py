@@ -96,6 +96,7 @@ class RemoteTool:
                 fields["answers"] = await self._answers(result["asks"])
             else:
                 fields.pop("answers", None)
+                # A timer of the run, as each sleep of an agent: it outlives the process.
                 await asyncio.sleep(FIRST_WAIT_S * 2**round_)
             result = await self._call_server({**fields, "state": result["state"]})
         return _failure(f"{self.server.name} has asked {MOST_ROUNDS} times, and gives no result")

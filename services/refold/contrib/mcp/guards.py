@@ -39,7 +39,6 @@ class Guard:
 
     @asynccontextmanager
     async def around(self, opened: Opened) -> AsyncIterator[TransportStreams]:
-        """Streams of a transport, under the limits; sets `over` when the transport closes."""
         try:
             async with opened as (reads, writes):
                 yield _GuardedReads(self, reads), _GuardedWrites(self, writes)
@@ -47,7 +46,6 @@ class Guard:
             self.over.set()
 
     def count_received(self, item: SessionMessage | Exception) -> bool:
-        """Count a message of the server; False if it exceeds the limits."""
         message = item.message if isinstance(item, SessionMessage) else item
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             if self.stateless and isinstance(message, JSONRPCResponse):

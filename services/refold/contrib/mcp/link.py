@@ -48,7 +48,6 @@ Way = Pipes | Web
 
 
 def way_to(command: Sequence[str], url: str, *, settings: Mapping[str, str], cwd: str, most_bytes: int) -> Way:
-    """Transport to the server of a command, with `settings` in its environment, or at `url`, with them as headers."""
     if command:
         return Pipes(command, env=settings, cwd=cwd, most_bytes=most_bytes)
     return Web(url, headers=settings, most_bytes=most_bytes)
@@ -84,10 +83,12 @@ class ServerLink:
         client, listing = await self._list()
         self._check(outgoing, next((tool for tool in listing["tools"] if tool["name"] == outgoing.tool), None))
         request, guard = _request(outgoing), self._guard
+        # A call that is lost once it was sent may be a question to people: nothing is sent on a lost connection.
         if guard.over.is_set():
             raise NotDone(f"{self._name} was lost before the call was sent")
         self._under_way += 1
         try:
+            # Not `call_tool`: it runs the server's output schema, of which one pattern can hold up all tools for ages.
             return cast(dict[str, Any], self._hide(_recorded(await client.session.send_request(request, _RESULT))))
         except MCPError as error:
             if error.code in self._made_up:
@@ -108,7 +109,6 @@ class ServerLink:
             self._drop()
 
     async def close(self) -> None:
-        """Close the connection; running calls stay unanswered."""
         self._drop()
         for holder in self._holders:
             if self._ready is None or not self._ready.done():
@@ -125,6 +125,7 @@ class ServerLink:
             raise TerminalError(message, code="manifest_changed", hint="ask for its tools again, and call it anew")
 
     async def _list(self) -> tuple[Client, ToolList]:
+        # Twice: a server that ended, or forgot its session, since the last call shows it only at the next request.
         for last in (False, True):
             client = await self._connected()
             try:
@@ -153,6 +154,7 @@ class ServerLink:
             self._holders.add(holder)
             holder.add_done_callback(self._holders.discard)
         try:
+            # Shared by all calls: a call that is stopped must not cancel the connection of the others.
             return await asyncio.shield(self._ready)
         except Exception as error:  # noqa: BLE001 - whatever a transport raises; nothing was sent but a greeting
             hint = self._hide(self._way.last_output())
@@ -163,6 +165,7 @@ class ServerLink:
             # The task that opened the connection must close it, and calls come and go.
             async with asyncio.timeout(AGREE_S) as limit:
                 transport = cast(Transport, guard.around(self._way.open()))
+                # Without the package's cache: a list that a server lets clients keep would hide a changed tool.
                 async with Client(transport, mode=self._mode, cache=None) as client:
                     limit.reschedule(None)
                     ready.set_result(client)

@@ -58,6 +58,7 @@ class Pipes:
         finally:
             for stream in (replies, reads, writes, requests):
                 stream.close()
+            # A cancelled connection would otherwise leave its server running.
             with anyio.CancelScope(shield=True):
                 await _end(process)
 
@@ -74,6 +75,7 @@ class Pipes:
             limit=self._most,
             env=self._env,
             cwd=self._cwd,
+            # A group of its own: the signals at the end reach all processes of the server, and not the executor.
             start_new_session=True,
         )
 
@@ -138,6 +140,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             async with asyncio.timeout(GRACE_S):
                 await _over(process)
                 break
+    # Also after a clean end: processes that the server has started may live on in its group.
     _signal(process, signal.SIGKILL)
     await _over(process)
     # A subprocess may have left its group with the pipes open; no public method releases them here.
@@ -145,7 +148,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 async def _over(process: asyncio.subprocess.Process) -> None:
-    """Wait for the process alone: `process.wait()` also waits for the ends of its pipes."""
+    # Not `process.wait()`: it also waits for the ends of the pipes, which a subprocess may hold open.
     while process.returncode is None:  # noqa: ASYNC110 - no event is about the process alone
         await asyncio.sleep(_POLL_S)
 

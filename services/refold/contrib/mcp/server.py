@@ -152,6 +152,7 @@ class MCPServer:
             self.name,
             module.way_to(self.command, self.url, settings=settings, cwd=self.cwd, most_bytes=self.most_bytes),
             mode=self.protocol,
+            # Half: a list that hangs fails as unsent, before the timeout of the attempt makes the outcome unknown.
             give_up_s=self.timeout.total_seconds() / 2,
             made_up=_CODES["stdio" if self.command else "http"],
             hidden=frozenset(filter(None, revealed.values())),

@@ -15,8 +15,6 @@ REACH_S: Final = 30.0
 
 
 class Web:
-    """Address of a server. `headers` go with each request."""
-
     def __init__(self, url: str, *, headers: Mapping[str, str], most_bytes: int) -> None:
         self._url, self._headers, self._most = url, dict(headers), most_bytes
 
@@ -41,11 +39,13 @@ class _Bounded(httpx2.AsyncBaseTransport):
         self._inner, self._most = inner, most
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        # The limit counts bytes as sent, and a small packed body may unpack to gigabytes.
         request.headers["accept-encoding"] = "identity"
         response = await self._inner.handle_async_request(request)
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             await response.aclose()
             raise httpx2.DecodingError("a packed body, of which nobody knows the size", request=request)
+        # A stream of events lasts as long as its connection: the package bounds each event of it.
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             assert isinstance(response.stream, httpx2.AsyncByteStream), "of an async transport"
             response.stream = _Counted(response.stream, self._most)

@@ -81,12 +81,10 @@ class RefoldApprovals(AbstractCapability[tools.AgentDepsT]):
 
 
 def question_tool(agent: str, kind: str) -> str:
-    """Name of the tool for questions, or calls of external tools."""
     return f"{agent}__deferred.{kind}"
 
 
 async def without_answer(arguments: Wire, *rest: Any) -> Any:
-    """Body of calls that need an answer: an approval without one fails."""
     raise TerminalError("it was approved, and has no answer: give one with `refold approval answer`", code="no_answer")
 
 

@@ -66,8 +66,6 @@ class _Request:
 
 
 class _Cached(NamedTuple):
-    """A message sent before, its objects, and the digest of its text."""
-
     message: ModelMessage
     made_of: list[Any]
     digest: bytes

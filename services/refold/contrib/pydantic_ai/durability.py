@@ -43,6 +43,7 @@ from refold.sdk.json_codec import JsonCodec
 _DEPS = "deps"
 
 for _module in (_model_request_attempts, _utils):
+    # They call `datetime.now`, which is in C: only the name `datetime` of a module can be replaced.
     patches.tell_time(_module)
 
 _BEGUN: WeakKeyDictionary[Context, int] = WeakKeyDictionary()

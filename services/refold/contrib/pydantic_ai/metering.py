@@ -52,7 +52,6 @@ class Models:
     cheaper: str = ""
 
     def identity(self, model_id: str | None) -> str:
-        """Model with a digest of its own settings."""
         model = self.models.get(model_id or "default")
         if model is None:
             return model_id or self.usual() or ""

@@ -147,6 +147,7 @@ class OperationTool(ToolDef):
 
     async def _attempt(self, arguments: Wire, key: str, earlier: EarlierCalls | None = None) -> Any:
         _CALL.set(key)
+        # In a thread: large values take a while, in which the loop would serve no other tool.
         before: Before = await asyncio.to_thread(earlier) if earlier is not None else {}
         with durable.durable_unit_scope():
             return await self._handler(arguments, before)
@@ -199,7 +200,6 @@ class RefoldNamer(durable.JournalOperationNamer):
             return f"{self._agent_name}__{type(operation_id).__name__}__{facts}"
 
     def tool_name(self, unit: durable.DurableOperationId, params: Any) -> str:
-        """Tool of a unit with these parameters; each function has its own."""
         if not isinstance(unit, OF_FUNCTIONS):
             return self.operation_name(unit)
         tool = getattr(params, "tool", None)
@@ -223,8 +223,6 @@ class ListedCall(Call):
 
 
 class ListedTools:
-    """Tools of a toolset that lists them during a run."""
-
     def __init__(self, unit: str, handler: FunctionHandler, options: CallOptions) -> None:
         self.prefix = f"{unit}:"
         self._handler, self._options = handler, options
@@ -345,9 +343,11 @@ class RefoldBackend(durable.RegisteredOperationBackend[CallOptions]):
         async def act(sent: Wire, params: Any) -> Any:
             decision, ctx = decided(), getattr(params, "ctx", None)
             if isinstance(unit, durable.ToolsetCallToolId):
+                # Never as the planner has it in the context: a hijacked one would approve its own calls.
                 params.ctx.tool_call_approved = decision is not None
                 if decision is None and (why := await self.approval_missing(unit, params)):
                     raise TerminalError(why, code=UNAUTHORISED)
+            # A tool adds to the usage in place, and the loop adds the recorded one: only the difference is the call's.
             used = copy.copy(ctx.usage) if ctx is not None else None
             try:
                 output = operation.result_codec.dump(results.in_base64(await operation.handler(params)))

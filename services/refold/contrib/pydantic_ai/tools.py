@@ -54,8 +54,6 @@ def mcp_tools(server: MCPServer, *, toolset: str = "") -> AbstractToolset[Any]:
 
 
 class ServerTools(AbstractToolset[Any]):
-    """Tools of a server, as listed in this run of an agent."""
-
     def __init__(self, server: MCPServer, toolset: str) -> None:
         self._server, self._toolset = server, toolset
         self._listed: Mapping[str, RemoteTool] | None = None
@@ -65,6 +63,7 @@ class ServerTools(AbstractToolset[Any]):
         return self._toolset
 
     async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        # Listed tools hold the context of one run: shared, another run would make its calls in that one's history.
         return ServerTools(self._server, self._toolset)
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:

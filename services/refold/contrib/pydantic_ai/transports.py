@@ -102,8 +102,6 @@ class FunctionTransport(Transport[ParamsT]):
 
 
 class ModelTransport(Transport[durable.ModelRequestParams]):
-    """Transport of a request to a model, with the messages since an earlier one."""
-
     def __init__(self, crossing: Crossing) -> None:
         super().__init__(self._dump_whole, self._load_request)
         self._crossing = crossing
@@ -309,7 +307,6 @@ def with_run(args: dict[str, Any], run: Wire) -> Wire:
 
 
 def why_unfit(args: dict[str, Any]) -> str:
-    """Reason against a call with these arguments; empty if there is none."""
     try:
         canonical.dumps(with_run(args, {}))
     except (MalformedError, UsageError) as error:
@@ -318,7 +315,6 @@ def why_unfit(args: dict[str, Any]) -> str:
 
 
 def without_run(wire: Wire) -> tuple[Wire, Wire]:
-    """Split arguments into the tool's own, and its part of the run context."""
     return {name: value for name, value in wire.items() if name != OF_RUN}, dict(wire.get(OF_RUN) or {})
 
 
