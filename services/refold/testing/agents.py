@@ -215,6 +215,7 @@ class AgentRun(RunRead):
             self._take(message)
 
     def bear(self, start: Start) -> None:
+        # A copy: it shares executors, people and clock with its parent, as runs of one platform.
         child = copy.copy(self)
         child.state, child.agent, child._end = RunState(start.request.run_id), start.request.agent, None
         child.events, child.records, child._orders = [], [], {}
@@ -340,7 +341,7 @@ class Relatives:
         return [relative for name, relative in self.runs.items() if name == run or name.startswith(f"{run}.")]
 
     def hear(self, run: AgentRun, entry: Entry) -> None:
-        """Deliver an entry's messages to other runs, one after the other."""
+        # Queued: a run that gets a message writes others, which would overtake those sent before.
         self._undelivered.extend(family_messages(run.state, entry))
         if self._delivering:
             return

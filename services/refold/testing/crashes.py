@@ -172,7 +172,6 @@ class _EffectCounter:
         self.calls: dict[str, ToolRequest] = {}
 
     def watch(self, request: ToolRequest) -> Callable[[], None]:
-        """Note the start of a tool; the returned function notes its end."""
         before = self._effects() if self._effects else 0
 
         def over() -> None:
@@ -197,7 +196,6 @@ class _EffectCounter:
         ]
 
     def beyond(self, calm: _EffectCounter, boundary: Boundary) -> list[Repeated]:
-        """Calls whose effect happened more often than undisturbed."""
         usual = {(_child_path(call.run_id), call.step): calm.times[key] for key, call in calm.calls.items()}
         return [
             self._repeated(key, boundary, self._reason(call))

@@ -62,6 +62,7 @@ class Executors:
         self._ended: SimpleQueue[effects.ToolEnded] = SimpleQueue()
         self.live = PartsSent()
         self._tools = Toolbox(app, self._ended.put, threads=8, max_result=PAYLOAD_BYTES, live=self.live)
+        # Also closed when a test drops the run: the threads of its tools would stay until the end of the session.
         self.close = weakref.finalize(self, self._tools.close)
         self._begin()
 
@@ -79,7 +80,6 @@ class Executors:
         return result
 
     def _begin(self) -> None:
-        """Start a process, as after the death of its predecessor."""
         self._settings = replace(self._base, member=f"executor-{next(self._numbers)}")
         self._relay = Relay(RelaySettings(seal=self._settings.seal), token=lambda: next(self._numbers))
         self._executor = Executor(
@@ -101,6 +101,7 @@ class Executors:
             items = []
             for order in orders:
                 items += self._carry_out(order)
+                # Killed by this order: its other effects die with it.
                 if executor is not self._executor:
                     return
             if not items:

@@ -84,5 +84,6 @@ def pytest_runtest_logfinish() -> None:
 
 
 def _recent() -> deque[RunRead]:
+    # No import: the hooks run in every project in whose environment Refold is installed.
     loaded = sys.modules.get("refold.testing.reading")
     return loaded.RECENT if loaded else deque()

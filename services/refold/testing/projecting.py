@@ -57,8 +57,6 @@ def _named(table: ViewTable, row: tuple[Any, ...]) -> dict[str, Any]:
 
 
 class _Nowhere:
-    """Histories for a second reading, which no test needs: its records are in order."""
-
     partitions = 1
 
     def home(self, run: RunId) -> int:

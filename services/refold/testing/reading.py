@@ -127,7 +127,6 @@ class RunRead:
 
 
 def _lines(records: Sequence[tuple[bytes, bytes]]) -> Iterator[str]:
-    """Lines of a history. **Units**: seconds since the first entry."""
     began, number = None, count(1)
     for key, value in records:
         record = chain.read(key, value)

@@ -174,6 +174,7 @@ def _ask(seed: str, order: Any) -> str:
 
 @lru_cache
 def _process(seed: str) -> subprocess.Popen[bytes]:
+    # With the paths that pytest has added, on which the module of the app may lie.
     own = {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), _INSIDE: "yes"}
     command, pipe, env = [sys.executable, "-m", "refold.testing.reruns"], subprocess.PIPE, {**os.environ, **own}
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=env)
@@ -193,6 +194,7 @@ def _answer(order: Any) -> str:
 
 
 if __name__ == "__main__":
+    # Answers have a copy of stdout: texts that imported modules print would lie between the pickles.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     with suppress(EOFError):
