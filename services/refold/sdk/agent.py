@@ -22,7 +22,6 @@ from refold.sdk.source import code_version, foundation, in_words, spoken
 PARKED_BYTES = 180_000
 """Memory of a waiting run of pydantic-ai after four steps, without its messages."""
 
-
 INSTRUMENTED = "instrumented"
 """Manifest entry of a framework that makes spans of model calls itself."""
 
@@ -78,7 +77,6 @@ class AgentDef:
 
     @property
     def instrumented(self) -> bool:
-        """True if its framework makes spans of model calls itself."""
         return False
 
     def validate_input(self, text: str) -> None:
@@ -124,7 +122,6 @@ class AgentDef:
         return coroutine
 
     def result_json(self, value: Any) -> str:
-        """Return a result as canonical JSON. **Raises** UsageError for another type."""
         return self._result.dump(value)
 
     def read_result(self, text: str) -> Any:
@@ -135,7 +132,6 @@ class AgentDef:
 
     @cached_property
     def version(self) -> str:
-        """The declared version, else `code`, and the foundation."""
         return "+".join((self.declared or self.code, *self.foundation))
 
     @cached_property
@@ -144,7 +140,6 @@ class AgentDef:
 
     @cached_property
     def parked_bytes(self) -> int:
-        """Memory of its waiting code, beside its history."""
         return PARKED_BYTES if any(name.startswith("pydantic_ai") for name in self.foundation) else 0
 
     def needs(self, version: str) -> str:
@@ -157,7 +152,6 @@ class AgentDef:
 
     @cached_property
     def code(self) -> str:
-        """Digest of the agent's function and of its helpers in its module."""
         return code_version(self._functions)
 
     @cached_property

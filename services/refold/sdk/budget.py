@@ -44,6 +44,7 @@ class Budget:
     def __post_init__(self) -> None:
         for name in ("tokens", "calls", "same"):
             number = getattr(self, name)
+            # Not `isinstance`: True is an int, too.
             if type(number) is not int or number < 0:
                 raise UsageError(f"Budget({name}={number!r})", hint="give a whole number; 0 is any")
         if not isinstance(self.soft, int | float) or not 0 < self.soft <= 1:
@@ -110,7 +111,6 @@ def windows_of(limits: Iterable[Limit]) -> tuple[Window, ...]:
 
 
 def checked_reserve(reserve: Reserve) -> Reserve:
-    """Check a reservation and return it. **Raises** UsageError."""
     if not isinstance(reserve, Reserve):
         raise UsageError(f"reserve={reserve!r}", hint="write reserve=Reserve(model=..., input_tokens=...)")
     numbers = (reserve.input_tokens, reserve.output_tokens)

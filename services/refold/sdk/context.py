@@ -307,6 +307,7 @@ class Context:
 
     @cached_property
     def _ids(self) -> Random:
+        # Apart from `random`: a new id must not change the numbers that follow.
         return Random(f"{self._seed}/uuid")
 
 
@@ -324,7 +325,6 @@ _GONE = {
 
 
 def _short_text(text: str, subject: str, most: int) -> str:
-    """Text for people, cut. **Raises** UsageError for another type."""
     if not isinstance(text, str):
         raise UsageError(f"{subject} is {type(text).__name__}", hint="it is a text")
     text = str.__str__(text)  # of an enumeration, say

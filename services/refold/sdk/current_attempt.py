@@ -32,7 +32,7 @@ class CurrentAttempt:
         return Decision.parse(signature.content_of(token)) if token else None
 
     def tell(self, kind: str, data: Any) -> None:
-        """Send a live part to readers; lost if too large or unread. Lost parts are numbered: readers see the gap."""
+        """Send a live part to readers; lost if too large or unread."""
         if self._live is None:
             return
         try:
@@ -40,6 +40,7 @@ class CurrentAttempt:
         except MalformedError:  # half a character, say, of which the rest is in the next part
             text = ""
         with self._lock:
+            # Lost parts are numbered too: readers see the gap.
             self._n += 1
             number, fits = self._n, 0 < len(text) <= MOST_PART and self._has_room(len(text))
         if fits:

@@ -42,9 +42,7 @@ class Callee(Protocol):
         """Return an input as canonical JSON. **Raises** UsageError if the agent cannot be started with it."""
         ...
 
-    def means(self, text: str, other: str) -> bool:
-        """True if two inputs are read as the same."""
-        ...
+    def means(self, text: str, other: str) -> bool: ...
 
     def read_result(self, text: str) -> Any:
         """Return the value of a result. **Raises** UsageError if the agent cannot have returned it."""

@@ -119,6 +119,7 @@ class Execution:
         """Drop the code, and requests and errors of its `finally` blocks. Return True if a coroutine did not end."""
         loop = self._loop
         loop.closing = True
+        # A coroutine that has not begun would warn that it was never awaited.
         if self._coroutine is not None and self._main is None:
             self._coroutine.close()
         for _ in range(UNWIND_ROUNDS):
@@ -158,6 +159,7 @@ class Execution:
             self._drain()
             if self._main is not None and self._main.done() and self.end is None:
                 self._wind_up(self._main)
+            # Checked again: the code may have caught the error of `ask`.
             if len(steps.requests) > steps.most:
                 raise TooBusyError(steps.most)
         except TooBusyError as error:
@@ -193,6 +195,7 @@ class Execution:
         loop.begin_turn()
         while ready:
             left -= 1
+            # The queue too: the code may have caught the error of `call_soon`.
             if left < 0 or len(ready) > MOST_READY:
                 raise TooBusyError(MOST_CALLBACKS if left < 0 else MOST_READY)
             handle = ready.popleft()

@@ -162,7 +162,6 @@ _OPEN: Final = core_schema.wrap_serializer_function_ser_schema(_open, info_arg=T
 _SORTED: Final = core_schema.wrap_serializer_function_ser_schema(_sorted, when_used="json")
 _BYTES: Final = core_schema.plain_serializer_function_ser_schema(_text_of, when_used="json")
 
-
 _SCALARS: Final = (bool, str, bytes, int, float)
 _MISSING: Final = object()
 _AS_JSON: Final[dict[str, Any]] = {"mode": "json", "by_alias": True, "round_trip": True, "warnings": False}
@@ -361,7 +360,6 @@ def _raised(error: BaseException) -> str:
 
 
 def json_of(value: Any, owner: str) -> str:
-    """Value without a declared type as canonical JSON. **Raises** UsageError."""
     try:
         return canonical.dumps(value)
     except MalformedError:

@@ -34,6 +34,7 @@ def _file(path: Path) -> ModuleType:
         raise UsageError(f"there is no file {path}", hint="give the path of a Python file, or package.module:app")
     path = path.resolve()
     names = _names(path)
+    # Without a package, `sys`: `import_module` refuses an empty name.
     with suppress(ImportError):  # its package may load it
         importlib.import_module(names[0].rpartition(".")[0] or "sys")
     for loaded in map(sys.modules.get, names):
@@ -48,6 +49,7 @@ def _executed(path: Path, names: list[str]) -> ModuleType:
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is not a Python file", hint="give one whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
+    # Before it runs: modules that it imports may import it, and would run it again.
     sys.modules.update(dict.fromkeys(names, module))
     try:
         spec.loader.exec_module(module)

@@ -27,10 +27,8 @@ from refold.sdk.determinism.banned import CONCURRENCY, WORLD
 MOST_REDELIVERED = 100
 """Deliveries of one anyio cancellation in a turn: it repeats until the task ends, maybe for months."""
 
-
 MOST_REFUSED = 100
 """Refusals of requests by dropped code before it is suspended."""
-
 
 YEARS_S = 10 * 365 * 86_400
 """A longer wait is logged: rather a mistake in a number."""
@@ -96,6 +94,7 @@ class Timer(asyncio.TimerHandle):
     def __init__(self, when: float, callback: Callable[..., object], args: Any, loop: Loop, context: Any) -> None:
         super().__init__(when, callback, args, loop, context)
         self._fire = loop.fire
+        # Rounded first: as a float, 0.1 + 0.2 s would be 301 ms.
         until_ms = math.ceil(round(when * 1000, 3)) if when < LAST_MS / 1000 else LAST_MS
         self.intent, self.step = Sleep(until_ms), 0
 
@@ -180,7 +179,6 @@ class Loop(_LOOP):  # type: ignore[misc]
             self.steps.ask(intent)
 
     def passed(self) -> bool:
-        """True if the run's history has passed this place."""
         return self.moment.recorded or (self.moment.stays > 0 and self.steps.so_far() < self.moment.stays)
 
     def fire(self, timer: Timer) -> None:
@@ -245,6 +243,7 @@ class Loop(_LOOP):  # type: ignore[misc]
         self._numbers += 1
         task = Task(coro, loop=self, name=name or f"task-{self._numbers}", context=context)
         self.tasks[task.ordinal] = task
+        # By doubling: a look at all tasks for each new one takes quadratic time.
         if len(self.tasks) > self._crowd:
             self.live()
             self._crowd = 64 + 2 * len(self.tasks)
@@ -259,6 +258,7 @@ class Loop(_LOOP):  # type: ignore[misc]
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Future:
         """Call a function synchronously: no recorded moment marks the end of a thread."""
         future = self.create_future()
+        # As in an executor's thread, where no loop is running.
         asyncio._set_running_loop(None)
         try:
             future.set_result(func(*args))

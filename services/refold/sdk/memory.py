@@ -91,7 +91,7 @@ class MemoryAgent(AgentDef):
 
     @cached_property
     def code(self) -> str:
-        """Digest of the agent's code and of all tools that it may call: a history has only the one call."""
+        # With all tools that it may call: a history has only the one call.
         may = sorted((tool.name, tool.version) for tool in self._tools() if not self.refusal(tool))
         own = code_version(self._functions)
         return blake2b(f"{own} {may}".encode(), digest_size=8).hexdigest()
@@ -99,6 +99,7 @@ class MemoryAgent(AgentDef):
     @cached_property
     def _functions(self) -> list[FunctionType]:
         functions = scan.check(self.function, f"agent {self.name}")
+        # Again, as the app may have got tools since its declaration.
         self._check(functions)
         return functions
 

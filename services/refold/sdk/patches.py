@@ -56,6 +56,7 @@ def install() -> None:
     asyncio.as_completed = asyncio.tasks.as_completed = _in_order(asyncio.as_completed)
     asyncio.all_tasks = asyncio.tasks.all_tasks = _by_birth(asyncio.all_tasks)
     asyncio.tasks._GatheringFuture.__hash__ = _ordinal  # type: ignore[attr-defined]
+    # `random` has imported it under a name of its own.
     os.urandom = random._urandom = _drawn(os.urandom, "randbytes")  # type: ignore[attr-defined]
     for name, original in list(vars(random).items()):
         # All that draws from the module's own generator, in any version of Python; `seed` and its state stay its own.
@@ -211,7 +212,6 @@ def _order_scopes(module: ModuleType) -> None:
             return self.ordinal
 
         def _deliver_cancellation(self, origin: Any) -> bool:
-            """Cancel the tasks as anyio does. This repeats until they end: after many times, in the next turn."""
             again = bool(super()._deliver_cancellation(origin))
             if again and origin is self and (loop := _THREAD.loop) is not None:
                 loop.redelivers(self)
@@ -242,6 +242,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if name != _ANYIO:
             return None
+        # First: `find_spec` below would call this method again.
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:

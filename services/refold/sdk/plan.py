@@ -104,6 +104,7 @@ def _resolve(reference: str, step: str, results: dict[str, Any]) -> Any:
     for part in path:
         if isinstance(result, dict) and part in result:
             result = result[part]
+        # `isdigit` alone takes superscripts, which `int` refuses.
         elif isinstance(result, list) and part.isascii() and part.isdigit() and int(part) < len(result):
             result = result[int(part)]
         else:

@@ -46,7 +46,7 @@ class Prices:
         self._price: Callable[..., Decimal | None] | None = None
 
     def load(self) -> None:
-        """Load `genai-prices`, if installed: that takes a second, and reads files that agents may not."""
+        """Load `genai-prices`, if installed: that takes a second."""
         if self._price is not None:
             return
         try:
@@ -63,6 +63,7 @@ class Prices:
             except (LookupError, ValueError):
                 return None
 
+        # The first price reads files, which an agent may not do.
         price("gpt-4o-mini", "openai", (1, 1, 0, 0))
         self._price = price
 
@@ -96,5 +97,6 @@ class Prices:
         if self._price is None or not model:
             return None
         provider, _, name = model.rpartition(":")
+        # By the hour: by the millisecond, the cache would have no hits.
         price = self._price(name, provider or None, counts, at_ms // 3_600_000)
         return None if price is None else nano_usd(price)

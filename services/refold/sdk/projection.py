@@ -19,10 +19,8 @@ _KINDS = (str, int, bytes)
 RESERVED_TABLES = frozenset({"heads", "calls"})
 
 RESERVED_COLUMN = "erased"
-"""Column of every table of sums, see `sums`."""
 
 SHARES = "_by_run"
-"""Suffix of the table with each run's part in sums."""
 
 
 def key(**columns: type[Scalar]) -> dict[str, type[Scalar]]:

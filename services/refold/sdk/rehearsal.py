@@ -15,11 +15,9 @@ from refold.sdk.execution import Execution
 
 
 class Past(Moment):
-    """Moment of a rehearsal."""
-
     @property
     def replaying(self) -> bool:
-        """True, also after `replay` sets it to false at the end of history: a rehearsal writes no log lines."""
+        # Also after `replay` sets it to false at the end of history: a rehearsal writes no log lines.
         return True
 
     @replaying.setter

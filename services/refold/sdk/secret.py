@@ -108,6 +108,7 @@ class Secrets:
             try:
                 secret._value = str(self._provider(secret.name))
             except Exception as error:  # noqa: BLE001 - a provider is the user's code, and asks a server of its own
+                # The texts of other errors may contain the value, and so may a cause.
                 problem = f"no value for the secret {secret.name}: {type(error).__name__}"
                 why = f": {text_of(error)}" if isinstance(error, UsageError) else ""
                 raise NotDone(problem + why) from None

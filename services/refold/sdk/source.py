@@ -69,7 +69,6 @@ def in_words(stands_on: dict[str, str]) -> str:
 
 
 def codes_of(code: CodeType) -> Iterator[CodeType]:
-    """Code of a function, and of those inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -192,7 +192,6 @@ class ToolDef:
         return canonical.parse(completed(self.name, outcome))
 
     def result_json(self, value: Any) -> str:
-        """Return a result as canonical JSON. **Raises** UsageError for another type."""
         return self.result.dump(value)
 
     def probe_json(self, value: Any) -> str | None:
@@ -284,7 +283,7 @@ class ToolDef:
             self._refuse_keyless(tool)
 
     def _refuse_keyless(self, tool: str) -> None:
-        """Refuse a function that does not take the key: its receiver would take a repetition for a second effect."""
+        # Without the key, its receiver would take a repetition for a second effect.
         if _KEY not in inspect.signature(self.function).parameters:
             hint = f"write `*, {_KEY}: str` in its signature and hand the key to the receiver; {NATURAL}"
             raise UsageError(f"{tool} is keyed and takes no {_KEY}", hint=hint)
@@ -323,13 +322,13 @@ async def _revealed(secrets: Secrets, body: Coroutine[Any, Any, Any]) -> Any:
     try:
         await asyncio.to_thread(secrets.look_up)  # a provider that asks a server would hold all other async tools
     except BaseException:
+        # Python would warn of a coroutine that was never awaited.
         body.close()
         raise
     return await body
 
 
 def completed(tool: str, outcome: Settled) -> str:
-    """Recorded result of a call, as JSON. **Raises** CallFailed if it failed."""
     if isinstance(outcome, CallCompleted):
         return outcome.result
     if isinstance(outcome, CallFailed):

@@ -90,7 +90,6 @@ _NULL_BEFORE, _NULL_BEHIND = ("PUSH_NULL", None) if sys.version_info < (3, 13) e
 
 
 def _loads(function: FunctionType) -> Iterator[_Load]:
-    """Loads of a function and of those inside it, attributes followed."""
     for code in codes_of(function.__code__):
         yield from _loads_of(function, code)
 
