@@ -75,7 +75,6 @@ class BackTest:
         return self.policy.explain(self.variables(state, call))
 
     def differences(self, calls: Iterable[RecordedCall]) -> Iterator[OtherRuling]:
-        """Iterate over calls with another outcome or requirement."""
         for call in calls:
             now = self.judge(call.state, call.call)
             then = call.judgement

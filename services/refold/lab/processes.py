@@ -45,6 +45,7 @@ _Job = TypeVar("_Job", ForkJob, CheckJob)
 TIMEOUT_S = 600.0
 """Seconds of a fork until it is killed: its code may never yield."""
 
+# Foreign code could answer with a line that never ends.
 MOST_ANSWERED = 256 << 20
 
 OF_STORES = ("AWS_ACCESS", "AWS_SECRET", "AWS_SESSION", "AZURE_", "GOOGLE_APPLICATION", "GOOGLE_SERVICE", "PG")
@@ -111,6 +112,7 @@ class ForkProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # with its group all that it has started is ended, too
+            # Bytecode is not written: each attempt would count as a refused action of the app.
             env={**env, "PYTHONDONTWRITEBYTECODE": "1"} | ({BUDGET: budget_text(budget)} if budget else {}),
         )
 
@@ -197,6 +199,7 @@ def _served(
         try:
             for job in jobs:
                 ahead.append(pool.submit(serve, job))
+                # A few jobs ahead: all of them would fill the memory.
                 if len(ahead) > 2 * at_once:
                     yield ahead.popleft().result()
             while ahead:
@@ -239,7 +242,6 @@ def _why(answer: dict[str, Any]) -> str:
 
 
 def _share(budget: Spendable | None, at_once: int) -> Spendable | None:
-    """Split a budget between processes. **Raises** UsageError if a share is zero."""
     parts = {name: getattr(budget, name) for name in ("calls", "tokens", "nano_usd")} if budget else {}
     if any(0 < amount < at_once for amount in parts.values()):
         raise UsageError("the budget is too small for so many processes", hint="--jobs 1")

@@ -39,7 +39,6 @@ HEADER, SCHEMA, CATALOGUED, ENTRY, CLAIMED = "bundle", "schema", "catalog", "ent
 _SEALED = re.compile(rb',"seal":"([0-9a-f]{32})"\}\n?\Z')
 _BEGINS = re.compile(rb'\{"n":([0-9]{1,15}),"kind":"([a-z]{1,20})"')
 
-
 _Natural = Annotated[int, Field(ge=0)]
 
 
@@ -94,6 +93,7 @@ class Bundle:
         for number, (kind, content) in enumerate(self._contents()):
             body = orjson.dumps({"n": number, "kind": kind, **content})
             seal = _seal(seal, body)
+            # Spliced in: `read` checks the bytes that were sealed, and encodes nothing again.
             yield body[:-1] + b',"seal":"' + seal + b'"}\n'
 
     def _contents(self) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -119,7 +119,6 @@ def not_let_out(order: ToolRequest) -> str:
 
 
 def _other(before: RunState, event: events.ApprovalDecided, signed: Decision) -> str:
-    """Return the part of a decision that differs from the question or event, or empty."""
     opened, call = before.open.get(event.step), before.call(event.step)
     if opened is None or opened.question is None:
         return "question: people were asked nothing"

@@ -37,6 +37,7 @@ def run_of_key(reader: LogReader, key: str, find: Find) -> tuple[str, int]:
                 if getattr(event, "key", "") == key and (run := find(entry.run_id)) is not None:
                     with suppress(NotFoundError):
                         _, counts = entry_with(run, seq)
+                        # A record that does not count may have the key of another call.
                         if counts.events[seq - counts.seq] == event:
                             return entry.run_id, seq
     hint = "name the call: RUN/SEQ, as `refold run show` prints it"
@@ -81,6 +82,7 @@ def published_entries(reader: LogReader, trust: Trust) -> list[Record]:
     with suppress(NotFoundError):
         for record in reader.scan(CATALOG):
             if entry := decoded(CatalogEntry, record.value):
+                # By content: a copied signature must not push out the true entry.
                 records.setdefault((record.key, entry), record)
     catalog, published = Catalog(trust), list[Record]()
     for _, entry in sorted(records, key=lambda pair: pair[1].counter):

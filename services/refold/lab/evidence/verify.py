@@ -81,6 +81,7 @@ def verify_bundle(file: BinaryIO, trust: Trust, *, heads: Collection[str] = (), 
     holes = [hole._replace(what=with_ellipsis(hole.what, HOLE_CHARS)) for hole in islice(all_holes, MOST_HOLES)]
     if not checking.records:
         raise MalformedError("this is no bundle of evidence", hint="`refold why ID --bundle FILE` writes one")
+    # Only without holes: a missing head or subject follows from any of them.
     holes = holes or list(checking.unmet())
     contents = checking.contents
     return VerifiedBundle(
@@ -131,6 +132,7 @@ class _BundleCheck:
         try:
             for hole in self._end(line.n) if line.kind == bundle.END else self._checked(line, kind):
                 yield hole._replace(record=hole.record or line.n, run_id=hole.run_id or run, seq=hole.seq or seq)
+        # Made-up events can raise any of these; a traceback would end the verification.
         except (AssertionError, AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
             self._mark_torn(line.kind, run)
             yield Hole("changed", line.n, f"{run}: what it says cannot be ({type(error).__name__})", run, seq)
@@ -231,7 +233,6 @@ class _BundleCheck:
         self._broken.add(part)
 
     def _damaged(self, hole: Hole) -> Hole:
-        """Add a line's run and its expected event to a hole."""
         kind, run = self._place(hole.record)
         if hole.kind != "removed":  # missing lines are reported last: they may still come
             self._mark_missing_before(hole.record + 1)

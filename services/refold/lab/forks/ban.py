@@ -92,10 +92,12 @@ def shut(*, network: bool = False) -> bool:
         return False
     alone = False
     if linux:
+        # Before the filter, which refuses the calls of these three lines.
         linux.unshare(_NETWORK | _USER)
         linux.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
         _lock(linux)
         alone = _filter(linux)
+    # Last: the hook refuses `ctypes`, by which the kernel was called.
     # Neither a function of ours nor a cell of one: an app could find and change them.
     refused = frozenset(EVENTS) - _LET | frozenset(_MORE.split())
     sys.addaudithook(partial(_refuse, (_refuse, refused, _WRITES, _INTERPRETERS, UsageError, PREVENTED)))
@@ -141,7 +143,7 @@ def seccomp_filter(machine: str) -> bytes:
 
 
 def _refuse(context: tuple[Any, ...], event: str, args: tuple[Any, ...]) -> None:
-    """Audit hook; `context` has all objects that it uses, itself included, since an app could replace globals."""
+    # All objects that it uses, itself too, are in `context`: an app could replace globals.
     own, refused, writes, interpreters, error, counts = context
     if event not in refused and (event != "object.__setattr__" or args[0] is not own):
         return

@@ -151,7 +151,6 @@ class ForkedRun:
         return same[nth] if nth < len(same) else None
 
     def foresee(self, call: events.CallProposed) -> int | None:
-        """Recorded step of a call in the unfinished entry."""
         self.ahead[call.step] = key = step_key(call)
         # Equal calls of the same entry are not in `forked` yet.
         before = sum(step < call.step and other == key for step, other in self.ahead.items())
@@ -179,12 +178,10 @@ class ForkedRun:
         return self.source is not None and recorded is not None and phase in self.source.phases[recorded]
 
     def waits_still(self, step: int) -> bool:
-        """True if the recorded run is open, and still waits for this step."""
         state = self.source.state if self.source else None
         return state is not None and not state.over and self.matched[step][0] in state.open
 
     def step_of(self, recorded: int) -> int:
-        """Step of this run that matches a recorded one; 0 if none."""
         return next((step for step, (source, _) in self.matched.items() if source == recorded), 0)
 
 
@@ -344,13 +341,13 @@ class Fork:
         due += [(self.lines[self.root], message) for message in self._messages]
         if self.unanswered or not due:
             return None
+        # By time and place alone: contents have no order.
         line, answer = min(due, key=lambda pair: pair[1][:2])
         if answer.cue is None or answer.cue.at_ms < answer.due_ms:  # else its planner has taken it before the deadline
             return self._overdue(max(answer.due_ms, self.now_ms)) or (line, answer)
         return line, answer
 
     def _overdue(self, now: int) -> tuple[ForkedRun, _Answer] | None:
-        """First run whose deadline has passed, with that deadline."""
         for line in self.lines.values():
             state = line.state
             if not (state.over or state.paused) and 0 < state.deadline_ms < now:
@@ -398,7 +395,6 @@ class Fork:
         return answer.cue is not None or _attempt_of(line, answer.step) not in self._without_effect
 
     def _changed_answer(self, state: RunState, step: int, opened: OpenStep) -> PeopleSaid | str | None:
-        """Answer from the changes, in place of the recorded one."""
         if opened.question is not None:
             return self.changes.decisions.get(state.call_id(step))
         of_root = opened.phase == "dispatched" and state.run_id == self.root
@@ -570,7 +566,6 @@ class Fork:
         return isinstance(message, ChildEnded) and message.step not in line.state.open
 
     def _when(self, line: ForkedRun, message: FamilyMessage, now: int) -> tuple[int, int]:
-        """Time and place in the record of a message to another run."""
         if isinstance(message, Start):
             return self._when_started(line, message.request.run_id, now)
         other = self.lines.get(message.run_id)
@@ -663,7 +658,6 @@ def _attempt_of(line: ForkedRun, step: int) -> tuple[object, ...]:
 
 
 def _started_in(run: RunId) -> int:
-    """Parent's step that started a run, awaited or not."""
     return int(run.rpartition(".")[2].partition("_")[0])
 
 

@@ -64,7 +64,6 @@ class Cue:
         return doubted and not any(getattr(event, "about", "") == DOUBT for event in self.entry.events)
 
     def of(self, *kinds: type[E]) -> E | None:
-        """First event of the entry of one of these classes."""
         return next((event for event in self.entry.events if isinstance(event, kinds)), None)
 
 
@@ -187,7 +186,6 @@ def _judged(entry: Entry, state: RunState) -> dict[int, Judgement]:
 ANOTHER_POLICY = "another"
 """Digest of an unknown policy that denied a call: the log does not contain it."""
 
-
 OUTCOMES_OF_CALLS = (
     events.CallCompleted,
     events.CallFailed,
@@ -205,7 +203,6 @@ _OF_TIME = (
     events.SleepEnded,
     events.WaitExpired,
 )
-
 
 _KINDS: Mapping[type, CueKind] = {
     **dict.fromkeys(OUTCOMES_OF_CALLS, "result"),

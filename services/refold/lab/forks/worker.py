@@ -65,6 +65,7 @@ def serve(act: Callable[[App], Act] | None = None) -> None:
         return
     # Not pickle: this process ran foreign code, which unpickling would run in the parent.
     _answer(answers, {"app": app.version})
+    # Each report has what the app was refused while it was loaded.
     loading = PREVENTED.copy()
     while (job := _next(orders)) is not None:
         PREVENTED.clear()
