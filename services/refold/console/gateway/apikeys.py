@@ -72,13 +72,11 @@ class ApiKeys:
             raise UsageError(f"{self._path} is no file of API keys", hint=_HINT) from None
 
     def named(self, prefix: str) -> ApiKey | None:
-        """Return the unexpired key with a prefix, or None."""
         self._refresh()
         key = self._keys.get(prefix)
         return key if key is not None and not 0 < key.expires_ms <= clock_ms() else None
 
     def found(self, text: str) -> ApiKey | None:
-        """Return the unexpired key with this text, or None."""
         parts = _KEY.fullmatch(text)
         key = self.named(parts[1]) if parts else None
         return key if key is not None and hmac.compare_digest(key.digest, _digest(text)) else None
@@ -88,6 +86,7 @@ class ApiKeys:
         if self._path is None:
             raise UsageError("there is no file of API keys", hint="add --file, or set REFOLD_GATEWAY__API_KEYS")
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A lock of the file itself would stay with the old one, which is replaced.
         with closing(open(f"{self._path}.lock", "w")) as lock:  # noqa: PTH123 - closing unlocks it
             fcntl.flock(lock, fcntl.LOCK_EX)
             try:
@@ -103,6 +102,7 @@ class ApiKeys:
     def _refresh(self) -> None:
         if self._path is None or (state := _state(self._path)) == self._state:
             return
+        # Before the read: a change during it is seen the next time.
         self._state = state
         try:
             self._keys = self.load()

@@ -160,6 +160,7 @@ def _refused_page(headers: _Headers, *, unsafe: bool) -> HttpProblem | None:
 
 def _refused_body(headers: _Headers, *, forms: bool) -> HttpProblem | None:
     length = headers.one("content-length") or "0"
+    # `int` raises for thousands of digits.
     if not length.isdecimal() or len(length) > 18 or int(length) > MOST_BODY:
         detail = f"a body has {MOST_BODY} bytes at most"
         return HttpProblem(title="Content Too Large", status=413, detail=detail, code="too_large")

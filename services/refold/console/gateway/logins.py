@@ -37,6 +37,7 @@ from refold.engine.runtime.settings import GatewayPart
 
 _log = structlog.get_logger()
 
+# With this prefix, browsers take it from this very host alone, and over https.
 COOKIE = "__Host-refold"
 ACTING = "refold-acting"
 """Cookie of `refold dev`: the person that the one user's pages act as. It proves nothing."""
@@ -72,13 +73,11 @@ class Login(NamedTuple):
         return self.local or value == self.actor or f"{name}={value}" in self.roles
 
     def most(self, rates: Mapping[str, int]) -> int:
-        """Return the requests a minute of the login, by API key, role or kind."""
         program = not self.cookie and (self.local or self.key or self.until < math.inf)
         roles = [rates[role] for role in self.roles if role in rates]
         return rates.get(self.key) or max(roles, default=rates["program" if program else "person"])
 
     def check(self, role: str) -> None:
-        """**Raises** UnauthorisedError without the role."""
         if not self.may(role):
             raise UnauthorisedError(f"this needs the role {role}", hint="GET /api/login shows what you have")
 
@@ -95,6 +94,7 @@ class Logins:
         self._keys = ApiKeys(part.api_keys)
         self._keys.load()
         self._proxy_secret = keys.shared_key(part.proxy.secret).hex()
+        # Without a shared key, sessions end with this process, and no other gateway takes them.
         self._session_key = keys.shared_key(part.session_key) or secrets.token_bytes(32)
         self._failing, self._logged = 0, RateLimit()
         self.local = not (part.api_keys or part.oidc.issuer or part.proxy.actor)
@@ -303,6 +303,7 @@ def _claim(claims: Mapping[str, Any], name: str) -> Any:
 
 
 def _same(text: str, other: str) -> bool:
+    # As bytes: `compare_digest` refuses texts that are not ASCII, as headers may be.
     return hmac.compare_digest(text.encode("utf-8", "replace"), other.encode())
 
 

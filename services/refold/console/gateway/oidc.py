@@ -83,6 +83,7 @@ class TokenVerifier:
         now = time.monotonic()
         cached = kid in self._keys and now - self._read < JWKS_KEPT_S
         due = now - self._read > JWKS_FRESH_S or not cached
+        # Tokens with an unknown key wait for a fetch that is under way, and begin no other.
         if due and (now - self._tried > REFETCH_S or (self._lock.locked() and not cached)):
             async with self._lock:
                 if time.monotonic() - self._tried > REFETCH_S:
@@ -92,6 +93,7 @@ class TokenVerifier:
         return self._keys.get(kid)
 
     async def _fetch(self) -> None:
+        # Before the answer: a provider that is away is not asked again for each token.
         self._tried = time.monotonic()
         try:
             self._keys = await asyncio.get_running_loop().run_in_executor(None, _fetched, self._url)

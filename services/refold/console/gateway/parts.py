@@ -27,8 +27,6 @@ RETRY_S = 1.0
 
 
 class WaitingPart(NamedTuple):
-    """A part, its pool by its topic, and the time of its receipt."""
-
     received_s: float
     pool: str
     part: StreamPart

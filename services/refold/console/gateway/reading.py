@@ -104,6 +104,7 @@ class KeptRuns:
         runs, before = ViewedRuns(view), cached.get(run)
         current = (runs.again(before) if before and run not in gone else None) or runs.find(run)
         with self._lock:
+            # Removed and added: the run moves to the end, as the one used last.
             for name in (*gone, run):
                 self._runs.pop(name, None)
             self._runs |= {run: current} if current is not None else {}
@@ -150,7 +151,6 @@ class ReadSide:
             raise NotYetError(f"the view is behind {missing}", retry_after=1.0, hint=hint)
 
     def _missing(self, after: After) -> str:
-        """Return the first place that the view lacks, or empty."""
         with _in_use():
             store = self.store()
             positions = store.positions() if after.positions else {}
@@ -190,7 +190,6 @@ class ReadSide:
         return self.runs_at(view, run, [seq])[0]
 
     def runs_at(self, view: ViewReader, run: str, seqs: Sequence[int]) -> list[Run]:
-        """Return a run after each event. **Raises** as `run_at`."""
         last = int(self.check(view, run)[HEADS.places["seq"]])
         if wrong := [seq for seq in seqs if not 1 <= seq <= last]:
             raise MalformedError(f"run {run} has no event {wrong[0]}", hint=f"its events are 1 to {last}")

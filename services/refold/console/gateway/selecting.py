@@ -104,7 +104,6 @@ class Selection:
         return b"id: %s\nevent: %s\ndata: %s\n\n" % (self.id_of(at).encode(), event.type.encode(), json_bytes(data))
 
     def page(self, store: ViewReader, at: Cursor) -> Page:
-        """Return the next events behind a place."""
         if isinstance(at, int):
             return self._page_of_run(store, at)
         ends = {number: end for number, end in log_ends(store).items() if self.home in (None, number)}
@@ -159,7 +158,6 @@ class Selection:
 
 
 def _with_places(rows: Iterable[ViewRow]) -> Iterator[tuple[tuple[int, int], RunEvent]]:
-    """Yield the events of entries, each with the place behind it."""
     for since, group in groupby(rows, key=itemgetter(_SINCE)):
         events = [event for row in group for event in events_in(row)]
         for count, event in enumerate(events, start=1):

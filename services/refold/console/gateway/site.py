@@ -104,7 +104,6 @@ class Gateway:
         return gateway
 
     def signer(self) -> SigningKey | None:
-        """Return the key that signs the reader's votes, if there is one."""
         file = self.logins.people.get(self.actor, "") or self.platform.settings.gateway.vote_key
         with suppress(RefoldError):
             return vote_key(file, self.data)
@@ -116,7 +115,6 @@ class Gateway:
         return self.login.actor if self.login is not None else ""
 
     def check_role(self, role: str) -> None:
-        """**Raises** UnauthorisedError if the login lacks the role."""
         if self.login is not None:
             self.login.check(role)
 
@@ -138,7 +136,6 @@ class Gateway:
         return signing(self.request_key, self.platform.settings.platform)
 
     def place(self, kind: str) -> AbstractContextManager[None]:
-        """Hold a place in a room. **Raises** BusyError."""
         return self._rooms[kind].one(self.actor)
 
     @contextmanager
@@ -167,7 +164,6 @@ class Gateway:
             yield view
 
     def blobs(self) -> ObjectBlobs | None:
-        """Return the store with the large values of the requested run."""
         settings = self.platform.settings
         return archived_blobs(settings, settings.archive.url) if self.archived else blob_store(settings)
 

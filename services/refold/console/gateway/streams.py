@@ -208,11 +208,11 @@ class RunStreams:
                 del self._listeners[key]
 
     async def _page(self, selection: Selection, at: Cursor) -> Page:
-        """Return the next page, read once for all streams at this place."""
         key = selection, selection.id_of(at)
         if (task := self._pages.get(key)) is None:
             task = self._pages[key] = asyncio.create_task(self._read(selection, at))
             task.add_done_callback(lambda _: self._pages.pop(key, None))
+        # Shielded: a client that leaves must not cancel the read of the others.
         return await asyncio.shield(task)
 
     async def _read(self, selection: Selection, at: Cursor) -> Page:
@@ -275,7 +275,6 @@ class RunStreams:
         return ends, keys
 
     def _gone(self) -> list[StreamListener]:
-        """Return the streams of erased runs, and of a log that was replaced."""
         listeners = [listener for group in [*self._listeners.values()] for listener in [*group]]
         store, names = self._reading.store(), {listener.selection.name for listener in listeners}
         heads, log = store.rows(HEADS, [(name,) for name in names]), store.notes().get("log", "")

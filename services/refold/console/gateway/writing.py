@@ -42,6 +42,7 @@ class Refusals:
         self._found: OrderedDict[Cause, RefoldError] = OrderedDict()
         self._stop = threading.Event()
         self.log = ""
+        # An hour of ends, with one each `LAG_S`.
         self.ends: deque[tuple[float, dict[Place, int]]] = deque(maxlen=1800)
         self.listens, self.heard_s = threading.Event(), time.monotonic()
 

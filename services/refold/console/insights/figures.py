@@ -99,7 +99,6 @@ def changed_records(store: ViewStore, changes: ViewChanges) -> dict[str, bytes |
 
 
 def recent(store: ViewStore, since_minute: int) -> Iterator[dict[str, bytes | None]]:
-    """Records of all rows since a minute, some at a time."""
     for of in (Insights.agents, Insights.tools, Insights.runs):
         query = Query(of, (Where("minute", ">=", since_minute),))
         while page := store.query(query):

@@ -75,7 +75,6 @@ class Counting:
             self._fill(partition, end)
 
     def take(self, records: Iterable[Record]) -> None:
-        """Apply records from the position on; read missing ones from the log."""
         for partition, those in groupby(records, key=lambda record: record.partition):
             batch = [record for record in those if record.offset >= self.position[partition]]
             if batch:

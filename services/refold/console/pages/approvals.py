@@ -91,7 +91,6 @@ def _shown(shared: Gateway, approval: str) -> PageQuestion:
 
 
 def _words(fields: Mapping[str, str], action: str) -> dict[str, Any]:
-    """Parse the arguments of an action. **Raises** MalformedError."""
     content: dict[str, Any] = {"message": fields.get("message", "")}
     if action in ballot.HANDING:
         content["to"] = tuple(name.strip() for name in fields.get("to", "").split(",") if name.strip())

@@ -163,7 +163,6 @@ def _call(step: RunStep) -> str:
 
 
 def _body(shared: Gateway, fields: Mapping[str, str]) -> ForkBody:
-    """Parse the changes in a form. **Raises** MalformedError, UsageError."""
     filled = {name: text for name, text in fields.items() if text.strip()}
     body: dict[str, Any] = {"at": filled.get("at", "0").strip(), "model": filled.get("model", "").strip()}
     body |= {"edits": _of_call(filled, "edit", "args"), "results": _of_call(filled, "given", "result")}
@@ -190,7 +189,6 @@ def _decisions_in(filled: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_call(filled: Mapping[str, str], pick: str, name: str) -> dict[int, Any]:
-    """Parse the JSON for the chosen call. **Raises** MalformedError if either is missing."""
     step = number_of(filled.get(pick, "").partition(" ")[0])
     if (step is None) != (name not in filled):
         raise MalformedError(f"a call has no {name}, or {name} no call", hint="choose the call, and write JSON")

@@ -178,7 +178,6 @@ def run_pages(site: APIRouter) -> None:
 
 
 def _operation(shared: Gateway, action: str, fields: Mapping[str, str], run: Run) -> OperationRow:
-    """Return the operation of a button. **Raises** ConflictError."""
     if action != "retry":
         return operations.word(run.state, action, By(shared.actor, fields.get("reason", ""), sign=shared.sign))
     if not run.state.over:

@@ -77,7 +77,7 @@ class Batch:
         return {(run, *key): amounts for run, added in runs for key, amounts in added.get(table.name, {}).items()}
 
     def _remove_nothing(self, table: ViewTable, totals: dict[ViewKey, list[int]]) -> None:
-        """Remove sums to which no run contributes: their keys would name erased runs."""
+        # Keys of sums to which no run contributes would name erased runs.
         for key, row in self._store.rows(table, list(totals)).items():
             if not any(_sum(row[table.keys :], totals[key])):
                 self.changes.rows.setdefault(table, {})[key] = None

@@ -109,8 +109,6 @@ class ProjectionError(RefoldError):
 
 
 class RunHead(NamedTuple):
-    """Row of `HEADS`."""
-
     last: Head
     status: Status | str
     marked: int
@@ -265,7 +263,6 @@ class Projector:
             ) from error
 
     def _apply(self, batch: Batch, accepted: Accepted) -> None:
-        """Apply the entry's events that a user's projection subscribes to."""
         entry, begun = accepted.entry, time.monotonic()
         for seq, event in enumerate(entry.events, start=entry.seq):
             self._seq = seq

@@ -262,7 +262,6 @@ class KeptProjection:
 
 
 def made_by(projection: Projection) -> dict[str, str]:
-    """Return the version and inputs of rows, as notes."""
     return {"version": str(projection.version), "inputs": projection.inputs}
 
 

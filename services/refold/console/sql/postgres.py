@@ -139,6 +139,7 @@ class PostgresViews(SqlViews):
             try:
                 if self._locking is None:
                     self._locking = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+                # Advisory locks are those of a database: another schema may have such views.
                 schema = self._locking.execute(sa.select(sa.func.current_schema())).scalar()
                 statement = sa.select(sa.func.pg_try_advisory_lock(_number(f"refold {schema} {projection}")))
                 return bool(self._locking.execute(statement).scalar())
@@ -167,4 +168,5 @@ def _number(name: str) -> int:
 
 def _set_up(connection: Any, record: object) -> None:
     connection.execute(f"set lock_timeout = '{_LOCK_WAIT_S}s'")
+    # A rollback undoes SET, and each return to the pool is one.
     connection.commit()

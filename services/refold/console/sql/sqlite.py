@@ -25,6 +25,7 @@ _SETTINGS = (
     "journal_mode = wal",
     # A transaction that a power failure takes back takes its position back too, and is read again from the log.
     "synchronous = normal",
+    # By default the bytes of removed rows stay in the file, and with them erased runs.
     "secure_delete = on",
 )
 

@@ -46,7 +46,6 @@ class SqlDriver(ABC):
     """Database operations of a store. **Raises** UnreachableError, also in the body of `reading` and `writing`."""
 
     mark: ClassVar[str]
-    """Placeholder of a parameter."""
 
     @abstractmethod
     def reading(self, *, still: bool = False) -> AbstractContextManager[sa.Connection]:
@@ -164,9 +163,11 @@ class SqlViewStore(SqlViewReader):
 
     def commit(self, changes: ViewChanges) -> None:
         with self._driver.writing() as connection:
+            # First: a `drop` of the generation waits for this commit, or this commit finds it gone.
             notes = self._notes(connection, lock=True)
             self._move(connection, changes.moves)
             cursor = self._driver.cursor(connection)
+            # Before the rows: a run that was read anew has new ones in the same batch.
             if changes.runs:
                 self._remove(cursor, changes)
             for table, rows in changes.rows.items():

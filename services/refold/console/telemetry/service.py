@@ -74,6 +74,7 @@ class Telemetry:
                 end, rows = _page(view, place, at, end)
                 count += len(rows)
                 self._send(view, rows)
+            # After the export: a crash in between sends the same spans again, and loses none.
             if end > at:
                 store.commit(ViewChanges((), moves={place: (at, end)}))
         return count

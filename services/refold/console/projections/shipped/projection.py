@@ -228,7 +228,6 @@ def _count_in_family(turn: Turn, before: list[Any], after: list[Any]) -> None:
 
 
 def _part(row: list[Any]) -> tuple[int, ...]:
-    """Return a run's part in its family's sums."""
     status, question, doubt, on_hold, tokens, nano_usd, *_ = row
     live = status not in ENDED
     ended = status == "completed", status == "failed", status == "cancelled"

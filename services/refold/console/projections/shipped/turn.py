@@ -78,7 +78,6 @@ class Turn:
             self.batch.totals_of(DAILY_FAILURES, key)[0] += 1
 
     def question(self, name: str, **change: Any) -> None:
-        """Change columns of a question, if there is one of this name."""
         if name and (opened := self.batch.edit(APPROVALS, (name,))) is not None:
             for column, value in change.items():
                 opened[APPROVALS.places[column]] = value
