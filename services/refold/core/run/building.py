@@ -30,6 +30,7 @@ class Base:
         digest, size = self._hash.copy(), self.bytes
         for call in calls:
             args, result = call.args.encode(), call.result.encode()
+            # Lengths go first: without them two lists of calls could have the same bytes.
             digest.update(b"%d %d %d " % (call.step, len(args), len(result)))
             digest.update(args)
             digest.update(result)

@@ -27,7 +27,8 @@ def erased_key(run: RunId) -> bytes:
 
 
 def erased_claims_key(run: RunId) -> bytes:
-    """Key of the record that replaces an erased run's claims for ever: a digest, as an id may contain a user's name."""
+    """Key of the record that replaces an erased run's claims."""
+    # A digest: the record stays for ever, and an id may contain a user's name.
     return _PREFIX + run_digest(run).hex().encode()
 
 
@@ -36,7 +37,6 @@ def is_erased_claims_key(key: bytes | None) -> TypeGuard[bytes]:
 
 
 def erased_run(key: bytes | None) -> RunId | None:
-    """Run of a marker's key; None for any other key."""
     return RunId(key[len(_PREFIX) :].decode(errors="replace")) if key and key.startswith(_PREFIX) else None
 
 

@@ -9,7 +9,6 @@ from refold.core.wire import codec
 
 
 def held_run(key: bytes | None) -> RunId | None:
-    """Run of a hold's key; None for any other key."""
     return RunId(key.removeprefix(HOLD_KEY).decode(errors="replace")) if key and key.startswith(HOLD_KEY) else None
 
 

@@ -61,7 +61,7 @@ class Intent:
 class Call(Intent):
     """Call a tool. `args` is canonical JSON; `read` turns the recorded outcome into a value or raises. `label` (display
     text) and `reserve` (reservation per attempt) may differ on replay. `builds_on` are steps of earlier calls that are
-    sent with this one. `means` compares arguments by value, because an older version may have written another text."""
+    sent with this one. `means` compares arguments by value."""
 
     tool: str
     args: str
@@ -88,6 +88,7 @@ class Call(Intent):
         if not isinstance(recorded, events.CallProposed):
             return False
         args = recorded.asked or recorded.args
+        # By value: an older version may have written the same arguments as another text.
         if recorded.tool == self.tool and args != self.args and self.means is not None:
             return self.means(args, self.args)
         return (recorded.tool, args) == (self.tool, self.args)

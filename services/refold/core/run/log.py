@@ -161,7 +161,6 @@ class LogFold:
         self._drop(run)
 
     def _drop(self, run: RunId) -> None:
-        """Drop the records of a run that are held aside."""
         if (disorder := self._disorders.pop(run, None)) is not None:
             self._aside -= sum(len(aside.value) for aside in disorder.asides())
 
@@ -274,13 +273,14 @@ class LogFold:
         return tuple(linked)
 
     def _end(self, run: RunId) -> None:
-        """Stop tracking a finished run. Before `settle` its packed state is kept, because its end may be revised."""
+        """Stop tracking a finished run."""
         state = self.states.get(run)
         if state is None or not state.over:
             return
         if self._live:
             self._drop(run)
         else:
+            # Records of the initial read may still revise its end.
             self._over[run] = _Over.packed(state)
 
     def _apply(self, record: LogRecord, after: RunState | None, *, shared: bool) -> Judged:

@@ -1,5 +1,4 @@
-"""Immutable sequences and tables that share their common part with longer versions. An append at the tip has constant
-cost; one behind the tip, after a failed speculation, copies once."""
+"""Immutable sequences and tables that share their common part with longer versions."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ class PersistentList(Sequence[T], Generic[T]):
 
     def append(self, item: T) -> PersistentList[T]:
         items, length = self._items, self._length
-        # Another version may have appended to the shared list: its tail does not belong to this one.
+        # After a failed speculation another version has appended to the shared list: its tail is not of this one.
         if len(items) != length:
             items = items[:length]
         items.append(item)
