@@ -202,7 +202,6 @@ def deadline_of(limits: Spendable | None, requested_ms: int, now: int) -> int:
 
 
 def missed(state: RunState, now: int) -> events.RunFailed | None:
-    """Failure of a run whose deadline has passed."""
     if not 0 < state.deadline_ms <= now:
         return None
     by = datetime.fromtimestamp(state.deadline_ms / 1000, UTC).isoformat(timespec="seconds")

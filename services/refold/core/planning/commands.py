@@ -30,11 +30,7 @@ class Command:
 
 
 def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]:
-    """Commands of an accepted entry at `offset`; `state` is the state after it, or a later one.
-
-    **Shape**: requests before tombstones, because requests are waited for; but a question's tombstone precedes the next
-    question about its call, because two at a time indicate forgery.
-    """
+    """Commands of an accepted entry at `offset`; `state` is the state after it, or a later one."""
     requests: list[Command] = []
     ended: list[Command] = []
     closed: list[Command] = []
@@ -47,6 +43,7 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
         elif isinstance(event, (events.CallCompleted, events.CallFailed)):
             closed.append(close(state, event.step, at=entry.last_seq))
         elif isinstance(event, (events.ApprovalRequested, events.CallDoubted, events.CallHeld)):
+            # A question's tombstone precedes the next question about its call: two at a time indicate forgery.
             requests, ended = [*requests, *ended, *_judged_again(state, event, at=entry.last_seq)], []
         elif isinstance(event, events.ApprovalDecided):
             ended.append(question_closed(state, event.step, event.question, at=entry.last_seq))
@@ -55,6 +52,7 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
         elif further := _BY_EVENT.get(type(event)):
             more, tombstones = further(state, event, entry.last_seq)
             requests, closed = requests + more, closed + tombstones
+    # Requests go first: executors and people wait for them, and for no tombstone.
     return requests + ended + closed
 
 
@@ -148,7 +146,6 @@ def question_closed(state: RunState, step: int, question: str, *, at: int = 0) -
 
 
 def ask_people(state: RunState, step: int) -> list[Command]:
-    """Open question of a step; empty if there is none."""
     opened = state.open.get(step)
     if opened is None or opened.question is None:
         return []  # the entry that asks also ends the run

@@ -123,7 +123,8 @@ def fork(state: RunState | None, order: RunOperation, now: int, rules: Rules) ->
 
 
 def frees(state: RunState, fresh: list[events.Event]) -> bool:
-    """True if these events end a pause: it came from a parent, which a fork does not have."""
+    """True if these events end a pause."""
+    # It came from the parent of the source, and a fork has no parent.
     first = next(iter(fresh), None)
     return isinstance(first, events.RunForked) and all(pause.role == PARENT for pause in state.paused)
 

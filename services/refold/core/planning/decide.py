@@ -120,12 +120,13 @@ def _obey(
 
 
 def _append_ms(now: int, sent: RequestedAt | None) -> int:
-    """Append time of an input: a delay in reading is not its sender's fault."""
+    # A delay in reading is not the sender's fault.
     return min(now, sent.ms) if sent else now
 
 
 def _over(state: RunState, message: Input, sent_ms: int | None) -> Ruling:
-    """Ruling on an input to a finished run: ignored, or refused as late so that its sender gets an answer."""
+    """Ruling on an input to a finished run: ignored, or refused as late."""
+    # A refusal is the sender's answer, but an input of the last second may itself have caused the end.
     late = sent_ms is not None and sent_ms >= state.at_ms + ENDED_MS
     if late and isinstance(message, RunSignal | RunOperation) and message.kind in ("signal", "callback", ANNOTATE):
         return Refuse("closed", f"run {state.run_id} is {state.status}: nothing waits for this any more")

@@ -118,7 +118,8 @@ def open_waits(state: RunState) -> list[events.WaitStarted]:
 
 
 def expire(state: RunState, step: int) -> Ruling:
-    """End a wait or callback at its timeout. A wait with a timely signal that it was not matched with stays open."""
+    """End a wait or callback at its timeout."""
+    # A run that was held or is behind has not matched its signals yet: one that came in time still ends the wait.
     wait, postponed = state.steps[step - 1], state.unseen or 0 < state.mail.behind <= step
     if postponed and isinstance(wait, events.WaitStarted) and find_kept(state, wait, ())[0]:
         return Ignore("a signal came in time for it, which it was not asked about so far")
