@@ -118,6 +118,7 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, now: in
     counts. One rejection decides, else the first `quorum` of equal votes."""
     void: dict[Vote, Objection] = {}
     good: list[Vote] = []
+    # By content, not as read: a successor has to reach the same verdict from the same set of votes.
     for vote in sorted(set(votes), key=order):
         if problem := objection(request, vote, now):
             void[vote] = problem
@@ -306,7 +307,6 @@ def _grant(request: ApprovalRequest, group: list[Vote], quorum: int) -> Grant | 
 
 
 def order(vote: Vote) -> tuple[int, str, str]:
-    """Sort key that orders any two different votes."""
     return vote.issued, vote.vote, repr(vote)
 
 

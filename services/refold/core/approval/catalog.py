@@ -86,8 +86,7 @@ class Roles:
     askers: Mapping[str, PublicKey] = field(default_factory=dict)
 
     def entitled(self, approvers: Iterable[str], actor: str, claimed: Iterable[str] = ()) -> str:
-        """Approver that an actor matches (`ada`, `role:lead`, `*`), or empty. `claimed` are roles from the actor's
-        login; they count only for roles that the catalog does not define."""
+        """Approver that an actor matches (`ada`, `role:lead`, `*`), or empty. `claimed`: roles from the login."""
         if self.lost or actor in self.revoked or not is_person(actor):
             return ""
         names = list(approvers)
@@ -96,6 +95,7 @@ class Roles:
         claims = set(claimed)
         for name in names:
             role = name.removeprefix(ROLE)
+            # A login adds no person to a role that the catalog defines.
             if role != name and (actor in self.by_role[role] if role in self.by_role else role in claims):
                 return name
         return "*" if "*" in names else ""

@@ -1,6 +1,4 @@
-"""Conditions of rules in CEL: no loops beyond its macros, no I/O, no clock. One evaluation costs at least 8
-microseconds, so conditions are linked into one expression, `(r0) ? 0 : (r1) ? 1 : -1`, and evaluated singly only if
-that fails."""
+"""Conditions of rules in CEL: no loops beyond its macros, no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -138,6 +136,7 @@ class Linked:
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
         self._conditions = tuple(conditions)
+        # One evaluation costs at least 8 microseconds: one expression, `(r0) ? 0 : (r1) ? 1 : -1`, replaces many.
         self._links = list(_linked(self._conditions, 0))
         self.needs = frozenset[str]().union(*(condition.needs for condition in conditions))
         self._walks = any(condition.walks for condition in conditions)

@@ -87,11 +87,11 @@ def _is_signed(request: ApprovalRequest, keys: Keys) -> bool:
 
 
 def quorum_of(request: ApprovalRequest, askers: Keys) -> int:
-    """Votes needed: one more if the requester is excluded but not known for certain. Without `askers` (the catalog's
-    keys for requests) an unambiguous name is believed."""
+    """Votes needed. Without `askers` (the catalog's keys for requests) an unambiguous name is believed."""
     needed = request.requirement
     named = bool(request.requester.strip()) and is_clear(request.requester)
     certain = _is_signed(request, askers) if askers else named
+    # One more, as an excluded requester of uncertain name may be among the voters.
     return max(1, needed.quorum) + (needed.not_requester and not certain)
 
 

@@ -1,5 +1,4 @@
-"""Signatures of decisions, votes, requests and catalog entries: compact JWS (Ed25519) around canonical JSON, in one
-spelling per payload and signature."""
+"""Signatures of decisions, votes, requests and catalog entries: compact JWS (Ed25519) around canonical JSON."""
 
 from __future__ import annotations
 
@@ -121,8 +120,7 @@ def sign(payload: Mapping[str, Any], key: SigningKey) -> str:
 
 
 def verified(token: str, keys: Mapping[str, PublicKey], *, use: str) -> dict[str, Any]:
-    """Payload of a token that one of the keys signed for this use. **Raises** UnauthorisedError with a `reason`; only
-    `revoked` and `retired` still prove that the key signed it."""
+    """Payload of a token that one of the keys signed for this use. **Raises** UnauthorisedError with a `reason`."""
     from refold.core.approval import jose
 
     header_text, payload_text = _decoded(token)
@@ -138,6 +136,7 @@ def verified(token: str, keys: Mapping[str, PublicKey], *, use: str) -> dict[str
         raise _refused("use", f"the key {kid} is for a {key.use}, not for a {use}")
     if not jose.verifies(token, key.x):
         raise _refused("signature", f"the key {kid} did not sign this")
+    # After the signature: these two reasons prove that the key signed it, so people are asked again.
     if key.revoked:
         raise _refused("revoked", f"the key {kid} was revoked")
     if not key.signs_at(issued):
@@ -240,6 +239,7 @@ def _bytes(text: str) -> bytes:
     if not _BASE64.match(text):
         raise ValueError("not base64url")
     raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    # One spelling per token: spare bits would give it a second text.
     if urlsafe_b64encode(raw).rstrip(b"=").decode() != text:
         raise ValueError("bits to spare")
     return raw
