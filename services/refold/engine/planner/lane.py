@@ -126,7 +126,7 @@ class LaneSchedule:
         self._changed = True
 
     def begin(self) -> None:
-        """Start with a probe of the log's time, before any decision."""
+        # The log's time comes first: a decision by a clock a day ahead would stop the partition's timers for that day.
         self._probe_due = self._clock.mono_ms
 
     def delay_probe(self) -> None:
@@ -338,7 +338,6 @@ class Lane:
         return {CATALOG: self._catalog.position, **self.start.seeks()}
 
     def leave(self) -> None:
-        """Drop all executions: another planner serves the partition."""
         self._agents.forget_all()
 
     # Inputs

@@ -1,8 +1,6 @@
 """Take-over of a partition, and repeated reading of histories.
 
-A take-over reads the snapshot first; its marks name the offsets from which the log and the inputs are read. Offsets do
-not hold in a mirror of the log, so marks name an anchor entry too: if it does not lie at its offset, everything is read
-from the start.
+A take-over reads the snapshot first; its marks name the offsets from which the log and the inputs are read.
 """
 
 from __future__ import annotations
@@ -89,6 +87,7 @@ class TakeOver:
         marks = self._log.snapshot.marks
         if self.foreign or self._anchored or marks is None:
             return not self.foreign
+        # Offsets do not hold in a mirror of the log: unless the anchor lies at its offset, all is read from the start.
         if isinstance(item, Reached):
             self.foreign = item.offset > marks.anchor_offset
         elif item.offset == marks.anchor_offset and (anchor := _anchor(marks, item)) is not None:
@@ -190,9 +189,10 @@ def _anchor_name(marks: Marks) -> str:
 
 
 def _anchor(marks: Marks, record: Record) -> Anchor | None:
-    """The anchor of the marks, if this record is it; a mirror's copy has another time."""
+    """The anchor of the marks, if this record is it."""
     parts, own = parse_log_key(record.key), anchor_name(record.key)
     run, name = (parts[0], parts[2]) if parts else (RunId(""), own)
+    # A mirror's copy has the same id, but another append time.
     if name is None or not record.value or name.hex() != _anchor_name(marks) or record.at_ms != marks.anchor_ms:
         return None
     return Anchor(run, name, record.offset, record.at_ms)
@@ -239,8 +239,7 @@ HistoryReader = Unmended | GoesOn | LoadedHistory
 
 
 class Histories:
-    """Histories of one lane read again from the log, for repairs, retries, forks, and results that a parent lacks. One
-    reading of the partition serves all inputs that wait when it begins."""
+    """Histories of one lane read again from the log, for repairs, retries, forks, and results that a parent lacks."""
 
     def __init__(self, log: Acceptance, outbox: Outbox, inbox: Inbox, admission: Admission) -> None:
         self._log, self._outbox, self._inbox, self._admission = log, outbox, inbox, admission
@@ -308,6 +307,7 @@ class Histories:
             self._log.redriven_runs.reread.pop(run, None)
         if self._open or not (self._waiting or self._log.redriven_runs.unknown):
             return
+        # One reading of the partition serves all inputs that wait when it begins.
         for run in [*self._log.redriven_runs.unknown, *self._waiting][:PASS_RUNS]:
             self._open[run] = Collected()
         self._goal, self.wants_log, self._begun = self._log.position, True, self._last < 0

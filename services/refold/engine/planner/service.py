@@ -263,7 +263,6 @@ class Planner:
         return effects + reads
 
     def _ask(self, lanes: list[Lane]) -> list[Effect]:
-        """Query positions for waiting inputs and unanswered calls."""
         effects = self._unknown_runs.effects(self._mono)
         for lane in lanes:
             (self._late.add if lane.outbox.unanswered.topics else self._late.discard)(lane.partition)

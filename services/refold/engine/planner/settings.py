@@ -61,15 +61,14 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class PlannerSettings:
-    """Settings of a planner. **Units**: milliseconds. `snapshot_ms` has to be shorter than the log's
-    `min.compaction.lag.ms`, as a take-over reads the entries after a snapshot; `windows`: the app has limits per day or
-    month."""
+    """Settings of a planner. **Units**: milliseconds. `windows`: the app has limits per day or month."""
 
     partitions: int
     member: str = "planner-1"
     environment: str = "dev"
     pools: tuple[str, ...] = ("default",)
     commit_ms: int = defaults.COMMIT_MS
+    # Shorter than the log's `min.compaction.lag.ms`: a take-over reads the entries after a snapshot.
     snapshot_ms: int = 5_000
     rules: Rules = field(default_factory=Rules)
     limits: Limits = field(default_factory=Limits)

@@ -229,8 +229,7 @@ class SnapshotWriter:
     def begin(
         self, snapshot: PartitionSnapshot, live: Iterable[RunId], inputs: dict[str, int], *, distrust: bool
     ) -> None:
-        """Go on from a predecessor's `snapshot`, under marks with this member's name. With `distrust` its positions may
-        not hold in this log: the first marks are empty, so that a successor reads the whole log."""
+        """Go on from a predecessor's `snapshot`, under marks with this member's name; `distrust` its positions."""
         self._check ^= snapshot.check
         # Marks that came after rows may be lost: new records must not take their keys.
         rounds = [int(number) for number in (key.split(b"/")[1] for key in snapshot.ended) if number.isdigit()]
@@ -241,7 +240,8 @@ class SnapshotWriter:
         marks = snapshot.marks or self.marks
         self.marks = replace(marks, round=max([marks.round, *rounds]))
         if distrust:
-            # Empty marks come first: once the log has grown beyond its loss, the loss can no longer be detected.
+            # Empty marks come first, so that a successor reads the whole log: once that has grown beyond its loss, the
+            # loss can no longer be detected.
             self._next = Marks(self.marks.round + 1, 0, bytes(16), {}, self._member)
             self._finish_round()
         elif snapshot.whole or snapshot.marks is None:
@@ -333,6 +333,7 @@ class SnapshotWriter:
             self.orders.append(sent)
 
     def _finish_round(self) -> None:
+        # Marks go last: ahead of a record that they cover, their checksum fails, and a successor reads the whole log.
         if self._flying == 0 and self._next is not None and not self._refused:
             self._flying = 1
             self.orders.append(SentKept(MARKS_KEY, codec.encode(self._next), self._next))

@@ -394,6 +394,7 @@ class Outbox:
         self._ends_bytes += _bytes(ends) - _bytes(self._ends.get(run, []))
         self._ends[run] = ends
         while self._ends_bytes > ENDS_BYTES:
+            # Memory is limited: an end beyond it goes out before its run certainly has no other history.
             oldest = self._ends.popitem(last=False)[1]
             self._ends_bytes -= _bytes(oldest)
             self._send(oldest, self._begun)
@@ -466,6 +467,7 @@ class Outbox:
     def ask_again(self, state: RunState, step: int, *, issued: int, now: int, asked: Pending | None = None) -> None:
         """Repeat the request of an unanswered call, as the same attempt; `asked` is finished once the log has it."""
         opened = state.open[step]
+        # A request that a halt held back has no first order: marked `again`, its failure would be judged as of two.
         before = not self.halting.never_sent(call_id(state.run_id, opened.seq))
         again = before or asked is not None
         # Its time is now: a decision that has expired since lets nothing out, whatever an executor's clock reads.
@@ -628,7 +630,6 @@ def is_request(record: Outgoing) -> bool:
 
 
 def _ended(after: RunState, entry: events.Entry, offset: int) -> list[Command]:
-    """Commands for the ends and signals in an entry."""
     ends: list[events.Event] = [event for event in entry.events if isinstance(event, _ENDS)]
     orders = commands(after, dataclasses.replace(entry, events=ends), offset)
     return [order for order in orders if not isinstance(order.message, ApprovalRequest)]

@@ -1,8 +1,6 @@
 """Shared limits (windows): this lane's sums of usage, and the published sums of others.
 
-A lane publishes its sums every second to all partitions of `budget-spent`, so that each lane reads only its own. Marks
-advance only after all sums below them are published: a successor begins with those and adds later entries. Each process
-has its own keys, so a zombie overwrites nothing; of several sums of a lane, the one furthest in the log counts.
+A lane publishes its sums every second to all partitions of `budget-spent`, so that each lane reads only its own.
 """
 
 from __future__ import annotations
@@ -190,6 +188,7 @@ class Windows:
         total = self._own.get(key, NOTHING)
         for lane, tellers in self._spent.get(key, {}).items():
             if lane != self._partition and tellers:
+                # Several processes may have published for a lane: the sum furthest in the log counts, not the highest.
                 total = total.plus(max(tellers.values()).amount)
         return total
 
@@ -214,6 +213,7 @@ class Windows:
         message = WindowSpent(
             *key, self._partition, position, *amount, limits, self._teller, reserved.tokens, reserved.nano_usd
         )
+        # Each process has its own key: a zombie overwrites no sum of its successor.
         name, value = _name(key, self._partition, self._teller), codec.encode(message)
         event = f"{self._partition}/{position}/{name.decode()}"
         headers = cloud_event(BUDGET_SPENT, key.named(key.value), id=event, source=self._teller, at_ms=now)
@@ -240,6 +240,7 @@ class Windows:
 
     def low_water(self, position: int) -> int:
         """Run-log offset below which all usage is published for a successor."""
+        # Marks wait for the sums below them: a successor begins with those, and adds later entries only.
         return min([position, *self._owed.values(), *(sent.since for sent in self._sent)])
 
     def orders(self) -> list[tuple[Outgoing, SentSpent | None]]:
