@@ -6,8 +6,7 @@ Phases in order; only `probed` and `once` calls (`chained`) pass those in bracke
 
 and `-> leaving -> over`, when another process is to go on with the call.
 
-An attempt sends requests through the `outbox` and gets the answers by method. Every answer that another process owns
-the call ends it: that is always safe, because the planner dispatches unanswered calls again.
+An attempt sends requests through the `outbox` and gets the answers by method.
 """
 
 from __future__ import annotations
@@ -141,6 +140,7 @@ class Attempt:
             else:  # the ledger took no writes for a while: nothing has begun, so the call is claimed again at once
                 self._hand_over()
         else:
+            # Always safe: the planner dispatches unanswered calls again.
             self.phase = "over"
             self._not_claimed(reply)
 

@@ -1,8 +1,7 @@
 """The claim chain of `probed` and `once` calls: Redis may lie, the log may not.
 
 A claim is valid if and only if it names the last valid claim of its chain: first to extend wins, wherever the records
-lie. A chain belongs to an idempotency key, so an effect meets its claims in any history that requests it again. It is
-kept as long as its run: a command repeated by a zombie must find it.
+lie. A chain belongs to an idempotency key, so an effect meets its claims in any history that requests it again.
 """
 
 from __future__ import annotations
@@ -194,7 +193,7 @@ def _begun(chains: list[ClaimChain], call: str) -> tuple[bool, int, int]:
 
 
 def record_key(claim: ToolClaim) -> bytes:
-    """Unique record key of a claim: compaction keeps the whole chain."""
+    # Unique, so that compaction keeps the whole chain: a command repeated by a zombie has to find it.
     return f"{claim.chain}/{claim.claim_id}".encode()
 
 

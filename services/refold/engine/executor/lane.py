@@ -149,6 +149,8 @@ class ExecutorLane:
         poison = isinstance(request, (MalformedError, FoldError))
         # Committed before the ledger has closed it, a tombstone would be lost with the process: the entry would stay.
         closing = self._outbox.closing(self.partition) if record.value is None else None
+        # A tombstone may follow its request, and the marker in the ledger may be gone: acting at the first reading
+        # would repeat every call of the past.
         if not self._scan.complete:
             if closing is not None and closing not in self._closing:
                 self._closing.append(closing)
@@ -225,12 +227,7 @@ class CatalogFreshness:
 
 class TakeOverScan:
     """Reading of a partition's requests from `start` to the captured `end`, before any is acted upon; open ones are
-    then read again.
-
-    A request may be followed by its tombstone, and the marker in the ledger may be gone: acting at the first reading
-    would repeat every call of the past. **Units**: monotonic ms. Each open call takes 126 bytes until its second
-    reading.
-    """
+    then read again. **Units**: monotonic ms. Each open call takes 126 bytes until its second reading."""
 
     def __init__(self, start: int, end: int) -> None:
         self._open: dict[bytes, int] = {}

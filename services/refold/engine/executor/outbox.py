@@ -95,7 +95,6 @@ class ExecutorOutbox(Generic[Claimant]):
         return self._owner
 
     def closing(self, home: int) -> Closing:
-        """Calls of a partition to be closed next."""
         if not self._closing:
             self._close_due = self.now.mono_ms + self.settings.close_ms
         return self._closing.setdefault(home, Closing())
@@ -190,8 +189,9 @@ class ExecutorOutbox(Generic[Claimant]):
         return True
 
     def lapsed_unread(self, home: int, keys: tuple[str, ...], reason: str) -> None:
-        """Have the ledger put away unreadable leases, which would be found again and again."""
+        """Have the ledger put away unreadable leases."""
         self._unreadable(home, ", ".join(keys), reason)
+        # Left there, they would be found at every look for lapsed leases.
         self.ledger.ask(SetAside(home, self.settings.pool, leases=keys))
 
     def broken(self, home: int, key: str, reason: str = "no ledger has written it") -> None:

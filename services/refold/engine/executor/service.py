@@ -226,6 +226,7 @@ class Executor:
             return
         if not lane.halt_of(request):
             self._outbox.journal.tell("lease.lapsed", call_id=request.call_id, attempt=request.attempt)
+            # Without an age: the ledger still has this call, so it cannot be too old to begin.
             if requested := self._outbox.requested(home, request, record._replace(at_ms=0)):
                 lane.enqueue(requested)
 
@@ -261,9 +262,10 @@ class Executor:
         self._outbox.send_closes(at_once=self.draining)
 
     def _go_round(self) -> None:
-        """Visit all lanes, also those at rest: no other process looks for leases that lapse there."""
+        """Visit all lanes, also those at rest."""
         settings, mono = self._settings, self._outbox.now.mono_ms
         free = max(1, settings.slots - len(self.attempts) - sum(len(lane.waiting) for lane in self.lanes))
+        # No other process looks for leases that lapse in these partitions.
         for lane in self.lanes:
             self._awake.touch(lane.partition)
             lane.tend()

@@ -18,12 +18,12 @@ from refold.engine.ports.log import Membership
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Lease times. **Units**: milliseconds. `margin` is the part of a lease in which an effect may begin: the rest
-    covers a stall between the last look at the clock and the receiver."""
+    """Lease times. **Units**: milliseconds. `margin` is the part of a lease in which an effect may begin."""
 
     # A take-over costs only a repeated call here, but a human or a status query for a chained class.
     lease_ms: int = defaults.LEASE_MS
     chained_lease_ms: int = defaults.CHAINED_LEASE_MS
+    # The rest covers a stall between the last look at the clock and the receiver.
     margin: float = 0.5
 
     by_tool: Mapping[str, int] = field(default_factory=dict)
@@ -42,10 +42,9 @@ class ExecutorSettings:
 
     `remember` calls can be closed by a tombstone without a key. Intervals: `clock_probe_ms` of clock probes, `fill_ms`
     of queries of the ledger's memory, `look_ms` of the catalog's end; behind that end for `blind_ms`, nothing that
-    needs a decision begins. Requests older than `stale_ms`, half of the ledger's retention, are not acted upon. `tools`
-    are the app's (None: all); a call of another waits `aside_ms` for another owner. At the end running tools have
-    `grace_ms`. Settled calls are closed in the ledger within `close_ms`, or at once if there are `close_most`. Leases
-    are inherited from processes with the same `lock_id`.
+    needs a decision begins. `tools` are the app's (None: all); a call of another waits `aside_ms` for another owner. At
+    the end running tools have `grace_ms`. Settled calls are closed in the ledger within `close_ms`, or at once if there
+    are `close_most`. Leases are inherited from processes with the same `lock_id`.
     """
 
     pool: str = "default"
@@ -67,6 +66,7 @@ class ExecutorSettings:
     grace_ms: int = defaults.GRACE_MS
     look_ms: int = 10_000
     blind_ms: int = defaults.BLIND_MS
+    # Older requests are not acted upon, because the ledger may have forgotten their outcome.
     stale_ms: int = DEFAULT_RETENTION // timedelta(milliseconds=2)
     tools: Container[str] | None = None
     seal: Seal = field(default_factory=Seal)
