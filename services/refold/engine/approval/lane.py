@@ -1,8 +1,6 @@
 """One partition of the approval service: its questions, votes and decisions.
 
-Everything is read from the start, up to the ends captured at the take-over: first catalog and requests, then decisions,
-then votes, so that the keys for each vote are known, and whether its question is open. A predecessor has answered
-unusable records below those ends: they do not become dead letters again.
+Everything is read from the start, up to the ends captured at the take-over.
 """
 
 from __future__ import annotations
@@ -100,6 +98,7 @@ class ApprovalLane:
         self.questions: dict[str, OpenQuestion] = {}
         self.grants = Grants()
         self._starts = assigned.starts
+        # After catalog and requests, in this order: then a vote's keys are known, and whether its question is open.
         self._later = [APPROVAL_DECIDED, APPROVAL_VOTED]
         self.orders: list[Effect] = []
         self._catch_up = CatchUp(assigned, REPLAYED)
@@ -287,6 +286,7 @@ class ApprovalLane:
             if message.kind == "again":
                 return
             past = record.offset < self._catch_up.ends[APPROVAL_DECIDED] and message.approval_id not in self.questions
+            # Of a closed question only a grant still has an effect, and verifying costs far more than this look.
             if past and not may_grant(message.token):
                 self._over.decide(message.approval_id)
                 return

@@ -68,6 +68,7 @@ class ApprovalOutbox:
 
     def dead_letter(self, record: Record, void: Objection, *, now: int) -> None:
         """Write the dead letter of an unusable record; one from before the lane is only counted."""
+        # A predecessor has answered it: it does not become a dead letter again.
         if record.offset < self._ends[record.topic]:
             self._journal.counts["void.known"] += 1
             return

@@ -153,7 +153,6 @@ class Over:
 
 
 def vote_in(token: str, catalog: Catalog) -> Vote | Objection:
-    """Vote in a token, if its signature is valid by the catalog."""
     try:
         return ballot.open_vote(token, catalog.keys)
     except (UnauthorisedError, MalformedError) as error:

@@ -18,16 +18,17 @@ class ApprovalLimits:
     """Limits of a lane. **Units**: bytes.
 
     Votes are not read while more than `waiting_bytes` wait to be judged, or for an unknown approval. An approval keeps
-    up to `votes` votes of `votes_bytes` in all; a lane keeps `void_bytes` of unusable ones, whose key may come later,
-    and `remember` closed approvals, so that a repeated request is not asked again. A turn counts about `turn_votes`:
-    half a second if every signature has to be verified.
+    up to `votes` votes of `votes_bytes` in all; a lane keeps `void_bytes` of unusable ones, and `remember` closed
+    approvals. A turn counts about `turn_votes`.
     """
 
     waiting_bytes: int = 4 << 20
     void_bytes: int = 1 << 20
     votes: int = 1_000
     votes_bytes: int = 4 << 20
+    # A repeated request for one of these is not asked again.
     remember: int = 100_000
+    # Half a second, if every signature has to be verified.
     turn_votes: int = 400
     payload_bytes: int = defaults.PAYLOAD_BYTES
 

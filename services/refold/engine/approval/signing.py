@@ -24,7 +24,6 @@ class Signer:
         self._key, self._settings, self._nonce = key, settings, nonce
 
     def in_force(self, catalog: Catalog, now: int) -> bool:
-        """True if the catalog has the key, for decisions of this moment."""
         key = catalog.keys.get(self._key.kid)
         return key is not None and key.use == "decision" and key.signs_at(now)
 
