@@ -43,7 +43,6 @@ def expected() -> tuple[type[Exception], ...]:
 def report(error: Exception) -> int | None:
     """Print an expected error to stderr; return its exit code, or None for an OSError that is a bug."""
     if isinstance(error, OSError):
-        # Without a file, these errors are of sockets and signals: bugs, whose tracebacks are needed.
         if error.errno not in (_FULL + _UNWRITABLE if error.filename else _FULL):
             return None
         hint, text = "choose another place, as by --data or REFOLD_DATA", f"cannot be used: {error.strerror}"

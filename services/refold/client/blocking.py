@@ -122,7 +122,6 @@ class Client:
         try:
             return done.result()
         finally:
-            # An interrupt of this thread would leave the work on the loop.
             done.cancel()
 
 

@@ -209,7 +209,6 @@ class Watcher:
 
     def _start_due_reads(self) -> None:
         due = [watch for watch in self._all() if watch.look_back_at and watch.look_back_at <= time.monotonic()]
-        # One pass at a time: waits that become due meanwhile share the next, however many they are.
         if due and not self._reads_past:
             self._reads_past = True
             threading.Thread(target=partial(self._read_past, due), name="refold-client-past", daemon=True).start()

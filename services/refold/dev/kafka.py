@@ -85,7 +85,6 @@ class EmbeddedKafka(EmbeddedServer):
         return self._java.command("kafka.Kafka", [str(self._conf)], flags=flags)
 
     def answers(self) -> bool:
-        # First a plain connection: without a listener, `list_topics` takes its whole timeout.
         try:
             socket.create_connection((HOST, self.port), _CONNECT_TIMEOUT_S).close()
         except OSError:

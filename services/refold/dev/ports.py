@@ -53,7 +53,6 @@ def free_port() -> int:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # Old connections in TIME_WAIT do not keep a server from its port, so not this probe either.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

@@ -28,7 +28,6 @@ _SMALL = {
 }
 _QUICK = {
     "auto.create.topics.enable": "false",
-    # Kafka waits 3 s for further members before a new group starts.
     "group.initial.rebalance.delay.ms": "0",
     # A broker whose heartbeat is late loses its partitions; on a busy machine it is seconds late. After kill -9 the
     # controller refuses the new broker until the old one's session is over, so Kafka's 9 s would be the longer wait.

@@ -88,7 +88,6 @@ class Supervisor:
         slots = [slot for slot in list(self._slots) if slot.child.name == name]
         if not slots:
             raise NotFoundError(f"no process is called {name}", name=name)
-        # Left to the supervisor's thread: a kill from here could race with a start.
         request = _TakeDown(slots)
         self._inbox.put(request)
         self._wait_for(request.done)

@@ -112,7 +112,6 @@ class ForkProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # with its group all that it has started is ended, too
-            # Bytecode is not written: each attempt would count as a refused action of the app.
             env={**env, "PYTHONDONTWRITEBYTECODE": "1"} | ({BUDGET: budget_text(budget)} if budget else {}),
         )
 

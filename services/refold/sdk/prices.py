@@ -63,7 +63,6 @@ class Prices:
             except (LookupError, ValueError):
                 return None
 
-        # The first price reads files, which an agent may not do.
         price("gpt-4o-mini", "openai", (1, 1, 0, 0))
         self._price = price
 

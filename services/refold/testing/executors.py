@@ -101,7 +101,6 @@ class Executors:
             items = []
             for order in orders:
                 items += self._carry_out(order)
-                # Killed by this order: its other effects die with it.
                 if executor is not self._executor:
                     return
             if not items:

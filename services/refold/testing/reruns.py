@@ -174,7 +174,6 @@ def _ask(seed: str, order: Any) -> str:
 
 @lru_cache
 def _process(seed: str) -> subprocess.Popen[bytes]:
-    # With the paths that pytest has added, on which the module of the app may lie.
     own = {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), _INSIDE: "yes"}
     command, pipe, env = [sys.executable, "-m", "refold.testing.reruns"], subprocess.PIPE, {**os.environ, **own}
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=env)

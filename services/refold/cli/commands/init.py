@@ -40,7 +40,6 @@ def _create(folder: Path) -> list[str]:
         raise UsageError(f"there is no folder {folder.absolute().parent}", hint="make it first")
     draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
     try:
-        # Below the draft, which mkdtemp closes to other users.
         (draft / folder.name).mkdir()
         _copy(files("refold.cli") / "scaffold", draft / folder.name, folder.name)
         (draft / folder.name).rename(folder)

@@ -157,7 +157,6 @@ def _rotate(kid: str, holder: Holder) -> None:
     if old.revoked or 0 < old.retired_ms <= clock_ms():
         raise ConflictError(f"the key {kid} signs nothing any more", hint="`refold keys new` makes a new one")
     key = keys.new(old.use, kid.rpartition("-")[0] or kid)
-    # The file before the catalog: without it, the old key would retire with no successor.
     path = _save(key, holder.out, holder.data)
     public = key.public(actors=old.actors, roles=old.roles, strength=old.strength)
     retired = replace(old, retired_ms=retired_ms, reason=f"rotated to {key.kid}")

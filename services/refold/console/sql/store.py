@@ -163,7 +163,6 @@ class SqlViewStore(SqlViewReader):
 
     def commit(self, changes: ViewChanges) -> None:
         with self._driver.writing() as connection:
-            # First: a `drop` of the generation waits for this commit, or this commit finds it gone.
             notes = self._notes(connection, lock=True)
             self._move(connection, changes.moves)
             cursor = self._driver.cursor(connection)

@@ -239,7 +239,6 @@ def _bytes(text: str) -> bytes:
     if not _BASE64.match(text):
         raise ValueError("not base64url")
     raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    # One spelling per token: spare bits would give it a second text.
     if urlsafe_b64encode(raw).rstrip(b"=").decode() != text:
         raise ValueError("bits to spare")
     return raw

@@ -81,7 +81,6 @@ def verify_bundle(file: BinaryIO, trust: Trust, *, heads: Collection[str] = (), 
     holes = [hole._replace(what=with_ellipsis(hole.what, HOLE_CHARS)) for hole in islice(all_holes, MOST_HOLES)]
     if not checking.records:
         raise MalformedError("this is no bundle of evidence", hint="`refold why ID --bundle FILE` writes one")
-    # Only without holes: a missing head or subject follows from any of them.
     holes = holes or list(checking.unmet())
     contents = checking.contents
     return VerifiedBundle(
