@@ -17,6 +17,7 @@ from refold.dev.kafka import EmbeddedKafka
 from refold.dev.valkey import EmbeddedValkey
 
 
+@pytest.mark.long
 def test_a_killed_planner_is_back_and_nothing_happens_twice(
     kafka: EmbeddedKafka, valkey: EmbeddedValkey, tmp_path: Path
 ) -> None:
@@ -35,6 +36,7 @@ def test_a_killed_planner_is_back_and_nothing_happens_twice(
     assert {"run_of_3_ms_p95", "steps_per_core_s", "wo_ms_of_20_steps", "ratio_at_40"} < beside.keys()
 
 
+@pytest.mark.long
 def test_the_floor_takes_as_many_steps(kafka: EmbeddedKafka, valkey: EmbeddedValkey) -> None:
     bare = floor(kafka.bootstrap, valkey.port, sync=False, runs=2, load=20, repeat=1)
 
