@@ -74,7 +74,7 @@ def workers_sockets() -> list[str]:
     return [link for link in opened if link.startswith("socket:")]
 
 
-@pytest.mark.parametrize("each", [6, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("each", [12, pytest.param(1, marks=pytest.mark.long)])
 def test_a_hundred_runs_forked_from_every_tenth_event_open_no_socket_and_run_no_tool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, each: int
 ) -> None:

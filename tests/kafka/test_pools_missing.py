@@ -72,6 +72,7 @@ def planning(kafka: EmbeddedKafka) -> Iterator[Planning]:
     thread.join(60)
 
 
+@pytest.mark.long
 def test_the_calls_of_a_pool_without_topics_wait_until_they_are_made(planning: Planning) -> None:
     planning.start("early")
     planning.await_order("early", "default")

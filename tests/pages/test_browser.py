@@ -215,6 +215,7 @@ def focused(page: Page) -> str:
     return str(page.evaluate("document.activeElement.id"))
 
 
+@pytest.mark.pages
 def test_an_incident_by_keyboard_alone_with_everything_killed(dev: Dev, page: Page) -> None:
     page.goto("/")
     press(page, "a[href='/start']")
