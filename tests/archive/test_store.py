@@ -305,8 +305,8 @@ def test_a_file_that_holds_as_many_other_runs_is_not_what_was_written(
 ) -> None:
     """A store that serves another file of the same size would have these runs erased, which are nowhere else."""
     store, content = world.archive_store, pack_runs(runs[1:])
-    put = store._put
-    monkeypatch.setattr(store, "_put", lambda path, _: put(path, content))
+    put = store._objects.put
+    monkeypatch.setattr(store._objects, "put", lambda path, _: put(path, content))
 
     with pytest.raises(ConflictError, match="does not hold what was written"):
         store.keep(runs[:2])

@@ -139,7 +139,7 @@ class ArchiveStore:
         if mend:
             rows = [{name: value for name, value in asdict(line).items() if name != "file"} for line in lines]
             with suppress(AlreadyExistsError):
-                self._put(path, json.dumps(rows, ensure_ascii=False).encode())
+                self._objects.put(path, json.dumps(rows, ensure_ascii=False).encode())
         return lines
 
     def _write_file(self, place: str, runs: list[ArchivedRun]) -> str:
@@ -149,7 +149,7 @@ class ArchiveStore:
             file = f"{place}-{number}.avro"
             try:
                 # Never overwrite: an existing file may have the only copy of its runs.
-                self._put(file, content)
+                self._objects.put(file, content)
                 break
             except AlreadyExistsError:
                 number += 1
@@ -176,9 +176,6 @@ class ArchiveStore:
                 return bytes(obstore.get(self._objects.store, path).bytes())
         except FileNotFoundError:
             raise NotFoundError(f"{self.url} has no file {path}") from None
-
-    def _put(self, path: str, content: bytes) -> None:
-        self._objects.put(path, content)
 
 
 def _line(run: ArchivedRun, file: str) -> IndexedRun:

@@ -362,5 +362,6 @@ _OF_A_CALL = (ledger.Claim, ledger.Renew, ledger.Release, ledger.HandOver, ledge
 def _order_of(record: Record, key: str, place: OrderPlace) -> ToolRequest | None:
     """Request of a record, if it is the one of a lease under `key`."""
     request = request_of(record)
-    named = isinstance(request, ToolRequest) and (request.key, request.call_id, request.attempt)
-    return request if isinstance(request, ToolRequest) and named == (key, place.call, place.attempt) else None
+    if not isinstance(request, ToolRequest):
+        return None
+    return request if (request.key, request.call_id, request.attempt) == (key, place.call, place.attempt) else None

@@ -48,13 +48,14 @@ class Names(dict[str, str]):
 
     def __init__(self, prefix: str) -> None:
         super().__init__()
-        self.prefix = prefix
+        self.prefix, self._logical = prefix, dict[str, str]()
 
     def __missing__(self, logical: str) -> str:
         return self.setdefault(logical, self.prefix + logical)
 
     def logical(self, topic: str) -> str:
-        return topic.removeprefix(self.prefix)
+        # Each message brings a text of its own: records that wait share this one, and its hash.
+        return self._logical.get(topic) or self._logical.setdefault(topic, topic.removeprefix(self.prefix))
 
     def at(self, place: Place, offset: int = OFFSET_INVALID) -> TopicPartition:
         return TopicPartition(self[place[0]], place[1], offset)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, Consumer
 
 from refold.core.errors import NotFoundError, UnreachableError
 from refold.core.topics import kind_of
@@ -226,13 +226,12 @@ class KafkaLookup:
             self._consumer = clients.consumer(self._settings, self._membership.group, **own)
         consumer, action, deadline = self._consumer, f"read {self._names[topic]}", time.monotonic() + _ANSWER_S
         try:
-            consumer.assign([self._names.at((topic, partition), offset)])
+            with translated(action):
+                consumer.assign([self._names.at((topic, partition), offset)])
             while (left := deadline - time.monotonic()) > 0:
                 # Where the record is gone, the client goes on at the next one, or at the start of the partition.
                 for item in clients.arrivals(consumer, self._names, limit=1, timeout_s=left, action=action):
                     return item if isinstance(item, Record) and item.offset == offset else None
-        except KafkaException as error:
-            raise translate(error, action) from None
         finally:
             consumer.unassign()
         raise UnreachableError(
