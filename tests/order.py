@@ -72,7 +72,8 @@ LONGEST = (
     "sim/test_shrinking.py",
     "model/test_killed.py",
 )
-"""Files of more than 15 s, the longest first. What `pytest --durations` says matters more than the exact order."""
+"""Files of more than 15 s, here or in `make test-long`, the longest first. What `pytest --durations` says matters more
+than the exact order."""
 
 
 SERVERS = ("secured_cluster", "dev", "kafka")

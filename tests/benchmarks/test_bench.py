@@ -81,7 +81,6 @@ def test_a_platform_is_sized_by_what_its_services_and_topics_take(monkeypatch: p
     assert found["kib_a_waiting_run"].keys() == {"planner", "executor", "projections"}
 
 
-@pytest.mark.long
 def test_what_grows_is_measured_without_servers() -> None:
     grown = growth.measure(calls=100, at_once=100, children=100, runs=4_200, ended=20_000)
 

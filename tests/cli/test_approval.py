@@ -104,7 +104,7 @@ class TestListing:
         text = " ".join(printed().split())
         assert enough == ""
         assert "2 must agree, and the catalog has 1 who may" in text
-        assert f"refold approval delegate {asked.approval_id}" in text
+        assert f"refold approval delegate {asked.approval_id} NAME... --replace" in text
 
     def test_an_edit_that_the_tool_refused_counts_nowhere(self, world: World, desk: Desk) -> None:
         asked = request(by="two")

@@ -78,7 +78,7 @@ def workers_sockets() -> list[str]:
 def test_a_hundred_runs_forked_from_every_tenth_event_open_no_socket_and_run_no_tool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, each: int
 ) -> None:
-    """All of them, and a sixth where one is in a hurry."""
+    """All of them, and a twelfth where one is in a hurry."""
     monkeypatch.chdir(ROOT)
     file = tmp_path / "acted"
     file.write_text("nothing\n")

@@ -454,14 +454,14 @@ def structlog_reset() -> Iterator[None]:
         structlog.reset_defaults()
 
 
-WAITING = ("cancel", "pause", "resume", "retry", "fail", "repair", "resolve", "signal")
+WAITING = ("cancel", "pause", "resume", "retry", "repair", "resolve", "signal", "callback", "migrate")
 
 
 def run(case: Case, *, writes: bool) -> str:
     """What a command prints: stdout, stderr, what it has sent, and the exit code."""
     words = list(case)
     if writes:
-        if words[0] == "callback" or words[1] in WAITING or words[1] == "migrate":
+        if words[1] in WAITING:
             words += [] if "--timeout" in words else ["--timeout", "2"]
         if words[0] == "approval" or words[:2] == ["run", "resolve"]:
             words += ["--key", _vote_key()]

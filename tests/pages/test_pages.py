@@ -322,7 +322,7 @@ def test_a_stalled_run_says_what_it_needs_and_the_commands(bench: Bench) -> None
         "planner-9, which has",
         "v8",
         "refold run retry reads",
-        "refold run cancel reads",
+        "refold run cancel reads --as-failed",
         "<b>another</b>",
     ):
         assert said in text

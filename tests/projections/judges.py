@@ -226,8 +226,6 @@ _BY_OUTCOME = {
 
 def _status(state: RunState, line: RunStep) -> str:
     """Status of a step by the fold of core: views and timelines share a table of their own, which this checks."""
-    if line.status == "left":  # a retry removes the outcomes of these steps from the state
-        return "left"
     if opened := state.open.get(line.step):
         decided = opened.phase == "proposed" and opened.decision is not None
         return "approval" if decided else _BY_PHASE[opened.phase]
@@ -236,7 +234,9 @@ def _status(state: RunState, line: RunStep) -> str:
         if isinstance(outcome, events.ChildCompleted):
             return "completed" if outcome.status == "completed" else "failed"
         return _BY_OUTCOME[type(outcome)]
-    return "given_up" if line.step in state.given_up else "noted"
+    if line.step in state.given_up:
+        return "given_up"
+    return "left" if line.status == "left" else "noted"  # a retry removes the outcomes of these steps from the state
 
 
 def _of_sums(viewed: Viewed, runs: dict[Any, Run]) -> list[str]:
