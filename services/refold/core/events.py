@@ -171,7 +171,7 @@ class RunRequested:
 
 
 NO_REQUEST = RunRequested(agent="", input="", request_digest="", seed="")
-"""In place of the request of a run whose log lacks it: it was too large."""
+"""Stands for a request that the log lacks: it was too large, its entry is forged, or it is not read so far."""
 
 
 @dataclass(frozen=True, slots=True)

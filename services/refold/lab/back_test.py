@@ -13,7 +13,7 @@ from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import ToolFacts
 from refold.core.approval.policy import Explanation, Judgement, Policy
 from refold.core.errors import NotFoundError
-from refold.core.events import ApprovalDecided, CallProposed, Event
+from refold.core.events import NO_REQUEST, ApprovalDecided, CallProposed, Event
 from refold.core.ids import asked_about, call_id, parse_call_id
 from refold.core.run.state import RunState
 from refold.lab.forks.record import judgement_in
@@ -84,7 +84,7 @@ class BackTest:
 
 def recorded(run: Run, *, copies: bool = False) -> list[RecordedCall]:
     """Return the judged calls of a run in order of steps; without `copies`, not those copied by a live fork."""
-    policy = run.state.request.policy if run.state.request else ""  # without one, calls count as allowed
+    policy = (run.state.request or NO_REQUEST).policy  # without one, calls count as allowed
     calls, own = dict[int, RecordedCall](), set[int]()
     for at_ms, seq, event in _timed_events(run):
         earlier = calls.get(getattr(event, "step", 0))

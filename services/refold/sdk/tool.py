@@ -225,12 +225,12 @@ class ToolDef:
     @property
     def scripted(self) -> bool:
         """True if a test has given it another body, see `acted_by`."""
-        return self._body.function is not self.function
+        return isinstance(self._body, _Script)
 
     def acted_by(self, function: Callable[..., Any]) -> ToolDef:
         """Return the same tool with another body, for tests: it takes any of the arguments."""
         double = copy.copy(self)
-        double._body = _Function(function, self.arguments.names, f"the script of tool {self.name}")
+        double._body = _Script(function, self.arguments.names, f"the script of tool {self.name}")
         return double
 
     def schema(self) -> dict[str, Any]:
@@ -311,6 +311,10 @@ class _Function:
             coroutine: Coroutine[Any, Any, Any] = self.function(**arguments)
             return _revealed(secrets, coroutine) if secrets else coroutine
         return partial(_reveal, secrets, self.function, arguments) if secrets else partial(self.function, **arguments)
+
+
+class _Script(_Function):
+    """Body that a test gives in place of the author's."""
 
 
 def _reveal(secrets: Secrets, call: Callable[..., Any], arguments: dict[str, Any]) -> Any:

@@ -309,7 +309,7 @@ class Retry(Operator):
         self.print_answer(self.perform(operation), text, Redriven, kept=steps)
 
     def many(self, changes: Changes) -> None:
-        which = RunQuery(agent=self.agent, code=self.code, since_ms=since_ms(self.since), sort="at_ms")
+        which = RunQuery(agent=self.agent, code=self.code, since_ms=since_ms(self.since))
         runs = selected(self.runs.all(), which, "retry")
         if not self.yes:
             rows = [_row(run, "would be retried") for run in runs]

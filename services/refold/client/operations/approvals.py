@@ -98,7 +98,7 @@ class Approvals:
         raise _unknown(approval_id)
 
     def named(self, name: str) -> str:
-        """Find an approval by its id or a prefix, the id of a call, or of a run or its parent. An open one comes first.
+        """Find an approval by its id or a prefix, the id of a call, a run or one above it. Open ones come first.
         **Raises** MalformedError; NotFoundError; UsageError if several are open."""
         if "/" not in name:
             return self._of_family(run_id(name))

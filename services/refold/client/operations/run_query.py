@@ -67,11 +67,11 @@ class RunQuery:
         return self.fits(run) and has_failed and run.state.at_ms >= self.since_ms and self._in_state(run)
 
     def _in_state(self, run: Run) -> bool:
-        if self.state in ("", run.status):
-            return True
+        if self.state not in STATES:
+            return self.state in ("", run.status)
         row = row_of(run)
         conditions = (row.in_doubt, row.approvals, row.held, row.pauses, row.waiting)
-        return bool(dict(zip(STATES, conditions, strict=True)).get(self.state))
+        return bool(dict(zip(STATES, conditions, strict=True))[self.state])
 
 
 def one_state(row: Mapping[str, object], *, stalled: bool) -> str:

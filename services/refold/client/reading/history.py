@@ -98,8 +98,9 @@ class Run:
         read = {judged.id: (judged, judged.entry) for judged in (*self.void, *self.records) if judged.entry}
         history, name = list[tuple[JudgedRecord, Entry]](), self.state.head.id
         while pair := read.pop(name, None):
-            history.insert(0, pair)
+            history.append(pair)
             name = EntryId(pair[1].prev)
+        history.reverse()
         self.records[:] = [judged for judged, _ in history]
         counting = {judged.id for judged in self.records}
         self.void = [judged for judged in self.void if judged.id not in counting or judged.void == "copy"]

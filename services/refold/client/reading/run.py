@@ -16,6 +16,7 @@ from refold.client.reading.model import Data, ReadModel, json_text, plain, utc_o
 from refold.client.reading.steps import RunStep, Successor, Timeline
 from refold.core.errors import RunFailedError
 from refold.core.events import (
+    NO_REQUEST,
     Cause,
     Failure,
     RunForked,
@@ -275,12 +276,8 @@ def row_of(run: Run) -> RunRow:
     return RunRow(**_row(run))
 
 
-_NO_REQUEST = RunRequested("", "", "", "")
-"""Request of a run whose first entry is forged, or not read so far."""
-
-
 def first_request(run: Run) -> RunRequested:
-    return run.state.request or _NO_REQUEST
+    return run.state.request or NO_REQUEST
 
 
 def _row(run: Run) -> Data:

@@ -24,7 +24,7 @@ from refold.client.reading.diff import run_diff
 from refold.client.reading.history import Run, at_seqs
 from refold.client.reading.member import AgentServed
 from refold.client.reading.model import json_text
-from refold.client.reading.run import event_at, events_of, info_of
+from refold.client.reading.run import event_at, events_of, first_request, info_of
 from refold.client.reading.steps import Ask, CallAttempt, RunStep
 from refold.client.reading.why import Why, entry_with, why
 from refold.client.values import texts_of
@@ -236,7 +236,7 @@ def _panels(
 
 
 def _stuck(shared: Gateway, run: Run, questions: list[PageQuestion], *, now: bool) -> dict[str, Any]:
-    agent = run.state.request.agent if run.state.request else ""
+    agent = first_request(run).agent
     return {
         "asked": questions,
         "settles": shared.may_write("settle_form"),

@@ -28,12 +28,12 @@ SAMPLE_S = 1.0
 
 def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) -> ProjectionInfo:
     """Return the progress of a projection; one that is behind is measured for a second. **Raises** NotFoundError."""
-    if not database.generations(name):
+    if not (numbers := database.generations(name)):
         names = ", ".join(database.projections()) or "none yet"
         raise NotFoundError(
             f"there is no projection {name}", hint=f"`refold serve projections` builds it; there is {names}"
         )
-    begun, before = time.monotonic(), _positions_before(name, database)
+    begun, before = time.monotonic(), _positions_before(name, database, numbers)
     # The log after the positions that are judged by it: the other way round, a view under load is ahead of its log.
     bounds, log = source.bounds(), source.identity()
     if any(sum(lags(positions, bounds).values()) for positions in before.values()):
@@ -65,9 +65,9 @@ def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) ->
     return ProjectionInfo(projection=name, database=public_url(url), bytes=database.bytes(), generations=generations)
 
 
-def _positions_before(name: str, database: ViewDatabase) -> dict[int, Mapping[Place, int]]:
+def _positions_before(name: str, database: ViewDatabase, numbers: Iterable[int]) -> dict[int, Mapping[Place, int]]:
     before: dict[int, Mapping[Place, int]] = {}
-    for number in database.generations(name):
+    for number in numbers:
         with suppress(ConflictError, NotFoundError):  # a rebuild has just replaced it
             before[number] = database.store(name, number).positions()
     return before

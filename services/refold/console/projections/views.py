@@ -68,6 +68,9 @@ def viewed(settings: Settings, run: str, runs: Runs) -> Viewed | None:
 
 def listed(settings: Settings, query: RunQuery, at_ms: int | None, runs: Runs) -> Newest | None:
     """Return the newest runs of the view, as of a time or now; None if the log has to be read."""
+    # A view has the time of the request and the columns of now, a log the last entry and the state of then.
+    if query.code or query.since_ms:
+        return None
     if at_ms is None and (query.state == STALLED or (query.state in _LIVE and runs.holds())):
         return None
     source = KafkaLogSource(settings.kafka)
@@ -87,7 +90,7 @@ def runs_then(view: ViewReader, query: RunQuery, at_ms: int) -> Newest:
     """Return the newest runs of a view, as they were at a time. By `state` at most `MOST_LOOKED` are examined; the
     numbers are those of the selected runs and of the runs that were there."""
     # Columns have the state of now: that of then is judged run by run.
-    rows = runs_query(replace(query, state="", until_ms=at_ms + 1, limit=MOST_PAGE))
+    rows = runs_query(replace(query, state="", sort="-requested_ms", until_ms=at_ms + 1, limit=MOST_PAGE))
     total, meant, viewed_runs, newest = view.count(rows), 0, ViewedRuns(view), list[Run]()
     for _ in range(MOST_LOOKED // MOST_PAGE):
         page = view.query(rows)

@@ -55,9 +55,11 @@ class LoggedRuns:
                 for part in records if judged.linked or judged.mended else records[-1:]:
                     since[run].setdefault(part.id, record.offset)
         fold.settle()
-        histories = {run: _history(part, fold.frozen.get(run, ""), since[run]) for run, part in read.items()}
         markers = Markers((record.key, record.value) for record in self._reader.scan(RUN_SNAPSHOT, partition))
-        return histories | {run: WholeRun(marked=True) for run in read.keys() & markers.runs.keys()}
+        return {
+            run: WholeRun(marked=True) if run in markers.runs else _history(part, fold.frozen.get(run, ""), since[run])
+            for run, part in read.items()
+        }
 
 
 def _history(run: Run, reason: str, since: Mapping[EntryId, int]) -> WholeRun:

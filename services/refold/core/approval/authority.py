@@ -99,7 +99,7 @@ def variables(
         "actor": lambda: request.requester,
         "environment": lambda: environment,
         "run.id": lambda: state.run_id,
-        "run.input": lambda: json.loads(request.input or "null"),
+        "run.input": lambda: json.loads(request.input) if state.request else None,
         "run.session": lambda: request.session,
         "run.labels": lambda: dict(request.labels),
         "run.depth": lambda: depth_of(state.run_id),

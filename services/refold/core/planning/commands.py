@@ -51,7 +51,8 @@ def commands(state: RunState, entry: events.Entry, offset: int) -> list[Command]
             closed += _close_again(state, event.step, closed, at=entry.last_seq)
         elif further := _BY_EVENT.get(type(event)):
             more, tombstones = further(state, event, entry.last_seq)
-            requests, closed = requests + more, closed + tombstones
+            requests += more
+            closed += tombstones
     # Requests go first: executors and people wait for them, and for no tombstone.
     return requests + ended + closed
 

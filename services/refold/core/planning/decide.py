@@ -104,8 +104,9 @@ def _obey(
     rules: Rules,
     sent: RequestedAt | None,
 ) -> Ruling:
+    at_ms = (sent or RequestedAt(0)).append_ms(now)
     if isinstance(order, Decided):
-        return asking.take_decision(state, order, now, rules, sent_ms=_append_ms(now, sent))
+        return asking.take_decision(state, order, now, rules, sent_ms=at_ms)
     if isinstance(order, Undeliverable):
         return _never_sent(state, order)
     if isinstance(order, UnreadableResult):
@@ -113,15 +114,10 @@ def _obey(
     if order.kind in (PAUSE, RESUME):
         return pausing.take_word(state, order, now, rules, sent=sent or RequestedAt(0))
     if order.kind == ANNOTATE:
-        return take_note(state, order, _append_ms(now, sent), rules)
+        return take_note(state, order, at_ms, rules)
     if isinstance(order, RunOperation):
         return _operation(state, order, now, rules, sent_ms=sent.ms if sent else None)
-    return _signal(state, order, _append_ms(now, sent), rules)
-
-
-def _append_ms(now: int, sent: RequestedAt | None) -> int:
-    # A delay in reading is not the sender's fault.
-    return min(now, sent.ms) if sent else now
+    return _signal(state, order, at_ms, rules)
 
 
 def _over(state: RunState, message: Input, sent_ms: int | None) -> Ruling:

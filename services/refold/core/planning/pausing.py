@@ -25,6 +25,7 @@ class RequestedAt(NamedTuple):
     place: int = 0
 
     def append_ms(self, now: int) -> int:
+        # A delay in reading is not the sender's fault.
         return min(now, self.ms or now)
 
 

@@ -80,7 +80,7 @@ class Gate:
             return decided
         tool = self.tools.get(request.tool)
         if tool is None:
-            return Refusal("unauthorised", f"there is no tool {request.tool} here", stale=False)
+            return decision.final(f"there is no tool {request.tool} here")
         return (
             decision.away(request, partition, self.partitions)
             or decision.refusal(decided, request, tool, environment=self.environment, now_ms=now_ms)
@@ -137,12 +137,12 @@ class Gate:
     @staticmethod
     def _open(token: str, authority: Authority) -> Decision | Refusal:
         if not token:
-            return Refusal("unauthorised", "the call needs a decision and came without", stale=False)
+            return decision.final("the call needs a decision and came without")
         try:
             return authority.open(token)
         except UnauthorisedError as error:
             withdrawn = error.fields.get("reason") in signature.WITHDRAWN
-            return Refusal("decision_revoked" if withdrawn else "unauthorised", error.message, stale=withdrawn)
+            return (decision.revoked if withdrawn else decision.final)(error.message)
 
 
 @dataclass(frozen=True, slots=True)

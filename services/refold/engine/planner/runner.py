@@ -48,7 +48,8 @@ class StandstillError(RefoldError):
             return
         super().__init__(f"{stall.reason}: {stall.message}")
         if isinstance(stall.error, NonDeterminismError):
-            self.step = int(stall.error.fields["step"])
+            step = stall.error.fields.get("step")
+            self.step = step if isinstance(step, int) else 0
 
 
 class _EditedAgents(Agents):

@@ -166,8 +166,8 @@ def _calls(fork: Fork, name: RunId, recorded: RecordedRun | None, after: Recorde
     matched = {step: source for step, (source, _) in line.matched.items()} if line else {}
     # The omissions of an unfinished fork are unknown.
     ended = not fork.unanswered and (after is None or after.state.over)
-    gone = _proposals(line.source if line else recorded, but=matched.values()) if ended else []
-    for call in _proposals(after, but=[step for step, source in matched.items() if source is not None]):
+    gone = _proposals(line.source if line else recorded, but=set(matched.values())) if ended else []
+    for call in _proposals(after, but={step for step, source in matched.items() if source is not None}):
         were = next((other for other in gone if other.tool == call.tool), None)
         if were is not None:
             gone.remove(were)

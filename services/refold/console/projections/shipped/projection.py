@@ -244,10 +244,7 @@ _OPERATED: Mapping[type, tuple[str, Callable[[Any], tuple[str, str]]]] = {
     events.DoubtResolved: ("resolved", lambda event: (event.verdict, event.comment)),
     events.RunMigrated: ("migrated", lambda event: (event.version, "")),
     events.RunAnnotated: ("annotated", lambda event: (event.role, event.note)),
-    events.RunRetried: (
-        "retried",
-        lambda event: (f"from step {event.from_step}" * (event.from_step > 0), event.reason),
-    ),
+    events.RunRetried: ("retried", lambda event: (_from_step(event.from_step), event.reason)),
     events.RunForked: ("forked", lambda event: (f"from {event.source.run_id}/{event.source.seq}", event.reason)),
     events.RunCancelled: ("cancelled", lambda event: ("", event.reason)),
 }
