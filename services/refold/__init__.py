@@ -14,8 +14,6 @@ These names are for authors of agents and tools. Tests of an app need neither Ka
 - `UsageError` and `NonDeterminismError` name the necessary change of the code.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -15,6 +15,7 @@ import pytest
 import structlog
 
 from refold.cli import output
+from refold.cli.commands.run import _is_known
 from refold.cli.commands.serve.process import served
 from refold.cli.errors import report
 from refold.cli.views import approvals, policies
@@ -24,6 +25,10 @@ from refold.client.platform import listens
 from refold.client.reading.approval import question_row
 from refold.client.reading.run import events_of
 from refold.core.errors import ConflictError, UnreachableError
+from refold.core.events import RunRequested, RunStarted
+from refold.core.ids import RunId
+from refold.core.messages import RunRequest
+from refold.core.planning.family import request_digest
 from refold.core.wire import canonical
 from refold.dev.files import write_atomic
 from refold.dev.stack import DevStack, Listeners, Servers, ServiceProcess
@@ -185,6 +190,16 @@ def test_a_draft_that_asks_otherwise_says_in_what(capsys: pytest.CaptureFixture[
     assert "2  require -> require: quorum 1 -> 2, expires never -> 1h" in told
     assert max(map(len, told.splitlines())) < 200
     assert "--json has all of them" in told
+
+
+def test_a_repeated_start_is_known_though_the_input_has_drawn_values_since() -> None:
+    chronicle, again = Chronicle(), RunRequest(RunId("r"), "deploy", "{}")
+    began = RunRequested("deploy", "{}", request_digest(again), "seed")
+    chronicle.add("r", [began, RunStarted("1", input='{"at":1700000000000}')], emit=False)
+
+    assert _is_known(Runs(chronicle.reader), again)
+    with pytest.raises(ConflictError, match="exists with other input"):
+        _is_known(Runs(chronicle.reader), RunRequest(RunId("r"), "deploy", '{"a":1}'))
 
 
 def test_another_start_of_a_run_is_refused_without_waiting(dev: Dev) -> None:

@@ -20,7 +20,16 @@ from tests.tidy.repository import ROOT
 Words = tuple[str, ...]
 
 TREE = dict(COMMANDS.walk())
-HEAVY = ("confluent_kafka", "fastavro", "pydantic", "redis", "rich.console", "yaml", "refold.sdk.app")
+HEAVY = (
+    "importlib.metadata",
+    "confluent_kafka",
+    "fastavro",
+    "pydantic",
+    "redis",
+    "rich.console",
+    "yaml",
+    "refold.sdk.app",
+)
 SERVICES = ("planner", "executor", "approval", "archivist", "projections", "gateway", "telemetry", "insights")
 WITHOUT_JSON: set[Words] = {("dev",), ("setup",), ("completion",)}
 WITHOUT_JSON |= {("serve", service) for service in SERVICES}
@@ -212,3 +221,11 @@ def test_a_shell_without_completion_is_refused_with_those_that_have_it() -> None
 
     assert result.exit_code == 2
     assert "refold completion bash | zsh | fish" in result.stderr
+
+
+def test_completion_after_an_old_name_prints_no_traceback() -> None:
+    env = {**os.environ, "_REFOLD_COMPLETE": "complete_bash", "COMP_WORDS": "refold run fork ", "COMP_CWORD": "3"}
+
+    done = subprocess.run([Path(sys.executable).parent / "refold"], capture_output=True, text=True, env=env)
+
+    assert (done.returncode, done.stderr) == (0, "")

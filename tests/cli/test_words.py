@@ -74,6 +74,39 @@ def test_what_is_wrong_with_the_words_is_said_before_anything_is_asked(words: tu
     assert said in result.stderr
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "replay --app a.py --bundle b.jsonl",
+        "replay r-1 --app a.py --jobs 2",
+        "keys new --replaces k-1 --anybody",
+        "keys new --replaces k-1 --no-publish",
+        "keys new ada --api --role viewer --use vote",
+        "keys new ada --api --role viewer --at 2030-01-31T12:00Z",
+        "keys new ada --use vote --actor ada --expires 90d",
+        "keys new ada --use vote --actor ada --at 2030-01-31T12:00Z",
+        "keys revoke k-1 --reason stolen --file keys.json",
+        "keys revoke k-1 --api --reason stolen",
+        "policy publish policies --force",
+        "run callback cb_x --fail declined --payload 7",
+        "run cancel r-1 --as-failed --as-operator",
+        "halt --lift --list",
+        "halt --lift --tool pay --reason mended",
+        "archive list --pending --app a.py --limit 3",
+        "worker list --role planner --agents",
+        "worker list --agent order --tools",
+        "worker list --tool pay",
+        "verify b.jsonl --settle 1",
+        "fork r-1 --at 3 --live --model m",
+    ],
+)
+def test_an_option_of_a_commands_other_use_is_refused_before_anything_is_read(line: str) -> None:
+    result = refold(*line.split())
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--" in result.stderr.splitlines()[0]
+
+
 def test_a_wrong_option_is_a_usage_error() -> None:
     assert refold("run", "list", "--nonsense").exit_code == 2
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import atexit
 import gc
 import sys
-from importlib.metadata import version as installed
 from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
 from typer._completion_classes import completion_init
 
+import refold
 from refold.cli.commands import COMMANDS, RENAMED
 from refold.cli.errors import expected, report
 from refold.cli.groups import PlainGroup
@@ -27,7 +27,7 @@ class Root(PlainGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         # The longest name first: `keys api new` before `keys api`.
         old = next((" ".join(args[:count]) for count in (3, 2, 1) if " ".join(args[:count]) in RENAMED), "")
-        if old:
+        if old and not ctx.resilient_parsing:  # completion resolves commands too
             new = RENAMED[old]
             hint = "`refold --help` lists all commands" if new.startswith("refold") else "in a clone of the repository"
             raise UsageError(f"refold {old} is now {new}", hint=hint)
@@ -61,7 +61,7 @@ completion_init()  # this program answers scripts of `refold completion`
 
 def _print_version(requested: bool) -> None:
     if requested:
-        typer.echo(installed("refold"))
+        typer.echo(refold.__version__)
         raise typer.Exit
 
 

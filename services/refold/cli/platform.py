@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -43,6 +43,13 @@ class Printer:
             text()
         if not ok:
             fail()
+
+    def refuse(self, names: str, reason: str) -> None:
+        """Check that none of these options is given. **Raises** UsageError for the first that is."""
+        for option in fields(self):
+            # Typer may give an empty list for None.
+            if option.name in names.split() and (getattr(self, option.name) or None) != (option.default or None):
+                raise UsageError(f"--{option.name.strip('_').replace('_', '-')} {reason}", hint="leave it out")
 
     def print_rows(self, rows: Sequence[Any], columns: str, empty: str, *, cells: Iterable[Any] | None = None) -> None:
         """Print rows, as JSON or as a table of `columns`, of `cells` if given."""

@@ -5,8 +5,6 @@ for operators, `run-operated`. **Guarantees** the planner's rule of the log (`co
 that planners act on. **Fails** with UnreachableError; no state is kept.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

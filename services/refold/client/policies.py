@@ -88,9 +88,7 @@ def load_text(text: str, name: str, *, aliases: bool = True) -> Any:
         return yaml.load(text, _Loader if aliases else _PlainLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         why = " ".join(str(error).split())[:300]
-        raise MalformedError(
-            f"{name} is not YAML: {why}", hint=f"mend {name}; `refold policy check` checks it"
-        ) from None
+        raise MalformedError(f"{name} is not YAML: {why}", hint="mend it; `refold policy check` checks it") from None
 
 
 def _files(path: Path) -> list[Path]:

@@ -22,8 +22,6 @@ after a crash: an agent that then differs ends the test with NonDeterminismError
 executor wherever they can be killed, and finds tools that then act twice.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

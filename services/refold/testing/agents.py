@@ -122,9 +122,7 @@ class AgentRun(RunRead):
         if isinstance(self._end, Returned):
             return self._end.value
         waits = (f"step {n} ({self.state.open[n].phase}): {words_of(self.state.steps[n - 1])}" for n in self.open)
-        raise UsageError(
-            f"the agent waits for {'; '.join(waits)}", hint="settle the steps; a human resolves one in doubt"
-        )
+        raise UsageError(f"the agent waits for {'; '.join(waits)}", hint="settle them; a human resolves one in doubt")
 
     @property
     def ran(self) -> Counter[str]:

@@ -9,6 +9,7 @@ from obstore.exceptions import AlreadyExistsError
 
 from refold.core.errors import NotFoundError, UnreachableError
 from refold.engine.archive.store import ArchiveStore
+from refold.engine.runtime.objects import ObjectStore
 
 EACH_PASS = b"archivist", b"erased"
 """The keys of what an archivist writes in each pass: by one it reads the clock of the broker, one is the horizon."""
@@ -48,25 +49,32 @@ class Archive:
         return len(damaged)
 
 
-class MemoryShelf(ArchiveStore):
-    """The product's shelf over files in memory. `step` is called with each write; what is touched is `held` then."""
+class MemoryObjects(ObjectStore):
+    """An object store over files in memory. `step` is called with each write; what is touched is `held` then."""
 
     def __init__(self, files: dict[str, bytes], step: Put, held: set[str]) -> None:
-        self.url, self._files, self._step, self._held = "memory:", files, step, held
+        self.url, self.files, self._step, self.held = "memory:", files, step, held
+
+    def put(self, path: str, content: bytes, *, over: bool = False) -> None:
+        self.held.add(path)
+        # Whether it is there counts when it is written: whoever was frozen meanwhile finds another's file.
+        if self._step(lambda: self.files.update({path: self.files.get(path, content)}), path) is not None:
+            raise UnreachableError(f"the archive does not answer about {path}")
+        if self.files[path] is not content:
+            raise AlreadyExistsError(path)
+
+
+class MemoryShelf(ArchiveStore):
+    """The product's shelf over files in memory."""
+
+    def __init__(self, objects: MemoryObjects) -> None:
+        self.url, self._objects, self._memory = objects.url, objects, objects
 
     def _paths(self, prefix: str) -> list[str]:
-        return sorted(path for path in self._files if not prefix or path.startswith(f"{prefix}/"))
+        return sorted(path for path in self._memory.files if not prefix or path.startswith(f"{prefix}/"))
 
     def _get(self, path: str) -> bytes:
-        if path not in self._files:
+        if path not in self._memory.files:
             raise NotFoundError(f"{self.url} has no file {path}")
-        self._held.add(path)
-        return self._files[path]
-
-    def _put(self, path: str, content: bytes) -> None:
-        self._held.add(path)
-        # Whether it is there counts when it is written: whoever was frozen meanwhile finds another's file.
-        if self._step(lambda: self._files.update({path: self._files.get(path, content)}), path) is not None:
-            raise UnreachableError(f"the archive does not answer about {path}")
-        if self._files[path] is not content:
-            raise AlreadyExistsError(path)
+        self._memory.held.add(path)
+        return self._memory.files[path]

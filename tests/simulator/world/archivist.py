@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from threading import Lock, Thread
 
 from refold.core.errors import BlobError, ConflictError, NotFoundError, UnreachableError
@@ -13,7 +14,7 @@ from refold.engine.archive.settings import ArchivistSettings
 from refold.engine.ports.effects import BlobLoaded, LoadBlob
 from refold.engine.ports.log import Delivery, Membership, Outgoing, Record
 from tests.simulator.settings import OTHER, POOL
-from tests.simulator.world.archive import Demand, MemoryShelf
+from tests.simulator.world.archive import Demand, MemoryObjects, MemoryShelf
 from tests.simulator.world.process import Act, SimProcess
 from tests.simulator.world.surroundings import Surroundings
 
@@ -176,7 +177,7 @@ class ArchivistProcess(SimProcess):
         keep_ms = settings.keep_ms or FOR_EVER_MS
         told = ArchivistSettings(keep_ms, pools=(POOL, OTHER), horizon_ms=settings.horizon_ms)
         held = world.archive.held[self.name] = set()
-        shelf = MemoryShelf(world.archive.files, lambda write, path: self._step("shelf", write, path), held)
+        shelf = MemoryShelf(MemoryObjects(world.archive.files, partial(self._step, "shelf"), held))
         copies = _Values(world, {})
         archivist = Archivist(
             _Topics(self), self, shelf, told, archived_values=ArchivedBlobs(_Values(world, None), copies)

@@ -1,7 +1,5 @@
 """The catalogue of all commands, by group."""
 
-from __future__ import annotations
-
 from refold.cli.groups import CommandGroup, Verb
 
 _DEV = CommandGroup(
@@ -193,9 +191,9 @@ COMMANDS = CommandGroup(
 )
 
 RENAMED = {
-    "run verify": "refold verify",
+    "run verify": "refold verify --run",
     "run replay": "refold replay",
-    "replay check": "refold replay",
+    "replay check": "refold replay --app",
     "run fork": "refold fork",
     "run bundle": "refold why --bundle",
     "agents list": "refold worker list --agents",

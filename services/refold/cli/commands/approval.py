@@ -218,9 +218,7 @@ def show_approval(
 @dataclass(frozen=True)
 class Approver(Messenger):
     args: Annotated[str, "JSON|@FILE|-", "Other arguments, all as one object."] = ""
-    set_: Annotated[list[str] | None, "NAME=VALUE", "Change one argument: JSON, text, or @FILE. May be repeated."] = (
-        None
-    )
+    set_: Annotated[list[str] | None, "NAME=VALUE", "Change an argument: JSON, text, or @FILE. Repeatable."] = None
     remember: Annotated[str, "run", "Grant: let the same call pass again without asking."] = ""
     for_: Annotated[str | None, "TIME", "Lifetime of the grant, such as 30m.  \\[default: 1h]"] = None
     uses: Annotated[int | None, "Number of calls the grant covers.  \\[default: 1]", options.AtLeast(1)] = None
@@ -305,9 +303,7 @@ def _remember(scope: str, for_: str | None, uses: int | None) -> Remember | None
         return None
     for_ = "1h" if for_ is None else for_
     if scope != "run":
-        raise UsageError(
-            f"a grant cannot cover {scope!r}", hint="write --remember run; a policy allows calls of all runs"
-        )
+        raise UsageError(f"a grant cannot cover {scope!r}", hint="--remember run; a policy allows calls of all runs")
     lifetime_ms = duration_ms("--for", int(for_) if re.fullmatch("[0-9]{1,15}", for_) else for_)
     if not lifetime_ms:
         raise UsageError("--for 0 grants nothing", hint="write --for 1h")
@@ -316,12 +312,8 @@ def _remember(scope: str, for_: str | None, uses: int | None) -> Remember | None
 
 @dataclass(frozen=True)
 class Settler(Voter):
-    happened: Annotated[str | None, "--happened, --answer JSON|@FILE|-", "The effect happened, with this result."] = (
-        None
-    )
-    did_not_happen: Annotated[bool, "--did-not-happen, --retry", "The effect did not happen: run the call again."] = (
-        False
-    )
+    happened: Annotated[str | None, "--happened, --answer JSON|@FILE|-", "It happened, with this result."] = None
+    did_not_happen: Annotated[bool, "--did-not-happen, --retry", "The effect did not happen: repeat the call."] = False
     give_up: Annotated[bool, "--give-up, --fail", "The outcome stays unknown: fail the call."] = False
     comment: Annotated[str, "Evidence, for the history."] = ""
     app_: Annotated[str, "APP", "App that checks the type of the result: MODULE:APP or path/file.py[:APP]."] = ""

@@ -36,9 +36,7 @@ class ArchiveFilter(Shell):
     since: Annotated[str, "30d|TIME", "Only runs that ended since TIME, or in the last 30d."] = ""
     limit: Annotated[options.Positive, "Show only the newest N."] = Listing.limit
     archive: options.ArchiveOption = ""
-    pending: Annotated[bool, "List the runs that the archivist will erase or keep, with the reason; needs --app."] = (
-        False
-    )
+    pending: Annotated[bool, "List the runs that the archivist will erase or keep, and why; needs --app."] = False
     app_: Annotated[str, "MODULE:APP", "With --pending: the app, whose agents have retentions."] = ""
     no_archive: Annotated[bool, "With --pending: assume an archivist that keeps no copies."] = False
 
@@ -57,8 +55,7 @@ class ArchiveFilter(Shell):
         """Result of the archivist's next pass, which writes nothing. **Raises** UsageError."""
         if not self.app_:
             raise UsageError("--pending needs the app, whose agents have retentions", hint="add --app APP")
-        if self.agent or self.status or self.since:
-            raise UsageError("--pending lists every run that is due", hint="leave --agent, --status, --since out")
+        self.refuse("agent status since limit", "does not go with --pending, which lists every run that is due")
         settings = self.platform.settings
         url = "" if self.no_archive else archive_store(self.archive).url
         passing = Archivist(

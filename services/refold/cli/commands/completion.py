@@ -1,7 +1,5 @@
 """`refold completion`: completion of commands and options by the shell."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

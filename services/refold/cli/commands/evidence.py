@@ -21,7 +21,7 @@ from refold.client.reading.why import WhyLink, why
 from refold.client.reading.words import in_utc
 from refold.client.verify import verify_log
 from refold.core.approval.signature import trusted
-from refold.core.errors import NotFoundError, UsageError
+from refold.core.errors import NotFoundError
 from refold.core.ids import RunId, asked_about, is_below, parse_call_id
 from refold.engine.runtime.addresses import addresses
 from refold.engine.runtime.clock import clock_ms
@@ -103,12 +103,10 @@ def verify(
     The log is checked from its raw bytes: chains, folds, other topics. Exit code 1 if anything is violated.
     """
     if bundle:
-        if shell.run_:
-            raise UsageError("--run selects a run of the log", hint="leave BUNDLE or --run out")
+        shell.refuse("run_ settle kafka", "is for the log, and not for BUNDLE")
         _verify_bundle(bundle, shell)
         return
-    if shell.root or shell.head or shell.catalog:
-        raise UsageError("--root, --head and --catalog are for a bundle", hint="name its file")
+    shell.refuse("root head catalog", "is for BUNDLE, the file of a bundle")
     verified = verify_log(shell.runs.reader, shell.platform.trust, now_ms=clock_ms(), settle_s=shell.settle)
     if shell.run_:
         verified = verified.only(shell.run_)

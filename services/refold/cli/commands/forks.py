@@ -111,10 +111,8 @@ class OneFork(Forking, Operator):
     yes: Annotated[bool, "Do not ask before --live repeats calls that may have had their effect."] = False
 
     def start(self, run: str) -> None:
-        isolated_only = ("input_", "result", "decide", "policy", "model", "stub", "allow_pure", "archive", "to", "page")
-        if misplaced := [name for name in isolated_only if getattr(self, name)]:
-            option = f"--{misplaced[0].strip('_').replace('_', '-')}"
-            raise UsageError(f"{option} is for a fork that nothing comes of", hint="leave it or --live out")
+        isolated_only = "input_ result decide policy model stub allow_pure archive to page"
+        self.refuse(isolated_only, "is for a fork that nothing comes of")
         if not self.at:
             raise UsageError("a run that is begun has to begin somewhere", hint=f"refold fork {run} --at SEQ --live")
         source = self.runs.get(run)

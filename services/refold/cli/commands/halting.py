@@ -56,6 +56,8 @@ def halt(
     No such call starts, of undeclared tools too; calls that have begun finish. Runs keep their state and wait until
     `refold halt --lift`.
     """
+    if lift and (listed or reason):
+        raise UsageError("--lift goes with the names of a halt alone", hint="leave --list and --reason out")
     if listed:
         _show(target)
         return

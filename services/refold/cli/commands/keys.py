@@ -21,15 +21,13 @@ from refold.engine.runtime.addresses import data_dir
 from refold.engine.runtime.clock import clock_ms
 
 ApiOption = Annotated[bool, "An API key of the gateway, in place of a key that signs."]
-FileOption = Annotated[str, "FILE", "With --api: file of the API keys.  \\[default: REFOLD_GATEWAY__API_KEYS]"]
+FileOption = Annotated[str, "FILE", "For --api: file of the API keys.  \\[default: REFOLD_GATEWAY__API_KEYS]"]
 
 
 def init_root(
     *,
     root: options.RootOption = "",
-    pub: Annotated[
-        str, "FILE", "File for the public key, which services trust.  \\[default: beside the root key]"
-    ] = "",
+    pub: Annotated[str, "FILE", "File for the public key, for services.  \\[default: beside the root key]"] = "",
     data: options.DataOption = "",
     printer: Printer,
 ) -> None:
@@ -73,14 +71,13 @@ class Holder(SigningOptions):
         str, "TIME", "Time the replaced key retires, such as 2030-01-31T12:00Z; until then both sign.  \\[default: now]"
     ] = ""
     api: ApiOption = False
-    expires: Annotated[
-        str, "TIME", "With --api: expiry, a time, or a duration from now such as 90d.  \\[default: never]"
-    ] = ""
+    expires: Annotated[str, "TIME", "With --api: expiry, or a duration such as 90d.  \\[default: never]"] = ""
     file: FileOption = ""
 
     def check_alone(self, name: str) -> None:
-        if name or self.use or self.actor or self.role or self.api:
+        if name:
             raise UsageError("a key that replaces another has its owner", hint="--replaces KID, --at and --out alone")
+        self.refuse("use actor role api anybody strength publish_ expires file", "does not go with --replaces")
 
     def check(self) -> None:
         """Check use and people of a key. **Raises** UsageError, as for a root key, or a vote key without people."""
@@ -112,8 +109,11 @@ def new_key(
     if not name or not (holder.use or holder.api):
         raise UsageError("a key has an owner and a use", hint="add NAME and --use, or --replaces KID")
     if holder.api:
+        holder.refuse("use actor anybody strength out publish_ at", "is for a key that signs")
         _api_keys().make_api_key(name, tuple(dict.fromkeys(holder.role or ())), holder.expires, holder.file, holder)
     else:
+        holder.refuse("expires file", "is for a key of the gateway, with --api")
+        holder.refuse("at", "is for --replaces")
         _create(name, holder)
 
 
@@ -132,7 +132,7 @@ def _create(name: str, holder: Holder) -> None:
 
 def list_keys(*, api: ApiOption = False, file: FileOption = "", shell: Shell) -> None:
     """List the keys in the catalog, or the API keys in a file."""
-    if api:
+    if api or file:
         _api_keys().list_api_keys(file, shell)
         return
     now_ms = clock_ms()
@@ -176,11 +176,11 @@ def revoke_key(
 
     An API key is refused at once; its sessions and streams end within seconds.
     """
-    if api:
+    if (api or file) and not reason:
         _api_keys().revoke_api_key(kid, file, signing)
         return
-    if not reason.strip():
-        raise UsageError("a key is revoked for a reason", hint="add --reason TEXT")
+    if api or file or not reason.strip():
+        raise UsageError("--reason is for a key of the catalog, and needed there", hint="an API key needs --api alone")
     public = replace(_published_key(signing.platform, kid), revoked=True, reason=reason)
     signing.publish([key_entry(public, login())])
     text = f"key [bold]{output.escape(kid)}[/] is revoked: what it signed is refused from now on"

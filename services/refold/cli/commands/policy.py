@@ -77,7 +77,7 @@ class Dropping(SigningOptions):
     drop: Annotated[str, "DIGEST", "Remove this old policy from the catalog; `refold policy show` prints digests."] = ""
     force: Annotated[bool, "With --drop: even if approvals or runs still use it."] = False
 
-    def run(self) -> None:
+    def run(self, who: str) -> None:
         """Remove the policy. **Raises** ConflictError if it is in force, or in use without --force; NotFoundError."""
         platform, digest = self.platform, self.drop
         partitions = platform.catalog.partitions
@@ -92,7 +92,7 @@ class Dropping(SigningOptions):
             names = ", ".join([*waiting, *runs][:5])
             hint = f"wait until they end ({names}), or add --force: then these approvals can only be rejected"
             raise ConflictError(f"policy {digest[:12]} is in use: {usage}", hint=hint)
-        self.publish([CatalogEntry(f"policy/{digest}", "policy", "null", login(), clock_ms())])
+        self.publish([CatalogEntry(f"policy/{digest}", "policy", "null", who, clock_ms())])
         row = {"digest": digest, "partitions": len(partitions), "runs": runs, "approvals": waiting}
         self.print(row, f"policy [bold]{digest}[/] is out of the catalog; {usage}")
 
@@ -115,8 +115,9 @@ def publish_policy(
     if dropping.drop:
         if files or roles:
             raise UsageError("one command drops or publishes", hint="give --drop DIGEST alone, or files and --roles")
-        dropping.run()
+        dropping.run(actor or login())
     elif files or roles:
+        dropping.refuse("force", "is for --drop")
         _publish(files, roles, actor or login(), dropping)
     else:
         raise UsageError("there is nothing to publish", hint="name policy files, or --roles FILE")

@@ -49,18 +49,20 @@ def replay(
     would stall, 3 if no run matches. Warns of runs that began on another version of Python or of a framework.
     """
     if not run:
-        _check_app(checking.app_, checking)
+        checking.refuse("bundle", "has the copies of one family: name its RUN")
+        _check_app(checking)
     elif checking.runs_ != "*" or checking.agent or checking.live:
         raise UsageError("a run and filters exclude each other", hint="give RUN, or --runs, --agent and --live")
     else:
+        checking.refuse("jobs", "is for many runs")
         _replay_run(run, checking)
 
 
-def _check_app(app: str, checking: Checking) -> None:
-    shell, blobs = checking, store_of(checking.archive, checking)
-    states = (run.state for run in recorded_runs(checking.archive, shell) if checking.matches(run.state))
+def _check_app(shell: Checking) -> None:
+    blobs = store_of(shell.archive, shell)
+    states = (run.state for run in recorded_runs(shell.archive, shell) if shell.matches(run.state))
     jobs = (CheckJob(state, values_of(state, blobs)) for state in states)
-    rows = list(checks(jobs, app, at_once=checking.jobs))
+    rows = list(checks(jobs, shell.app_, at_once=shell.jobs))
     if not rows:
         raise NotFoundError("there is no such run, so nothing was checked", hint="leave --runs, --agent, --live out")
     bad = [row for row in rows if row.verdict != "agrees"]

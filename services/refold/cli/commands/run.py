@@ -40,6 +40,7 @@ from refold.core.approval.signature import REQUEST
 from refold.core.errors import ConflictError, UsageError
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
+from refold.core.planning import family
 from refold.core.planning.windows import value_digest
 from refold.core.topics import BUDGET_SPENT
 from refold.core.wire import canonical
@@ -210,8 +211,7 @@ class Events(Shell):
         return row.model_copy(update={"event": _with_stored_values(row.event, run, archive, self)})
 
     def print_audit(self, run: str) -> None:
-        if self.raw or self.since or self.tail or self.full or self.follow:
-            raise UsageError("--audit prints every event", hint="leave --raw, --since, --tail, --full, --follow out")
+        self.refuse("raw since tail full follow", "does not go with --audit, which prints every event")
         history, *_ = recorded_run(run, self.archive, self, from_log=self.from_log, bundle=self.bundle)
         for line in audit_of(history):
             output.emit(line)
@@ -225,9 +225,7 @@ class Events(Shell):
             output.say(watching.event_line(row, limit=0 if self.full else watching.CUT))
 
     def go_on(self, run: str) -> None:
-        if self.raw or self.tail or self.archive or self.bundle:
-            hint = "leave --raw, --tail, --archive, --bundle out"
-            raise UsageError("--follow prints every event as it comes", hint=hint)
+        self.refuse("raw tail archive bundle", "does not go with --follow, which prints every event as it comes")
         after_ms = since_ms(self.since)
 
         def show(row: RunEvent | HoldChange) -> None:
@@ -256,9 +254,7 @@ def print_events(run: options.RunArgument, *, events: Events) -> None:
 def watch_run(
     run: options.RunArgument,
     *,
-    timeout: Annotated[
-        float | None, "Stop after this long, with --tokens without output.", options.AtLeast(0.1)
-    ] = None,
+    timeout: Annotated[float | None, "Stop after this long, with --tokens of silence.", options.AtLeast(0.1)] = None,
     tokens: Annotated[bool, "Print the live output instead, such as the tokens of a model."] = False,
     shell: Shell,
 ) -> None:
@@ -314,9 +310,9 @@ def _is_known(runs: Runs, request: RunRequest) -> bool:
     existing = runs.find(RunId(request.run_id))
     requested = existing.state.request if existing else None
     # Without --wait the planner's refusal would go unnoticed.
-    if requested and (requested.agent, requested.input) != (request.agent, request.input):
+    if requested and not family.is_of(request, family.request_digest(request), requested.request_digest):
         hint = f"choose another --id; `refold run show {request.run_id}` shows the run that has it"
-        raise ConflictError(f"run {request.run_id} exists with other input", hint=hint)
+        raise ConflictError(family.conflict(request, requested), hint=hint)
     return existing is not None
 
 

@@ -117,6 +117,7 @@ def cancel_run(
     if not run:
         raise UsageError("--as-failed needs one run", hint="refold run cancel RUN --as-failed")
     operator.which(run)
+    operator.refuse("yes as_operator key", "does not go with --as-failed")
     fail = operations.fail_stalled(operator.runs.get(run), By(operator.who, reason))
     operator.print_answer(operator.perform(fail), f"run [bold]{output.escape(run)}[/]")
 
@@ -251,6 +252,8 @@ def answer_callback(
     if fail_ == "":
         raise UsageError("a failure needs a reason", hint="add --fail 'the card was declined'")
     if fail_:
+        if payload != "null":
+            raise UsageError("--payload is for a result, and --fail for a failure", hint="leave one of them out")
         message, text = answered(token, failure=fail_, key=key, actor=operator.who), "has failed"
     else:
         message, text = answered(token, json_value(payload, "--payload"), key=key, actor=operator.who), "has the result"
@@ -270,9 +273,7 @@ class Retry(Operator):
     step: Annotated[options.Natural, "--from STEP", "Repeat this step and all later ones."] = 0
     edit: Annotated[str, "JSON|@FILE|-", "New arguments for the call of STEP."] = ""
     steps: Annotated[options.Natural, "Raise the step limit to N.  \\[default: unchanged]"] = 0
-    history_bytes: Annotated[
-        options.Natural, "--bytes", "Raise the history limit to N bytes.  \\[default: unchanged]"
-    ] = 0
+    history_bytes: Annotated[options.Natural, "--bytes", "Raise the history limit to N bytes.  \\[default: as is]"] = 0
     children: Annotated[options.Natural, "Raise the limit of child runs to N.  \\[default: unchanged]"] = 0
     tokens: Annotated[options.Natural, "Raise the token budget to N.  \\[default: unchanged]"] = 0
     usd: Annotated[str, "DOLLARS", "Raise the money budget, such as 2.50.  \\[default: unchanged]"] = "0"

@@ -31,6 +31,9 @@ def list_workers(*, which: WorkerFilter) -> None:
     """
     if which.agents + which.tools + which.versions > 1:
         raise UsageError("one list at a time", hint="give one of --agents, --tools and --versions")
+    unused = {"agents": "role pool tool", "tools": "role agent", "versions": "role pool tool"}
+    listed = next((name for name in unused if getattr(which, name)), "")
+    which.refuse(unused.get(listed, "agent tool"), f"is no filter of {listed or 'workers'}")
     if which.agents:
         _list_agents(which)
     elif which.tools:

@@ -148,7 +148,7 @@ def word(state: RunState, kind: str, by: By) -> OperationRow:
 def cancel(state: RunState, kind: str, by: By) -> OperationRow:
     """Cancel a run; `known` if it was cancelled before."""
     if state.status != "cancelled":
-        _refuse_an_end(state, _result_of(state))
+        _refuse_an_end(state)
 
     def judge(look: Followed) -> str | None:
         if not look.over:
@@ -207,9 +207,9 @@ def _command(state: RunState, kind: str, by: By, note: dict[str, str] | None = N
     return by.sign(RunSignal(state.run_id, name, kind, data, by.actor))
 
 
-def _refuse_an_end(state: RunState, hint: str = "nothing of it goes on") -> None:
+def _refuse_an_end(state: RunState) -> None:
     if state.over:
-        raise ConflictError(f"run {state.run_id} is {state.status} already", hint=hint)
+        raise ConflictError(f"run {state.run_id} is {state.status} already", hint=_result_of(state))
 
 
 def _result_of(state: RunState) -> str:
@@ -320,10 +320,10 @@ def signal(state: RunState, message: RunSignal) -> OperationRow:
             sent = f"signal {message.signal_id} of run {state.run_id} is {other.name}"
             reason = f"{sent} with {_shown(other.data)} already"
             raise ReusedIdError(reason, hint="choose another id for another signal")
-        _refuse_the_end(state)
+        _refuse_an_end(state)
 
     if not _was_told(message, state):
-        _refuse_the_end(state)
+        _refuse_an_end(state)
     once = _once(message, partial(_was_told, message), refuse)
 
     def judge(look: Followed) -> str | None:
@@ -351,8 +351,8 @@ def answer_callback(state: RunState, message: RunSignal) -> OperationRow:
             hint="pass the whole token, as `ctx.callback()` returned it",
         )
     if not _was_answered(step, message, state):
-        _refuse_the_end(state)
-    return _once(message, partial(_was_answered, step, message), _refuse_the_end)
+        _refuse_an_end(state)
+    return _once(message, partial(_was_answered, step, message), _refuse_an_end)
 
 
 def refuse_another_answer(state: RunState, message: RunSignal) -> None:
@@ -371,11 +371,6 @@ def step_of(state: RunState, message: RunSignal) -> int:
     if message.callback:
         return state.callbacks.get(callback_digest(message.callback), 0)
     return state.mail.taken.get(message.signal_id, 0)
-
-
-def _refuse_the_end(state: RunState) -> None:
-    if state.over:
-        raise ConflictError(f"run {state.run_id} is {state.status}", hint=_result_of(state))
 
 
 def _was_told(message: RunSignal, state: RunState) -> bool:
@@ -487,7 +482,7 @@ def _resolved(look: Followed, step: int, attempt: int, verdict: str) -> str | No
             )
         return "known"
     if look.over:
-        raise ConflictError(f"run {state.run_id} is {state.status} already")
+        _refuse_an_end(state)
     return None
 
 
@@ -513,5 +508,5 @@ def repair(run: Run, head: str, actor: str) -> OperationRow:
 def migrate(state: RunState, to: str, actor: str) -> OperationRow:
     """Move a run to another version of its agent; refused if the run is over."""
     data = {"from": state.version, "seq": state.versions[-1][0] if state.versions else 0, "to": to}
-    refuse = partial(_refuse_an_end, hint=_result_of(state))
-    return _once(operated(state.run_id, "migrate", data, actor), lambda state: spoken(state.version)[0] == to, refuse)
+    operation = operated(state.run_id, "migrate", data, actor)
+    return _once(operation, lambda state: spoken(state.version)[0] == to, _refuse_an_end)

@@ -9,7 +9,7 @@ import math
 import secrets
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from hashlib import sha256
 from ipaddress import IPv4Network, IPv6Network, ip_address
@@ -210,7 +210,8 @@ class Logins:
         part = self._part.oidc
         if (claims := await self._verifier.claims(text)) is None:
             raise _WrongLoginError("token")
-        actor, roles = _claim(claims, part.actor), _claim(claims, part.roles)
+        paths = [(name,) if name in claims else name.split(".") for name in (part.actor, part.roles)]
+        actor, roles = (value_at(claims, path) for path in paths)
         # Some providers let users register with any address: an unverified one is a claim of another's name.
         if part.actor == "email" and claims.get("email_verified") is not True:
             raise _WrongLoginError("token")
@@ -295,11 +296,10 @@ def _cookies(headers: Iterable[str], cookie: str = COOKIE) -> list[str]:
     return [value for name, _, value in pairs if name == cookie]
 
 
-def _claim(claims: Mapping[str, Any], name: str) -> Any:
-    claim: Any = claims
-    for part in (name,) if name in claims else name.split("."):
-        claim = claim.get(part) if isinstance(claim, dict) else None
-    return claim
+def value_at(value: Any, path: Sequence[str]) -> Any:
+    for part in path:
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 def _same(text: str, other: str) -> bool:

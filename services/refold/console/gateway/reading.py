@@ -32,7 +32,7 @@ from refold.client.reading.history import Run
 from refold.client.reading.letter import Letter
 from refold.client.reading.run import RunEvent, entry_events
 from refold.console.projections.projector import HEADS
-from refold.console.projections.runs import ViewedRuns, entry_of, runs_query
+from refold.console.projections.runs import ViewedRuns, entry_of, runs_query, where_set
 from refold.console.projections.service import serving
 from refold.console.projections.shipped.beside import spent_of
 from refold.console.projections.shipped.projection import Shipped
@@ -58,7 +58,7 @@ from refold.core.ids import RunId, run_id
 from refold.core.tables import Scalar, ViewRow
 from refold.core.topics import RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from refold.engine.ports.log import Place
-from refold.engine.ports.tables import MOST_PAGE, Query, Test, ViewDatabase, ViewReader, ViewStore, Where
+from refold.engine.ports.tables import MOST_PAGE, Query, ViewDatabase, ViewReader, ViewStore, Where
 
 _T = TypeVar("_T")
 
@@ -76,10 +76,6 @@ class NotYetError(TransientError):
     """The view is behind the requested write."""
 
     code = "behind"
-
-
-def _set(*conditions: tuple[str, Test, Scalar]) -> list[Where]:
-    return [Where(*condition) for condition in conditions if condition[2]]
 
 
 class After(NamedTuple):
@@ -207,18 +203,18 @@ class ReadSide:
         raise MalformedError(f"run {run} was not there at {at_ms}", hint=f"its entries are from {first!s} to {last!s}")
 
     def daily(self, view: ViewReader, filters: DailyFilter) -> list[DailyRow]:
-        where = _set(("day", ">=", filters.since), ("day", "<=", filters.until), ("agent", "=", filters.agent))
+        where = where_set(("day", ">=", filters.since), ("day", "<=", filters.until), ("agent", "=", filters.agent))
         where += [Where("tool", "=", filters.tool)] if filters.tool is not None else []
         rows = view.query(Query(DAILY, tuple(where), descending=True, limit=2 * filters.limit))
         return list(daily_sums(_of_models(rows)))[: filters.limit]
 
-    def actions(self, view: ViewReader, filters: ActionFilter) -> list[OperatorAction]:
-        where = _set(("run_id", "=", filters.run), ("actor", "=", filters.actor), ("at_ms", ">=", filters.since_ms))
-        rows = view.query(Query(OPERATOR_ACTIONS, tuple(where), (), "at_ms", descending=True, limit=filters.limit))
+    def actions(self, view: ViewReader, by: ActionFilter) -> list[OperatorAction]:
+        where = where_set(("run_id", "=", by.run), ("actor", "=", by.actor), ("at_ms", ">=", by.since_ms))
+        rows = view.query(Query(OPERATOR_ACTIONS, tuple(where), (), "at_ms", descending=True, limit=by.limit))
         return [OperatorAction(**OPERATOR_ACTIONS.named(row)) for row in rows]
 
     def letters(self, view: ViewReader, filters: LetterFilter) -> list[Letter]:
-        where = _set(("run_id", "=", filters.run), ("code", "=", filters.code), ("at_ms", ">=", filters.since_ms))
+        where = where_set(("run_id", "=", filters.run), ("code", "=", filters.code), ("at_ms", ">=", filters.since_ms))
         query = Query(DEAD_LETTER_ROWS, tuple(where), (), "at_ms", descending=True, limit=filters.limit)
         return [_letter_of(DEAD_LETTER_ROWS.named(row)) for row in view.query(query)]
 
@@ -393,9 +389,7 @@ def behind_cursor(cursor: str, listing: object, query: Query) -> Query:
         of, place = None, []
     kinds = [query.table.columns[name] for name in query.sorting]
     if of != hash_of(listing) or [type(value) for value in place] != kinds or not all(map(_fits, place)):
-        raise MalformedError(
-            "the cursor is of another query, or none", hint="leave it out to begin with the first page"
-        )
+        raise MalformedError("the cursor is of another query, or none", hint="without it, the first page is read")
     return replace(query, after=tuple(place))
 
 

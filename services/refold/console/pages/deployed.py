@@ -45,9 +45,7 @@ def deployed_pages(site: APIRouter) -> None:
     def letters_page(shared: Site, request: Request, filters: Annotated[LetterFilter, Query()]) -> Response:
         def made(view: ViewReader) -> dict[str, Any]:
             chosen = filters.model_dump(exclude_defaults=True)
-            lead = (
-                "Inputs that no service could use. None of them is lost: each lies in its topic, and can be replayed."
-            )
+            lead = "Inputs that no service could use. None is lost: each lies in its topic, and can be replayed."
             actions = [("Show all", LETTERS)] if chosen else []
             parts = [_letters(shared, view, filters)]
             return {"place": LETTERS, "title": "Dead letters", "lead": lead, "actions": actions, "parts": parts}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -14,6 +14,7 @@ from refold.client.reading.approval import Approval, ApprovalIndex, against, oth
 from refold.client.reading.history import Run, at_seqs
 from refold.client.reading.model import json_text, split_args
 from refold.client.reading.steps import Ask, RunStep
+from refold.console.gateway.logins import value_at
 from refold.console.gateway.site import Gateway
 from refold.console.pages.wording import TextDiff, change_in
 from refold.console.projections.shipped.tables import VOTES
@@ -262,12 +263,6 @@ def _rule(then: Run, step: int, request: ApprovalRequest, approval: Approval) ->
     read = {f"args{path}": value_at(variables.get("args"), path[1:].split(".")) for path in paths}
     values |= {name: value for name, value in read.items() if value is not None}
     return RuleSeen(rule.when.source, values, sorted(rule.when.needs & OF_THE_APP))
-
-
-def value_at(value: Any, path: Sequence[str]) -> Any:
-    for part in path:
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
 
 
 def checked_vote(shared: Gateway, approval: str, question: str, action: str, content: dict[str, Any]) -> Approval:

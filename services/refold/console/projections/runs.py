@@ -14,11 +14,11 @@ from refold.core.events import Entry
 from refold.core.ids import NO_ENTRY, EntryId, RunId, entry_id, log_key, run_id
 from refold.core.run.erased import gone
 from refold.core.run.state import ENDED
-from refold.core.tables import ViewRow
+from refold.core.tables import Scalar, ViewRow
 from refold.core.topics import RUN_LOG
 from refold.core.wire import codec
 from refold.engine.ports.log import Record
-from refold.engine.ports.tables import Query, RunsWith, ViewReader, Where
+from refold.engine.ports.tables import Query, RunsWith, Test, ViewReader, Where
 
 
 class ViewedRuns:
@@ -98,22 +98,23 @@ class ViewedRuns:
         return runs
 
 
+def where_set(*conditions: tuple[str, Test, Scalar]) -> list[Where]:
+    return [Where(*condition) for condition in conditions if condition[2]]
+
+
 def runs_query(query: RunQuery) -> Query:
     """Return the rows of `runs` that a query selects."""
     by = query.sort.lstrip("-")
-    equal = {"agent": query.agent, "root": query.root, "failure_code": "" if query.tool else query.code}
-    where = [Where(name, "=", value) for name, value in equal.items() if value]
+    where = where_set(("agent", "=", query.agent), ("root", "=", query.root), ("run_id says", "contains", query.text))
+    where += where_set((by, ">=", query.since_ms), (by, "<", query.until_ms))
     where += [Where("parent", "=", "")] if query.top else []
-    where += [Where(by, ">=", query.since_ms)] if query.since_ms else []
-    where += [Where(by, "<", query.until_ms)] if query.until_ms else []
-    where += [Where("run_id says", "contains", query.text)] if query.text else []
-    within = [
-        RunsWith(RUN_LABELS, (Where("name", "=", name), Where("value", "=", value))) for name, value in query.labels
-    ]
+    within = [RunsWith(RUN_LABELS, (Where("name", "=", name), Where("value", "=", has))) for name, has in query.labels]
     within += [RunsWith(RUN_SESSIONS, (Where("session", "=", query.session),))] if query.session else []
+    code = where_set(("failure_code", "=", query.code))
     if query.tool:
-        code = (Where("failure_code", "=", query.code),) if query.code else ()
         within.append(RunsWith(STEPS, (Where("name", "=", query.tool), *code)))
+    else:
+        where += code
     if query.state:
         conditions, runs = _in_state(query.state, alone=query.alone)
         where, within = [*where, *conditions], [*within, *runs]

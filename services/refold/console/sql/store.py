@@ -136,9 +136,7 @@ class SqlViewReader:
         text = connection.execute(statement.with_for_update() if lock else statement).scalar()
         if text is None:
             projection, generation = self._of
-            raise ConflictError(
-                f"generation {generation} of {projection} was dropped", hint="open the one that is in use"
-            )
+            raise ConflictError(f"generation {generation} of {projection} was dropped", hint="open the one in use")
         notes: dict[str, str] = json.loads(text)
         return notes
 

@@ -2,8 +2,6 @@
 development there and may change, so they are exported on request alone. **Source**:
 open-telemetry/semantic-conventions-genai at e8fc5751506258db1459d1bde47994e01dee922e, `model/gen-ai/registry.yaml`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"

@@ -45,9 +45,7 @@ def exporting(exporter: SpanExporter) -> Export:
     def export(spans: Sequence[ReadableSpan]) -> None:
         for first in range(0, len(spans), MOST_SPANS):
             if exporter.export(spans[first : first + MOST_SPANS]) is not SpanExportResult.SUCCESS:
-                raise UnreachableError(
-                    "the collector took no spans", hint="REFOLD_TELEMETRY__ENDPOINT says where it is"
-                )
+                raise UnreachableError("the collector took no spans", hint="REFOLD_TELEMETRY__ENDPOINT has its address")
 
     return export
 

@@ -15,8 +15,6 @@ An `MCPServer` is the configuration of one server. `app.include(server)` makes e
   back with the next call.
 """
 
-from __future__ import annotations
-
 from refold.contrib.mcp.calling import RemoteTool, RemoteTools, ToolFailure, ToolOutput
 from refold.contrib.mcp.server import MCPServer
 

@@ -5,8 +5,6 @@ an executor. So a model's answer is in the log before it is acted on and is paid
 judged and claimed. Outside a run the agent is an ordinary one.
 """
 
-from __future__ import annotations
-
 from refold.contrib.pydantic_ai.approvals import RefoldApprovals
 from refold.contrib.pydantic_ai.durability import RefoldDurability
 from refold.contrib.pydantic_ai.entry import durable

@@ -48,7 +48,5 @@ def writer_schema(number: int, subject: str) -> RecordSchema:
     """Schema that a record was written with. **Raises** FoldError if the id is not one of the subject's."""
     entry = registered()[0].get(number)
     if not entry or entry[0] != subject:
-        raise FoldError(
-            f"schema id {number} is not a schema of {subject}", hint="this version is too old for the record"
-        )
+        raise FoldError(f"schema id {number} is not a schema of {subject}", hint="the record needs a newer version")
     return entry[1]

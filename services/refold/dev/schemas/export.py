@@ -167,8 +167,13 @@ def _without_docs(schema: Any) -> Any:
 
 
 if __name__ == "__main__":  # make schemas
-    check = sys.argv[1:] == ["--check"]
-    added = [] if check else export_schemas()
-    results = check_schemas() if check else [f"exported {line.subject} version {line.version}" for line in added]
-    sys.stdout.write("\n".join([*results, "" if results else "nothing changed\n"]))
-    sys.exit(check and bool(results))
+    if sys.argv[1:] == ["--check"]:
+        sys.exit("\n".join(check_schemas()) or 0)
+    if sys.argv[1:]:
+        sys.exit("only --check is an option")
+    try:
+        added = export_schemas()
+    except ConflictError as error:
+        sys.exit(str(error))
+    lines = [f"exported {line.subject} version {line.version} under id {line.id}\n" for line in added]
+    sys.stdout.write("".join(lines) or "nothing changed\n")

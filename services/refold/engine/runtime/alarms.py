@@ -1,7 +1,5 @@
 """Alarms by name, with severity, cause and action: the source of docs, metrics and alerts."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -1,7 +1,5 @@
 """Lock on the name of a service: at most one living process of a machine has it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import secrets

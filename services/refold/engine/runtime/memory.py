@@ -1,7 +1,5 @@
 """Return of freed memory to the system, and the frequency of garbage collection."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 

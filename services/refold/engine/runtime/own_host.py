@@ -1,7 +1,5 @@
 """Check of `Host` headers against DNS rebinding, for servers on loopback."""
 
-from __future__ import annotations
-
 import re
 
 # Not `is_here` of `engine.runtime.addresses`: that takes URLs too, and a user in front of a host.

@@ -1,7 +1,5 @@
 """`refold serve insights`."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from typing import Annotated
@@ -24,9 +22,7 @@ _log = structlog.get_logger()
 
 def insights(
     *,
-    state: Annotated[
-        str, "URL", "Database for figures and positions; share it with nothing."
-    ] = "sqlite:///insights.db",
+    state: Annotated[str, "URL", "Database of figures and positions, not shared."] = "sqlite:///insights.db",
     data: DevOption = "",
 ) -> None:
     """Count events and raise alerts, with Faust. Figures go to the topic `run-insight`."""

@@ -142,8 +142,8 @@ def input_routes(site: APIRouter) -> None:
     def retry_run(sender: Sends, run: str, body: RetryBody = NO_CHANGES) -> CommandResult | InputSent:
         """Continue a failed run where it failed, or from a step on. All finished work before is kept.
 
-        For a stalled run, its code is run again; 409 if it stalls again. 409 also if a retry from a step would repeat
-        calls with effects, unless the body has `repeat_effects`.
+        For a stalled run, its code is run again. 409 if it stalls again, or if a retry from a step would repeat calls
+        with effects, without `repeat_effects` in the body.
         """
         name, edit = run_id(run), canonical.dumps(body.edit) if body.edit is not None else ""
         actor, changes = sender.shared.actor, Changes(**body.model_dump(exclude={"edit", "repeat_effects"}), edit=edit)

@@ -38,8 +38,8 @@ def people_routes(site: APIRouter) -> None:
     async def vote(shared: Site, approval: str, body: CastVote, key: Key = "") -> Voted:
         """Vote on a question, by its whole id, signed in the actor's name. `Idempotency-Key` names the vote.
 
-        409: the question is decided or closed. 422: the vote would be void, such as a vote of a person without the
-        right to decide, or of a requester where the policy excludes them; nothing is sent.
+        409: the question is decided or closed. 422: the vote would be void, as of a person who may not decide;
+        nothing is sent.
         """
         await run_in_threadpool(shared.writing.check)
         content = body.model_dump(include={"result", "message"})

@@ -38,9 +38,9 @@ def stream_routes(site: APIRouter) -> None:
     ) -> Response:
         """Send the events of a run as server-sent events until the run is over. The id of each is its number.
 
-        A client that reconnects with `Last-Event-ID` continues after that event, at any gateway. After the last event
-        of a completed or cancelled run the answer is 204, and browsers do not reconnect. After `RunFailed` the stream
-        waits for the events of a retry. The stream of an erased run ends; a reconnect is answered with 410.
+        A client continues with `Last-Event-ID` at any gateway. After the last event of a completed or cancelled run
+        the answer is 204, and browsers do not reconnect. After `RunFailed` the stream waits for the events of a retry.
+        The stream of an erased run ends; a reconnect is answered with 410.
         """
         return await _followed(shared, "run", run_id(run), last or str(after_seq), after, parts=parts)
 

@@ -196,9 +196,7 @@ def _pack(command: RedisCommand) -> bytes:
 
 
 def refused(url: str, error: RedisError) -> UnreachableError:
-    return UnreachableError(
-        f"the Redis at {url} refuses: {error}", hint="see `refold doctor`, then send again", url=url
-    )
+    return UnreachableError(f"the Redis at {url} refuses: {error}", hint="see `refold doctor`, and retry", url=url)
 
 
 def unreachable(url: str, error: BaseException) -> UnreachableError:
