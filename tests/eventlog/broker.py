@@ -118,8 +118,9 @@ class MemoryBroker:
         return gone
 
     def delete(self, topic: str, partition: int, *, below: int) -> None:
-        """Deletes the records below an offset, as retention does."""
+        """Deletes the records below an offset, as retention does; no log starts beyond its end."""
         log = self.log(topic, partition)
+        below = min(below, log.end)
         log.records, log.start = log.read(below, log.end), below
 
     def truncate(self, topic: str, partition: int, end: int) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import cProfile
 import json
+from dataclasses import replace
 
 import pytest
 
 from refold.core import events, topics
+from refold.core.ids import EntryId
 from refold.core.messages import DeadLetter
+from refold.core.planning.family import family_messages
+from refold.core.planning.verdict import Start
+from refold.core.run.fold import evolve
 from refold.core.wire import codec
 from refold.engine.planner.settings import Bounds
 from tests.planner.kin import ask, forge, rig
@@ -111,6 +116,20 @@ def test_a_child_that_is_abandoned_goes_on_without_its_parent() -> None:
 
     assert before == ["completed", "running"]
     assert result(world, "r.1") == "30"
+
+
+def test_a_child_that_outlives_a_fork_begins_though_the_fork_is_read_as_over() -> None:
+    world = rig()
+    world.answers = False
+    ask(world, "r", "leaver")
+    world.pump()
+    (entry,) = world.log_of("r")
+    state = evolve(None, entry, EntryId(bytes(16)))
+    assert state.over
+
+    forked = replace(entry, events=[events.RunForked(events.ForkedFrom("s", 4, bytes(16)), "ada")])
+
+    assert [each.request.run_id for each in family_messages(state, forked) if isinstance(each, Start)] == ["r.1"]
 
 
 def test_an_event_starts_those_that_listen_and_its_teller_goes_on() -> None:

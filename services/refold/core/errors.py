@@ -65,7 +65,7 @@ def not_installed(missing: ModuleNotFoundError) -> UsageError:
     name = (missing.name or "").partition(".")[0]
     for extra, packages in _EXTRAS.items():
         if name in packages:
-            return UsageError(f"{missing.name} is needed and not installed", hint=f"pip install 'refold[{extra}]'")
+            return UsageError(f"needs {missing.name}, which is not installed", hint=f"pip install 'refold[{extra}]'")
     raise missing
 
 

@@ -108,7 +108,10 @@ RULES: dict[str, tuple[str, ...]] = {
         "fork-under-the-keys-of-its-source",
         "failed-under-the-key-of-its-source",
     ),
-    "A fork has children of its own in the place of those that were open.": ("fork-without-its-children",),
+    "A fork has children of its own in the place of those that were open.": (
+        "fork-without-its-children",
+        "fork-leaves-no-children",
+    ),
     "What waits in a fork has the time that was left.": ("fork-due-as-its-source",),
     "A second answer means a second request: it is closed again.": ("second-answer-left-open",),
     "What may not have arrived is sent again as it is by then.": ("unknown-sent-as-it-was",),

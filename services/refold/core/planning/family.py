@@ -177,17 +177,18 @@ def _billed(child: RunState, origin: Origin) -> tuple[events.Used | None, str]:
 
 def _begin_again(state: RunState) -> Iterator[FamilyMessage]:
     for step, started in _waited_for(state):
-        yield _start(state, step, child_id(state.run_id, step), started)
+        if started.outlives or not state.over:  # the state may be a later one
+            yield _start(state, step, child_id(state.run_id, step), started)
 
 
 def _paused(state: RunState, seq: int) -> Iterator[FamilyMessage]:
     for step, started in _waited_for(state):
-        if not started.outlives:
+        if not (started.outlives or state.over):
             yield PauseAbove(child_id(state.run_id, step), state.run_id, seq)
 
 
 def _waited_for(state: RunState) -> Iterator[tuple[int, events.ChildStarted]]:
-    for step in sorted(state.open) if not state.over else ():
+    for step in sorted(state.open):
         if isinstance(started := state.steps[step - 1], events.ChildStarted):
             yield step, started
 
