@@ -21,6 +21,7 @@ Tests of a `refold dev` wait most of the time, so two workers end in half the ti
 """
 
 LONGEST = (
+    "tidy/test_linters.py",
     "docs/test_live.py",
     "kafka/test_services.py",
     "security/test_open_to_everybody.py",
@@ -33,6 +34,7 @@ LONGEST = (
     "sim/test_faults.py",
     "sdk/test_programs.py",
     "sim/test_bugs.py",
+    "sim/test_regressions.py",
     "planner/test_family.py",
     "benchmarks/test_bench.py",
     "chaos/test_rolling.py",
