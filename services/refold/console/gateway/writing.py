@@ -66,6 +66,8 @@ class Refusals:
                     self.listens.set()
                     while not self._stop.is_set():
                         self._take(news.take(0.2))
+                        if news.away:  # a request would find it out after its timeout
+                            raise UnreachableError("no broker can be reached")
                         if not self.ends or time.monotonic() - self.ends[-1][0] > LAG_S:
                             bounds = source.bounds((RUN_LOG,)).items()
                             self.ends.append((time.monotonic(), {of: end for of, (_, end) in bounds}))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError
 
 from refold.core.errors import NotFoundError, UnreachableError
 from refold.core.topics import kind_of
@@ -174,7 +174,7 @@ class OnePass:
 
 class KafkaNews:
     """Records of whole topics, from their ends at construction or from `starts`. Waits out a broker's restart; for one
-    thread. **Raises** UsageError, UnreachableError."""
+    thread. `away`: since then, no broker could be reached once. **Raises** UsageError, UnreachableError."""
 
     def __init__(
         self,
@@ -186,7 +186,9 @@ class KafkaNews:
     ) -> None:
         self._names = Names(settings.prefix)
         self.reached: dict[Place, int] = {}
-        self._consumer: Consumer = clients.consumer(settings, "reader", **(_AHEAD if starts is not None else {}))
+        self.away = False
+        ahead = _AHEAD if starts is not None else {}
+        self._consumer: Consumer = clients.consumer(settings, "reader", error_cb=self._on_error, **ahead)
         places = [(topic, number) for topic in topics for number in range(partitions)]
         try:
             starts = offsets.latest(self._consumer, self._names, places) if starts is None else starts
@@ -209,6 +211,9 @@ class KafkaNews:
 
     def close(self) -> None:
         self._consumer.close()
+
+    def _on_error(self, error: KafkaError) -> None:
+        self.away = self.away or error.code() == KafkaError._ALL_BROKERS_DOWN
 
 
 class KafkaLookup:
