@@ -33,8 +33,21 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m compileall -q services
 	@touch $@
 
-test: setup ## Run the test suite
-	$(BIN)/pytest $(PYTEST_FLAGS)
+# The tests of a room of services/refold, and the contract suites that it touches.
+core := core golden/test_golden.py contract/test_cloudevents.py contract/test_asyncapi.py fuzz
+engine := planner approval archive recovery runtime kafka security sim contract
+sdk := sdk model examples incident
+testing := sdk examples forks
+contrib := contrib mcp files
+client := cli evidence golden contract/test_telling.py contract/test_workers.py
+console := gateway pages projections insights telemetry contract/tables
+lab := forks evidence benchmarks
+cli := cli golden docs
+dev := embedded packaging compose
+
+test: setup ## Run the test suite (ROOM=console: the tests of one room of services/refold)
+	@[ -z "$(ROOM)" ] || [ -n "$($(ROOM))" ] || { echo "test: $(ROOM) is no room of services/refold" >&2; exit 2; }
+	$(BIN)/pytest $(PYTEST_FLAGS) $(addprefix tests/,$($(ROOM)))
 
 test-long: setup ## Run what make test leaves out: more of the tests on real servers
 	$(BIN)/pytest $(PYTEST_FLAGS) -m long

@@ -98,6 +98,11 @@ def test_what_is_wrong_with_the_words_is_said_before_anything_is_asked(words: tu
         "worker list --tool pay",
         "verify b.jsonl --settle 1",
         "fork r-1 --at 3 --live --model m",
+        "fork r-1 --at 3 --live --app a.py",
+        "fork r-1 --app a.py --as another",
+        "fork r-1 --app a.py --reason late",
+        "fork r-1 --app a.py --failed",
+        "fork --app a.py --input 7",
     ],
 )
 def test_an_option_of_a_commands_other_use_is_refused_before_anything_is_read(line: str) -> None:

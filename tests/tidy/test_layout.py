@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.order import LONGEST, TESTS
-from tests.tidy.repository import python, text, tracked
+from tests.tidy.repository import ROOT, python, text, tracked
 
 TOP = {
     *("services", "schemas", "infra", "tests", "examples", "docs", "benchmarks"),
@@ -66,6 +66,17 @@ def test_a_planner_loads_nothing_of_the_client_the_lab_and_the_console() -> None
     rooms = Counter(name.split(".")[1] for name in loaded)
     assert set(rooms) == {"core", "engine", "sdk", "cli"}, rooms
     assert rooms.total() <= 190, loaded
+
+
+def test_the_tests_of_a_room_are_there_and_each_folder_belongs_to_one() -> None:
+    rooms = {path.parts[2] for path in python() if path.parts[:2] == ("services", "refold") and len(path.parts) > 3}
+    lines = re.findall(r"^(\w+) := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    places = {room: listed.split() for room, listed in lines if room in rooms}
+
+    assert places.keys() == rooms
+    assert [place for listed in places.values() for place in listed if not (TESTS / place).exists()] == []
+    folders = {path.parts[1] for path in python() if path.parts[0] == "tests" and path.name.startswith("test_")}
+    assert folders - {place.partition("/")[0] for listed in places.values() for place in listed} == {"chaos", "tidy"}
 
 
 def test_every_module_and_room_tells_what_it_is_for() -> None:

@@ -110,9 +110,11 @@ class OneFork(Forking, Operator):
     reason: options.ReasonOption = ""
     yes: Annotated[bool, "Do not ask before --live repeats calls that may have had their effect."] = False
 
-    def start(self, run: str) -> None:
+    def start(self, run: str, app: str) -> None:
         isolated_only = "input_ result decide policy model stub allow_pure archive to page"
         self.refuse(isolated_only, "is for a fork that nothing comes of")
+        if app:
+            raise UsageError("--app is for a fork that nothing comes of", hint="--live runs on the deployed code")
         if not self.at:
             raise UsageError("a run that is begun has to begin somewhere", hint=f"refold fork {run} --at SEQ --live")
         source = self.runs.get(run)
@@ -142,16 +144,14 @@ class Chosen(OneFork):
             return False
         return state.asked_ms >= after_ms and (not self.failed or isinstance(state.end, RunFailed))
 
-    @property
-    def _selects(self) -> bool:
-        return self.runs_ != "*" or self.jobs != 1 or any((self.agent, self.since, self.failed))
-
     def check(self, run: str) -> None:
-        if run and self._selects:
-            raise UsageError("a run and filters exclude each other", hint="give RUN, or --runs, --agent and --since")
-        if not run and any((self.input_, self.edit_call, self.result, self.decide, self.live)):
-            hint = "refold fork RUN --app MODULE:APP"
-            raise UsageError("other inputs, calls and decisions are of one run, and so is --live", hint=hint)
+        """**Raises** UsageError for options of another kind of fork."""
+        if run:
+            self.refuse("runs_ agent since failed jobs", "selects among all runs, and RUN is one")
+        else:
+            self.refuse("input_ edit_call result decide live", "is for one run: name its RUN")
+        if not self.live:
+            self.refuse("as_ reason yes actor timeout", "is for --live")
 
 
 def fork(
@@ -174,7 +174,7 @@ def fork(
     """
     forking.check(run)
     if forking.live:
-        forking.start(run)
+        forking.start(run, app)
     elif not app:
         raise UsageError("a fork needs code", hint=f"refold fork {run or 'RUN'} --at {forking.at} --app MODULE:APP")
     elif run:
