@@ -1,7 +1,5 @@
 """Import of a user's app by name."""
 
-from __future__ import annotations
-
 from refold.core.errors import RefoldError, UsageError
 from refold.sdk.app import App
 from refold.sdk.frames import user_frames

@@ -1,7 +1,5 @@
 """Archives named by an option or a setting."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from refold.client.operations.runs import Runs

@@ -1,7 +1,5 @@
 """Exit codes and texts of errors."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

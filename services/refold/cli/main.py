@@ -1,7 +1,5 @@
 """The program `refold`: the only place where an error becomes an exit code."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import sys

@@ -1,7 +1,5 @@
 """Options and output of operations on runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Shared parts of many commands: connection, option parsing, printed results."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Recorded runs, read from a view, the log, an archive or a bundle."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reload of an app's code under `refold dev`."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Signing and publishing with the root key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reads the catalog from all partitions, and publishes signed entries into all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from operator import attrgetter

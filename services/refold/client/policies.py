@@ -1,7 +1,5 @@
 """Reads policy files, and finds all of their problems."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Live output of a run's calls, from `run-stream`: for display, and lossy."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict, deque
 from collections.abc import Generator

@@ -4,8 +4,6 @@
 one restarts it. A broker's restart is waited out.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import OrderedDict, defaultdict

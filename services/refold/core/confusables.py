@@ -1,7 +1,5 @@
 """Detection of look-alike and invisible characters in names and texts."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Errors of Refold: a stable code, structured fields, and a message that is a fact plus the next action."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 

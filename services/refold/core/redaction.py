@@ -1,7 +1,5 @@
 """Removal of passwords, tokens and keys from addresses and errors."""
 
-from __future__ import annotations
-
 import re
 
 HIDDEN = "[redacted]"

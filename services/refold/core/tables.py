@@ -1,7 +1,5 @@
 """Declarations of a view's tables. A row belongs to one run, or it is a sum."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property

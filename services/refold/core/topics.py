@@ -1,7 +1,5 @@
 """Topic names without the prefix, with their keys, writers and readers. `infra/topics.yaml` has settings and rights."""
 
-from __future__ import annotations
-
 RUN_REQUESTED = "run-requested"
 """Requests to run an agent. Key: run id. Written by users and, for strays, the planner; read by the planner."""
 

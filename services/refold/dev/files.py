@@ -1,7 +1,5 @@
 """Cache folder, lock files and atomic writes."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import sys

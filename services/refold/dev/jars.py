@@ -1,7 +1,5 @@
 """Jars of Apache Kafka, downloaded once by exact coordinates and checked against `infra/jars.lock`."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Command lines of Kafka's Java programs, and caches of compiled code."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Kafka broker on a folder, in KRaft mode, without Docker."""
 
-from __future__ import annotations
-
 import base64
 import shutil
 import socket

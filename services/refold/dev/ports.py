@@ -1,7 +1,5 @@
 """Ports of embedded servers: chosen once per data folder, so that addresses survive restarts."""
 
-from __future__ import annotations
-
 import json
 import random
 import socket

@@ -1,7 +1,5 @@
 """Postgres on a folder, reached only through a socket in it, by the owner of the folder."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Child processes in groups of their own, with log files, that never outlive this process."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

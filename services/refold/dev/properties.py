@@ -1,7 +1,5 @@
 """Broker settings for a development machine: small, with quick restarts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

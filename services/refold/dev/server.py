@@ -1,7 +1,5 @@
 """Life cycle of the embedded servers."""
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable

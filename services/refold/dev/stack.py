@@ -1,7 +1,5 @@
 """Platform of one developer on a folder: broker, Valkey and services as supervised processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

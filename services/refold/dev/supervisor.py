@@ -1,7 +1,5 @@
 """Named child processes, restarted when they die, and stopped in order."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import time

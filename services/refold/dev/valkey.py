@@ -1,7 +1,5 @@
 """Valkey on a folder: each write is synced before it is acknowledged, and nothing is evicted."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Mapping
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Blob stores of services and commands."""
 
-from __future__ import annotations
-
 from refold.engine.adapters.blobs.store import ObjectBlobs
 from refold.engine.archive.blobs import COPIES, ArchivedBlobs
 from refold.engine.runtime.settings import Settings

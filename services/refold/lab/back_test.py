@@ -1,7 +1,5 @@
 """Back-test of a policy: judges logged calls again and compares with the recorded judgements."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple

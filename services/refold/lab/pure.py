@@ -1,7 +1,5 @@
 """Fork process that may run `pure` calls, such as models, under a budget."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from queue import SimpleQueue

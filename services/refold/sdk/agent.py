@@ -1,7 +1,5 @@
 """An agent: a coroutine over its context, with input and result in JSON."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Coroutine, Mapping
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Budgets and limits as authors write them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta

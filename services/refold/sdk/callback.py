@@ -1,7 +1,5 @@
 """Callbacks: a token for an outside system, and the wait for its answer."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from typing import Any, Generic, TypeVar
 

@@ -1,7 +1,5 @@
 """The current attempt of a tool's code, for tools that use Refold."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

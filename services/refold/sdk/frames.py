@@ -1,7 +1,5 @@
 """Errors of users' code as data, with its own lines of their tracebacks."""
 
-from __future__ import annotations
-
 import sysconfig
 import traceback
 from itertools import islice

@@ -1,7 +1,5 @@
 """Notice to a running tool that its result is no longer needed."""
 
-from __future__ import annotations
-
 
 class Cancelled(BaseException):
     """The call was cancelled, timed out or is shutting down. Control flow: let it pass, and clean up in `finally`."""

@@ -1,7 +1,5 @@
 """Python values as canonical JSON and back, in one wire form per declared type."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import re

@@ -1,7 +1,5 @@
 """Loading of an app by its name on the command line."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import sys

@@ -4,8 +4,6 @@ Its input is `{"steps": [{"name": "build", "tool": "build_image", "args": {...}}
 "build.image"}` stands for the result of an earlier step, or for a part of it.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field

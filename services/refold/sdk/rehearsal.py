@@ -1,7 +1,5 @@
 """Rehearsal: replay of a history with other code, without effects, to see if both agree."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from refold.core.errors import UsageError

@@ -1,7 +1,5 @@
 """Retries of a call, as authors write them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal

@@ -1,8 +1,6 @@
 """Version of a function's code: a digest, and its foundation. Python and frameworks decide the order of asyncio
 callbacks, so a run continues on those it began with."""
 
-from __future__ import annotations
-
 import dis
 import inspect
 import re

@@ -1,8 +1,6 @@
 """Tools of an app by name. A source's configuration alone decides about a tool, so planners and executors find the same
 one, whatever was discovered or recorded."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import UserDict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Assertions about a history; a failure shows the history."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 

@@ -12,8 +12,6 @@ Tools and probes run as in executors, under fresh keys. A suite checks more of o
 with a real receiver: a database, a sandbox of a provider. A `once` tool has no suite: it may not be tried twice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from queue import SimpleQueue

@@ -1,8 +1,6 @@
 """Executors of a test, as in production, one after the other, on a ledger and a log in memory. One may be killed right
 before a tool begins, or before its result is recorded."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The pytest fixture `refold`: the kit over one app, with golden histories beside the test."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

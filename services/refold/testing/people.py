@@ -1,7 +1,5 @@
 """People of a test: a policy asks them; votes are signed and counted as in production."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """Projections in tests: tables that an app's projections make of the histories of runs."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

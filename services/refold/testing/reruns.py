@@ -1,7 +1,5 @@
 """Comparison of fresh code with a test run's history."""
 
-from __future__ import annotations
-
 import atexit
 import base64
 import importlib

@@ -1,7 +1,5 @@
 """`refold approval` and `refold run resolve`: open questions to people, and their votes."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """`refold archive` and `refold run erase`: archived runs, and erasure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass

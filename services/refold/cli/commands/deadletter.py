@@ -1,7 +1,5 @@
 """`refold deadletter`: inputs that no service could use, and their replay."""
 
-from __future__ import annotations
-
 from itertools import chain
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`refold doctor`: problems of this machine, Kafka, Redis or an app, and their remedies."""
 
-from __future__ import annotations
-
 import platform
 import re
 import secrets

@@ -1,7 +1,5 @@
 """`refold fork`: alternative histories of recorded runs, without effects unless --live."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """`refold halt`: stop calls everywhere within a second."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated

@@ -1,7 +1,5 @@
 """The default app of `refold dev`."""
 
-from __future__ import annotations
-
 import asyncio
 
 from refold.sdk.app import App

@@ -1,7 +1,5 @@
 """`refold init`: a project folder with an agent, its policy, and a passing test."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """`refold keys`: keys that sign decisions, votes and requests; public ones are in the catalog."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path

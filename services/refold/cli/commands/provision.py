@@ -1,7 +1,5 @@
 """`refold setup`: creates topics, keys, roles and a policy on a Kafka."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Mapping

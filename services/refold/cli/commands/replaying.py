@@ -1,7 +1,5 @@
 """`refold replay`: replay recorded runs with local code."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`refold schemas`: the interfaces of the gateway and of the topics as documents."""
 
-from __future__ import annotations
-
 import json
 import sys
 from importlib import import_module

@@ -1,7 +1,5 @@
 """`refold status`: living services, their backlog, and work for people."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain

@@ -1,7 +1,5 @@
 """`refold run`: operations on runs."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`refold topics`: topics and ACLs of `infra/topics.yaml`, compared with the broker."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """`refold worker list`: members of the services, and the agents, tools and versions in their reports."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,8 +1,6 @@
 """Printed approvals. Texts may come from a model: `escape` spells out hidden characters, so that people approve exactly
 the text that they see."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby

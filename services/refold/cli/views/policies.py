@@ -1,7 +1,5 @@
 """Printed policies, judgements and their reasons."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Printed runs, with steps, signals, budgets and families."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Runs in progress and events as lines."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

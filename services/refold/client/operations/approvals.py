@@ -1,7 +1,5 @@
 """Votes of people and their outcomes."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping

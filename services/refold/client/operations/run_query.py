@@ -1,7 +1,5 @@
 """Filter of lists of runs, for the command line, the HTTP API and pages."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_args

@@ -1,7 +1,5 @@
 """Planners, executors and approval services: their members, partitions and backlog."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Approvals, counted by the rule of the approval service and shown from log records alone."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Audit trail of a run, without arguments and results."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from refold.client.reading.history import Run

@@ -1,7 +1,5 @@
 """Reading fold of steps: the change of a step by each event, for the steps of readers and for their rows in views."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple

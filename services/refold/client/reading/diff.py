@@ -1,7 +1,5 @@
 """Differences of two points of a run, or of two runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 from itertools import zip_longest

@@ -1,7 +1,5 @@
 """Halts in the catalog."""
 
-from __future__ import annotations
-
 from refold.client.reading.model import ReadModel
 from refold.core.approval.catalog import Halts
 

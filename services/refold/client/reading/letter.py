@@ -1,7 +1,5 @@
 """Dead letters: inputs that no service could use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from pydantic import Field

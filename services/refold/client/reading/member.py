@@ -1,7 +1,5 @@
 """Members as they report themselves: agents of planners, tools of executors."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Messages of requests to models, rebuilt from the log without their framework."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Base of all read models, and the conversion of log values to JSON data."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Outcomes of requests, signals, commands and votes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import Field

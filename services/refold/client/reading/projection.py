@@ -1,7 +1,5 @@
 """Projections: generations, progress, and reasons of stops."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from refold.client.reading.model import ReadModel

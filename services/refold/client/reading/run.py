@@ -1,7 +1,5 @@
 """Read models of a run: row, detail, outcome, events and records."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import takewhile

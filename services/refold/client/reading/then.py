@@ -1,7 +1,5 @@
 """Runs as of a time, with their open steps."""
 
-from __future__ import annotations
-
 from refold.client.reading.history import Run
 from refold.client.reading.model import ReadModel, json_text
 from refold.client.reading.run import RunRow, row_of

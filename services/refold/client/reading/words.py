@@ -1,7 +1,5 @@
 """Texts for terminals and pages: times, durations, names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime

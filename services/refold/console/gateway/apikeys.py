@@ -1,7 +1,5 @@
 """API keys, stored as digests in a file."""
 
-from __future__ import annotations
-
 import fcntl
 import hmac
 import json

@@ -1,7 +1,5 @@
 """HTTP protocol of the server, with a time limit for headers."""
 
-from __future__ import annotations
-
 import asyncio
 
 from uvicorn.protocols.http.h11_impl import H11Protocol

@@ -1,7 +1,5 @@
 """The OpenAPI document, completed with problems and examples."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 from typing import Any
 

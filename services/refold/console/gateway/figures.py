@@ -1,7 +1,5 @@
 """Live figures of the last minutes, written by `refold serve insights`; for display only."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

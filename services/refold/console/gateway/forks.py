@@ -1,7 +1,5 @@
 """Forks on the gateway: one at a time, each in a process of its own."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Checks before every request (origin, size, time), and the security headers of every answer."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

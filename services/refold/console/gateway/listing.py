@@ -1,7 +1,5 @@
 """Lists from the view other than runs."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Logins: the author of a request, by API key, token, cookie or a proxy's header, or this machine's one user."""
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import json

@@ -1,7 +1,5 @@
 """Tokens of an OpenID provider, verified by its published keys."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

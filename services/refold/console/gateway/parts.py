@@ -1,7 +1,5 @@
 """Live output of calls for all streams of a process: one reader of `run-stream`, bounded and lossy."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

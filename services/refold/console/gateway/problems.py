@@ -1,7 +1,5 @@
 """Errors as problems with a stable code and a fitting status."""
 
-from __future__ import annotations
-
 from urllib.parse import quote
 
 from refold.core.errors import not_installed

@@ -1,7 +1,5 @@
 """Limits of concurrent requests, and of requests a minute."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter, OrderedDict, deque

@@ -1,7 +1,5 @@
 """Reads of the gateway: the view in use, and waits for writes."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii

@@ -1,7 +1,5 @@
 """The role that each route needs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final
 

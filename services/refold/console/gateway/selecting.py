@@ -4,8 +4,6 @@ The stream of a run numbers its events; others count by partition of the run log
 view, and its run stays in one partition: a client can continue from any place, through any gateway.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ place; streams at the same place share a read. The stream of a run ends after it
 after `RunFailed` a returning client waits for a retry. Streams of several runs do not end.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

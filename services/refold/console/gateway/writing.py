@@ -1,7 +1,5 @@
 """Writes of the gateway: inputs of runs. Outcomes are read from the view, or from refusals."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import OrderedDict, deque

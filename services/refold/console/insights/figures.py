@@ -1,7 +1,5 @@
 """The tables of insights, and the records of their rows: figures of a minute, and alerts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Fields of a form, as browsers send them without JavaScript."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from urllib.parse import parse_qsl
 

@@ -1,7 +1,5 @@
 """An event in a panel: a model's messages, changes, causes, and its record in Kafka."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterable, Iterator

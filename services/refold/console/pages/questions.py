@@ -1,7 +1,5 @@
 """A question to people as pages show it: from the run's history, completed by Kafka's topics."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

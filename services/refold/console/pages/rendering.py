@@ -1,7 +1,5 @@
 """HTML from templates. Text of models, tools and people is escaped, spelt out and cut here."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Mapping

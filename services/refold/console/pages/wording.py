@@ -1,7 +1,5 @@
 """A step in a few words, conversations in lines, and the difference of two texts."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

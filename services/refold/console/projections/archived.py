@@ -1,7 +1,5 @@
 """Runs of an archive. Import it lazily: it needs the extra `archive`."""
 
-from __future__ import annotations
-
 import threading
 import time
 from contextlib import ExitStack, suppress

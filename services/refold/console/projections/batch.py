@@ -1,7 +1,5 @@
 """Rows of a projection during a batch: read once by key, changed in memory, written once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Feeds a generation of a projection from the log, batch by batch."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b

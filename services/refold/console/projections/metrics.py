@@ -1,7 +1,5 @@
 """Prometheus metrics of the views, read when scraped and cached for seconds."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Publishes changed rows of runs to `run-view`, at least once, after the transaction that changed them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace

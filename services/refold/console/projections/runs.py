@@ -1,7 +1,5 @@
 """Runs folded from a view's rows of entries."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Collection, Iterable, Iterator
 

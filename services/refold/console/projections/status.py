@@ -1,7 +1,5 @@
 """Progress of projections, read from their database and the log."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Runs from the database of projections. Import it lazily: it needs the extra `views`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """Reads whole runs from the run log, by the fold shared by all readers."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from functools import cached_property, lru_cache
 from itertools import accumulate, takewhile

@@ -1,7 +1,5 @@
 """Generations of views in a database: created, put in use, and dropped, in a transaction each."""
 
-from __future__ import annotations
-
 import json
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Opens a view database by URL."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 

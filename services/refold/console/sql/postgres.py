@@ -1,7 +1,5 @@
 """Views in Postgres with UTF-8: rows go into a temporary table by COPY, and from there in one statement."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from hashlib import blake2b
 from itertools import count

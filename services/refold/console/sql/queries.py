@@ -1,7 +1,5 @@
 """SQL of pages and counts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from refold.console.sql.statements import Statements, escaped

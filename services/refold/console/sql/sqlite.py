@@ -1,7 +1,5 @@
 """Views in a SQLite file, with one writing process and any readers."""
 
-from __future__ import annotations
-
 import fcntl
 from collections.abc import Collection, Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """SQL for one table of a generation, the same for SQLite and Postgres, and escaped texts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Rows of one generation in a database: batches, queries and scans."""
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Operations on files of a folder, within limits: every answer fits a record, every pass ends."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Confines paths to one folder, even while other processes move files. Each name of a path is opened relative to the
 open folder, and no link is followed: the checked file is the used one."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

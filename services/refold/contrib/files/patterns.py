@@ -1,7 +1,5 @@
 """Shell patterns of paths, matched name by name, so that no pattern takes long."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from fnmatch import translate

@@ -1,7 +1,5 @@
 """An agent's view of a server: listed tools, calls of them, and their outcomes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

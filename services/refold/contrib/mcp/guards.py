@@ -1,7 +1,5 @@
 """Limits on a server's messages, between its transport and the protocol's code."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator

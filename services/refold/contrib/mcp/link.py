@@ -1,8 +1,6 @@
 """Connection of an executor's process to a server. The first call opens it, a task of its own holds it, and the next
 call opens it again after a loss. Only executors import it, at first use: the package is large."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping, Sequence

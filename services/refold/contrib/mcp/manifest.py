@@ -1,7 +1,5 @@
 """Tool lists of servers in the log: bounded, each tool with a digest of its description."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

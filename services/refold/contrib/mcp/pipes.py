@@ -1,8 +1,6 @@
 """A server as a subprocess, one line per message. Unlike the package's transport, this one bounds a line, returns the
 last output of a dead server, and on Linux no server outlives its executor."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

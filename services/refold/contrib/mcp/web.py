@@ -1,7 +1,5 @@
 """A server over HTTP: the package's transport, with a limit for bodies."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final

@@ -1,7 +1,5 @@
 """The durability engine of pydantic-ai, backed by the current run."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime

@@ -2,8 +2,6 @@
 delay: those attempts are events, and survive a crash. The last error, or a permanent one, is raised in the loop as
 pydantic-ai's class for it, for fallbacks and hooks."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

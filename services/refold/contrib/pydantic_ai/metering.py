@@ -1,7 +1,5 @@
 """Upper bound of a request to a model, reserved before it is sent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b

@@ -1,7 +1,5 @@
 """Options of the calls of an agent's units: `metadata={"refold": CallOptions(effect="keyed")}`."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any, Literal, TypedDict, cast, get_args

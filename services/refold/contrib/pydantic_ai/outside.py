@@ -1,7 +1,5 @@
 """Limits on the input of a run: its requester may have made up all of it. Input from other agents' code is trusted."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from typing import Any

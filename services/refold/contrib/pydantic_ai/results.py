@@ -1,7 +1,5 @@
 """Results of units in the log, readable by people and by budgets."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

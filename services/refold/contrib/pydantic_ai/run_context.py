@@ -1,7 +1,5 @@
 """The part of pydantic-ai's run context that a call carries to its executor."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """A model that answers from a file, for examples and tests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -2,8 +2,6 @@
 of the run: the holder of its token answers once, with the client or `refold run callback`. An executor hands the token
 out, in a call."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Permissions by the catalog that a lane has read: policies judge calls, keys verify decisions."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Any

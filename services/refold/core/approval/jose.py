@@ -1,7 +1,5 @@
 """Token cryptography by joserfc, imported only for a token or a key: the import takes 50-80 ms."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from functools import lru_cache

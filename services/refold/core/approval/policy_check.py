@@ -2,8 +2,6 @@
 evaluated on the facts that a decision binds, for all possible judgements: the rest of the run is the planner's
 claim."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,8 +1,6 @@
 """Questions to people: content, digest, id, and validation. Service, client and CLI read requests with `received`
 alone, so voters see exactly the requests that the service accepts."""
 
-from __future__ import annotations
-
 import dataclasses
 from contextlib import suppress
 from functools import cache

@@ -1,8 +1,6 @@
 """Signed requester of a run. The request's token is passed with the run and its children into every question, where the
 counter of votes verifies it by the catalog instead of trusting the planner."""
 
-from __future__ import annotations
-
 import dataclasses
 from base64 import urlsafe_b64decode
 from collections.abc import Iterable, Mapping, Set

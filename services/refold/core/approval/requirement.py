@@ -1,7 +1,5 @@
 """Parser of a policy's requirement for a decision: approvers, quorum, times."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

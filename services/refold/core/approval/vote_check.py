@@ -1,8 +1,6 @@
 """Second count of the votes behind a decision, by its executor. The decision contains its question and the signed
 votes: a thief of the service's key can withhold decisions, but not forge one without votes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The planner's side of approvals: questions to people, and the events of decisions."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from typing import NamedTuple

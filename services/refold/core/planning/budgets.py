@@ -1,8 +1,6 @@
 """Budgets: reserved before every attempt, billed by its outcome. A call must fit into the budget of its run and of
 every run that waits for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime

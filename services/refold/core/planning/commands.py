@@ -1,8 +1,6 @@
 """Commands that follow from an accepted entry: the run log is the planner's outbox. Their keys are deterministic, so
 emitting them twice (after a take-over) is harmless."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass

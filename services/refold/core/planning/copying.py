@@ -1,8 +1,6 @@
 """Live forks: runs that begin with the history of another one. A planner copies the entries under the id of the fork,
 which has the home of its source. Copied entries cause nothing. `RunForked` ends the copy."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, NamedTuple
 

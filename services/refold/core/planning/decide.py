@@ -1,8 +1,6 @@
 """Decisions: pure validation of an input from outside into events, or into `Ignore` (no effect), `Park` (too early) or
 `Refuse` (invalid)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from refold.core import events

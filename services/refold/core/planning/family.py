@@ -1,8 +1,6 @@
 """Messages between a run and its children. A family has one lane, and its messages follow from accepted entries instead
 of a topic, which could be forged."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterator

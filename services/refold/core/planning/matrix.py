@@ -1,7 +1,5 @@
 """Effect matrix: the course of a call after an attempt without a result, as in the README's table."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 _Way = Literal["retry", "doubt", "fail"]

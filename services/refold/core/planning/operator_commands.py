@@ -1,7 +1,5 @@
 """Requests of people about a run: content, and permission of the sender."""
 
-from __future__ import annotations
-
 from typing import TypeGuard
 
 from refold.core import events

@@ -1,7 +1,5 @@
 """Dispatch of an attempt, after its reservation in the budgets that it counts for."""
 
-from __future__ import annotations
-
 from refold.core import events
 from refold.core.planning import budgets
 from refold.core.planning.verdict import Rules

@@ -1,8 +1,6 @@
 """Pause and resume of runs. A paused run records its inputs, but no event that causes work, so the log alone is enough
 for a take-over."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

@@ -1,8 +1,6 @@
 """Operator's retry of a failed run. A call that was open at the failure, or caused it, is repeated under its own key,
 so an earlier effect is found. A step repeated on purpose is a new step with a new key."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from refold.core import events

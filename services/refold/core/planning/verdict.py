@@ -1,7 +1,5 @@
 """Inputs of decisions, and their rulings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

@@ -2,8 +2,6 @@
 matches, or is kept for a later wait. While the code of a run is held, all signals are kept, because its later waits are
 unknown."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Collection

@@ -1,8 +1,6 @@
 """Limits of all runs of an agent, tenant or user in a day or month. Usage follows from the log alone, so every reader
 gets the same sums. A bill replaces its reservation in the window of the reservation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta

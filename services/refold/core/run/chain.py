@@ -2,8 +2,6 @@
 The first to extend wins, so the log is a compare-and-set, and safety needs no lock, lease or ownership. All readers of
 the log use this module."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 

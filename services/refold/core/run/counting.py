@@ -1,7 +1,5 @@
 """Transitions of a run's budget account."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Intents of an agent that concern other agents: start one, signal one, publish an event."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -2,8 +2,6 @@
 keeps the last copy, behind the successors of the original. Each record names its predecessor, so a history can be
 rebuilt without order, unless two records extend the same one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

@@ -2,8 +2,6 @@
 record of it; meanwhile its remaining records are void, and its id is not reused. A record with the run's digest
 replaces its claims for ever, because a copied order may come again when the ledger has forgotten the call."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TypeGuard

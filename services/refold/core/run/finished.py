@@ -2,8 +2,6 @@
 their run's digest. A bucket is sorted at its first lookup: a take-over loads a million rows without a Python object per
 row."""
 
-from __future__ import annotations
-
 import struct
 from bisect import bisect_left
 from hashlib import blake2b

@@ -1,7 +1,5 @@
 """Large values (blob pointers) that a run's code needs before it is replayed."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

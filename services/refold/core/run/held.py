@@ -1,7 +1,5 @@
 """Records in `run-snapshot` that hold a run's code."""
 
-from __future__ import annotations
-
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import HOLD_KEY, RunId
 from refold.core.messages import Hold

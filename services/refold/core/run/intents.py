@@ -1,7 +1,5 @@
 """Intents of an agent: kinds, recording events, and values of their outcomes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast

@@ -1,7 +1,5 @@
 """Usage of a call: estimated by its sender, and reported in its result."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Transitions of a run's pauses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 

@@ -2,8 +2,6 @@
 whenever they came. The code is replayed along the part that stays, and may make new requests beyond it. A step left
 behind keeps its number, so its idempotency key is never reused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from operator import attrgetter
 from typing import NamedTuple

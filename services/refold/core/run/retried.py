@@ -1,7 +1,5 @@
 """Effect of retries on a run, beside the part of its history that stays."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Time of the next attempt: a pure function of policy, attempt and call."""
 
-from __future__ import annotations
-
 from hashlib import blake2b
 
 from refold.core.events import RetryPolicy

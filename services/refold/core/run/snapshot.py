@@ -6,8 +6,6 @@ and a mirror may repeat records: rows are true from any writer; for the rest the
 differs, the log is folded from its start.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b

@@ -1,7 +1,5 @@
 """Transitions of a run's steps: number, update, settle and give up."""
 
-from __future__ import annotations
-
 from refold.core.errors import FoldError
 from refold.core.events import CallCompleted, CallFailed
 from refold.core.run.state import WAITING, OpenStep, RunState, Settled, Step

@@ -1,8 +1,6 @@
 """Suspension and resumption of a run: events for readers that do not fold. An entry records a change of status at its
 end, where the agent's reaction is known."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import islice

@@ -1,8 +1,6 @@
 """Pointers to values too large for the log: `blob:<SHA-256 in hex>:<bytes>`. A pointer is no JSON, so no user's value
 is mistaken for one. A reader looks it up under the run of the record, and verifies the content."""
 
-from __future__ import annotations
-
 import re
 from hashlib import sha256
 from typing import NamedTuple

@@ -2,8 +2,6 @@
 played against each other. The text follows RFC 8785, except for numbers of 2^53 and more, which JavaScript rounds: an
 integer has all its digits, a float an exponent so that it is read as a float."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

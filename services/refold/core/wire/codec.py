@@ -1,8 +1,6 @@
 """Avro bodies in Confluent framing: a zero byte, a 4-byte schema id, the body. The id of a run-log entry covers the
 body alone, so it does not depend on the schema's id."""
 
-from __future__ import annotations
-
 import dataclasses
 import struct
 import typing

@@ -1,8 +1,6 @@
 """Rebuild a model request from its call's arguments and earlier calls. The arguments contain the new parts, references
 to results by step, and a digest of the whole, so any reader of the log can verify the request."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any

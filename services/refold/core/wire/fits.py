@@ -1,7 +1,5 @@
 """Offline validation of a JSON value by a JSON Schema, in any draft."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from itertools import islice
 from typing import Any

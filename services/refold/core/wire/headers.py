@@ -1,7 +1,5 @@
 """CloudEvents headers (binary mode) and trace context of a record."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,8 +1,6 @@
 """Locations of Refold's data files (exported schemas, topic settings, the broker's jar list): inside the package in a
 wheel, at the top of the repository in an editable checkout."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

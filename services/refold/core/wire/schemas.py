@@ -1,8 +1,6 @@
 """Avro schemas by id. `schemas/schemas.lock` is append-only, one line per schema: `id subject version sha256`. An id
 never changes its meaning, so records are read without a registry."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from typing import Any, NamedTuple

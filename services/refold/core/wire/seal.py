@@ -1,8 +1,6 @@
 """Seal of an executor's ledger entries under its pool's key, because others may write to the ledger's server. The code
 covers pool, partition and idempotency key, so an entry fits no other call."""
 
-from __future__ import annotations
-
 import hmac
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Limits of an input, equal for its sender and its reader. **Units**: bytes of JSON text in UTF-8."""
 
-from __future__ import annotations
-
 from refold.core.errors import MalformedError
 from refold.core.messages import RunOperation, RunRequest, RunSignal
 from refold.core.wire import canonical

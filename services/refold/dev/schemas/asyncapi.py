@@ -1,7 +1,5 @@
 """The AsyncAPI document: topics for outside programs, with references to the Avro files."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from inspect import getdoc

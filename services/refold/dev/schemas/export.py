@@ -3,8 +3,6 @@
 An exported file and its lock line never change: records name them for years. A changed class becomes a new version
 under a new id, if it reads all older ones."""
 
-from __future__ import annotations
-
 import json
 import sys
 from hashlib import sha256

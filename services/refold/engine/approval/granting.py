@@ -3,8 +3,6 @@
 Nothing here is a cache: each grant and each use of it is a signed decision in the log, and its end is a signed vote.
 """
 
-from __future__ import annotations
-
 from base64 import urlsafe_b64decode
 from binascii import Error as Base64Error
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Decoding and checks of the service's records."""
 
-from __future__ import annotations
-
 from refold.core.approval import signature
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Decision

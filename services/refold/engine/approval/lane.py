@@ -3,8 +3,6 @@
 Everything is read from the start, up to the ends captured at the take-over.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Outgoing records of a lane, published again until the log has them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from refold.core.approval.ballot import Objection

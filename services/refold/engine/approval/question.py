@@ -1,7 +1,5 @@
 """One open approval: the question and its votes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 

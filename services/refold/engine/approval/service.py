@@ -1,7 +1,5 @@
 """All lanes of an approval service: routes items to them, and publishes their records."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import count
 

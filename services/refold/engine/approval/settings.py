@@ -1,7 +1,5 @@
 """Settings of an approval service."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from refold.core import defaults

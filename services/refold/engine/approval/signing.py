@@ -1,7 +1,5 @@
 """Signed decisions: built from a settled ballot, signed with the service's key, within the planner's size limit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from refold.core.approval import decision, signature

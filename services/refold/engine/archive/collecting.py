@@ -1,7 +1,5 @@
 """Finished runs of the run log with their end times, and all records of chosen runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 Equal runs make equal bytes, so a repeated pass writes nothing new.
 """
 
-from __future__ import annotations
-
 import io
 import struct
 from collections.abc import Iterator, Sequence

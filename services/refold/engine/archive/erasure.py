@@ -8,8 +8,6 @@ beginning of one:
 log the first entry goes first: the rest has no beginning, and extends nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import NamedTuple

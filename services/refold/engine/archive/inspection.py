@@ -1,7 +1,5 @@
 """Verification that a copy of a run is complete, by its bytes alone, without Kafka."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from refold.core.ids import RunId

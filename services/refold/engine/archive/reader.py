@@ -1,7 +1,5 @@
 """Reads an archived run as if it still lay in the log."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 
 from refold.core.errors import NotFoundError

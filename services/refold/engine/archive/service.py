@@ -4,8 +4,6 @@ Progress is read from topics and archive; the only state is the next due time of
 in vain.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Settings of an archivist."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

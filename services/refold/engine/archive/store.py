@@ -4,8 +4,6 @@
 beside each, with a line per run, which is made again if missing.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

@@ -4,8 +4,6 @@ Such an attempt acts only under a claim at the head of the chain that it has rea
 an earlier claim is not acted on, unless that was taken back, or people have confirmed that it had no effect.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from refold.core.approval.decision import Refusal

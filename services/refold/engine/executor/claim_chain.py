@@ -4,8 +4,6 @@ A claim is valid if and only if it names the last valid claim of its chain: firs
 lie. A chain belongs to an idempotency key, so an effect meets its claims in any history that requests it again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

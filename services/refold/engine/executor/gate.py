@@ -4,8 +4,6 @@ It relies on nothing from a planner: the tools are the app's in this process, th
 is the bytes that are about to be sent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """Calls of an executor that wait for a slot."""
 
-from __future__ import annotations
-
 import sys
 from collections import OrderedDict
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """One partition of an executor: its waiting calls, claim chains, catalog, and position."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from refold.core.approval.catalog import Catalog

@@ -1,7 +1,5 @@
 """Outbox of an executor: ledger operations, claims, dead letters, orders to tools, results for the relay."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar

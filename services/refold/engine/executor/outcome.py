@@ -1,7 +1,5 @@
 """Result of an attempt for the planner, from the end of its tool or from its absence."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

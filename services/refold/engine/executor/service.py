@@ -1,7 +1,5 @@
 """All lanes and attempts of an executor process: starts attempts, and routes answers and time to them."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 

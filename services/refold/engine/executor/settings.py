@@ -1,7 +1,5 @@
 """Settings of an executor, and the topics that it reads."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta

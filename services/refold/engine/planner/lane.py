@@ -1,7 +1,5 @@
 """One partition's planner: an input passes `inbox`, `decide`, agent code, `acceptance` by the log, and the `outbox`."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

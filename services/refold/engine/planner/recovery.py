@@ -3,8 +3,6 @@
 A take-over reads the snapshot first; its marks name the offsets from which the log and the inputs are read.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

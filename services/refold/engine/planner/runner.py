@@ -1,8 +1,6 @@
 """Runs in memory, decided and written as by a planner, without a log. The caller decides where inputs come from: forks
 read them from a record, tests write them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """All lanes of a planner process: routes items to them, and collects their effects."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from itertools import count

@@ -1,7 +1,5 @@
 """Settings of a planner, and the topics that it reads."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from refold.core import defaults, topics

@@ -4,8 +4,6 @@ Every few seconds moved runs are written, and when these are acknowledged, the m
 the marks are read from the log. A finished run becomes a row once all its commands are acknowledged.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace

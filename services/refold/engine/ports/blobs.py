@@ -1,7 +1,5 @@
 """Store of large values, by run and digest."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from refold.core.ids import RunId

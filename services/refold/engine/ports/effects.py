@@ -1,8 +1,6 @@
 """Effects that a turn requests from its host, and the answers in the next inbox. Effects are carried out in order; a
 host may die between two of them, or act as a zombie beside its successor."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -9,8 +9,6 @@ soon. **Another call** is one with the same key in another life of the run (its 
 attempts are counted from 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple, Protocol

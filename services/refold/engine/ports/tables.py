@@ -2,8 +2,6 @@
 of runs are replaced or removed by key, sums only grow: any order of partitions and any size of batches leads to the
 same rows."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Tools of a host, and live output of their calls."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

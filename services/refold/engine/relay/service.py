@@ -1,7 +1,5 @@
 """The relay as a service: publishes offered results, drops acknowledged ones, sweeps the outbox for others."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Settings of a relay."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from refold.core.topics import tool_completed

@@ -1,7 +1,5 @@
 """Addresses of Kafka and Redis from arguments, the environment, a running `refold dev`, or defaults."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Batches of ledger operations of a service, with receivers and repetition."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Generic, TypeVar
 

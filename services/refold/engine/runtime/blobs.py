@@ -1,7 +1,5 @@
 """Blob-store requests from other threads, repeated until the store answers: an outage fails no run."""
 
-from __future__ import annotations
-
 import heapq
 import threading
 import time

@@ -1,7 +1,5 @@
 """Metrics of a process, written by its loop and read by exporters, at a fraction of a microsecond per turn."""
 
-from __future__ import annotations
-
 import time
 from bisect import bisect_left
 from collections import Counter

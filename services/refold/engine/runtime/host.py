@@ -2,8 +2,6 @@
 turns. With a toolbox a second one reads the log: the end of a tool wakes the turn at once, and a slow ledger never
 keeps the consumer from polling."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

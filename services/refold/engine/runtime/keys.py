@@ -1,7 +1,5 @@
 """Private keys on disk: one JSON Web Key per file, readable by its owner alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

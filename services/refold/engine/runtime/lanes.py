@@ -1,7 +1,5 @@
 """Lanes of a service, one per assigned partition: routing, catching up, throttling and committing."""
 
-from __future__ import annotations
-
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace

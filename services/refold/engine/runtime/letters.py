@@ -1,7 +1,5 @@
 """Dead letters: unusable inputs, whole, with their position and the reason."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Logs of a service process: JSON lines, or coloured text on a terminal."""
 
-from __future__ import annotations
-
 import sys
 
 import structlog

@@ -1,8 +1,6 @@
 """`/metrics` for Prometheus and health of a process, from a small server in its own thread. It shows numbers that the
 process has anyway; it queries Kafka for log ends, and Redis for nothing. Labels have few values, and never a run."""
 
-from __future__ import annotations
-
 import ipaddress
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Folder or object store by address, for the archive and the blob store."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Log lines of repeated failures: the first at once, one per interval with count and duration, one at the end."""
 
-from __future__ import annotations
-
 import threading
 import time
 

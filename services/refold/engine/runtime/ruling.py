@@ -1,7 +1,5 @@
 """Reading of the catalog by a lane, with alarms for void and lost records."""
 
-from __future__ import annotations
-
 from refold.core.approval.catalog import Catalog
 from refold.engine.ports.log import Reached, Record
 from refold.engine.runtime.lanes import Journal

@@ -1,7 +1,5 @@
 """Settings from the environment, such as `REFOLD_KAFKA__BOOTSTRAP=broker:9092`; read once, in the command line."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

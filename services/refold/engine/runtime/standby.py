@@ -1,8 +1,6 @@
 """Hot standby: a process with all imports and no clients, which forks the service, and forks it again when it dies.
 Both end together: Linux kills the child with its parent, and the parent ends when its child ended on purpose."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os

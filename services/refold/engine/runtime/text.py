@@ -1,7 +1,5 @@
 """Visible spelling of hidden and deceptive characters, so that people approve the real text."""
 
-from __future__ import annotations
-
 import codecs
 import json
 import re

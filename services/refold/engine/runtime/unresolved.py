@@ -2,8 +2,6 @@
 time: the end of the topic that would have the subject, captured after they were read. Past it the subject does not
 exist."""
 
-from __future__ import annotations
-
 from collections import deque
 from itertools import count
 from typing import Generic, TypeVar

@@ -4,8 +4,6 @@ The first line (`bundle`) lists the rest: `schema` lines, `catalog` lines with s
 and `claim` lines. A seal locates damage; `verify` checks content, which a liar could seal again.
 """
 
-from __future__ import annotations
-
 import re
 from base64 import b64decode, b64encode
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """Decisions of people in a bundle, counted again by the executor's functions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace

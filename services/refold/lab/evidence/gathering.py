@@ -1,7 +1,5 @@
 """Collects the content of evidence bundles, and reads runs out of bundles."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress

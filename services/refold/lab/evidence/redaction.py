@@ -4,8 +4,6 @@ The entry keeps its id, which its bytes no longer prove. A decision loses a toke
 it the signature.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection
 

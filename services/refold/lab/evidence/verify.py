@@ -1,7 +1,5 @@
 """Verifies a bundle in one pass by its bytes alone. Memory grows with the largest run, not the bundle."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterator
 from itertools import islice

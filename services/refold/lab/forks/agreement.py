@@ -1,7 +1,5 @@
 """Replay of recorded runs with an app's code: which runs it would continue, and which would stall."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 from refold.client.reading.model import Data, ReadModel

@@ -1,7 +1,5 @@
 """Judge of a fork's calls: by its draft policy, the run's policy, or the log."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 
 from refold.core.approval.authority import Authority

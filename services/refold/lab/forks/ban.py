@@ -5,8 +5,6 @@ limit of 0, and Landlock (Linux 5.13), which also hides memory and environment o
 refuses and counts the same effects by Python's names.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

@@ -1,8 +1,6 @@
 """Process of forks: it loads the app after it is restricted, and reads pickled orders from stdin. Answers are lines of
 JSON, which the parent only parses."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Banned names of agent code, and their replacements: recovered code may see only recorded data."""
 
-from __future__ import annotations
-
 import asyncio
 import builtins
 import gc

@@ -2,8 +2,6 @@
 and follows functions of the same module. So a type annotation, a tool that is handed to `ctx.call` or a `timedelta` is
 no finding."""
 
-from __future__ import annotations
-
 import builtins
 import dis
 import sys

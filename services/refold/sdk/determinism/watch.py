@@ -1,8 +1,6 @@
 """Refuses effects of agent code while it runs, in libraries too: Python reports sockets, files, processes and (from
 3.13 on) sleeping to audit hooks. Reading files is allowed, as imports do it too."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """`refold serve approval`."""
 
-from __future__ import annotations
-
 import secrets
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Report of this process's agents or tools on `member`, which no service reads (ADR 30)."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

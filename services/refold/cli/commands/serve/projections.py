@@ -1,7 +1,5 @@
 """`refold serve projections`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import partial

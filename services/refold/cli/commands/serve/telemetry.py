@@ -1,7 +1,5 @@
 """`refold serve telemetry`."""
 
-from __future__ import annotations
-
 import os
 from typing import Annotated
 

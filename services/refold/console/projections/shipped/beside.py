@@ -1,8 +1,6 @@
 """Rows from records beside the run log: votes, dead letters, holds of runs, and sums under limits. A row follows from
 the last record of a key and the run log, whatever the order of topics."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from refold.client.reading.letter import letters_in

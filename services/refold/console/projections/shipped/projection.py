@@ -1,7 +1,5 @@
 """The shipped projection: rows of entries and runs, and the sums of families."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rows of steps: the changes of `client.reading.changes` in columns, and the sums that an event adds to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any

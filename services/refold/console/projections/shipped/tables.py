@@ -1,7 +1,5 @@
 """Declarations of the shipped tables. `docs/guides/views.md` describes each column."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

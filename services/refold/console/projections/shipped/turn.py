@@ -1,7 +1,5 @@
 """State shared by the shipped tables while they apply an entry."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache

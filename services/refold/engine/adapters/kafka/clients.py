@@ -1,7 +1,5 @@
 """Configuration of all Kafka clients, with its reasons."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Callable

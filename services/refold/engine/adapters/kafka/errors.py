@@ -1,7 +1,5 @@
 """Meaning of each Kafka error: how long to wait, and the next action."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager

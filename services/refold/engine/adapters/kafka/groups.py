@@ -1,7 +1,5 @@
 """Consumer groups of the broker: living members, their partitions and committed offsets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import closing
 from typing import Any, NamedTuple

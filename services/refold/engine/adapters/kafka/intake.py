@@ -1,7 +1,5 @@
 """Reads partitions by position, without a group."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection
 from typing import Any

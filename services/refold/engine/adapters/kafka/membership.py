@@ -2,8 +2,6 @@
 one (`intake`) reads on during a rebalance. Reading need not stop then, as the log judges concurrent writes of two
 members."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Starts and ends of partitions, from the broker."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection
 from contextlib import suppress

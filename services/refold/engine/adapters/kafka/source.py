@@ -1,7 +1,5 @@
 """Run log and related topics as the source of views, read by position."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import cached_property

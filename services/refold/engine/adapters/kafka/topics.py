@@ -1,7 +1,5 @@
 """Creates topics, and compares them with `infra/topics.yaml`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Errors of a process's Kafka clients: a single fatal one, and few log lines."""
 
-from __future__ import annotations
-
 import time
 
 import structlog

@@ -1,7 +1,5 @@
 """Ledger in memory: a full peer of the one on Redis, for the simulator and tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple, TypeVar

@@ -1,7 +1,5 @@
 """Checks that a live server keeps acknowledged writes."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from datetime import timedelta
 from secrets import token_hex

@@ -10,8 +10,6 @@ Keys of one home share the hash tag, and a script touches keys of one home only:
 - `{prefix}:<pool>:{<home>}:quarantine`, a hash of what was set aside, `entry:<key>` and `result:<field>`
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from contextlib import closing

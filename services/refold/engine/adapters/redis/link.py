@@ -1,8 +1,6 @@
 """Connections to one server, and to a cluster, where each command goes to the node of its key: batches go out in one
 piece, replies return in order, nothing is retried."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta

@@ -1,8 +1,6 @@
 """Runs of agents in memory: their code reacts to results of its tools and to the clock, without planner and log. Each
 turn ends with new calls and sleeps, and the end of each starts a turn."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import time

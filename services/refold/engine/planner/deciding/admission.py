@@ -1,7 +1,5 @@
 """Limits of a lane: active runs, memory of their inputs, and topics that pause meanwhile."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Container
 from typing import NamedTuple

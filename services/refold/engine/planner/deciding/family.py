@@ -4,8 +4,6 @@ A message of an entry is owed until accepted entries of its receiver answer it, 
 then the lane's mark on the run log stays before the entry, so that a successor owes the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from refold.core import events

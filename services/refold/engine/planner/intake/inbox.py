@@ -1,7 +1,5 @@
 """Inputs of a lane and their positions: inputs settle in any order, positions advance in theirs."""
 
-from __future__ import annotations
-
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

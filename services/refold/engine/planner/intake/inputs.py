@@ -1,7 +1,5 @@
 """Decoding and checks of input records."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from refold.core.approval.requester import check_token

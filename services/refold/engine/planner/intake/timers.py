@@ -1,7 +1,5 @@
 """Timers of a lane: a heap that the fold rebuilds, so that losing it costs nothing."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterable, Iterator
 

@@ -5,8 +5,6 @@ A lane has two states of a run: accepted (the fold of the log up to `position`) 
 their way).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple

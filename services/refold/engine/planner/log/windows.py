@@ -3,8 +3,6 @@
 A lane publishes its sums every second to all partitions of `budget-spent`, so that each lane reads only its own.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
