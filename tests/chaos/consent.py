@@ -154,11 +154,12 @@ def check(papers: Papers, chain: Chain) -> tuple[list[str], Counter[str]]:
     asked, still = _asked(papers)
     problems += [f"approval {name} is closed, and people are still asked" for name in still]
     tokens: dict[str, set[str]] = {}
-    decided = [raw.decode(record.value) for record in papers.decided if record.value]  # but for those that ask the time
-    decisions = [found for found in decided if found["kind"] == "decision"]
-    for found in decisions:
+    # But for those that ask the time.
+    decided = [(raw.decode(record.value), record.at_ms) for record in papers.decided if record.value]
+    decisions = [(found, appended_ms) for found, appended_ms in decided if found["kind"] == "decision"]
+    for found, appended_ms in decisions:
         tokens.setdefault(found["approval_id"], set()).add(found["token"])
-        if problem := _unfounded(found, asked, papers):
+        if problem := _unfounded(found, asked, papers, appended_ms):
             problems.append(f"the decision of {found['approval_id']} {problem}")
     counts["decisions"] = len(decisions)
     counts["questions_closed_again"] = len(decided) - len(decisions)
@@ -184,8 +185,12 @@ def _asked(papers: Papers) -> tuple[dict[str, Fields], list[str]]:
     return found, [name for name, is_open in still.items() if is_open]
 
 
-def _unfounded(record: Fields, asked: Mapping[str, Fields], papers: Papers) -> str:
-    """Why a decision does not rest on what people have said of its question, or of the same one before."""
+def _unfounded(record: Fields, asked: Mapping[str, Fields], papers: Papers, appended_ms: float) -> str:
+    """Why a decision does not rest on what people have said of its question, or of the same one before.
+
+    Its `issued` is the log's time, which stands still while the broker is silent: what is decreed when it is appended
+    may have been read before it was made.
+    """
     found, ask = opened(record["token"], papers.key), asked.get(record["approval_id"])
     if found is None:
         return "has no good signature"
@@ -199,8 +204,9 @@ def _unfounded(record: Fields, asked: Mapping[str, Fields], papers: Papers) -> s
         return f"rests on {sorted(actors)}, {needed} are needed"
     if REQUESTER in actors:
         return "rests on the requester"
-    if len(actors - {gone := in_force(papers.decrees, "roles", found["issued"])}) < needed:
-        return f"rests on {gone}, who might not decide any more"
+    gone = [in_force(papers.decrees, "roles", at_ms) for at_ms in (found["issued"], appended_ms)]
+    if all(len(actors - {name}) < needed for name in gone):
+        return f"rests on {gone[0]}, who might not decide any more"
     for vote in found["votes"]:
         meant = papers.said.get(vote["vote"])
         if meant is None or meant.void or (meant.approval, meant.actor) != (source, vote["actor"]):

@@ -255,7 +255,7 @@ def _truth(verdict: Verdict, call: Call, applied: list[Fields], *, wiped: list[f
         told = call.end[1]["result"]
         if told.strip('" ') not in values and told not in map(_kept_elsewhere, values):
             verdict.wrong.append(f"{call} has the result {call.end[1]['result']}, its effects {sorted(values)}")
-    elif call.effect == "keyed" and any(
+    elif call.effect in ("keyed", "probed") and any(
         call.proposed_ms <= at <= line["at"] * 1_000 for at in wiped for line in applied
     ):
         verdict.counts["failed_and_done_behind_a_wipe"] += 1  # see docs/limits.md

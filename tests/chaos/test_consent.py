@@ -115,7 +115,7 @@ def said(verdict: str = "edit", void: str = "", *, uses: int = 0) -> dict[str, S
 def story(verdict: str = "edit", token: str = "", *, amount: int = 7, at: float = AT_S, **other: Any) -> Evidence:
     """A run with a dangerous call in which nothing is wrong, but for what is said otherwise."""
     token = token or decision(verdict)
-    records = [Raw(0, 0, b"r1/4", codec.encode(ApprovalDecision("r1/4", "r1", token)))]
+    records = [Raw(0, 0, b"r1/4", codec.encode(ApprovalDecision("r1/4", "r1", token)), at_ms=other.pop("appended", 0))]
     asked = other.pop("asked", [request(), request(False)])
     meant, decrees = other.pop("said", said(verdict)), other.pop("decrees", ())
     papers = Papers(asked, records, meant, key_of(KEY.public().x), decrees)
@@ -335,6 +335,17 @@ def test_who_was_revoked_decides_nothing() -> None:
     assert [text for text in judge(story("answer", decrees=gone)).wrong if "rests on ada" in text]
     assert [text for text in judge(story("answer", decrees=gone)).wrong if "has taken" in text]
     assert judge(story("answer", decrees=[Decree("roles", "ada", 0, 1)])).problems() == {}
+
+
+@pytest.mark.parametrize(("appended_ms", "clean"), [(20_000, True), (9_000, False), (40_000, True)])
+def test_who_was_let_decide_again_before_the_decision_was_appended_may_be_counted(
+    appended_ms: int, clean: bool
+) -> None:
+    decrees = [Decree("roles", "ada", *LONG_AGO), Decree("roles", "", 10_000, 11_000)]
+
+    found = judge(story("answer", decrees=decrees, appended=appended_ms)).wrong
+
+    assert ([text for text in found if "rests on ada" in text] == []) is clean
 
 
 def test_an_answer_that_another_policy_has_asked_for_is_not_taken_and_a_no_is() -> None:

@@ -154,11 +154,14 @@ def napping(slept_ms: int, until_ms: int = 301) -> list[Raw]:
     return dated(entries(asleep, [SleepEnded(1), RunCompleted("[]")]), 1, 1 + slept_ms)
 
 
+@pytest.mark.parametrize("kind", ["keyed", "probed"])
 @pytest.mark.parametrize(("wiped", "excused"), [([2.0], True), ([0.0], False), ([9.0], False)])
-def test_an_effect_behind_a_wipe_is_told_from_a_lie_about_a_failure(wiped: list[float], excused: bool) -> None:
-    effect = {**EFFECT, "effect": "keyed"}
+def test_an_effect_behind_a_wipe_is_told_from_a_lie_about_a_failure(
+    kind: str, wiped: list[float], excused: bool
+) -> None:
+    effect = {**EFFECT, "effect": kind}
 
-    verdict = judge(truth(effects=[effect], run_log=entries(proposed("keyed"), FAILED), wiped=wiped))
+    verdict = judge(truth(effects=[effect], run_log=entries(proposed(kind), FAILED), wiped=wiped))
 
     assert ("unlisted" not in verdict.problems()) is excused
     assert verdict.counts["failed_and_done_behind_a_wipe"] == excused
