@@ -129,7 +129,10 @@ def test_a_child_that_outlives_a_fork_begins_though_the_fork_is_read_as_over() -
 
     forked = replace(entry, events=[events.RunForked(events.ForkedFrom("s", 4, bytes(16)), "ada")])
 
+    ended = replace(forked, events=[*forked.events, events.RunCompleted("1")])
+
     assert [each.request.run_id for each in family_messages(state, forked) if isinstance(each, Start)] == ["r.1"]
+    assert not [each for each in family_messages(state, ended) if isinstance(each, Start)]
 
 
 def test_an_event_starts_those_that_listen_and_its_teller_goes_on() -> None:

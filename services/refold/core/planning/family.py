@@ -34,7 +34,8 @@ def family_messages(state: RunState, entry: events.Entry) -> Iterator[FamilyMess
                 started = events.ChildStarted(event.step, agent, event.data, outlives=True)
                 yield _start(state, 0, child_id(state.run_id, event.step, number), started)
         elif isinstance(event, events.RunForked):
-            yield from _begin_again(state)
+            if not isinstance(entry.events[-1], events.Terminal):  # a fork that ends at once begins nothing
+                yield from _begin_again(state)
         elif isinstance(event, events.StepGivenUp):
             yield from _left(state, event.step, "has given it up")
         elif isinstance(event, events.RunPaused | events.RunUnpaused):
