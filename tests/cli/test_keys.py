@@ -95,7 +95,7 @@ def test_a_key_is_never_written_over(folder: Path) -> None:
         (("new", "--replaces", "ops-1", "--at", "2030-01-31T12:00"), "is not a time with a zone"),
         (("new", "--replaces", "ops-1", "--at", "2020-01-01T00:00Z"), "2020-01-01T00:00Z is over"),
         (("revoke", "ops-1"), "--reason"),
-        (("revoke", "ops-1", "--reason", " "), "--reason is for a key of the catalog, and needed there"),
+        (("revoke", "ops-1", "--reason", " "), "a key is revoked for a reason"),
     ],
 )
 def test_what_is_wrong_with_the_words_is_said_before_anything_is_made(

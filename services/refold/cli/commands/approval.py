@@ -216,7 +216,7 @@ def show_approval(
 @dataclass(frozen=True)
 class Approver(Messenger):
     args: Annotated[str, "JSON|@FILE|-", "Other arguments, all as one object."] = ""
-    set_: Annotated[list[str] | None, "NAME=VALUE", "Change an argument: JSON, text, or @FILE. Repeatable."] = None
+    set_: Annotated[list[str] | None, "NAME=VALUE", "Change an argument: JSON, text, @FILE. May be repeated."] = None
     remember: Annotated[str, "run", "Grant: let the same call pass again without asking."] = ""
     for_: Annotated[str | None, "TIME", "Lifetime of the grant, such as 30m.  \\[default: 1h]"] = None
     uses: Annotated[int | None, "Number of calls the grant covers.  \\[default: 1]", options.AtLeast(1)] = None

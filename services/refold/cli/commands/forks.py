@@ -108,11 +108,9 @@ class OneFork(Forking, Operator):
     reason: options.ReasonOption = ""
     yes: Annotated[bool, "Do not ask before --live repeats calls that may have had their effect."] = False
 
-    def start(self, run: str, app: str) -> None:
+    def start(self, run: str) -> None:
         isolated_only = "input_ result decide policy model stub allow_pure archive to page"
         self.refuse(isolated_only, "is for a fork that nothing comes of")
-        if app:
-            raise UsageError("--app is for a fork that nothing comes of", hint="--live runs on the deployed code")
         if not self.at:
             raise UsageError("a run that is begun has to begin somewhere", hint=f"refold fork {run} --at SEQ --live")
         source = self.runs.get(run)
@@ -171,8 +169,10 @@ def fork(
     With --live the fork is a new run on the deployed code, which begins with the kept history.
     """
     forking.check(run)
+    if forking.live and app:
+        raise UsageError("--app is for a fork that nothing comes of", hint="--live runs on the deployed code")
     if forking.live:
-        forking.start(run, app)
+        forking.start(run)
     elif not app:
         raise UsageError("a fork needs code", hint=f"refold fork {run or 'RUN'} --at {forking.at} --app MODULE:APP")
     elif run:

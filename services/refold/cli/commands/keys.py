@@ -174,11 +174,13 @@ def revoke_key(
 
     An API key is refused at once; its sessions and streams end within seconds.
     """
-    if (api or file) and not reason:
+    if api or file:
+        if reason:
+            raise UsageError("--reason is for a key of the catalog: an API key has none", hint="leave it out")
         _api_keys().revoke_api_key(kid, file, signing)
         return
-    if api or file or not reason.strip():
-        raise UsageError("--reason is for a key of the catalog, and needed there", hint="an API key needs --api alone")
+    if not reason.strip():
+        raise UsageError("a key is revoked for a reason", hint="add --reason TEXT")
     public = replace(_published_key(signing.platform, kid), revoked=True, reason=reason)
     signing.publish([key_entry(public, login())])
     text = f"key [bold]{output.escape(kid)}[/] is revoked: what it signed is refused from now on"

@@ -41,7 +41,7 @@ def list_projections(
         return
     rows = [status_of(name, database, url, source).row for name in database.projections()]
     shell.print_rows(
-        rows, "projection generation state version lag reason", "none; `refold serve projections` runs them"
+        rows, "projection generation state version lag reason", "no projections: `refold serve projections`"
     )
 
 

@@ -271,7 +271,7 @@ class Retry(Operator):
     step: Annotated[options.Natural, "--from STEP", "Repeat this step and all later ones."] = 0
     edit: Annotated[str, "JSON|@FILE|-", "New arguments for the call of STEP."] = ""
     steps: Annotated[options.Natural, "Raise the step limit to N.  \\[default: unchanged]"] = 0
-    history_bytes: Annotated[options.Natural, "--bytes", "Raise the history limit to N bytes.  \\[default: as is]"] = 0
+    history_bytes: Annotated[options.Natural, "--bytes", "Raise the history limit to N.  \\[default: unchanged]"] = 0
     children: Annotated[options.Natural, "Raise the limit of child runs to N.  \\[default: unchanged]"] = 0
     tokens: Annotated[options.Natural, "Raise the token budget to N.  \\[default: unchanged]"] = 0
     usd: Annotated[str, "DOLLARS", "Raise the money budget, such as 2.50.  \\[default: unchanged]"] = "0"

@@ -110,7 +110,7 @@ _OfSteps = dict[Annotated[int, Field(ge=1, le=LARGEST_NUMBER)], Any]
 class ForkBody(ApiBody):
     """Changes of a fork after the event at which it begins."""
 
-    at: int = Field(0, ge=0, le=LARGEST_NUMBER, description="only entries that end at this event or before; 0: all")
+    at: int = Field(0, ge=0, le=LARGEST_NUMBER, description="keep entries that end at this event or before; 0: none")
     input: Any = Field(None, description="another input; with 0 alone")
     edits: _OfSteps = Field(default_factory=dict, description="other arguments of calls, by step")
     results: _OfSteps = Field(default_factory=dict, description="other results of calls, by step")

@@ -31,7 +31,7 @@ class ForkRoom:
             hint = "refold serve gateway --app APP, or refold fork where the code is"
             raise UsageError("this gateway has no code to fork with", hint=hint)
         if not self._room.acquire(blocking=False):
-            raise BusyError("another fork is running on this gateway", hint="try again after it", retry_after=5.0)
+            raise BusyError("another fork is running on this gateway", hint="retry when it ends", retry_after=5.0)
         try:
             yield
         finally:

@@ -30,7 +30,7 @@ from refold.client.reading.history import Run
 from refold.client.reading.letter import Letter
 from refold.client.reading.run import RunEvent, entry_events
 from refold.console.projections.projector import HEADS
-from refold.console.projections.runs import ViewedRuns, entry_of, runs_query, where_set
+from refold.console.projections.runs import ViewedRuns, entry_of, matching, runs_query
 from refold.console.projections.service import serving
 from refold.console.projections.shipped.beside import spent_of
 from refold.console.projections.shipped.projection import Shipped
@@ -201,18 +201,18 @@ class ReadSide:
         raise MalformedError(f"run {run} was not there at {at_ms}", hint=f"its entries are from {first!s} to {last!s}")
 
     def daily(self, view: ViewReader, filters: DailyFilter) -> list[DailyRow]:
-        where = where_set(("day", ">=", filters.since), ("day", "<=", filters.until), ("agent", "=", filters.agent))
+        where = matching(("day", ">=", filters.since), ("day", "<=", filters.until), ("agent", "=", filters.agent))
         where += [Where("tool", "=", filters.tool)] if filters.tool is not None else []
         rows = view.query(Query(DAILY, tuple(where), descending=True, limit=2 * filters.limit))
         return list(daily_sums(_of_models(rows)))[: filters.limit]
 
-    def actions(self, view: ViewReader, by: ActionFilter) -> list[OperatorAction]:
-        where = where_set(("run_id", "=", by.run), ("actor", "=", by.actor), ("at_ms", ">=", by.since_ms))
-        rows = view.query(Query(OPERATOR_ACTIONS, tuple(where), (), "at_ms", descending=True, limit=by.limit))
+    def actions(self, view: ViewReader, filters: ActionFilter) -> list[OperatorAction]:
+        where = matching(("run_id", "=", filters.run), ("actor", "=", filters.actor), ("at_ms", ">=", filters.since_ms))
+        rows = view.query(Query(OPERATOR_ACTIONS, tuple(where), (), "at_ms", descending=True, limit=filters.limit))
         return [OperatorAction(**OPERATOR_ACTIONS.named(row)) for row in rows]
 
     def letters(self, view: ViewReader, filters: LetterFilter) -> list[Letter]:
-        where = where_set(("run_id", "=", filters.run), ("code", "=", filters.code), ("at_ms", ">=", filters.since_ms))
+        where = matching(("run_id", "=", filters.run), ("code", "=", filters.code), ("at_ms", ">=", filters.since_ms))
         query = Query(DEAD_LETTER_ROWS, tuple(where), (), "at_ms", descending=True, limit=filters.limit)
         return [_letter_of(DEAD_LETTER_ROWS.named(row)) for row in view.query(query)]
 

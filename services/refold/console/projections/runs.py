@@ -96,19 +96,20 @@ class ViewedRuns:
         return runs
 
 
-def where_set(*conditions: tuple[str, Test, Scalar]) -> list[Where]:
+def matching(*conditions: tuple[str, Test, Scalar]) -> list[Where]:
+    """Return the conditions with a value; an empty one matches any row."""
     return [Where(*condition) for condition in conditions if condition[2]]
 
 
 def runs_query(query: RunQuery) -> Query:
     """Return the rows of `runs` that a query selects."""
     by = query.sort.lstrip("-")
-    where = where_set(("agent", "=", query.agent), ("root", "=", query.root), ("run_id says", "contains", query.text))
-    where += where_set((by, ">=", query.since_ms), (by, "<", query.until_ms))
+    where = matching(("agent", "=", query.agent), ("root", "=", query.root), ("run_id says", "contains", query.text))
+    where += matching((by, ">=", query.since_ms), (by, "<", query.until_ms))
     where += [Where("parent", "=", "")] if query.top else []
-    within = [RunsWith(RUN_LABELS, (Where("name", "=", name), Where("value", "=", has))) for name, has in query.labels]
+    within = [RunsWith(RUN_LABELS, (Where("name", "=", key), Where("value", "=", text))) for key, text in query.labels]
     within += [RunsWith(RUN_SESSIONS, (Where("session", "=", query.session),))] if query.session else []
-    code = where_set(("failure_code", "=", query.code))
+    code = matching(("failure_code", "=", query.code))
     if query.tool:
         within.append(RunsWith(STEPS, (Where("name", "=", query.tool), *code)))
     else:
