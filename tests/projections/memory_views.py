@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import operator
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.core.ids import RunId
 from refold.core.tables import ViewKey, ViewRow, ViewTable
 from refold.engine.ports.log import Place
 from refold.engine.ports.tables import Query, Test, ViewChanges, ViewReader, Where
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+_LOCK = threading.RLock()
+"""Held by each statement: a thread that reads must not see half of a commit. One for all: stores are deep-copied."""
+
+
+def statement(method: _Method) -> _Method:
+    @wraps(method)
+    def locked(*arguments: Any, **named: Any) -> Any:
+        with _LOCK:
+            return method(*arguments, **named)
+
+    return locked  # type: ignore[return-value]
 
 
 class MemoryViewStore:
@@ -23,14 +38,17 @@ class MemoryViewStore:
         self._positions: dict[Place, int] = {}
         self._notes = dict(notes or {})
 
+    @statement
     def rows(self, table: ViewTable, keys: Collection[ViewKey]) -> dict[ViewKey, ViewRow]:
         known = self._rows.get(table, {})
         return {key: known[key] for key in keys if key in known}
 
+    @statement
     def rows_of(self, table: ViewTable, run: RunId) -> list[ViewRow]:
         known = self._rows.get(table, {})
         return [known[key] for key in sorted(self._by_run.get(table, {}).get(run, ()))]
 
+    @statement
     def query(self, query: Query) -> list[ViewRow]:
         found = self._found(query)
         found.sort(key=query.place, reverse=query.descending)
@@ -39,9 +57,11 @@ class MemoryViewStore:
             found = [row for row in found if behind(query.place(row), query.after)]
         return found[: query.limit]
 
+    @statement
     def count(self, query: Query) -> int:
         return len(self._found(query))
 
+    @statement
     def counts(self, query: Query, by: Collection[str]) -> dict[ViewRow, int]:
         places = [query.table.places[name] for name in by]
         return dict(Counter(tuple(row[place] for place in places) for row in self._found(query)))
@@ -57,10 +77,12 @@ class MemoryViewStore:
         rows = self._rows.get(table, {}).values()
         return [row for row in rows if all(meets(table, row, each) for each in where)]
 
+    @statement
     def scan(self, table: ViewTable, *, in_order: bool = True) -> Iterator[ViewRow]:
         known = self._rows.get(table, {})
         return iter([known[key] for key in sorted(known)])
 
+    @statement
     def commit(self, changes: ViewChanges) -> None:
         for place, (before, _) in changes.moves.items():
             if self._positions.get(place, 0) != before:
@@ -93,15 +115,19 @@ class MemoryViewStore:
             if row is not None and (old is None or row[run] != old[run]):
                 by_run.setdefault(row[run], set()).add(key)
 
+    @statement
     def positions(self) -> dict[Place, int]:
         return dict(self._positions)
 
+    @statement
     def notes(self) -> dict[str, str]:
         return dict(self._notes)
 
     @contextmanager
     def snapshot(self) -> Iterator[ViewReader]:
-        yield deepcopy(self)
+        with _LOCK:
+            copied = deepcopy(self)
+        yield copied
 
 
 def _sum(amounts: Sequence[int], known: ViewRow | None) -> Sequence[Any]:
