@@ -15,7 +15,7 @@ from refold.console.projections.metrics import ViewMetrics
 from refold.console.projections.service import BuildProgress, KeptProjection, carried, serving, verify
 from refold.console.projections.status import status_of
 from refold.console.sql.opening import open_views
-from refold.core.errors import UsageError
+from refold.core.errors import ConflictError, UsageError
 from refold.core.events import CallCompleted, RunCompleted
 from refold.core.tables import Scalar, ViewTable
 from refold.core.topics import APPROVAL_VOTED, RUN_LOG
@@ -356,13 +356,40 @@ def test_what_erased_runs_have_added_is_taken_over_once_by_two_writers(log: List
         Follower(Squares(), MemoryViewStore(slot.begun()), log),
     )
     other.reach(one.positions)
-    late = carried(Squares(), one, other)
+    late = carried(Squares(), one.store, other)
 
-    other.store.commit(carried(Squares(), one, other))
+    other.store.commit(carried(Squares(), one.store, other))
     other.store.commit(late)
 
     assert sorted(int(row[2]) for row in other.store.scan(Squares.by_day)) == before == [30, 90]
     assert set(late.moves) == {place for place, at in one.positions.items() if at}
+
+
+def test_what_erased_runs_have_added_is_not_taken_from_a_generation_that_another_process_moves_on(
+    log: ListedLog,
+) -> None:
+    database = MemoryViewDatabase()
+    slot = KeptProjection(Squares(), database, log)
+    settle(slot)
+    late = Follower(Squares(), database.store("squares", 1), log)
+    database.create("squares", 2, slot.tables, slot.begun())
+    slot._look()
+    building = slot._building
+    assert building is not None
+    building.reach(late.positions)
+    for run in RUNS[:3]:
+        log.mark(run)
+        log.bury(run)
+    while any(late.positions[place] < end for place, (_, end) in log.bounds().items()):
+        late.advance(0.0)
+
+    with pytest.raises(ConflictError, match="another process has moved generation 1 of squares"):
+        slot._switch(building)
+    slot.close()
+    settle(slot)
+
+    assert database.generations("squares") == {2: "serving"}
+    assert sorted(int(row[2]) for row in rows(database, Squares.by_day)) == [30, 90]
 
 
 def test_a_run_whose_tombstones_were_cleaned_unread_goes_with_its_marker(log: ListedLog) -> None:

@@ -74,7 +74,8 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     rules = world.settings.rules
     longest_ms = TIMEOUT_MS + rules.redispatch_cap_ms
     back = world.hit("truncate-log")
-    faults = len(world.struck) + sum(fault.endswith("-die") for fault in world.struck)  # those are two in one
+    # Two in one: a process dies beside what is lost, or is started again a second time.
+    faults = len(world.struck) + sum(":forget" in each or ":deploy" in each or "-die" in each for each in world.struck)
     forgot = sum(any(mode in fault for mode in (*LOSES_LEDGER, "mirror")) for fault in world.struck)
     found += world.witness.toil.objections(
         faults=faults, forgot=forgot, deadline_ms=longest_ms, lost_ms=world.lost_ms, went_back=back

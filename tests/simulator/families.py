@@ -16,7 +16,7 @@ def objections(world: World, *, at_rest: bool) -> Iterator[str]:
     """Each run is what its parent has started, ends when that one is over, and is heard of once."""
     runs = world.witness.history.runs
     for run in runs.values():
-        if "." in run.id and (why := _invented(runs, run)):
+        if "." in run.id and (why := _invented(world, run)):
             yield f"invented: run {run.id} {why}"
         for rest, child in run.children.known.items() if at_rest else ():
             yield from _kept(run, child, f"{run.id}.{rest}", runs.get(f"{run.id}.{rest}"), calm=not world.struck)
@@ -24,16 +24,23 @@ def objections(world: World, *, at_rest: bool) -> Iterator[str]:
 
 def may_cancel(world: World, run: LoggedRun, actor: str) -> bool:
     """Whether a run is cancelled because its parent is over, or has given it up."""
-    parent, _, rest = run.id.rpartition(".")
+    parent, child = run.id.rpartition(".")[0], _started(world, run)[1]
     above = world.witness.history.runs.get(parent)
-    child = above.children.known.get(rest) if above else None
     return bool(actor == parent and above and child and not child.outlives and (above.over or child.left_ms))
 
 
-def _invented(runs: dict[str, LoggedRun], run: LoggedRun) -> str:
+def _started(world: World, run: LoggedRun) -> tuple[LoggedRun | None, LoggedChild | None]:
+    """The run that has started another, and how: also where the log has lost it since, and has kept the child."""
     parent, _, rest = run.id.rpartition(".")
-    above = runs.get(parent)
-    child = above.children.known.get(rest) if above else None
+    for history in (world.witness.history, world.witness.unaware):
+        above = history.runs.get(parent)
+        if above is not None and (child := above.children.known.get(rest)) is not None:
+            return above, child
+    return None, None
+
+
+def _invented(world: World, run: LoggedRun) -> str:
+    above, child = _started(world, run)
     if above is None or child is None:
         return "was started by nobody"
     if child.request != run.request:

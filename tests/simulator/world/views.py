@@ -196,7 +196,8 @@ class SimStore:
         self._projector.pause("commit")
         views = self._projector.views
         views.cut("commit")
-        there = self._store
+        there, before = self._store, self._store.positions()
+        erased = Counter(views.sums[self._number].erased) if self._projection == Outcomes.name else Counter()
         try:
             if self._number not in views.database.generations(self._projection):
                 raise ConflictError("the generation was dropped")
@@ -205,6 +206,10 @@ class SimStore:
             views.counts["views.refused"] += 1
             raise
         views.counts["views.read whole"] += bool(changes.runs)
+        if views.owner is self._projector:
+            views.late.pop((self._projection, self._number), None)
+        else:
+            views.late.setdefault((self._projection, self._number), (before, erased))
         if self._projection == Outcomes.name:
             changed = {str(row[0]) for row in changes.rows.get(HEADS, {})} | changes.runs
             views.sums[self._number].take(applied, there, changed)
@@ -353,6 +358,8 @@ class Views:
         self.outcomes: type[Outcomes] = Outcomes
         self.owner: SimProjector | None = None
         self._zombies: list[SimProjector] = []
+        self.late: dict[tuple[str, int], tuple[dict[Place, int], Share]] = {}
+        """What a generation was before a zombie went on in it: one that takes its place begins there."""
         self._later_ms = 0
         self._begins_ms = world.now_ms + self.rng.choice((0, 0, 300, 2_000, 6_000))
         self._cuts = dict.fromkeys(self.places, 0)
@@ -485,9 +492,11 @@ class Views:
         at = self.database.store(projection, number).positions()
         wanted = projector.ends
         if before and before != number and self._goes_on(projection, before, number):
-            wanted = self.database.store(projection, before).positions()
+            wanted, erased = self.late.get(
+                (projection, before), (self.database.store(projection, before).positions(), None)
+            )
             if projection == Outcomes.name:
-                self.sums[number].erased = Counter(self.sums[before].erased)
+                self.sums[number].erased = Counter(self.sums[before].erased if erased is None else erased)
         elif before and projection == Outcomes.name and self._erased(number) == self.sums[before].erased:
             # It was lost and has not noticed: a cut is written over before anybody reads there.
             self.sums[number].erased = Counter(self.sums[before].erased)

@@ -242,7 +242,11 @@ class KeptProjection:
             self._serve(lambda follower: follower.reach(ends))
             building.reach(ends)
         if (serving := self._serving) is not None:
-            building.store.commit(carried(self.projection, serving, building))
+            with serving.store.snapshot() as view:
+                # A process whose lock has passed on may have applied more to it: its erasures would count twice.
+                if any(serving.positions.get(place) != at for place, at in view.positions().items()):
+                    raise ConflictError(f"another process has moved generation {self._number} of {self.name}")
+                building.store.commit(carried(self.projection, view, building))
         old, number = self._number, self._next
         if old and self._send:
             gone = {REPLACED: " ".join(self._gone(old, building.store))}
@@ -265,14 +269,14 @@ def made_by(projection: Projection) -> dict[str, str]:
     return {"version": str(projection.version), "inputs": projection.inputs}
 
 
-def carried(projection: Projection, serving: Follower, building: Follower) -> ViewChanges:
+def carried(projection: Projection, serving: ViewReader, building: Follower) -> ViewChanges:
     """Return changes that copy erased runs' parts in sums to a generation at the same position."""
     changes = ViewChanges(projection.tables, moves=fenced(building.positions))
     for table in projection.tables:
         if table.sums:
             own, stored = (
-                {row[: table.keys]: row for row in follower.store.scan(table) if row[table.keys - 1]}
-                for follower in (building, serving)
+                {row[: table.keys]: row for row in view.scan(table) if row[table.keys - 1]}
+                for view in (building.store, serving)
             )
             changes.rows[table] = dict.fromkeys((*own, *stored))
             changes.sums[table] = {key: [int(amount) for amount in row[table.keys :]] for key, row in stored.items()}
