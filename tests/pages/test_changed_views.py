@@ -142,6 +142,8 @@ def test_no_page_offers_to_decide_what_another_digest_is_of(
         shown = [html for html in pages.values() if "prices.txt" in html]
         assert len(shown) >= 3
         assert all("Do not vote, tell an operator" in html for html in shown)
+    else:
+        assert "its rows are not the entries of its log" in pages["/runs/asks"]
 
 
 def test_what_a_page_cuts_is_decided_on_the_page_that_has_all_of_it(opened: Callable[..., tuple[Bench, str]]) -> None:

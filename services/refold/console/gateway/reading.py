@@ -307,7 +307,10 @@ def _missing(view: ViewReader, run: RunId) -> NotFoundError:
         return NotFoundError(f"there is no run {run}", hint="it may be on its way: look again in a second")
     if (gone := ViewedRuns(view).gone(run)) is not None:
         return gone
-    return NotFoundError(f"the history of run {run} cannot be told from the view: {head[HEADS.places['reason']]!s}")
+    reason = str(head[HEADS.places["reason"]]) or "its rows are not the entries of its log"
+    return NotFoundError(
+        f"the view has no history of run {run}: {reason}", hint=f"`refold projection rebuild {Shipped.name}`"
+    )
 
 
 _SUMMARY = [(name, RUNS.places[name]) for name in RunSummary.model_fields]
