@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from refold import App
-from refold.contrib.mcp import link, pipes
+from refold.contrib.mcp import link, transports
 from refold.core.wire import canonical
 from tests.embedded.processes import lives
 from tests.mcp.scripts import Scripted, Workbench, described
@@ -144,7 +144,7 @@ def test_names_that_somebody_makes_up_are_not_kept(files: Scripted, monkeypatch:
 def test_a_server_ends_with_its_toolbox_and_what_it_has_started_too(
     files: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipes, "GRACE_S", 0.1)
+    monkeypatch.setattr(transports, "GRACE_S", 0.1)
     files.is_("stubborn")
     with benched(files) as bench:
         digest = bench.digest("read_file")

@@ -14,10 +14,8 @@ from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import TypeAdapter, ValidationError
 
 from mcp import Client, types
-from refold.contrib.mcp.guards import Guard
 from refold.contrib.mcp.manifest import Manifest, OutgoingCall, ToolList, finite, tool_list
-from refold.contrib.mcp.pipes import Pipes
-from refold.contrib.mcp.web import Web
+from refold.contrib.mcp.transports import Guard, Pipes, Web
 from refold.core.errors import MalformedError, NotDone, RefoldError, TerminalError, UsageError, text_of
 from refold.core.redaction import HIDDEN
 
