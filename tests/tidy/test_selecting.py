@@ -24,8 +24,8 @@ PLACES = {
     "engine/approval/question.py as_judged": {"request.tool"},
     "engine/approval/question.py unfit": {"request.tool"},
     # Names of a listing of the server become names of tools.
-    "contrib/mcp/calling.py RemoteTools.__getitem__": {"name"},
-    "contrib/mcp/calling.py RemoteTools.__init__": {"f'{server.name}.{name}'"},
+    "contrib/mcp/server.py RemoteTools.__getitem__": {"name"},
+    "contrib/mcp/server.py RemoteTools.__init__": {"f'{server.name}.{name}'"},
     "contrib/mcp/server.py MCPServer.declared": {"f'{self.name}.{name}'"},
     "contrib/pydantic_ai/approvals.py _request_result": {"question_tool(agent, requests.kind(call.tool_call_id))"},
     # The end of the ordered tool's name: `handle_function` is bound to it.

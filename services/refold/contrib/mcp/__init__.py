@@ -15,7 +15,6 @@ An `MCPServer` is the configuration of one server. `app.include(server)` makes e
   back with the next call.
 """
 
-from refold.contrib.mcp.calling import RemoteTool, RemoteTools, ToolFailure, ToolOutput
-from refold.contrib.mcp.server import MCPServer
+from refold.contrib.mcp.server import MCPServer, RemoteTool, RemoteTools, ToolFailure, ToolOutput
 
 __all__ = ["MCPServer", "RemoteTool", "RemoteTools", "ToolFailure", "ToolOutput"]

@@ -1,11 +1,12 @@
-"""Configuration of one server, and the tools of Refold that it makes."""
+"""Configuration of one server, the tools of Refold that it makes, and an agent's view of them."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
 import importlib.util
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, lru_cache, partial
 from hashlib import sha256
@@ -13,10 +14,10 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from weakref import WeakKeyDictionary
 
-from refold.contrib.mcp.calling import RemoteTools
-from refold.contrib.mcp.manifest import OutgoingCall, ToolList
-from refold.core.errors import TerminalError, UsageError
+from refold.contrib.mcp.manifest import Manifest, OutgoingCall, ToolList, stricter
+from refold.core.errors import CallFailed, TerminalError, UsageError
 from refold.core.wire import canonical
+from refold.sdk import loop
 from refold.sdk.context import Context
 from refold.sdk.heartbeat import Heartbeat
 from refold.sdk.json_codec import Arguments
@@ -35,6 +36,34 @@ MOST_KNOWN: Final = 4_096
 
 _CODES: Final = {"stdio": frozenset({-32000, -32001}), "http": frozenset({-32000, -32001, -32600, -32603, -32700})}
 """Error codes that the package raises itself, like the server's: closed, timed out; over HTTP, any refusal."""
+
+MOST_ROUNDS: Final = 10
+"""Answers to one call that are questions, or requests to repeat it."""
+
+MOST_QUESTIONS: Final = 10
+MOST_ASKED_CHARS: Final = 65_536
+"""Limits of one answer: questions for people, and characters of these and of its state."""
+
+FIRST_WAIT_S: Final = 2.0
+"""First wait before a server's request is repeated without answers; it doubles each time."""
+
+
+@dataclass(frozen=True)
+class ToolOutput:
+    """Result of a tool: `content` is a list of the protocol's blocks, `structured` the same as data."""
+
+    content: list[dict[str, Any]]
+    structured: Any = None
+
+    @property
+    def text(self) -> str:
+        """Texts of its blocks, one below the other."""
+        return "\n".join(block["text"] for block in self.content if block.get("type") == "text")
+
+
+@dataclass(frozen=True)
+class ToolFailure(ToolOutput):
+    """Failure reported by the server: a final answer, for the agent."""
 
 
 class MCPServer:
@@ -136,14 +165,14 @@ class MCPServer:
 
     def link(self, credentials: Mapping[str, Secret]) -> ServerLink:
         """Return the connection of this executor; new credentials make another one."""
-        loop = asyncio.get_running_loop()
+        here = asyncio.get_running_loop()
         revealed = {key: value.reveal() for key, value in credentials.items()}
-        values, link = self._links.get(loop, ([], None))
+        values, link = self._links.get(here, ([], None))
         if link is None or values != list(revealed.values()):
             if link is not None:
                 link.retire()
             link = self._connecting(revealed)
-            self._links[loop] = list(revealed.values()), link
+            self._links[here] = list(revealed.values()), link
         return link
 
     def _connecting(self, revealed: Mapping[str, str]) -> ServerLink:
@@ -192,6 +221,95 @@ class MCPServer:
             raise UsageError(f"{name}: the class of {wrong[0]}", hint="use pure, keyed or once: a server has no probes")
         if importlib.util.find_spec("mcp") is None:
             raise UsageError(f"{name} needs mcp, which is not installed", hint="pip install 'refold[mcp]'")
+
+
+@dataclass(frozen=True)
+class RemoteTool:
+    """A tool of a server, as listed for the run. `effect` is the class of its calls."""
+
+    server: MCPServer = field(repr=False)
+    ctx: Context = field(repr=False)
+    declared: ToolDef = field(repr=False)
+    manifest: Manifest = field(repr=False)
+    name: str
+    effect: EffectClass
+
+    @property
+    def description(self) -> str:
+        """The server's description. It may be written to mislead a model."""
+        return self.manifest["description"]
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return self.manifest["schema"]
+
+    async def __call__(self, arguments: Mapping[str, Any] | None = None, /, **named: Any) -> ToolOutput | ToolFailure:
+        """Call it: `await tools["read_file"](path="a.txt")`, or with its arguments as one mapping.
+
+        When the server asks for input, people are asked, and their answers go back with another call. **Raises**
+        CallFailed as `ctx.call` does; with the code `manifest_changed` or `tool_gone` when the server now describes the
+        tool otherwise: nothing was sent then.
+        """
+        fields: dict[str, Any] = {"arguments": {**(arguments or {}), **named}, "manifest": self.manifest["digest"]}
+        result = await self._call_server(fields)
+        for round_ in range(MOST_ROUNDS):
+            if "asks" not in result:
+                kind = ToolFailure if result["failed"] else ToolOutput
+                return kind(result["content"], result.get("structured"))
+            if unanswerable := _unanswerable(result):
+                return _failure(f"{self.server.name} asks for {unanswerable}, which nobody gives it")
+            if result["asks"]:
+                fields["answers"] = await self._answers(result["asks"])
+            else:
+                fields.pop("answers", None)
+                # A timer of the run, as each sleep of an agent: it outlives the process.
+                await asyncio.sleep(FIRST_WAIT_S * 2**round_)
+            result = await self._call_server({**fields, "state": result["state"]})
+        return _failure(f"{self.server.name} has asked {MOST_ROUNDS} times, and gives no result")
+
+    async def _call_server(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        call = self.declared.call(self.declared.canonical_args(**fields))
+        call = replace(call, effect=self.effect, read=self.declared.read_plain, means=None)
+        return cast(dict[str, Any], await loop.step(call))
+
+    async def _answers(self, questions: Mapping[str, Any]) -> dict[str, Any]:
+        answers = await asyncio.gather(*(self._answer(questions[key]["params"]) for key in sorted(questions)))
+        return dict(zip(sorted(questions), answers, strict=True))
+
+    async def _answer(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        text, form = params.get("message", ""), params.get("requestedSchema") or {}
+        try:
+            content = await self.ctx.call(self.server.questions, tool=self.name, message=text, form=form)
+        except CallFailed as failed:
+            if failed.fields["code"] == "rejected":
+                return {"action": "decline"}
+            if failed.fields["code"] == "approval_expired":
+                return {"action": "cancel"}
+            raise
+        return {"action": "accept", "content": content}
+
+
+class RemoteTools(Mapping[str, RemoteTool]):
+    """Tools of a server, by their names there. `instructions` are the server's, for a model."""
+
+    def __init__(self, server: MCPServer, ctx: Context, listing: ToolList, effects: Mapping[str, EffectClass]) -> None:
+        self.instructions = listing["instructions"]
+        self.left_out = listing["left_out"]
+        self._tools: dict[str, RemoteTool] = {}
+        for manifest in listing["tools"]:
+            name = manifest["name"]
+            if (declared := server.tool(f"{server.name}.{name}")) is not None:
+                effect = stricter(effects.get(name, "once"), manifest["annotations"])
+                self._tools[name] = RemoteTool(server, ctx, declared, manifest, name, effect)
+
+    def __getitem__(self, name: str) -> RemoteTool:
+        return self._tools[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
 
 
 Acts = Callable[[Mapping[str, Secret]], Callable[..., Coroutine[Any, Any, Any]]]
@@ -257,3 +375,19 @@ def _link_module() -> ModuleType:
     from refold.contrib.mcp import link
 
     return link
+
+
+def _unanswerable(result: Mapping[str, Any]) -> str:
+    questions: Mapping[str, Any] = result["asks"]
+    for question in questions.values():
+        if question.get("method") != "elicitation/create":
+            return str(question.get("method"))
+        if (mode := question.get("params", {}).get("mode", "form")) != "form":
+            return f"an elicitation by {mode}"
+    if len(questions) > MOST_QUESTIONS or len(canonical.dumps([questions, result["state"]])) > MOST_ASKED_CHARS:
+        return f"more than {MOST_QUESTIONS} questions, or {MOST_ASKED_CHARS:,} characters of them"
+    return ""
+
+
+def _failure(text: str) -> ToolFailure:
+    return ToolFailure([{"type": "text", "text": text}])

@@ -12,8 +12,7 @@ from pydantic_ai.tools import RunContext, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 from pydantic_ai.toolsets.external import TOOL_SCHEMA_VALIDATOR
 
-from refold.contrib.mcp.calling import RemoteTool, ToolFailure
-from refold.contrib.mcp.server import MCPServer, ServerTool
+from refold.contrib.mcp.server import MCPServer, RemoteTool, ServerTool, ToolFailure
 from refold.contrib.pydantic_ai.options import WORD
 from refold.core.errors import CallFailed, UsageError
 from refold.sdk.app import App
