@@ -163,20 +163,23 @@ class MCPServer:
         """Return the tool of a name, whether the server has it or not; None for an invalid name."""
         return self._tool(name) if ToolDef.pattern.match(name) else None
 
-    def link(self, credentials: Mapping[str, Secret]) -> ServerLink:
+    async def link(self, credentials: Mapping[str, Secret]) -> ServerLink:
         """Return the connection of this executor; new credentials make another one."""
+        # Lazy: only executors need connections. In a thread: the import takes a second, in which the loop of the tools
+        # would stand still.
+        module = await asyncio.to_thread(importlib.import_module, "refold.contrib.mcp.link")
         here = asyncio.get_running_loop()
         revealed = {key: value.reveal() for key, value in credentials.items()}
         values, link = self._links.get(here, ([], None))
         if link is None or values != list(revealed.values()):
             if link is not None:
                 link.retire()
-            link = self._connecting(revealed)
+            link = self._connecting(module, revealed)
             self._links[here] = list(revealed.values()), link
         return link
 
-    def _connecting(self, revealed: Mapping[str, str]) -> ServerLink:
-        module, settings = _link_module(), {key: revealed.get(key, str(value)) for key, value in self.given.items()}
+    def _connecting(self, module: ModuleType, revealed: Mapping[str, str]) -> ServerLink:
+        settings = {key: revealed.get(key, str(value)) for key, value in self.given.items()}
         connection: ServerLink = module.ServerLink(
             self.name,
             module.way_to(self.command, self.url, settings=settings, cwd=self.cwd, most_bytes=self.most_bytes),
@@ -342,8 +345,7 @@ class ServerTool(ToolDef):
 
 def _list_on(server: MCPServer, credentials: Mapping[str, Secret]) -> Callable[..., Coroutine[Any, Any, Any]]:
     async def tools() -> Any:
-        await _load_link_module()
-        return await server.link(credentials).list()
+        return await (await server.link(credentials)).list()
 
     return tools
 
@@ -357,24 +359,10 @@ def _call_on(server: MCPServer, name: str, credentials: Mapping[str, Secret]) ->
         *,
         idempotency_key: str,
     ) -> Any:
-        await _load_link_module()
-        return await server.link(credentials).call(
-            OutgoingCall(name, manifest, arguments, answers, state, key=idempotency_key)
-        )
+        link = await server.link(credentials)
+        return await link.call(OutgoingCall(name, manifest, arguments, answers, state, key=idempotency_key))
 
     return call
-
-
-async def _load_link_module() -> None:
-    # The import takes a second, off the loop of the tools.
-    await asyncio.to_thread(_link_module)
-
-
-def _link_module() -> ModuleType:
-    # Lazy: only executors need connections, and the package behind them.
-    from refold.contrib.mcp import link
-
-    return link
 
 
 def _unanswerable(result: Mapping[str, Any]) -> str:
