@@ -1,7 +1,5 @@
 """An app: tools and agents that belong together, found by name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
@@ -47,7 +45,7 @@ _DIGEST = re.compile(r"[0-9a-f]{16}")
 MODEL_POOL = "model"
 
 
-def _adapter(agent: object) -> Callable[[App, Any], object] | None:
+def _adapter(agent: object) -> Callable[["App", Any], object] | None:
     framework = type(agent).__module__.partition(".")[0]
     points = () if callable(agent) else entry_points(group=ADAPTERS, name=framework)
     return next((cast("Callable[[App, Any], object]", point.load()) for point in points), None)
@@ -111,7 +109,7 @@ class App:
         self.projections: dict[str, type[Projection]] = {}
 
     @staticmethod
-    def load(target: str) -> App:
+    def load(target: str) -> "App":
         """Return the app at `package.module:app` or `path/file.py:app`; without `:app`, the only one there.
 
         **Raises** UsageError with the places searched and the apps found.
@@ -301,7 +299,7 @@ class App:
             raise UsageError(f"app {self.name} has no agent {name}", hint=f"put @app.agent on it; there is {names}")
         return declared
 
-    def staged(self, doubles: Mapping[str, ToolDef], secrets: Provider) -> App:
+    def staged(self, doubles: Mapping[str, ToolDef], secrets: Provider) -> "App":
         """Return the same app with doubles of some tools and made-up secrets, for a test."""
         stage = App(self.name, secrets=secrets, redact=self.redact, prices=self.prices.own)
         stage.tools = ToolTable({**self.tools, **doubles}, self.tools.sources)

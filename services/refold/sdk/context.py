@@ -1,7 +1,5 @@
 """The context: an agent's access to data and effects, equal again when its run is recovered."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -342,7 +340,7 @@ class AgentLog:
         self._moment = moment
         self._fields = fields
 
-    def bind(self, **fields: Any) -> AgentLog:
+    def bind(self, **fields: Any) -> "AgentLog":
         """Return a logger that adds these fields to every line."""
         return AgentLog(self._moment, {**self._fields, **fields})
 

@@ -1,7 +1,5 @@
 """Children of an agent: input as JSON, end as a value or an error."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 

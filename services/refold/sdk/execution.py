@@ -1,8 +1,6 @@
 """Execution of one run's code: driven turn by turn to where it waits, and unwound when it is dropped. As under
 `asyncio.run`, remaining tasks are cancelled and awaited at the end: their clean-up may call tools."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import ctypes
@@ -41,6 +39,9 @@ UNWIND_CALLBACKS = 250_000
 
 CROWD = 64
 """Generators held before finished ones are released."""
+
+_WAITING = StepFuture, Timer
+_Outside = tuple[Any, Any, Any, bool, Any]
 
 
 class Execution:
@@ -300,11 +301,6 @@ class Execution:
             asyncio.tasks._enter_task(loop, task)
         if not self._loop.ready and loop is not self._loop:
             self._loop.ready = RESTING
-
-
-_WAITING = StepFuture, Timer
-
-_Outside = tuple[Any, Any, Any, bool, Any]
 
 
 def _chain(coroutine: Any) -> list[Any]:

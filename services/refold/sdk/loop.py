@@ -5,8 +5,6 @@ ready; live and in replay alike, so the same history leads the same code to the 
 clock shows the time of the entry that woke the code.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
@@ -46,7 +44,7 @@ class NotHereError(UsageError, NotImplementedError):
 class Task(asyncio.Task[Any]):
     """A task that hashes by its place in the run: sets of tasks have an order, and addresses differ."""
 
-    def __init__(self, coroutine: Any, *, loop: Loop, **options: Any) -> None:
+    def __init__(self, coroutine: Any, *, loop: "Loop", **options: Any) -> None:
         self.ordinal = loop.next_ordinal()  # before the rest: asyncio puts the task into a set at once
         super().__init__(coroutine, loop=loop, **options)
 
@@ -55,7 +53,7 @@ class Task(asyncio.Task[Any]):
 
 
 class Future(asyncio.Future[Any]):
-    def __init__(self, *, loop: Loop) -> None:
+    def __init__(self, *, loop: "Loop") -> None:
         self.ordinal = loop.next_ordinal()
         super().__init__(loop=loop)
 
@@ -66,7 +64,7 @@ class Future(asyncio.Future[Any]):
 class StepFuture(Future):
     """Future of a step: only its recorded outcome settles it, and cancelling it gives up the step."""
 
-    def __init__(self, intent: Intent, *, loop: Loop) -> None:
+    def __init__(self, intent: Intent, *, loop: "Loop") -> None:
         super().__init__(loop=loop)
         self.intent, self.step, self._steps = intent, 0, loop.steps
 
@@ -91,7 +89,7 @@ class StepFuture(Future):
 
 
 class Timer(asyncio.TimerHandle):
-    def __init__(self, when: float, callback: Callable[..., object], args: Any, loop: Loop, context: Any) -> None:
+    def __init__(self, when: float, callback: Callable[..., object], args: Any, loop: "Loop", context: Any) -> None:
         super().__init__(when, callback, args, loop, context)
         self._fire = loop.fire
         # Rounded first: as a float, 0.1 + 0.2 s would be 301 ms.

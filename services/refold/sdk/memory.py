@@ -1,8 +1,6 @@
 """Agents in memory: the whole run is one `pure` call, and the log has only its outcome. It starts from the top if its
 process dies, so it may call only `pure` tools, and wait only for time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace
 from datetime import timedelta

@@ -1,8 +1,6 @@
 """Patches that make addresses, clocks and randomness of the standard library and anyio functions of the run, in threads
 that run an agent's code. They touch private names, so versions of Python and anyio belong to an agent's version."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.abc
 import importlib.machinery

@@ -1,7 +1,5 @@
 """Prices of model calls: by the app's own table, else by `genai-prices`, if installed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass

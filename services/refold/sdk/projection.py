@@ -1,7 +1,5 @@
 """Projections of users: table declarations, and their base class."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
@@ -123,7 +121,7 @@ class Recorded:
     **Units**: `at_ms` since 1970 in UTC, from the entry; `day` is its date in UTC, `2026-11-23`.
     """
 
-    def __init__(self, entry: Entry, event: Event, seq: int, called: Called | None) -> None:
+    def __init__(self, entry: Entry, event: Event, seq: int, called: "Called | None") -> None:
         self.entry, self.event, self.seq, self.called = entry, event, seq, called
 
     @property
@@ -142,7 +140,7 @@ class Recorded:
         return day_of(self.entry.at_ms)
 
     @property
-    def call(self) -> Called:
+    def call(self) -> "Called":
         """Call of the event. **Raises** UsageError for an event without one."""
         if self.called is None:
             raise UsageError(f"{type(self.event).__name__} is of no call", hint="name events of calls in `events`")

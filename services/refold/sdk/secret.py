@@ -2,8 +2,6 @@
 names, so a name must not reach other values: `from_environment` reads only variables and files for secrets, and
 `Secret.only` binds a parameter to some of them."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable
@@ -71,7 +69,7 @@ class Secret:
     def __hash__(self) -> int:
         return hash(self.name)
 
-    def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
+    def __reduce__(self) -> "tuple[type[Secret], tuple[str]]":
         return Secret, (self.name,)  # a copy or a pickle has the name alone
 
     @classmethod

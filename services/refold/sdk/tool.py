@@ -1,7 +1,5 @@
 """A tool: a typed function that acts on the world."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import inspect
@@ -227,7 +225,7 @@ class ToolDef:
         """True if a test has given it another body, see `acted_by`."""
         return isinstance(self._body, _Script)
 
-    def acted_by(self, function: Callable[..., Any]) -> ToolDef:
+    def acted_by(self, function: Callable[..., Any]) -> "ToolDef":
         """Return the same tool with another body, for tests: it takes any of the arguments."""
         double = copy.copy(self)
         double._body = _Script(function, self.arguments.names, f"the script of tool {self.name}")

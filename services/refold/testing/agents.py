@@ -1,8 +1,6 @@
 """A run of an agent without Kafka and Redis, with the code of a planner and of executors. The clock is virtual: an
 attempt takes a second of it, a wait its own time."""
 
-from __future__ import annotations
-
 import copy
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -103,12 +101,12 @@ class AgentRun(RunRead):
         return self.executors.now_ms
 
     @property
-    def family(self) -> list[AgentRun]:
+    def family(self) -> list["AgentRun"]:
         """This run and its descendants."""
         return self._family.below(self.state.run_id)
 
     @property
-    def children(self) -> list[AgentRun]:
+    def children(self) -> list["AgentRun"]:
         """Runs started by this one, in order."""
         return [run for run in self.family if run.state.run_id.rpartition(".")[0] == self.state.run_id]
 
@@ -129,7 +127,7 @@ class AgentRun(RunRead):
         """Number of executions of each tool's code."""
         return Counter(request.tool for request in self.executors.ran)
 
-    def finish(self, pick: Callable[[list[int]], int] | None = None) -> AgentRun:
+    def finish(self, pick: Callable[[list[int]], int] | None = None) -> "AgentRun":
         """Go on to the end, or until only a human can continue. The step that is due first ends first, or the one that
         `pick` chooses of the open steps."""
         while able := [(run, step) for run in self.family for step in run.open if run._ends(step)]:
@@ -153,18 +151,18 @@ class AgentRun(RunRead):
         while step in self.state.open and self.state.open[step].phase not in FOR_PEOPLE and not self._waits(step):
             self._go_on(step)
 
-    def signal(self, name: str, data: Any = None, *, actor: str = "somebody", signal_id: str = "") -> AgentRun:
+    def signal(self, name: str, data: Any = None, *, actor: str = "somebody", signal_id: str = "") -> "AgentRun":
         """Send the run a signal, as `refold run signal` does: a wait takes it, now or later."""
         own_id = signal_id or f"signal-{next(self._numbers)}"
         check_name(name)
         return self._send(RunSignal(self.state.run_id, own_id, "signal", canonical.dumps(data), actor, name=name))
 
-    def answer(self, token: str, data: Any = None, *, failure: str = "", actor: str = "somebody") -> AgentRun:
+    def answer(self, token: str, data: Any = None, *, failure: str = "", actor: str = "somebody") -> "AgentRun":
         """Resolve a callback, or with a `failure` fail it, as `refold run callback` does."""
         text = canonical.dumps(data)
         return self._send(RunSignal(self.state.run_id, "", "callback", text, actor, callback=token, failure=failure))
 
-    def resolve(self, step: int, finding: Finding, result: Any = None) -> AgentRun:
+    def resolve(self, step: int, finding: Finding, result: Any = None) -> "AgentRun":
         """State the outcome of a call in doubt, as the settlers of its policy, or an operator.
 
         For a held call an operator decides: `did_not_happen` tries it again, `give_up` lets it fail.
@@ -181,12 +179,12 @@ class AgentRun(RunRead):
         name = f"resolve-{next(self._numbers)}"
         return self._send(RunOperation(self.state.run_id, name, "resolve", canonical.dumps(content), "operator"))
 
-    def pause(self, reason: str = "", *, actor: str = "operator") -> AgentRun:
+    def pause(self, reason: str = "", *, actor: str = "operator") -> "AgentRun":
         """Pause the run and its children, as `refold run pause` does: executors finish their running calls."""
         content = canonical.dumps({"reason": reason})
         return self._send(RunOperation(self.state.run_id, f"pause-{next(self._numbers)}", "pause", content, actor))
 
-    def resume(self, *, actor: str = "operator") -> AgentRun:
+    def resume(self, *, actor: str = "operator") -> "AgentRun":
         """Resume the run, as `refold run resume` does; `finish` takes it further."""
         return self._send(RunOperation(self.state.run_id, f"resume-{next(self._numbers)}", "resume", "{}", actor))
 
@@ -234,7 +232,7 @@ class AgentRun(RunRead):
         decided = phase == "approval" and order and self._decisions.get(order.tool) != "expire"
         return bool(self.state.paused) and phase != "dispatched" and not decided
 
-    def _send(self, message: RunSignal | RunOperation | Decided) -> AgentRun:
+    def _send(self, message: RunSignal | RunOperation | Decided) -> "AgentRun":
         verdict = self._decide(message)
         if isinstance(verdict, Refuse):
             raise UsageError(f"it is refused: {verdict.reason}", hint=f"in production a dead letter, {verdict.code}")

@@ -2,8 +2,6 @@
 dies after each entry of the history, the executor before each tool begins and after each has ended, before its result
 is recorded. Recovery is as in production."""
 
-from __future__ import annotations
-
 import dis
 import inspect
 from collections import Counter
@@ -195,7 +193,7 @@ class _EffectCounter:
             if call.effect == "pure" and self.times[key]
         ]
 
-    def beyond(self, calm: _EffectCounter, boundary: Boundary) -> list[Repeated]:
+    def beyond(self, calm: "_EffectCounter", boundary: Boundary) -> list[Repeated]:
         usual = {(_child_path(call.run_id), call.step): calm.times[key] for key, call in calm.calls.items()}
         return [
             self._repeated(key, boundary, self._reason(call))

@@ -1,7 +1,5 @@
 """Read model of a run in tests, and its boundaries for kills."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -14,7 +12,7 @@ from refold.core.run import chain
 from refold.core.run.state import RunState, Status
 from refold.core.wire import canonical
 
-RECENT: deque[RunRead] = deque(maxlen=3)
+RECENT: deque["RunRead"] = deque(maxlen=3)
 """Runs begun last, shown by the pytest plugin when a test fails."""
 
 MOST_CHARS = 160

@@ -1,7 +1,5 @@
 """Scripted tools: results set by a test, in place of the real tools."""
 
-from __future__ import annotations
-
 import copy
 from collections import deque
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """File tools for an app, with their effect classes and probes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Configuration of one server, the tools of Refold that it makes, and an agent's view of them."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import importlib.util
@@ -129,7 +127,7 @@ class MCPServer:
         """Name of the tool that people answer in place of the server's questions."""
         return f"mcp.{self.name}.input"
 
-    async def tools(self, ctx: Context) -> RemoteTools:
+    async def tools(self, ctx: Context) -> "RemoteTools":
         """Return the server's tools, for a run: `tools = await files.tools(ctx)`.
 
         The list is in the run's history; tools gone or changed since the last one are in a note `mcp.tools` of the run.
@@ -163,7 +161,7 @@ class MCPServer:
         """Return the tool of a name, whether the server has it or not; None for an invalid name."""
         return self._tool(name) if ToolDef.pattern.match(name) else None
 
-    async def link(self, credentials: Mapping[str, Secret]) -> ServerLink:
+    async def link(self, credentials: Mapping[str, Secret]) -> "ServerLink":
         """Return the connection of this executor; new credentials make another one."""
         # Lazy: only executors need connections. In a thread: the import takes a second, in which the loop of the tools
         # would stand still.
@@ -178,7 +176,7 @@ class MCPServer:
             self._links[here] = list(revealed.values()), link
         return link
 
-    def _connecting(self, module: ModuleType, revealed: Mapping[str, str]) -> ServerLink:
+    def _connecting(self, module: ModuleType, revealed: Mapping[str, str]) -> "ServerLink":
         settings = {key: revealed.get(key, str(value)) for key, value in self.given.items()}
         connection: ServerLink = module.ServerLink(
             self.name,
@@ -192,7 +190,7 @@ class MCPServer:
         return connection
 
     @cached_property
-    def _template(self) -> ServerTool:
+    def _template(self) -> "ServerTool":
         async def call(
             arguments: dict[str, Any], manifest: str, answers: dict[str, Any] | None = None, state: str | None = None
         ) -> dict[str, Any]:

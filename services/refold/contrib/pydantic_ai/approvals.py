@@ -5,11 +5,9 @@ framework's approval only means that people have to be asked (`CLAIM`): the exec
 signature. Questions and calls of external tools are calls that people, or programs with their rights, `answer`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic_ai import tools, toolsets
 from pydantic_ai.capabilities import AbstractCapability
@@ -23,12 +21,10 @@ from refold.contrib.pydantic_ai.tools import ServerTools
 from refold.core.approval.decision import Decision
 from refold.core.errors import CallFailed, TerminalError, UsageError
 from refold.core.wire import canonical
+from refold.core.wire.conversation import Wire
 from refold.sdk import loop
 from refold.sdk.context import Context, current
 from refold.sdk.current_attempt import current_attempt
-
-if TYPE_CHECKING:
-    from refold.core.wire.conversation import Wire
 
 CLAIM = "$approved"
 """Argument of a call that the framework counts as approved: people are asked about it."""

@@ -6,8 +6,6 @@ executor that restores the whole request compares its digest. Only requests to m
 judge all arguments of a tool's call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain

@@ -1,7 +1,5 @@
 """Units of pydantic-ai as Refold tools: calls in the planner, work in the executor."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import dataclasses

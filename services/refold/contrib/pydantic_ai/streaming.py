@@ -1,7 +1,5 @@
 """Live output of a model: for display, and no part of the call."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 

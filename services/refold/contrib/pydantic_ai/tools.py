@@ -1,7 +1,5 @@
 """Tools of the app and of its MCP servers for agents of pydantic-ai."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

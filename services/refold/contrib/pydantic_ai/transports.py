@@ -1,8 +1,6 @@
 """Data between the planner, where an agent's loop runs, and the executors, where its units do. A unit's parameters are
 the arguments of a call: JSON data, equal in every process for equal requests, without drawn times and ids."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar, cast
