@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from refold.core.run.metering import Reserve
     from refold.sdk.app import App
     from refold.sdk.budget import Budget, Limit
-    from refold.sdk.callback import Callback
-    from refold.sdk.context import Context
+    from refold.sdk.context import Callback, Context
     from refold.sdk.heartbeat import Cancelled, Heartbeat
     from refold.sdk.prices import Price
     from refold.sdk.projection import Projection, Recorded, View, key, sums, table
@@ -79,7 +78,7 @@ _LAZY = {
     "DID_NOT_HAPPEN": "refold.sdk.tool",
     "App": "refold.sdk.app",
     "Budget": "refold.sdk.budget",
-    "Callback": "refold.sdk.callback",
+    "Callback": "refold.sdk.context",
     "Cancelled": "refold.sdk.heartbeat",
     "Context": "refold.sdk.context",
     "Heartbeat": "refold.sdk.heartbeat",

@@ -1,13 +1,13 @@
 """The context: an agent's access to data and effects, equal again when its run is recovered."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import count
 from random import Random
-from typing import Any, overload
+from typing import Any, Generic, TypeVar, overload
 from uuid import UUID
 
 from refold.core.errors import MalformedError, UsageError
@@ -20,16 +20,35 @@ from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.sdk import loop
 from refold.sdk.budget import checked_reserve
-from refold.sdk.callback import Callback, R, result_reader
 from refold.sdk.delegating import Callee, OnParentEnd, published, signalled, started
 from refold.sdk.determinism import watch
-from refold.sdk.json_codec import json_of
+from refold.sdk.json_codec import JsonCodec, json_of
 from refold.sdk.retry import Retry, milliseconds
 from refold.sdk.tool import ToolDef
 
 MOST_PATCH = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_HISTORY = RunState(RunId(""))
+
+R = TypeVar("R")
+
+
+class Callback(Generic[R]):
+    """`token` is for the system that answers; `await callback` returns its answer."""
+
+    def __init__(self, intent: Answer, token: str) -> None:
+        self.name, self.token = intent.name, token
+        self._future = loop.running("ctx.callback").ask(intent)
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        return self._future.__await__()
+
+    def cancel(self) -> None:
+        """Give up: the wait ends, and the token becomes invalid."""
+        self._future.cancel()
+
+    def __repr__(self) -> str:
+        return f"<Callback {self.name}>"  # without its token, which would get into logs
 
 
 class Context:
@@ -188,7 +207,7 @@ class Context:
         UsageError at once for an invalid name or type; TimeoutError and CallbackError when awaited.
         """
         name = check_name(name)
-        text, read = result_reader(schema, name)
+        text, read = _result_reader(schema, name)
         self._callbacks += 1
         # Callbacks discarded by a retry get no answers: those in their place have other tokens.
         for life in count():
@@ -368,3 +387,11 @@ class AgentLog:
             import structlog  # here: it takes a third of the time of `import refold`, and few agents write lines
 
             getattr(structlog.get_logger("refold.agent"), level)(event, **{**self._fields, **fields})
+
+
+def _result_reader(schema: Any, name: str) -> tuple[str, Any]:
+    """JSON Schema of a type as text, and the reader of its results; None: plain JSON data."""
+    if schema is None:
+        return "", canonical.parse
+    shape = JsonCodec(schema, f"result of callback {name}")
+    return canonical.dumps(shape.schema), shape.load

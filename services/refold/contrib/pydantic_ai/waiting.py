@@ -21,8 +21,7 @@ from refold.core.errors import CallbackError, UsageError
 from refold.core.wire import canonical
 from refold.core.wire.conversation import OF_RUN, Before, Wire
 from refold.sdk import loop
-from refold.sdk.callback import Callback
-from refold.sdk.context import Context
+from refold.sdk.context import Callback, Context
 
 AskFunction = Callable[[str], Awaitable[JsonValue]]
 
