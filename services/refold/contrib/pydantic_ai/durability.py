@@ -1,14 +1,14 @@
 """The durability engine of pydantic-ai, backed by the current run."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from types import FunctionType
 from typing import Any, ClassVar, Literal, Optional, cast
 from weakref import WeakKeyDictionary
 
-from pydantic_ai import _model_request_attempts, _utils
+from pydantic_ai import _model_request_attempts, _utils, messages
 from pydantic_ai import durable_exec as durable
 from pydantic_ai._utils import disable_threads
 from pydantic_ai.agent import Agent, EventStreamHandler
@@ -27,7 +27,6 @@ from refold.contrib.pydantic_ai.metering import Models, facts_digest
 from refold.contrib.pydantic_ai.operations import OperationTool, RefoldBackend, RefoldNamer
 from refold.contrib.pydantic_ai.options import WORD, CallOptions, checked_options, overridden, usual
 from refold.contrib.pydantic_ai.run_context import RefoldRunContext
-from refold.contrib.pydantic_ai.streaming import live_handler
 from refold.contrib.pydantic_ai.transports import RefoldTransports
 from refold.contrib.pydantic_ai.waiting import RefoldWaiter, ask_tools
 from refold.core.errors import TerminalError, UsageError
@@ -35,6 +34,7 @@ from refold.core.wire import canonical
 from refold.core.wire.conversation import Wire
 from refold.sdk import patches
 from refold.sdk.context import Context, current
+from refold.sdk.current_attempt import current_attempt
 from refold.sdk.determinism import scan
 from refold.sdk.json_codec import JsonCodec
 
@@ -139,7 +139,7 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
         return super().has_wrap_run_event_stream or (self._streams and self.in_durable_context)
 
     def _model_stream_event_handler(self) -> EventStreamHandler[AgentDepsT]:
-        return live_handler(super()._model_stream_event_handler())
+        return _live_handler(super()._model_stream_event_handler())
 
     def dump_context(self, ctx: RunContext[Any]) -> Wire:
         assert self._deps is not None, "the agent is known by then"
@@ -318,3 +318,45 @@ def _metadata(agent: AbstractAgent[Any, Any], tool: Tool[Any]) -> dict[str, Any]
             if names == "all" or (isinstance(names, list | tuple) and tool.name in names):
                 metadata |= capability.metadata
     return metadata
+
+
+def _live_handler(handler: EventStreamHandler[Any] | None) -> EventStreamHandler[Any]:
+    """Handler that streams each event to readers, then calls the agent's own, if it has one."""
+
+    async def tell(ctx: RunContext[Any], events: AsyncIterable[Any]) -> None:
+        if handler is not None:
+            await handler(ctx, _streamed(events))
+            return
+        async for _ in _streamed(events):
+            pass
+
+    return tell
+
+
+async def _streamed(events: AsyncIterable[Any]) -> AsyncIterator[Any]:
+    attempt = current_attempt()
+    async for event in events:
+        if attempt is not None and (part := _stream_part(event)) is not None:
+            attempt.tell(*part)
+        yield event
+
+
+def _stream_part(event: Any) -> tuple[str, dict[str, Any]] | None:
+    if isinstance(event, messages.PartStartEvent):
+        part: Any = event.part
+    elif isinstance(event, messages.PartDeltaEvent):
+        part = event.delta
+    else:
+        return None
+    if isinstance(part, messages.ToolCallPart):
+        return "tool_call", {"part": event.index, "tool": part.tool_name, "args": part.args}
+    if isinstance(part, messages.ToolCallPartDelta):
+        return "tool_call", {"part": event.index, "args": part.args_delta}
+    text = getattr(part, "content_delta" if isinstance(event, messages.PartDeltaEvent) else "content", None)
+    if not text:
+        return None
+    if isinstance(part, messages.TextPart | messages.TextPartDelta):
+        return "text", {"part": event.index, "text": text}
+    if isinstance(part, messages.ThinkingPart | messages.ThinkingPartDelta):
+        return "thinking", {"part": event.index, "text": text}
+    return None
