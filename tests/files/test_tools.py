@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from refold import DID_NOT_HAPPEN, App, CallFailed, Context
-from refold.contrib.files import file_tools, folder, jail, patterns
-from refold.contrib.files.folder import Folder, content_digest
+from refold.contrib.files import file_tools, folder, jail
+from refold.contrib.files.folder import Folder, content_digest, split_pattern
 from refold.contrib.files.jail import Jail
-from refold.contrib.files.patterns import split_pattern
 from refold.core.errors import NotDone, TerminalError
 from refold.testing import crash_matrix, run
 from refold.testing.contracts import PureContract
@@ -130,7 +129,7 @@ class TestReading:
         ],
     )
     def test_a_pattern_fits_as_in_a_shell(self, pattern: str, path: str, fits: bool) -> None:
-        assert patterns.fits(tuple(path.split("/")), split_pattern(pattern)) is fits
+        assert folder.fits(tuple(path.split("/")), split_pattern(pattern)) is fits
 
     @pytest.mark.parametrize("pattern", ["/etc/*", "../*", "", "x" * 301])
     def test_a_pattern_of_elsewhere_is_refused(self, pattern: str) -> None:
@@ -140,7 +139,7 @@ class TestReading:
     def test_no_pattern_takes_long(self) -> None:
         hostile = split_pattern("/".join(["**", "*a*a*a*a*a*a*b"] * 10))
 
-        assert not patterns.fits(tuple(["a" * 150] * jail.DEEPEST), hostile)
+        assert not folder.fits(tuple(["a" * 150] * jail.DEEPEST), hostile)
 
 
 class TestWriting:

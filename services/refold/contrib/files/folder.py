@@ -1,9 +1,13 @@
-"""Operations on files of a folder, within limits: every answer fits a record, every pass ends."""
+"""Operations on files of a folder, within limits: every answer fits a record, every pass ends. Shell patterns are
+matched name by name, so that none takes long."""
 
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from fnmatch import translate
+from functools import lru_cache
 from hashlib import sha256
 from itertools import islice
 from typing import Literal, NamedTuple
@@ -11,7 +15,6 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel
 
 from refold.contrib.files.jail import DEEPEST, LONGEST, NAME_BYTES, Jail, MissingError, Parts, read_below
-from refold.contrib.files.patterns import fits, split_pattern
 from refold.core.errors import NotDone, TerminalError
 
 LISTED, FOUND, SEEN, LINE = 1_000, 200, 20_000, 300
@@ -20,6 +23,10 @@ SEARCHED_BYTES = 64 << 20
 """Bytes that one search reads: a second of a slow disk."""
 AFTERS = 2_000
 """Places that are tried to detect an edit; beyond them its outcome is unknown."""
+PATTERN = 300
+"""Characters of a pattern."""
+
+_ANY = "**"
 
 FileKind = Literal["file", "folder", "other"]
 
@@ -295,3 +302,40 @@ def _replace(folder: int, name: str, data: bytes, mode: int | None) -> None:
         raise NotDone(f"{name!r} cannot be written: {error.strerror}") from None
     os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
     os.fsync(folder)
+
+
+def split_pattern(pattern: str) -> tuple[str, ...]:
+    """Names of a pattern; `**` is any number of folders, at the end everything below. **Raises** TerminalError."""
+    names = tuple(name for name in pattern.split("/") if name not in ("", "."))
+    if pattern.startswith("/") or ".." in names or not names or len(pattern) > PATTERN:
+        hint = "as **/*.py: * is any part of a name, ** any number of folders"
+        raise TerminalError(f"{pattern[:200]!r} is not a pattern of paths below the folder", hint=hint)
+    return (*names, "*") if names[-1] == _ANY else names
+
+
+def fits(parts: tuple[str, ...], names: tuple[str, ...]) -> bool:
+    # Positions in the pattern after each name: linear, where backtracking could take exponential time.
+    reached = {0} | _over(names, 0)
+    for name in parts:
+        following = set[int]()
+        for place in reached:
+            if place < len(names) and names[place] == _ANY:
+                following |= {place}
+            elif place < len(names) and _fits(names[place])(name):
+                following |= {place + 1}
+        reached = following.union(*(_over(names, place) for place in following))
+    return len(names) in reached
+
+
+def _over(names: tuple[str, ...], place: int) -> set[int]:
+    """Positions after `**`, which may match no folder."""
+    places = set[int]()
+    while place < len(names) and names[place] == _ANY:
+        place += 1
+        places.add(place)
+    return places
+
+
+@lru_cache(maxsize=256)
+def _fits(name: str) -> Callable[[str], object]:
+    return re.compile(translate(name)).match
