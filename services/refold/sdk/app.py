@@ -1,12 +1,17 @@
 """An app: tools and agents that belong together, found by name."""
 
+import importlib
+import importlib.util
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache, cached_property, partial
 from hashlib import blake2b
 from importlib.metadata import entry_points
-from types import FunctionType
+from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast, overload
 
 from refold.core.errors import UsageError
@@ -17,7 +22,6 @@ from refold.core.run.metering import Reserve
 from refold.core.run.replay import Moment
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
-from refold.sdk import loading
 from refold.sdk.agent import INSTRUMENTED, AgentDef
 from refold.sdk.budget import Budget, Limit, checked_reserve, windows_of
 from refold.sdk.context import NO_HISTORY, Context
@@ -114,7 +118,16 @@ class App:
 
         **Raises** UsageError with the places searched and the apps found.
         """
-        return loading.load(target, App)
+        place, colon, name = target.rpartition(":")
+        if not colon or "/" in name or "\\" in name:
+            place, name = target, ""
+        module = _file(Path(place)) if place.endswith(".py") else _module(place)
+        matches = {key: candidate for key, candidate in vars(module).items() if isinstance(candidate, App)}
+        if name and name not in matches:
+            raise UsageError(f"{place} has no App named {name}", hint=f"there is {_list(matches)}")
+        if not name and len({id(candidate) for candidate in matches.values()}) != 1:
+            raise UsageError(f"which App of {place}?", hint=f"write {place}:NAME; there is {_list(matches)}")
+        return matches[name] if name else next(iter(matches.values()))
 
     @property
     def pools(self) -> tuple[str, ...]:
@@ -334,3 +347,64 @@ class App:
             names = ", ".join(sorted(self.tools)) or "none yet"
             raise UsageError(f"app {self.name} has no tool {name}", hint=f"put @app.tool on it; there is {names}")
         return declared
+
+
+def _file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}", hint="give the path of a Python file, or package.module:app")
+    path = path.resolve()
+    names = _names(path)
+    # Without a package, `sys`: `import_module` refuses an empty name.
+    with suppress(ImportError):  # its package may load it
+        importlib.import_module(names[0].rpartition(".")[0] or "sys")
+    for loaded in map(sys.modules.get, names):
+        if loaded is not None and Path(loaded.__file__ or "").resolve() == path:
+            return loaded
+    names = [name for name in names if name not in sys.modules] or [f"refold_app_{path.stem}"]
+    return _executed(path, names)
+
+
+def _executed(path: Path, names: list[str]) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(names[0], path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is not a Python file", hint="give one whose name ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    # Before it runs: modules that it imports may import it, and would run it again.
+    sys.modules.update(dict.fromkeys(names, module))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        for name in names:
+            sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def _names(path: Path) -> list[str]:
+    """Module names by which an app or its subprocesses may import its file."""
+    root = path.parent
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    # `python file.py` sets `sys.path` like this.
+    for folder in (root, path.parent):
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+    places = [root, *(Path(place).resolve() for place in sys.path)]
+    parts = [path.relative_to(place).with_suffix("").parts for place in places if path.is_relative_to(place)]
+    # All have to mean one module.
+    return list(dict.fromkeys(".".join(module) for module in parts))
+
+
+def _module(name: str) -> ModuleType:
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # the module is there, and something that it needs is not
+        raise UsageError(f"there is no module {name}", hint="give package.module:app or path/file.py") from error
+
+
+def _list(names: dict[str, App]) -> str:
+    return ", ".join(sorted(names)) or "none"
