@@ -307,9 +307,7 @@ class App:
         """Return the agent of a function or a name. **Raises** UsageError if there is none."""
         declared = self.agents.get(agent) if isinstance(agent, str) else self._agent_by_function.get(agent)
         if declared is None:
-            name = agent if isinstance(agent, str) else getattr(agent, "__name__", repr(agent))
-            names = ", ".join(sorted(self.agents)) or "none yet"
-            raise UsageError(f"app {self.name} has no agent {name}", hint=f"put @app.agent on it; there is {names}")
+            raise self._missing("agent", agent, self.agents)
         return declared
 
     def staged(self, doubles: Mapping[str, ToolDef], secrets: Provider) -> "App":
@@ -343,10 +341,13 @@ class App:
         """Return the tool of a function or a name. **Raises** UsageError if there is none."""
         declared = self.tools.get(tool) if isinstance(tool, str) else self._by_function.get(tool)
         if declared is None:
-            name = tool if isinstance(tool, str) else getattr(tool, "__name__", repr(tool))
-            names = ", ".join(sorted(self.tools)) or "none yet"
-            raise UsageError(f"app {self.name} has no tool {name}", hint=f"put @app.tool on it; there is {names}")
+            raise self._missing("tool", tool, self.tools)
         return declared
+
+    def _missing(self, kind: str, wanted: Callable[..., Any] | str, declared: Iterable[str]) -> UsageError:
+        name = wanted if isinstance(wanted, str) else getattr(wanted, "__name__", repr(wanted))
+        hint = f"put @app.{kind} on it; there is {', '.join(sorted(declared)) or 'none yet'}"
+        return UsageError(f"app {self.name} has no {kind} {name}", hint=hint)
 
 
 def _file(path: Path) -> ModuleType:
