@@ -287,23 +287,15 @@ class Loop(_LOOP):  # type: ignore[misc]
     def get_debug(self) -> bool:
         return False
 
-    def set_debug(self, enabled: bool) -> None:
-        """Does nothing: debugging output would differ from turn to turn."""
+    def _ignore(self, *settings: object) -> None:
+        """Does nothing: debugging output would differ from turn to turn, and the log has the unhandled failures."""
 
-    def get_task_factory(self) -> None:
-        return None
+    set_debug = set_exception_handler = get_task_factory = get_exception_handler = _ignore
 
-    def set_exception_handler(self, handler: Any) -> None:
-        """Does nothing: the log has the unhandled failures."""
+    async def shutdown_asyncgens(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncio's
+        """Does nothing: the run closes its generators at its end, and there is no executor."""
 
-    def get_exception_handler(self) -> None:
-        return None
-
-    async def shutdown_asyncgens(self) -> None:
-        """Does nothing: the run closes its generators at its end."""
-
-    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncio's
-        """Does nothing: there is no executor."""
+    shutdown_default_executor = shutdown_asyncgens
 
     # Turns
 
