@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from refold.core.errors import UsageError
@@ -178,16 +178,13 @@ class Called(NamedTuple):
         return json.loads(self.json_args) if self.json_args else None
 
 
-_DAYS: dict[int, str] = {}
-
-
 def day_of(at_ms: int) -> str:
-    number = at_ms // 86_400_000
-    if (day := _DAYS.get(number)) is None:
-        if len(_DAYS) > 10_000:
-            _DAYS.clear()
-        day = _DAYS[number] = datetime.fromtimestamp(number * 86_400, UTC).date().isoformat()
-    return day
+    return _date(at_ms // 86_400_000)
+
+
+@lru_cache(maxsize=10_000)
+def _date(days: int) -> str:
+    return datetime.fromtimestamp(days * 86_400, UTC).date().isoformat()
 
 
 class Projection:
