@@ -20,7 +20,7 @@ from pydantic_ai.usage import UsageLimits
 
 from refold import App, Context, Retry
 from refold.contrib.pydantic_ai import CallOptions, RefoldDurability, durable
-from refold.contrib.pydantic_ai.errors import as_failure, as_raised
+from refold.contrib.pydantic_ai.results import as_failure, as_raised
 from refold.core.errors import CallFailed, TerminalError, TransientError
 from refold.core.events import AttemptFailed, Entry
 from refold.core.wire import codec

@@ -20,7 +20,7 @@ from pydantic_ai import durable_exec as durable
 from pydantic_ai.exceptions import ModelRetry
 
 from refold.contrib.mcp.server import MOST_KNOWN
-from refold.contrib.pydantic_ai import errors, results
+from refold.contrib.pydantic_ai import results
 from refold.contrib.pydantic_ai.approvals import CLAIM, as_edited, decided, edited
 from refold.contrib.pydantic_ai.conversation import Conversations, conversations
 from refold.contrib.pydantic_ai.metering import Models, most_of
@@ -259,7 +259,7 @@ class RefoldBoundOperation(durable.BoundDurableOperation[Any, Wire, Any]):
             step, result = await self._ask(tool, params, so_far)
         except CallFailed as failed:
             if failed.fields["code"] != DEGRADE or so_far.cheaper or not self._models.cheaper:
-                raise errors.as_raised(failed) from failed
+                raise results.as_raised(failed) from failed
             so_far.cheaper = True
             return await self(params, config=config)
         output, spent = results.loaded(unit.operation_id, result)
@@ -350,7 +350,7 @@ class RefoldBackend(durable.RegisteredOperationBackend[CallOptions]):
             try:
                 output = operation.result_codec.dump(results.in_base64(await operation.handler(params)))
             except Exception as error:
-                if (failure := errors.as_failure(error)) is None or not isinstance(unit, _OF_LOOP):
+                if (failure := results.as_failure(error)) is None or not isinstance(unit, _OF_LOOP):
                     raise
                 raise failure from error
             if isinstance(unit, durable.ToolsetCallToolId) and decision is not None and edited(decision):

@@ -1,14 +1,22 @@
-"""Results of units in the log, readable by people and by budgets."""
+"""Results and errors of units in the log, readable by people and by budgets.
 
+An error of a model goes from its executor to the agent's loop. The run retries transient errors, after the provider's
+delay: those attempts are events, and survive a crash. The last error, or a permanent one, is raised in the loop as
+pydantic-ai's class for it, for fallbacks and hooks.
+"""
+
+import json
 from dataclasses import replace
 from typing import Any
 
 import orjson
 from pydantic import TypeAdapter
+from pydantic_ai import exceptions
 from pydantic_ai.durable_exec import DurableOperationId, ModelCompactMessagesId, ModelRequestId, ToolsetCallToolId
 from pydantic_ai.usage import RunUsage
 from pydantic_core import to_jsonable_python
 
+from refold.core.errors import CallFailed, RefoldError, TerminalError, TransientError, text_of
 from refold.core.redaction import public_url
 
 UNIT, USAGE = "$unit", "usage"
@@ -16,6 +24,18 @@ UNIT, USAGE = "$unit", "usage"
 
 _RUN_USAGE: TypeAdapter[RunUsage] = TypeAdapter(RunUsage)
 _COUNTED = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+
+_HOPELESS = (exceptions.ModelRequestRejectedError, exceptions.ModelQuotaExceededError, exceptions.ModelRequestTimeout)
+"""Errors that the next attempt of the same request would get, too."""
+
+_BUSY = (408, 409, 425, 429)
+"""Statuses below 500 that may pass soon."""
+
+_LONGEST_S = 86_400.0
+"""Longest delay that a provider may request: a longer one is a mistake."""
+
+_MOST = 3_000
+"""Characters of an error's data; a longer one is cut."""
 
 
 def as_recorded(operation: DurableOperationId, dumped: Any, spent: RunUsage | None, model: str) -> Any:
@@ -91,3 +111,75 @@ def _used(response: dict[str, Any], requested: str) -> dict[str, Any]:
     # Prices know `provider:name`. Without a provider, as of a FunctionModel, they know the model that was reserved.
     model = f"{provider}:{response.get('model_name') or ''}" if provider else requested
     return {"model": model, **{name: usage.get(name) or 0 for name in _COUNTED}, "requests": 1}
+
+
+def as_failure(error: Exception) -> RefoldError | None:
+    """Error of a unit as a tool raises it; None for errors outside pydantic-ai."""
+    if isinstance(error, exceptions.RetryModelRequest):
+        return _terminal(error, {"retry_model": error.model if isinstance(error.model, str) else None})
+    if isinstance(error, exceptions.UserError):
+        return TerminalError(text_of(error), code="UserError")
+    parts = list(error.exceptions) if isinstance(error, exceptions.FallbackExceptionGroup) else [error]
+    failed = [part for part in parts if isinstance(part, exceptions.ModelAPIError)]
+    return _model_failure(error, failed) if failed else None
+
+
+def _model_failure(error: Exception, failed: list[exceptions.ModelAPIError]) -> RefoldError:
+    detail: dict[str, Any] = {"errors": [_dumped(part) for part in failed]}
+    if isinstance(error, exceptions.FallbackExceptionGroup):
+        detail["group"] = error.message
+    delays_s = [min(part.retry_after or 0.0, _LONGEST_S) for part in failed if _is_transient(part)]
+    if not delays_s:
+        return _terminal(error, detail)
+    text = json.dumps(detail)
+    return TransientError(text_of(error), retry_after=min(delays_s) or None, code=type(error).__name__, detail=text)
+
+
+def as_raised(failed: CallFailed) -> Exception:
+    """Error of pydantic-ai behind a failed unit, else the failure itself."""
+    try:
+        detail = json.loads(failed.fields.get("detail") or "{}")
+        if "retry_model" in detail:
+            return exceptions.RetryModelRequest(detail["retry_model"])
+        errors = [_loaded(fields) for fields in detail.get("errors", ())]
+    except (KeyError, TypeError, ValueError):
+        return failed
+    if "group" in detail:
+        return exceptions.FallbackExceptionGroup(detail["group"], errors)
+    return errors[0] if errors else failed
+
+
+def _is_transient(error: exceptions.ModelAPIError) -> bool:
+    if isinstance(error, _HOPELESS):
+        return False
+    return not isinstance(error, exceptions.ModelHTTPError) or error.status_code >= 500 or error.status_code in _BUSY
+
+
+def _terminal(error: Exception, detail: dict[str, Any]) -> TerminalError:
+    return TerminalError(text_of(error), code=type(error).__name__, detail=json.dumps(detail))
+
+
+def _dumped(error: exceptions.ModelAPIError) -> dict[str, Any]:
+    http = isinstance(error, exceptions.ModelHTTPError)
+    reduce: Any = exceptions.ModelHTTPError.__reduce__ if http else type(error).__reduce__
+    state = {name: value for name, value in error.__getstate__().items() if not name.startswith("_")}
+    facts = {"class": type(error).__name__, "http": http, "args": list(reduce(error)[1]), "state": state}
+    plain: dict[str, Any] = to_jsonable_python(facts, fallback=str)
+    if len(json.dumps(plain)) > _MOST:  # a provider's response may be anything
+        plain["args"] = [arg if isinstance(arg, int | float) else str(arg)[:100] for arg in plain["args"]]
+        plain["state"] = {"retry_after": error.retry_after}
+    return plain
+
+
+def _loaded(facts: dict[str, Any]) -> exceptions.ModelAPIError:
+    usual = exceptions.ModelHTTPError if facts["http"] else exceptions.ModelAPIError
+    own = (candidate for candidate in _with_subclasses(usual) if candidate.__module__.startswith("pydantic_ai."))
+    kind: Any = next((candidate for candidate in own if candidate.__name__ == facts["class"]), usual)
+    error: exceptions.ModelAPIError = kind(*facts["args"])
+    state = error.__getstate__() | facts["state"]
+    error.__setstate__(state)
+    return error
+
+
+def _with_subclasses(kind: type[exceptions.ModelAPIError]) -> list[type[exceptions.ModelAPIError]]:
+    return [kind, *(descendant for below in kind.__subclasses__() for descendant in _with_subclasses(below))]
