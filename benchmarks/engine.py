@@ -19,9 +19,8 @@ from confluent_kafka import Consumer, Producer
 
 from refold.core.approval.signature import SigningKey, pinned
 from refold.core.ids import home
-from refold.dev.children import Child
 from refold.dev.kafka import EmbeddedKafka
-from refold.dev.supervisor import Supervisor
+from refold.dev.supervisor import Child, Supervisor
 from refold.dev.valkey import EmbeddedValkey
 from refold.engine.adapters.kafka.topics import Topics
 from refold.engine.runtime import logging

@@ -31,8 +31,7 @@ from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED, tool_completed, too
 from refold.core.wire import codec
 from refold.dev.files import cache_dir
 from refold.dev.jars import fetch_jars
-from refold.dev.jvm import Java
-from refold.dev.kafka import EmbeddedKafka
+from refold.dev.kafka import EmbeddedKafka, Java
 from refold.engine.runtime.settings import KafkaSettings
 
 LARGE = 1_000_000

@@ -9,8 +9,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from refold.dev.children import Child, Exit
-from refold.dev.supervisor import Supervisor
+from refold.dev.supervisor import Child, Exit, Supervisor
 from tests.embedded.cluster import KafkaCluster
 
 NAMES = ("broker-1", "broker-2", "broker-3")

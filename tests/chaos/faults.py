@@ -14,8 +14,8 @@ from pathlib import Path
 
 from redis import Redis, RedisError
 
-from refold.dev.children import Exit
 from refold.dev.process import Process
+from refold.dev.supervisor import Exit
 from tests.chaos.human import Human
 from tests.chaos.operations import Operations
 from tests.chaos.stack import SESSION_MS, Stack

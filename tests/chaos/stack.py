@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from refold.dev.children import Exit
+from refold.dev.kafka import QUICK_SESSION
 from refold.dev.ports import free_port
-from refold.dev.properties import QUICK_SESSION
 from refold.dev.stack import DevStack, Listeners, Servers, ServiceProcess
+from refold.dev.supervisor import Exit
 from tests.chaos.brokers import NAMES as BROKERS
 from tests.chaos.brokers import Brokers
 from tests.chaos.rules import Keys

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from refold.dev import process
-from refold.dev.children import Exit
+from refold.dev.supervisor import Exit
 from tests.chaos.faults import ended_by_kill, exit_of, state_of
 from tests.waiting import eventually
 

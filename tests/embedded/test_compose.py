@@ -18,8 +18,8 @@ from refold.cli.commands.dev import dev_services
 from refold.cli.commands.provision import Provision
 from refold.core.defaults import GRACE_MS
 from refold.core.wire.resources import resource
+from refold.dev.kafka import server_properties
 from refold.dev.ports import free_port
-from refold.dev.properties import server_properties
 from refold.dev.valkey import EmbeddedValkey
 from refold.engine.runtime.gauges import Vitals
 from refold.engine.runtime.metrics import shown

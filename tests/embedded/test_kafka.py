@@ -15,8 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from refold.core.errors import RefoldError
-from refold.dev.kafka import EmbeddedKafka
-from refold.dev.properties import QUICK_SESSION
+from refold.dev.kafka import QUICK_SESSION, EmbeddedKafka
 from tests.waiting import eventually, under_load
 
 

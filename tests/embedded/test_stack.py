@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from redis import Redis, RedisError
 
 from refold.core.errors import ConflictError, RefoldError, UnreachableError
-from refold.dev.properties import QUICK_SESSION
+from refold.dev.kafka import QUICK_SESSION
 from refold.dev.stack import DevStack, Listeners, Servers, ServiceProcess
 from tests.embedded.processes import SLEEPER, gone, lives
 from tests.embedded.wiping import wipe_valkey

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from refold.core.errors import NotFoundError, RefoldError, UsageError
-from refold.dev.children import Child, Exit
-from refold.dev.supervisor import Pids, Supervisor
+from refold.dev.supervisor import Child, Exit, Pids, Supervisor
 from tests.embedded.processes import SLEEPER, STUBBORN, gone, has, lives, polite
 from tests.waiting import eventually, under_load
 
@@ -23,7 +22,7 @@ CTRL_C = """
 import sys
 from datetime import timedelta
 from pathlib import Path
-from refold.dev.children import Child
+from refold.dev.supervisor import Child
 from refold.engine.runtime.signals import stop_signals
 from refold.dev.supervisor import Supervisor
 supervisor = Supervisor()

@@ -21,7 +21,7 @@ from refold.client.operations.approvals import Answered, Approvals
 from refold.client.operations.runs import Runs
 from refold.client.reading.history import Run
 from refold.core.approval.signature import trusted
-from refold.dev.properties import QUICK_SESSION
+from refold.dev.kafka import QUICK_SESSION
 from refold.dev.stack import DevStack, Servers, ServiceProcess
 from refold.engine.adapters.kafka.publisher import KafkaPublisher
 from refold.engine.adapters.kafka.reader import KafkaLogReader

@@ -26,8 +26,7 @@ from refold.core.approval.signature import SigningKey
 from refold.core.messages import ApprovalRequest, ApprovalVote, CatalogEntry, DeadLetter
 from refold.core.topics import DEAD_LETTERS
 from refold.core.wire import codec
-from refold.dev.children import Child, Exit
-from refold.dev.supervisor import Supervisor
+from refold.dev.supervisor import Child, Exit, Supervisor
 from refold.dev.valkey import EmbeddedValkey
 from refold.engine.adapters.kafka import clients
 from refold.engine.adapters.kafka.publisher import KafkaPublisher

@@ -12,14 +12,13 @@ from typing import Any, Self
 
 from refold.core.errors import NotFoundError, RefoldError, UnreachableError, UsageError
 from refold.core.redaction import public_url
-from refold.dev.children import Child, Exit
 from refold.dev.files import FolderLock, write_atomic
 from refold.dev.jars import Progress
 from refold.dev.kafka import EmbeddedKafka
 from refold.dev.ports import HOST, check_free, remembered_ports
 from refold.dev.postgres import EmbeddedPostgres
 from refold.dev.server import EmbeddedServer
-from refold.dev.supervisor import Pids, Supervisor
+from refold.dev.supervisor import Child, Exit, Pids, Supervisor
 from refold.dev.valkey import EmbeddedValkey
 from refold.engine.runtime.settings import PARTITIONS
 from refold.engine.runtime.signals import stop_signals

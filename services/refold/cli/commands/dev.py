@@ -1,7 +1,5 @@
 """`refold dev`: a whole platform on one folder, in the foreground, and its processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -29,9 +27,9 @@ from refold.cli.reloading import CodeWatch, running_code
 from refold.client.platform import listens
 from refold.core.errors import NotFoundError, UsageError
 from refold.core.redaction import public_url
-from refold.dev.children import Exit
 from refold.dev.files import FolderLock
 from refold.dev.stack import VIEWS_URL, DevStack, Listeners, Servers, ServiceProcess
+from refold.dev.supervisor import Exit
 from refold.engine.runtime.addresses import data_dir, on_loopback, running_dev
 from refold.engine.runtime.standby import reserve_of
 
