@@ -16,7 +16,7 @@ from refold.core.messages import Member, MemberAgent
 from refold.core.topics import MEMBER
 from refold.core.wire import codec
 from refold.engine.ports.log import Outgoing
-from refold.lab.forks.agreement import check_replay
+from refold.lab.forks.report import check_replay
 from refold.sdk.source import spoken
 from tests.cli.terminal import refold
 from tests.eventlog.log import MemoryLogReader

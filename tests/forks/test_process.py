@@ -11,9 +11,9 @@ import pytest
 from refold import App, Context
 from refold.core.events import Spendable
 from refold.core.ids import RunId
-from refold.lab.forks.agreement import CheckJob
 from refold.lab.forks.engine import ForkChanges
 from refold.lab.forks.record import RecordedRun
+from refold.lab.forks.report import CheckJob
 from refold.lab.forks.worker import ForkJob, ForkSetup
 from refold.lab.processes import checks, forks
 from tests.forks.recording import Family, family_of, fork

@@ -1,7 +1,5 @@
 """Forks of many runs, each in a restricted process."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal
@@ -14,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import orjson
 from pydantic import ValidationError
@@ -34,10 +32,9 @@ from refold.engine.ports.log import Record
 from refold.engine.runtime.memory import COLLECT_AFTER
 from refold.engine.runtime.settings import PREFIX
 from refold.lab.evidence.bundle import Bundle, BundledRun, in_log
-from refold.lab.forks.agreement import CheckJob, ReplayCheck
 from refold.lab.forks.engine import PeopleSaid
 from refold.lab.forks.record import LogRow
-from refold.lab.forks.report import ForkReport
+from refold.lab.forks.report import CheckJob, ForkReport, ReplayCheck
 from refold.lab.forks.worker import ForkJob, ForkSetup
 from refold.lab.pure import BUDGET, budget_text
 
@@ -115,7 +112,7 @@ class ForkProcess:
             env={**env, "PYTHONDONTWRITEBYTECODE": "1"} | ({BUDGET: budget_text(budget)} if budget else {}),
         )
 
-    def load(self) -> ForkProcess:
+    def load(self) -> Self:
         if error := self.ask(self._setup).get("error"):
             raise UsageError(f"{self._setup.target} cannot be loaded in a fork: {error['message']}", hint=error["hint"])
         return self

@@ -1,26 +1,28 @@
-"""Report of a fork beside the recorded run: result, calls, judgements, cost, and the reason of its end."""
-
-from __future__ import annotations
+"""Reports: a fork beside the recorded run (result, calls, judgements, cost, end), and a replay with an app's code."""
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from refold.client.reading.model import Data, ReadModel, json_text, plain
 from refold.core import events
 from refold.core.approval.policy import Judgement
+from refold.core.errors import NonDeterminismError, text_of
 from refold.core.ids import RunId
 from refold.core.run.fold import fold
+from refold.core.run.handed import NO_VALUES, Values
 from refold.core.run.metering import NANO, tokens_of, usage_of
 from refold.core.run.state import RunState
 from refold.core.wire.blobs import is_pointer, stands_for
 from refold.engine.planner.runner import StandstillError
-from refold.lab.forks.agreement import check_replay
 from refold.lab.forks.engine import Fork, ForkChanges, ForkedRun, Surroundings, UnansweredStep
 from refold.lab.forks.record import LogRow, RecordedRun
 from refold.sdk.app import App
+from refold.sdk.frames import stack_of
+from refold.sdk.rehearsal import rehearse
+from refold.sdk.source import spoken
 
 ForkVerdict = Literal["same", "other", "stopped", "disagrees", "raises"]
 
@@ -249,3 +251,63 @@ def _spent_by(app: App, runs: Iterable[RecordedRun]) -> tuple[int, float | None]
     usages = [usage for usage in map(usage_of, results) if usage is not None]
     prices = list(map(app.prices.of, usages))
     return sum(tokens_of(usage) or 0 for usage in usages), None if None in prices else sum(filter(None, prices)) / NANO
+
+
+class CheckJob(NamedTuple):
+    state: RunState
+    values: Values = NO_VALUES
+
+
+class ReplayCheck(ReadModel):
+    """Result of a replay of a run's history with an app's code.
+
+    `verdict`: `agrees`; `differs`, first at `step`, by `change`; `no_agent`; or `raises`, with the user's `stack`.
+    `version`: of the run; `code`: of the tried agent. `needs`: Python, framework or version that this app lacks: an
+    agreement then proves little, and a planner would hold the run.
+    """
+
+    run_id: str
+    agent: str
+    version: str
+    code: str
+    verdict: Literal["agrees", "differs", "no_agent", "raises"]
+    steps: int
+    over: bool = False
+    step: int = 0
+    change: str = ""
+    message: str = ""
+    needs: str = ""
+    stack: str = ""
+
+
+def check_replay(app: App, state: RunState, values: Values = NO_VALUES) -> ReplayCheck:
+    """Replay a run with the app's code for it; `values` are its large values."""
+    name = state.request.agent if state.request else ""
+    registered = app.agent_of(name, state.version)
+    agent = registered or app.agents.get(name)  # where a migration to the newest would lead
+    report = ReplayCheck(
+        run_id=state.run_id, agent=name, version=state.version, code="", verdict="no_agent", steps=len(state.steps)
+    )
+    if agent is None:
+        names = ", ".join(sorted(app.agents)) or "none"
+        return report.model_copy(update={"message": f"app {app.name} has no agent {name}; there is {names}"})
+    needs = agent.needs(state.version) if state.version else ""
+    if registered is None and not needs:
+        needs = f"version {spoken(state.version)[0]}"
+    try:
+        arrival = rehearse(app, agent, state, values)
+        result = {"verdict": "agrees", "over": arrival.over, **(_raised(arrival.error) if arrival.error else {})}
+    except NonDeterminismError as error:
+        result = _difference(error)
+    except Exception as error:  # noqa: BLE001 - the boundary to agent code, which is only tried here
+        result = {"verdict": "raises", **_raised(error)}
+    return report.model_copy(update={"code": agent.version, "needs": needs, **result})
+
+
+def _difference(error: NonDeterminismError) -> Data:
+    step, change = error.fields.get("step"), str(error.fields.get("change") or "")
+    return {"verdict": "differs", "step": step if isinstance(step, int) else 0, "change": change, "message": str(error)}
+
+
+def _raised(error: BaseException) -> Data:
+    return {"message": f"{type(error).__name__}: {text_of(error)}", "stack": stack_of(error)}

@@ -14,11 +14,10 @@ from refold.core.errors import RefoldError, text_of
 from refold.core.ids import RunId
 from refold.core.run.handed import Values
 from refold.engine.planner.settings import Bounds
-from refold.lab.forks.agreement import CheckJob, check_replay
 from refold.lab.forks.ban import PREVENTED, shut
 from refold.lab.forks.engine import Act, ForkChanges, Surroundings
 from refold.lab.forks.record import LogRow
-from refold.lab.forks.report import forked
+from refold.lab.forks.report import CheckJob, check_replay, forked
 from refold.sdk.app import App
 from refold.sdk.frames import user_line
 
