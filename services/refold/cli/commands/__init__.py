@@ -172,7 +172,7 @@ COMMANDS = CommandGroup(
         "serve": _SERVE,
         "topics": _TOPICS,
         "keys": _KEYS,
-        "replay": Verb("replaying:replay", "Replay recorded runs with local code.", "r-7 --app app.py"),
+        "replay": Verb("forks:replay", "Replay recorded runs with local code.", "r-7 --app app.py"),
         "fork": Verb(
             "forks:fork",
             "Fork runs: run today's code from one of their events, with changes, in a process without effects.",

@@ -1,4 +1,4 @@
-"""`refold fork`: alternative histories of recorded runs, without effects unless --live."""
+"""`refold fork` and `refold replay`: local code on recorded runs, as an alternative history or as the same one."""
 
 import json
 from collections import Counter, defaultdict
@@ -14,33 +14,52 @@ from typing import Annotated, Any
 import orjson
 
 from refold.cli import options, output
-from refold.cli.commands.replaying import ArchiveUrl
 from refold.cli.errors import ANOTHER, FAILED, STOPPED, fail
 from refold.cli.operator import Operator, repeat_warning
 from refold.cli.platform import Shell, agree, json_value, pair, since_ms, smaller_budget, source, writing
-from refold.cli.recorded import recorded_runs, store_of
+from refold.cli.recorded import BundleFile, from_archive, in_bundle, recorded_runs, store_of
 from refold.client import policies
 from refold.client.operations.copying import copy_values, edit_of, fork_id, fork_live, prefix_to, repeats
 from refold.client.reading.history import Run
 from refold.client.reading.words import with_ellipsis
+from refold.client.values import values_of
 from refold.core.errors import NotFoundError, UsageError
 from refold.core.events import RunFailed, Spendable
 from refold.core.ids import RunId, parents_of
+from refold.core.run.intents import words_of
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.engine.planner.settings import bounds_of
 from refold.engine.runtime.settings import load
 from refold.lab.forks.engine import ForkChanges, PeopleSaid
-from refold.lab.forks.report import ForkReport
+from refold.lab.forks.report import CheckJob, ForkReport, ReplayCheck
 from refold.lab.forks.worker import ForkJob, ForkSetup
-from refold.lab.processes import family_rows, family_values, fork_bundle, forks, stubs_of, verdict_of
+from refold.lab.processes import checks, family_rows, family_values, fork_bundle, forks, stubs_of, verdict_of
 
+ArchiveUrl = Annotated[str, "URL", "Read runs from this archive, not from Kafka."]
 AppOption = Annotated[str, "MODULE:APP", "The app with its code."]
 _EXIT_CODES = {"same": 0, "other": ANOTHER, "stopped": STOPPED}
 
 
 @dataclass(frozen=True)
-class Forking(Shell):
+class Forking(Operator):
+    runs_: Annotated[str, "GLOB", "Only runs with such ids: 'order-*'."] = "*"
+    agent: options.AgentOption = ""
+    since: Annotated[str, "2h|TIME", "Only runs requested since then."] = ""
+    failed: Annotated[bool, "Only runs that have failed."] = False
+    jobs: Annotated[options.Positive, "Processes at once."] = 1
+    input_: Annotated[str, "JSON|@FILE|-", "Another input; with --at 0."] = ""
+    edit_call: Annotated[list[str] | None, "STEP=JSON", "Other arguments of a call; may be repeated."] = None
+    result: Annotated[list[str] | None, "STEP=JSON", "Another result of a call; may be repeated."] = None
+    decide: Annotated[list[str] | None, "APPROVAL=VERDICT", "Decision on an approval; may be repeated."] = None
+    to: Annotated[
+        str, "FILE", "Write the fork as a bundle; without RUN append each report, and skip runs that the file has."
+    ] = ""
+    page: Annotated[str, "FILE", "Also write the report as a page for browsers; of RUN with both timelines."] = ""
+    live: Annotated[bool, "Start an ordinary run from there: its calls are made. For operators."] = False
+    as_: Annotated[str, "--as ID", "Id of the run that --live starts.  \\[default: RUN-fork-...]"] = ""
+    reason: options.ReasonOption = ""
+    yes: Annotated[bool, "Do not ask before --live repeats calls that may have had their effect."] = False
     at: Annotated[options.Natural, "SEQ", "Keep the entries that end at this event or before; 0: none."] = 0
     policy: Annotated[list[str] | None, "FILE", "Judge its calls by these policy files; may be repeated."] = None
     model: Annotated[str, "NAME", "Have its agents of pydantic-ai ask this model."] = ""
@@ -92,22 +111,6 @@ class Forking(Shell):
         name, values = family[0].state.run_id, family_values(family, store_of(self.archive, self))
         return ForkJob(name, family_rows(family), self.at, changes, self.draft, values)
 
-
-@dataclass(frozen=True)
-class OneFork(Forking, Operator):
-    input_: Annotated[str, "JSON|@FILE|-", "Another input; with --at 0."] = ""
-    edit_call: Annotated[list[str] | None, "STEP=JSON", "Other arguments of a call; may be repeated."] = None
-    result: Annotated[list[str] | None, "STEP=JSON", "Another result of a call; may be repeated."] = None
-    decide: Annotated[list[str] | None, "APPROVAL=VERDICT", "Decision on an approval; may be repeated."] = None
-    to: Annotated[
-        str, "FILE", "Write the fork as a bundle; without RUN append each report, and skip runs that the file has."
-    ] = ""
-    page: Annotated[str, "FILE", "Also write the report as a page for browsers; of RUN with both timelines."] = ""
-    live: Annotated[bool, "Start an ordinary run from there: its calls are made. For operators."] = False
-    as_: Annotated[str, "--as ID", "Id of the run that --live starts.  \\[default: RUN-fork-...]"] = ""
-    reason: options.ReasonOption = ""
-    yes: Annotated[bool, "Do not ask before --live repeats calls that may have had their effect."] = False
-
     def start(self, run: str) -> None:
         isolated_only = "input_ result decide policy model stub allow_pure archive to page"
         self.refuse(isolated_only, "is for a fork that nothing comes of")
@@ -124,15 +127,6 @@ class OneFork(Forking, Operator):
         answer = self.perform(fork_live(prefix, name, self.who, edit=edit, reason=self.reason))
         text = f"run [bold]{name}[/] goes on from event {prefix.state.head.seq} of {output.escape(run)}, it"
         self.print_answer(answer, text)
-
-
-@dataclass(frozen=True)
-class Chosen(OneFork):
-    runs_: Annotated[str, "GLOB", "Only runs with such ids: 'order-*'."] = "*"
-    agent: options.AgentOption = ""
-    since: Annotated[str, "2h|TIME", "Only runs requested since then."] = ""
-    failed: Annotated[bool, "Only runs that have failed."] = False
-    jobs: Annotated[options.Positive, "Processes at once."] = 1
 
     def matches(self, state: RunState) -> bool:
         request, after_ms = state.request, since_ms(self.since)
@@ -154,7 +148,7 @@ def fork(
     run: Annotated[str, "The run's id. Omit it to fork all runs, or select some with filters."] = "",
     *,
     app: AppOption = "",
-    forking: Chosen,
+    forking: Forking,
 ) -> None:
     """Fork runs: run today's code from one of their events, with changes, in a process without effects.
 
@@ -181,7 +175,7 @@ def fork(
         _fork_runs(app, forking)
 
 
-def _fork_run(run: str, app: str, one: OneFork) -> None:
+def _fork_run(run: str, app: str, one: Forking) -> None:
     changes = replace(
         one.changes,
         input=canonical.dumps(json_value(one.input_, "--input")) if one.input_ else "",
@@ -201,7 +195,7 @@ def _fork_run(run: str, app: str, one: OneFork) -> None:
         fail(code)
 
 
-def _fork_runs(app: str, chosen: Chosen) -> None:
+def _fork_runs(app: str, chosen: Forking) -> None:
     rows = sorted(_reports(app, chosen), key=lambda row: row.run_id)
     counts = dict(sorted(Counter(row.verdict for row in rows).items()))
     tokens = [sum(row.tokens[side] for row in rows) for side in (0, 1)]
@@ -212,7 +206,7 @@ def _fork_runs(app: str, chosen: Chosen) -> None:
         fail(FAILED if {"disagrees", "raises"} & counts.keys() else ANOTHER)
 
 
-def _reports(app: str, chosen: Chosen) -> Iterator[ForkReport]:
+def _reports(app: str, chosen: Forking) -> Iterator[ForkReport]:
     """Fork the selected runs; earlier reports of --to come first. **Raises** NotFoundError."""
     budget, setup, changes = chosen.spendable, chosen.setup(app), chosen.changes
     families = [family for family in chosen.families() if chosen.matches(family[0].state)]
@@ -255,7 +249,7 @@ def _decided(text: str) -> tuple[str, PeopleSaid]:
     return verdict_of(*pair(text, "is no approval with a verdict", hint="write --decide r-7/3=approve"))
 
 
-def _report_key(run: Run, chosen: Chosen, setup: ForkSetup, changes: ForkChanges) -> str:
+def _report_key(run: Run, chosen: Forking, setup: ForkSetup, changes: ForkChanges) -> str:
     """Digest of all that a fork's report depends on; an earlier report with the same key is used again."""
     place = Path(setup.target.partition(":")[0])
     code = place.read_bytes().hex() if place.is_file() else ""
@@ -343,3 +337,97 @@ def _cells(row: ForkReport) -> dict[str, str]:
         "tokens": f"{row.tokens[0]:,} -> {row.tokens[1]:,}" if any(row.tokens) else "",
         "cost": f"${row.usd[0]:.4f} -> ${row.usd[1]:.4f}" if any(row.usd) else "",
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checking(Shell):
+    app_: Annotated[str, "MODULE:APP", "App with the code to check."]
+    runs_: Annotated[str, "GLOB", "Only runs whose id matches, such as 'order-*'."] = "*"
+    agent: Annotated[str, "Only runs of this agent."] = ""
+    live: Annotated[bool, "Only runs that have not ended."] = False
+    archive: ArchiveUrl = ""
+    bundle: BundleFile = ""
+    jobs: Annotated[options.Positive, "Processes at once."] = 1
+
+    def matches(self, state: RunState) -> bool:
+        request = state.request
+        selected = request is not None and self.agent in ("", request.agent) and fnmatchcase(state.run_id, self.runs_)
+        return selected and not (self.live and state.over)
+
+
+def replay(
+    run: Annotated[str, "The run's id. Omit it to check all runs, or select some with filters."] = "",
+    *,
+    checking: Checking,
+) -> None:
+    """Replay recorded runs with local code. Prints the first step that differs in each, for CI.
+
+    For one RUN, prints where it stands. The code runs where it can do nothing, as a fork does. Exit code 1 if a run
+    would stall, 3 if no run matches. Warns of runs that began on another version of Python or of a framework.
+    """
+    if not run:
+        checking.refuse("bundle", "has the copies of one family: name its RUN")
+        _check_app(checking)
+    elif checking.runs_ != "*" or checking.agent or checking.live:
+        raise UsageError("a run and filters exclude each other", hint="give RUN, or --runs, --agent and --live")
+    else:
+        checking.refuse("jobs", "is for many runs")
+        _replay_run(run, checking)
+
+
+def _check_app(shell: Checking) -> None:
+    blobs = store_of(shell.archive, shell)
+    states = (run.state for run in recorded_runs(shell.archive, shell) if shell.matches(run.state))
+    jobs = (CheckJob(state, values_of(state, blobs)) for state in states)
+    rows = list(checks(jobs, shell.app_, at_once=shell.jobs))
+    if not rows:
+        raise NotFoundError("there is no such run, so nothing was checked", hint="leave --runs, --agent, --live out")
+    bad = [row for row in rows if row.verdict != "agrees"]
+    elsewhere = Counter(row.needs for row in rows if row.needs)
+    for needs, runs_of in elsewhere.items():
+        output.warn(
+            f"{output.counted(runs_of, 'run')} began on {needs}: check with that, too; "
+            "planners that lack it hold those that live (other_foundation)"
+        )
+    counts = {"checked": len(rows), "differ": len(bad), "other_foundation": elsewhere.total()}
+    text = "\n".join([*map(_differing, bad), _checked(len(rows), len(bad))])
+    shell.print({"ok": not bad, **counts, "runs": rows}, text, ok=not bad)
+
+
+def _replay_run(run: str, shell: Checking) -> None:
+    bundle, archive = shell.bundle, shell.archive
+    recorded = in_bundle(bundle, run)[run] if bundle else from_archive(archive, run) if archive else shell.runs.get(run)
+    (row,) = checks([CheckJob(recorded.state, values_of(recorded.state, store_of(archive, shell)))], shell.app_)
+    if row.needs:
+        output.warn(f"the run began on {row.needs}: there its code may do otherwise than here")
+    shell.print(row, "\n".join(_replayed(recorded, row)), ok=row.verdict == "agrees")
+
+
+def _differing(row: ReplayCheck) -> str:
+    return f"[bold]{output.escape(row.run_id)}[/] ({output.escape(row.agent)}): {output.escape(row.message)}"
+
+
+def _checked(checked: int, bad: int) -> str:
+    if not bad:
+        return f"{output.counted(checked, 'run')} checked: all go on with this code"
+    return f"{output.counted(checked, 'run')} checked: {bad} would stand still"
+
+
+def _replayed(run: Run, row: ReplayCheck) -> Iterator[str]:
+    state = run.state
+    last = row.step - 1 if row.verdict == "differs" else len(state.steps)
+    for number, step in enumerate(state.steps[:last], start=1):
+        settled = state.outcomes.get(number)
+        came = type(settled[1]).__name__ if settled else "given up" if number in state.given_up else ""
+        yield output.escape(f"{number:4}  {words_of(step)}{f'  {came}' if came else ''}")
+    if row.verdict != "agrees":
+        yield output.escape(row.message)
+    elif row.over or state.over:
+        yield f"{len(state.steps)} steps, as recorded; the run is {output.styled(state.status)}"
+        if row.message:
+            yield f"[red]{output.escape(row.message)}[/]"
+    else:
+        waits = ", ".join(str(step) for step in sorted(state.open)) or "nothing"
+        yield f"{len(state.steps)} steps, as recorded; it waits for step {waits}"
+    if row.stack:
+        yield from map(output.escape, row.stack.splitlines())
