@@ -9,9 +9,9 @@ import pytest
 import typer
 
 from refold.cli.commands import approval as voting
+from refold.cli.commands import policy as policy_views
 from refold.cli.commands.doctor import _anybody
 from refold.cli.views import approvals as approval_views
-from refold.cli.views import policies as policy_views
 from refold.cli.views import runs as run_views
 from refold.client.operations.runs import Runs
 from refold.client.reading.approval import question_row

@@ -15,10 +15,11 @@ import pytest
 import structlog
 
 from refold.cli import output
+from refold.cli.commands import policy as policies
 from refold.cli.commands.run import _is_known
 from refold.cli.commands.serve.process import served
 from refold.cli.errors import report
-from refold.cli.views import approvals, policies
+from refold.cli.views import approvals
 from refold.cli.views import watching as records
 from refold.client.operations.runs import Runs
 from refold.client.platform import listens

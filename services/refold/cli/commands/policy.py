@@ -1,7 +1,6 @@
 """`refold policy`: check rules, try them on recorded calls, publish and explain them."""
 
-from __future__ import annotations
-
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,15 +10,15 @@ from typing import Annotated, Any
 from refold.cli import options, output
 from refold.cli.apps import load_app
 from refold.cli.commands.provision import nobody_text, policy_entries, roles_entry
+from refold.cli.output import escape, say
 from refold.cli.platform import Shell, since_ms
 from refold.cli.signing import SigningOptions, warn_of_void
-from refold.cli.views import policies as policy_views
 from refold.client import policies
 from refold.client.operations.run_query import RunQuery
 from refold.client.platform import Platform, login
 from refold.client.policies import Problem
 from refold.core.approval.catalog import Catalog, Roles
-from refold.core.approval.policy import Explanation, Policy
+from refold.core.approval.policy import Explanation, Judgement, Policy
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
 from refold.core.events import DOUBT
 from refold.core.ids import asked_about, parse_call_id
@@ -31,6 +30,9 @@ from refold.lab.back_test import BackTest, RecordedCall
 from refold.sdk.sources import FactsTable
 
 FilesArgument = Annotated[list[str], "FILES", "Policy files or folders; together they form one policy."]
+_COLOURS = {"allow": "green", "deny": "red", "require": "yellow"}
+# Characters of arguments in a table; a model may have written whole files into them.
+ARGS_SHOWN = 60
 AppOption = Annotated[str, "APP", "App whose tools are checked: MODULE:APP or path/file.py[:APP]."]
 
 
@@ -65,7 +67,7 @@ def check_policy(files: FilesArgument, *, trial: Trial) -> None:
     wrong += policies.sent_once(policy, (tool.facts for tool in tools)) if policy else []
     digest, rules = (policy.digest, len(policy.rules)) if policy else ("", 0)
     row = {"ok": not wrong, "digest": digest, "rules": rules, "files": sorted(content), "problems": wrong}
-    lines = [f"[{'red' if flaw.fatal else 'yellow'}]{output.escape(_problem_text(flaw))}[/]" for flaw in wrong]
+    lines = [f"[{'red' if flaw.fatal else 'yellow'}]{escape(_problem_text(flaw))}[/]" for flaw in wrong]
     if policy:
         many = output.counted(rules, "rule"), output.counted(len(content), "file")
         lines.append(f"policy [bold]{digest}[/]: {many[0]} in {many[1]}")
@@ -168,10 +170,10 @@ def show_policy(
     if draft or app_:
         raise UsageError("--draft and --app explain a call", hint="name the call: refold policy show RUN/SEQ")
     catalog = shell.platform.catalog
-    in_force = policy_views.in_force(catalog.whole)
+    state = in_force(catalog.whole)
     warn_of_void(catalog)
-    row = {**in_force, "number": catalog.whole.counter, "differing_partitions": catalog.behind, "void": catalog.void}
-    shell.print(row, lambda: policy_views.print_in_force(in_force))
+    row = {**state, "number": catalog.whole.counter, "differing_partitions": catalog.behind, "void": catalog.void}
+    shell.print(row, lambda: print_in_force(state))
 
 
 def _try(files: list[str], shell: Trial) -> None:
@@ -185,12 +187,12 @@ def _try(files: list[str], shell: Trial) -> None:
     kinds = dict(sorted(Counter(row["kind"] for row in rows).items()))
 
     def in_words() -> None:
-        policy_views.print_differences(rows)
+        print_differences(rows)
         many = output.counted(len(calls), "call"), output.counted(len(chosen), "run")
-        output.say(f"{many[0]} of {many[1]}, {len(rows)} judged otherwise")
+        say(f"{many[0]} of {many[1]}, {len(rows)} judged otherwise")
         _print_unknown(trial)
         if kinds.get("require -> allow") and not shell.app_:
-            output.say('[yellow]which tools say approval="required" is in no log either: --app tells it[/]')
+            say('[yellow]which tools say approval="required" is in no log either: --app tells it[/]')
 
     summary = {"policy": trial.policy.digest, "runs": len(chosen), "calls": len(calls), "unknown": trial.unknown}
     shell.print({**summary, "counts": kinds, "differences": rows}, in_words, ok=not rows)
@@ -212,7 +214,7 @@ def _explain(call: str, draft: list[str] | None, app_: str, shell: Shell) -> Non
     asks_itself = not draft and _asks_itself(policy, recorded, rules)
 
     def in_words() -> None:
-        policy_views.print_explanation(recorded, now, rules, asks_itself=asks_itself)
+        print_explanation(recorded, now, rules, asks_itself=asks_itself)
         _print_unknown(trial)
 
     shell.print(row | {"edited_args": output.json_text(edited.args) if edited else None}, in_words)
@@ -239,7 +241,7 @@ def _back_test(policy: Policy, app_: str, platform: Platform) -> BackTest:
 def _print_unknown(trial: BackTest) -> None:
     if trial.unknown:
         names = " and ".join(sorted(trial.unknown))
-        output.say(f"[yellow]{names} stand in no log: rules about them fail here; --app tells them[/]")
+        say(f"[yellow]{names} stand in no log: rules about them fail here; --app tells them[/]")
 
 
 def _policy_of(platform: Platform, recorded: RecordedCall) -> Policy:
@@ -250,3 +252,110 @@ def _policy_of(platform: Platform, recorded: RecordedCall) -> Policy:
     if policy is None:
         raise NotFoundError(f"the policy {digest} is not in the catalog", hint="--draft FILE asks one that you have")
     return policy
+
+
+def in_force(catalog: Catalog) -> output.Data:
+    policy = catalog.policy
+    return {
+        "current": catalog.current,
+        "policy": policy.content if policy else None,
+        "policies": sorted(catalog.policies),
+        "roles": {role: sorted(people) for role, people in sorted(catalog.roles.by_role.items())},
+        "revoked": sorted(catalog.roles.revoked),
+        "keys": [catalog.keys[kid].content() for kid in sorted(catalog.keys)],
+    }
+
+
+def print_in_force(state: output.Data) -> None:
+    if not state["current"]:
+        say("no policy is in force: calls are allowed, and of tools that ask denied; `refold policy publish FILES`")
+    elif state["policy"] is None:
+        say(f"[red]policy {escape(state['current'])} should be in force, and the catalog does not have it[/]")
+    else:
+        recheck = ", judges calls of other policies again" if state["policy"].get("recheck") else ""
+        say(f"policy [bold]{escape(state['current'])}[/] is in force for new runs{recheck}")
+        policy = Policy.parse(state["policy"])
+        rows = []
+        for rule in policy.rules:
+            detail = output.plain(rule.requirement) if rule.requirement else rule.message
+            rows.append((escape(rule.name), escape(rule.when.source), _outcome(rule.outcome, detail)))
+        unruled = (
+            _outcome("require", output.plain(policy.fallback))
+            if policy.fallback
+            else _outcome("deny", "nobody decides")
+        )
+        rows.append(("[dim]no rule holds, or one that allows fails[/]", "", unruled))
+        rows.append(("[dim]nobody knows what came of a call[/]", "", _settled_by(policy)))
+        output.print_table(("rule", "when", "then"), rows)
+    for old in state["policies"]:
+        if old != state["current"]:
+            say(f"older: {escape(old)} [dim]judges the runs that were begun under it; refold policy publish --drop[/]")
+    for role, people in state["roles"].items():
+        say(f"role {escape(role)}: {escape(', '.join(people))}")
+    if state["revoked"]:
+        say(f"revoked: {escape(', '.join(state['revoked']))}")
+    for key in state["keys"]:
+        say(f"key {escape(key['kid'])} ({escape(key['use'])}){' [red]revoked[/]' if key.get('revoked') else ''}")
+
+
+def print_differences(rows: Sequence[output.Data]) -> None:
+    if not rows:
+        return
+    columns = ("call", "tool", "args", "was", "would be")
+    cells = [
+        (
+            escape(row["call_id"]),
+            escape(row["tool"]),
+            escape(json.dumps(row["args"], ensure_ascii=False), ARGS_SHOWN),
+            _judgement_text(row["recorded"]),
+            _judgement_text(row["now"]),
+        )
+        for row in rows
+    ]
+    output.print_table(columns, cells)
+    if any(len(json.dumps(row["args"], ensure_ascii=False)) > ARGS_SHOWN for row in rows):
+        say("[dim]args that end in … are cut: --json has all of them[/]")
+    for (kind, changes), count in Counter((row["kind"], back_test.what_changes(row)) for row in rows).most_common():
+        say(f"{count:>6}  {kind}{f': {escape(changes)}' if changes else ''}")
+
+
+def print_explanation(call: RecordedCall, now: Judgement, rules: Sequence[Explanation], *, asks_itself: bool) -> None:
+    """Print the rules behind a judgement. `asks_itself`: the tool requires an approval that the rule does not."""
+    then = call.judgement
+    say(f"[bold]{escape(call.call_id)}[/]  {escape(call.call.tool)} [dim]{escape(call.call.args)}[/]")
+    say(f"  was judged: {_judgement_text(output.plain(then))}")
+    if asks_itself:
+        say('  [yellow]the rule allows it; the tool says itself that it needs people: approval="required"[/]')
+    elif (now.outcome, now.rule, now.policy) != (then.outcome, then.rule, then.policy):
+        say(f"  would be:   {_judgement_text(output.plain(now))}")
+    if call.edited:
+        say(f"  [dim]edited since by people whom the policy asks about that too: {escape(call.edited.args)}[/]")
+    say(f"  [dim]policy {escape(now.policy)}[/]")
+    for explanation in rules:
+        mark = "[bold]→[/]" if explanation.fired else " "
+        value = "[green]true[/]" if explanation.value is True else "[dim]false[/]"
+        if isinstance(explanation.value, str):
+            value = f"[red]it failed: {escape(explanation.value)}[/]"
+        say(f"  {mark} {escape(explanation.rule)}: {escape(explanation.when)}  {value}")
+        for name, shown in explanation.values.items():
+            say(f"      [dim]{escape(name)} = {escape(json.dumps(shown, ensure_ascii=False))}[/]")
+
+
+def _outcome(outcome: str, detail: output.Data | str) -> str:
+    text = detail if isinstance(detail, str) else back_test.requirement_words(detail)
+    return f"[{_COLOURS[outcome]}]{outcome}[/] {escape(text)}"
+
+
+def _settled_by(policy: Policy) -> str:
+    if policy.doubt is None:
+        return "an operator says so, and a call with effect once is not sent again"
+    return _outcome("require", output.plain(policy.doubt))
+
+
+def _judgement_text(judgement: output.Data) -> str:
+    outcome, rule, needed = judgement["outcome"], judgement["rule"], judgement["requirement"]
+    by = f" by {escape(rule)}" if rule else ""
+    text = (
+        f"[{_COLOURS[outcome]}]{outcome}[/]{by}{f': {escape(back_test.requirement_words(needed))}' if needed else ''}"
+    )
+    return text + (f" [dim]({escape(judgement['message'])})[/]" if judgement["message"] else "")
