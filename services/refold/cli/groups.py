@@ -4,8 +4,6 @@ A command is a plain function: positional parameters are arguments, others optio
 fields. `Annotated` has their help, after their names if those differ: `step: Annotated[int, "--from STEP", "Repeat this
 step and all later ones."]`."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
@@ -41,7 +39,7 @@ class CommandGroup:
     """Commands by name; `panels` are sections of the help, `itself` runs on the bare group name."""
 
     summary: str
-    commands: Mapping[str, Verb | CommandGroup]
+    commands: "Mapping[str, Verb | CommandGroup]"
     panels: Mapping[str, str] = field(default_factory=dict)
     itself: Verb | None = None
 

@@ -1,8 +1,6 @@
 """Output of commands: JSON for programs; tables and lines for people, with hidden characters spelt out, since names,
 arguments and messages come from models and the network."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

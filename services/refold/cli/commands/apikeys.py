@@ -1,7 +1,5 @@
 """API keys of the gateway, by `refold keys ... --api`; a file has their digests."""
 
-from __future__ import annotations
-
 from refold.cli import output
 from refold.cli.platform import Printer, until_ms
 from refold.console.gateway.apikeys import ApiKey, ApiKeys, new_api_key

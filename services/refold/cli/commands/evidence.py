@@ -1,7 +1,5 @@
 """`refold why` and `refold verify`: causes of events, their proof, and checks of bundles and of the log."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`refold projection`: progress, check and rebuild of tables filled from the log."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from pathlib import Path

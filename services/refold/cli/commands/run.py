@@ -1,7 +1,5 @@
 """`refold run`: start, read, compare and verify runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

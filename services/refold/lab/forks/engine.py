@@ -2,12 +2,10 @@
 of a step: the k-th of equal steps gets the k-th recorded answers, after the same delays. The first unanswered step ends
 the fork."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, Self, cast
 
 from pydantic import Field
 
@@ -264,7 +262,7 @@ class Fork:
             if target and (was := target.state.step_of(at)) and was not in target.state.open:
                 raise UsageError(f"{call} was over before the cut", hint=f"fork at {at} or before")
 
-    def run(self) -> Fork:
+    def run(self) -> Self:
         """Continue until all runs are over, wait as the recorded ones do, or a request has no answer. **Raises**
         StandstillError if the code does not follow its history."""
         self._send_copied()

@@ -1,8 +1,6 @@
 """Recorded histories as lists of inputs: each entry was caused by one input, identified by its first event. `input_for`
 rebuilds an input for the run of a fork, whose attempts may differ."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -99,11 +97,11 @@ class RecordedRun:
         return self.state.request
 
     @staticmethod
-    def empty(run: RunId) -> RecordedRun:
+    def empty(run: RunId) -> "RecordedRun":
         return RecordedRun(run, RunState(run))
 
     @staticmethod
-    def of(rows: Iterable[LogRow]) -> RecordedRun:
+    def of(rows: Iterable[LogRow]) -> "RecordedRun":
         """Read the records of one run, in order. **Raises** MalformedError for anything else."""
         run: RecordedRun | None = None
         for row in rows:

@@ -1,7 +1,5 @@
 """`refold serve archivist`."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`refold serve executor`."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 from datetime import timedelta

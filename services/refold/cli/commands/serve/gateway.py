@@ -1,7 +1,5 @@
 """`refold serve gateway`."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """`refold serve planner`."""
 
-from __future__ import annotations
-
 import os
 
 import structlog

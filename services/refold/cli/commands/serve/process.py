@@ -1,7 +1,5 @@
 """Start of every service process: settings, name, app, host."""
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import os
@@ -76,7 +74,7 @@ def kafka_findings(settings: KafkaSettings, topics: Topics) -> Iterator[OpenAcce
         )
 
 
-def redis_findings(ledger: RedisLedger, key: bytes) -> Iterator[OpenAccess]:
+def redis_findings(ledger: "RedisLedger", key: bytes) -> Iterator[OpenAccess]:
     """Missing passwords and pool key of a ledger. **Raises** UnreachableError."""
     far = not all(map(is_here, ledger.servers()))
     if far and ledger.open_to_all():
