@@ -1,7 +1,5 @@
 """`AsyncClient`, the client for programs on asyncio; `Client` blocks."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import os

@@ -1,7 +1,5 @@
 """`Client`, the blocking client: `AsyncClient` on an event loop in a thread."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading
@@ -22,9 +20,9 @@ _T = TypeVar("_T")
 
 def _waiting(
     method: Callable[Concatenate[AsyncClient, _P], Coroutine[Any, Any, _T]],
-) -> Callable[Concatenate[Client, _P], _T]:
+) -> Callable[Concatenate["Client", _P], _T]:
     @wraps(method)
-    def call(self: Client, /, *args: _P.args, **named: _P.kwargs) -> _T:
+    def call(self: "Client", /, *args: _P.args, **named: _P.kwargs) -> _T:
         return self._run(method(self._client, *args, **named))
 
     return call
@@ -32,9 +30,9 @@ def _waiting(
 
 def _iterating(
     method: Callable[Concatenate[AsyncClient, _P], AsyncIterator[_T]],
-) -> Callable[Concatenate[Client, _P], Iterator[_T]]:
+) -> Callable[Concatenate["Client", _P], Iterator[_T]]:
     @wraps(method)
-    def call(self: Client, /, *args: _P.args, **named: _P.kwargs) -> Iterator[_T]:
+    def call(self: "Client", /, *args: _P.args, **named: _P.kwargs) -> Iterator[_T]:
         items: Any = method(self._client, *args, **named)
         over: Any = object()
 

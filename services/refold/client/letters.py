@@ -1,7 +1,5 @@
 """Inputs of dead letters that may be sent again, read from their topic: any service may forge a letter."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 

@@ -1,7 +1,5 @@
 """Access to a platform: its log, catalog, and publisher of inputs."""
 
-from __future__ import annotations
-
 import getpass
 import math
 import socket

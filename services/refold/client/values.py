@@ -1,7 +1,5 @@
 """Large values of runs, loaded for readers and for forks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Verification of all topics from raw bytes, without trust in any service."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator
@@ -9,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
 from hashlib import blake2b
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from refold.client import catalog
 from refold.client.reading.history import JudgedRecord, feed
@@ -67,7 +65,7 @@ class Verified:
     def add(self, kind: str, run: str, message: str) -> None:
         self.violations.append(Violation(kind, run, message))
 
-    def settle(self, fold: LogFold, facts: _Facts) -> None:
+    def settle(self, fold: LogFold, facts: "_Facts") -> None:
         for run, reason in fold.settle().items():
             self.add("beginning" if reason == GAP else "forked", run, reason)
         self.frozen = {str(run): reason for run, reason in fold.frozen.items()}
@@ -78,14 +76,14 @@ class Verified:
         live = [state.status for state in fold.states.values() if not state.over]
         self.runs = dict(Counter([*(end.status for end in facts.ends.values()), *live]))
 
-    def note(self, state: RunState, facts: _Facts) -> None:
+    def note(self, state: RunState, facts: "_Facts") -> None:
         self.digests[state.run_id] = state.digest()
         facts.pools.update(state.called_pools())
         facts.ends.pop(state.run_id, None)
         if (outcome := _expected_outcome(state)) is not None:
             facts.ends[state.run_id] = _Ended.of(outcome)
 
-    def read(self, reader: LogReader, fold: LogFold, facts: _Facts, erased: Markers) -> None:
+    def read(self, reader: LogReader, fold: LogFold, facts: "_Facts", erased: Markers) -> None:
         void, marked = Counter[str](), LogFold()
         for record in reader.scan(RUN_LOG):
             if erased.hides(record.key):
@@ -111,7 +109,7 @@ class Verified:
         self.void = {reason: count for reason, count in void.items() if count}
         self._check_marked(marked, erased)
 
-    def _accept(self, entry: Entry, facts: _Facts) -> None:
+    def _accept(self, entry: Entry, facts: "_Facts") -> None:
         self.accepted += 1
         self.events += len(entry.events)
         for event in entry.events:
@@ -124,7 +122,7 @@ class Verified:
             if erased.runs[state.run_id].head in ("", *(head.id.hex() for head in state.heads)):
                 self.add("erased", state.run_id, f"it is marked as erased, and is {state.status}")
 
-    def only(self, run: str) -> Verified:
+    def only(self, run: str) -> Self:
         """Return the result for one run; counts are of all. **Raises** NotFoundError for an unknown run."""
         own = [violation for violation in self.violations if violation.run_id == run]
         if run not in self.digests and run not in self.frozen and not own:
@@ -182,7 +180,7 @@ class _Ended(NamedTuple):
     digest: bytes
 
     @classmethod
-    def of(cls, outcome: RunOutcome) -> _Ended:
+    def of(cls, outcome: RunOutcome) -> Self:
         content = codec.encode(replace(outcome, labels=dict(sorted(outcome.labels.items()))))
         return cls(outcome.status, outcome.seq, blake2b(content, digest_size=16).digest())
 

@@ -1,7 +1,5 @@
 """Live forks: runs that begin with the history of another run."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple

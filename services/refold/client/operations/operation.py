@@ -1,7 +1,5 @@
 """Performs operations: sends their input, follows the log, and returns the outcome."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

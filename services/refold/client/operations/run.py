@@ -1,8 +1,6 @@
 """Operations on runs: precondition, message, judge of the outcome, and refusal of each. Each takes a fresh reading of
 the run, and **raises** ConflictError if the log shows that it is impossible."""
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Reads, follows and selects runs in the run log."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress

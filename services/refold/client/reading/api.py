@@ -1,8 +1,6 @@
 """Bodies and filters of the HTTP API, and its own read models."""
 
-from __future__ import annotations
-
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -145,7 +143,7 @@ class CastVote(ApiBody):
     message: str = ""
 
     @model_validator(mode="after")
-    def _check_action(self) -> CastVote:
+    def _check_action(self) -> Self:
         # An edit without arguments is a mistake, not a call without arguments.
         if (self.args is not None) != (self.action == "edit"):
             raise ValueError("`args` and the action `edit` belong together")
@@ -162,7 +160,7 @@ class ResolveDoubt(ApiBody):
     message: str = Field("", description="how you know")
 
     @model_validator(mode="after")
-    def _check_verdict(self) -> ResolveDoubt:
+    def _check_verdict(self) -> Self:
         if self.result is not None and self.verdict != "happened":
             raise ValueError("`result` is for the verdict `happened`")
         return self

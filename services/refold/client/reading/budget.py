@@ -1,8 +1,7 @@
 """Spending of runs: budgets, and limits per day and month."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
+from typing import Self
 
 from refold.client.reading.history import ReadRecord, read
 from refold.client.reading.model import ReadModel
@@ -21,7 +20,7 @@ class Spending(ReadModel):
     calls: int
 
     @classmethod
-    def of(cls, amount: Spendable | Used | Amount) -> Spending:
+    def of(cls, amount: Spendable | Used | Amount) -> Self:
         return cls(tokens=amount.tokens, nano_usd=amount.nano_usd, calls=amount.calls)
 
 

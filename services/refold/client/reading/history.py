@@ -1,11 +1,9 @@
 """A run with its records, accepted and void, and its steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from refold.client.reading.model import utc_of
 from refold.client.reading.steps import Timeline
@@ -58,7 +56,7 @@ class Run:
     hold: Hold | None = None
 
     @classmethod
-    def empty(cls, run: RunId) -> Run:
+    def empty(cls, run: RunId) -> Self:
         return cls(RunState(run), Timeline(run))
 
     @property
@@ -71,7 +69,7 @@ class Run:
         """Number of the first event that is in no topic, as in forks; 0 without one."""
         return next((judged.entry.seq for judged in self.records if judged.entry and judged.record.offset < 0), 0)
 
-    def copy(self) -> Run:
+    def copy(self) -> Self:
         timeline, records = self.timeline.copy(), self.records.copy()
         return replace(self, state=self.state.copy(), timeline=timeline, records=records, void=self.void.copy())
 

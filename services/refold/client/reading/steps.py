@@ -1,11 +1,9 @@
 """Steps of a run, folded from its events: calls with attempts and questions, waits, notes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from copy import copy
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field, FieldSerializationInfo, field_serializer
 
@@ -148,7 +146,7 @@ class Timeline:
         self._steps_before = self._at_ms = 0
         self._actor = ""
 
-    def copy(self) -> Timeline:
+    def copy(self) -> Self:
         # Steps are replaced, never changed: copies of the lists are enough.
         other = copy(self)
         vars(other).update({name: copy(of) for name, of in vars(self).items() if isinstance(of, list | dict)})
@@ -158,7 +156,7 @@ class Timeline:
     def pools(self) -> set[str]:
         return {step.pool for step in self.steps if step.kind == "call" and step.status == "running"}
 
-    def marked(self, idle: Collection[str]) -> Timeline:
+    def marked(self, idle: Collection[str]) -> Self:
         """A copy in which running calls of these pools wait for an executor."""
         other = self.copy()
         for step in other.steps:

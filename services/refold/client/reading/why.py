@@ -1,11 +1,9 @@
 """Causes of an event, back to the first request."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from refold.client.reading.history import JudgedRecord, ReadRecord, Run
 from refold.client.reading.model import ReadModel, json_text
@@ -100,7 +98,7 @@ class _At(NamedTuple):
     entry: Entry
 
     @classmethod
-    def of(cls, run: Run, seq: int) -> _At:
+    def of(cls, run: Run, seq: int) -> Self:
         return cls(run, *entry_with(run, seq))
 
     def event(self, seq: int) -> Event:

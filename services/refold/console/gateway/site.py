@@ -1,7 +1,5 @@
 """Parts that the routes share: the view, the writer, the streams, and limits of concurrent requests."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import re
@@ -11,7 +9,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from refold.core.errors import not_installed
 
@@ -95,7 +93,7 @@ class Gateway:
         self._rate = RateLimit()
         self._rooms = {kind: SharedRoom(most, kind) for kind, most in ROOMS.items()}
 
-    def by(self, login: Login | None, address: str = "/inbox") -> Gateway:
+    def by(self, login: Login | None, address: str = "/inbox") -> Self:
         """Return a copy for a request, which writes in the name of the login."""
         gateway, client = copy(self), self.client
         if login is not None:
@@ -196,7 +194,7 @@ class Gateway:
         return self.place(kind) if kind == "writes" else nullcontext()
 
 
-def _archive(url: str) -> ArchivedRuns | None:
+def _archive(url: str) -> "ArchivedRuns | None":
     return import_module("refold.console.projections.archived").ArchivedRuns(url) if url else None  # it needs an extra
 
 

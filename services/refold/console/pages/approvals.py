@@ -1,7 +1,5 @@
 """The page of one question, and its forms for votes. A GET never decides."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta

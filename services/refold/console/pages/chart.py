@@ -1,7 +1,5 @@
 """A run over time: bars of work to scale, and long idle times folded to strips."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Dead letters, versions and health, from the view and from Kafka."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """A fork as a page: its changes as a form, and its report with both timelines."""
 
-from __future__ import annotations
-
 import shlex
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The inbox: open questions and calls in doubt, and votes on several questions at once."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Annotated, Any, Literal, NamedTuple
 

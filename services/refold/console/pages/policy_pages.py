@@ -1,7 +1,5 @@
 """Pages of policies: in force, drafts on recorded calls, and differences."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence

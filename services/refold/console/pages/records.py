@@ -1,7 +1,5 @@
 """Pages of sessions, agents and tools, limits, and actions of operators, from the view alone."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """The list of runs, and the form that starts one."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

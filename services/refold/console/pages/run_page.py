@@ -1,7 +1,5 @@
 """The page of a run: its activity, questions, timeline, and state at any event."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Parts of screens: tables, forms, texts and choices. Texts are raw: the template escapes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -34,7 +32,7 @@ class Cell(NamedTuple):
     href: str = ""
     note: str = ""
     bars: Sequence[DayBar] = ()
-    more: Sequence[Cell] = ()
+    more: Sequence["Cell"] = ()
 
 
 class Grid(NamedTuple):

@@ -1,7 +1,5 @@
 """Pages to log in and out, and the files that pages name."""
 
-from __future__ import annotations
-
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request

@@ -1,7 +1,5 @@
 """Routes of causes and of the records that prove them."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from typing import Annotated, Any
 

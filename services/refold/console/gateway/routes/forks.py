@@ -1,7 +1,5 @@
 """Forks of a run: alternative histories from one of its events on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """Health of the process and its dependencies."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 

@@ -1,7 +1,5 @@
 """Inputs of runs, each one record in a topic, and their outcomes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

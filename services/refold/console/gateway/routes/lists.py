@@ -1,7 +1,5 @@
 """Lists: sessions, sums, actions of operators, dead letters, limits, and deployed services."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response

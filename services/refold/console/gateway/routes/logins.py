@@ -1,7 +1,5 @@
 """The login of a request, and the cookie that browsers have for it."""
 
-from __future__ import annotations
-
 import math
 import time
 

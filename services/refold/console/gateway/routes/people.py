@@ -1,7 +1,5 @@
 """Questions to people, and their votes."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Annotated
 

@@ -1,8 +1,6 @@
 """The Avro schemas as a read-only Confluent Schema Registry. Ids are those in records; a subject is a topic with prefix
 and `-value`, or as in `schemas/schemas.lock`."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from fastapi import APIRouter

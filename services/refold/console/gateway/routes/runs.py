@@ -1,7 +1,5 @@
 """Routes of runs: lists, and a run now, earlier, and its history."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from typing import Annotated, Any
 

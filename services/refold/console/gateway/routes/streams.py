@@ -1,7 +1,5 @@
 """Streams of events."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated, Any
 
