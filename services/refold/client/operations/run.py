@@ -10,18 +10,11 @@ from typing import Any, NamedTuple, Protocol
 
 from refold.client.operations.operation import Followed, OperationRow
 from refold.client.reading.history import Run
+from refold.core import events
 from refold.core.approval.requester import signed
 from refold.core.approval.signature import SigningKey
 from refold.core.confusables import is_same
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, ReusedIdError
-from refold.core.events import (
-    CallbackCompleted,
-    CallbackFailed,
-    CallFailed,
-    CallProposed,
-    SignalDropped,
-    SignalReceived,
-)
 from refold.core.ids import (
     EntryId,
     RunId,
@@ -52,6 +45,7 @@ from refold.sdk.source import spoken
 
 Signed = Callable[[RunSignal], RunSignal]
 _SHOWN = 200
+_CallbackOver = events.CallbackCompleted | events.CallbackFailed
 
 
 def _shown(text: str) -> str:
@@ -290,10 +284,10 @@ def left_behind(state: RunState, from_step: int) -> list[Done]:
     """Calls from a step on that may have had an effect."""
     calls = []
     for step, call in enumerate(state.steps[from_step - 1 :], from_step):
-        if not isinstance(call, CallProposed) or call.effect == "pure" or not state.retried.counts(step):
+        if not isinstance(call, events.CallProposed) or call.effect == "pure" or not state.retried.counts(step):
             continue
         outcome = state.outcomes.get(step, (0, None))[1]
-        if not isinstance(outcome, CallFailed) or outcome.failure.code == "given_up":
+        if not isinstance(outcome, events.CallFailed) or outcome.failure.code == "given_up":
             calls.append(Done(step, call.tool, call.effect))
     return calls
 
@@ -325,7 +319,7 @@ def signal(state: RunState, message: RunSignal) -> OperationRow:
     once = _once(message, partial(_was_told, message), refuse)
 
     def judge(look: Followed) -> str | None:
-        if any(isinstance(event, SignalDropped) for event in look.fresh):
+        if any(isinstance(event, events.SignalDropped) for event in look.fresh):
             mail = look.run.state.mail
             reason = f"run {state.run_id} has no room for it: it keeps {mail.bytes:,} bytes of signals already"
             raise ConflictError(reason, hint="send it again once the run has consumed some signals")
@@ -356,10 +350,10 @@ def answer_callback(state: RunState, message: RunSignal) -> OperationRow:
 def refuse_another_answer(state: RunState, message: RunSignal) -> None:
     """**Raises** ReusedIdError if the callback has another answer with the same key."""
     outcome = state.outcomes.get(step_of(state, message), (0, None))[1]
-    if not isinstance(outcome, CallbackCompleted | CallbackFailed) or not message.key or message.key != outcome.key:
+    if not isinstance(outcome, _CallbackOver) or not message.key or message.key != outcome.key:
         return
     if not _is_same_answer(outcome, message):
-        was = outcome.result if isinstance(outcome, CallbackCompleted) else outcome.failure.message
+        was = outcome.result if isinstance(outcome, events.CallbackCompleted) else outcome.failure.message
         hint = "choose another key for another answer"
         raise ReusedIdError(f"the answer {message.key} was {_shown(was)}", hint=hint)
 
@@ -376,21 +370,21 @@ def _was_told(message: RunSignal, state: RunState) -> bool:
     return had is not None and (had.name, had.data) == (message.name, message.data)
 
 
-def _with_id(signal_id: str, state: RunState) -> SignalReceived | None:
+def _with_id(signal_id: str, state: RunState) -> events.SignalReceived | None:
     step, waiting = state.mail.taken.get(signal_id), state.mail.kept.get(signal_id)
     had = state.outcomes[step][1] if step else waiting.signal if waiting else None
-    return had if isinstance(had, SignalReceived) else None
+    return had if isinstance(had, events.SignalReceived) else None
 
 
 def _was_answered(step: int, message: RunSignal, state: RunState) -> bool:
     outcome = state.outcomes[step][1] if step in state.outcomes else None
-    if not isinstance(outcome, CallbackCompleted | CallbackFailed):
+    if not isinstance(outcome, _CallbackOver):
         return False
     return _is_same_answer(outcome, message) or bool(message.key and message.key == outcome.key)
 
 
-def _is_same_answer(outcome: CallbackCompleted | CallbackFailed, message: RunSignal) -> bool:
-    if isinstance(outcome, CallbackCompleted):
+def _is_same_answer(outcome: _CallbackOver, message: RunSignal) -> bool:
+    if isinstance(outcome, events.CallbackCompleted):
         return (outcome.result, "") == (message.data, message.failure)
     return outcome.failure.message == message.failure
 
@@ -423,7 +417,7 @@ def doubted(runs: KnownRuns, call: str) -> Doubted:
 
 def _step(state: RunState, seq: int) -> int:
     step = state.step_of(seq)
-    if step is None or not isinstance(state.steps[step - 1], CallProposed):
+    if step is None or not isinstance(state.steps[step - 1], events.CallProposed):
         call, hint = call_id(state.run_id, seq), f"`refold run show {state.run_id}` lists its calls"
         raise NotFoundError(f"run {state.run_id} proposed no call {call}", hint=hint)
     return step

@@ -6,16 +6,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
-from refold.client.reading.member import (
-    AgentServed,
-    ToolServed,
-    Worker,
-    WorkerGroup,
-    Workers,
-    agents_served,
-    tools_served,
-    workers_reported,
-)
+from refold.client.reading import member as reading
 from refold.core.errors import RefoldError, UsageError
 from refold.core.topics import APPROVAL_REQUESTED, MEMBER, RUN_REQUESTED, TOOL_REQUESTED, executors, pool_of
 from refold.core.wire.headers import slots_used
@@ -33,22 +24,24 @@ MOST_READ = 5_000
 
 
 class Served(NamedTuple):
-    agents: list[AgentServed]
-    tools: list[ToolServed]
+    agents: list[reading.AgentServed]
+    tools: list[reading.ToolServed]
 
 
 def served(reader: LogReader, ask: Callable[[Iterable[str]], Mapping[str, GroupState]]) -> Served:
     """Read the reports of members; `ask` reads groups. **Raises** UnreachableError."""
     records, alive = [*reader.scan(MEMBER)], None
     # Any executor may write reports, of any number of pools.
-    groups = {executors(row.pool) if row.pool else PLANNERS for row in islice(workers_reported(records), MOST_MEMBERS)}
+    groups = {
+        executors(row.pool) if row.pool else PLANNERS for row in islice(reading.workers_reported(records), MOST_MEMBERS)
+    }
     # Without the right to see groups, there are reports alone.
     with suppress(RefoldError):
         alive = {member.name for state in ask(groups).values() for member in state.members} if groups else set()
-    return Served(agents_served(records, alive), tools_served(records, alive))
+    return Served(reading.agents_served(records, alive), reading.tools_served(records, alive))
 
 
-def workers(settings: KafkaSettings) -> Workers:
+def workers(settings: KafkaSettings) -> reading.Workers:
     """Read all workers and their groups; a killed one has a report, but no place in a group. **Raises**
     UnreachableError; UsageError without a right."""
     reader, source = KafkaLogReader(settings), KafkaLogSource(settings)
@@ -58,17 +51,17 @@ def workers(settings: KafkaSettings) -> Workers:
     states, now_ms, numbers = group_states(settings, groups), clock_ms(), range(source.partitions)
     records = [*reader.scan(MEMBER)]
     used = {record.key: slots_used(record.read_headers()) for record in records}
-    reports = {(row.role, row.pool, row.member): row for row in workers_reported(records, used)}
+    reports = {(row.role, row.pool, row.member): row for row in reading.workers_reported(records, used)}
     places = {(topic, number) for *_, topic in groups.values() for number in numbers}
     ends = source.ends(places.union(*(state.committed for state in states.values())))
-    rows, worker_groups = list[Worker](), list[WorkerGroup]()
+    rows, worker_groups = list[reading.Worker](), list[reading.WorkerGroup]()
     for group, (role, pool, topic) in groups.items():
         state = states[group]
         living = [_alive(reports.pop((role, pool, by.name), None), role, pool, by, now_ms) for by in state.members]
         gone = [row for row in reports.values() if (row.role, row.pool) == (role, pool)]
         rows += living + gone
         waiting = _waiting(reader, topic, state, {number: ends.get((topic, number), 0) for number in numbers})
-        row = WorkerGroup(
+        row = reading.WorkerGroup(
             role=role,
             pool=pool,
             members=len(living),
@@ -80,12 +73,12 @@ def workers(settings: KafkaSettings) -> Workers:
             lag=_lag(state.committed, ends),
         )
         worker_groups.append(row)
-    return Workers(groups=worker_groups, workers=rows)
+    return reading.Workers(groups=worker_groups, workers=rows)
 
 
-def _alive(report: Worker | None, role: str, pool: str, member: GroupMember, now_ms: int) -> Worker:
+def _alive(report: reading.Worker | None, role: str, pool: str, member: GroupMember, now_ms: int) -> reading.Worker:
     now = {"alive": True, "host": member.host, "partitions": list(member.partitions), "seen_ms": now_ms}
-    worker = report or Worker(role=role, pool=pool, member=member.name, alive=True)
+    worker = report or reading.Worker(role=role, pool=pool, member=member.name, alive=True)
     return worker.model_copy(update=now)
 
 

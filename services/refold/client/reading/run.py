@@ -12,18 +12,9 @@ from refold.client.reading.history import JudgedRecord, Run
 from refold.client.reading.messages import ModelTurn
 from refold.client.reading.model import Data, ReadModel, json_text, plain, utc_of
 from refold.client.reading.steps import RunStep, Successor, Timeline
+from refold.core import events
 from refold.core.errors import RunFailedError
-from refold.core.events import (
-    NO_REQUEST,
-    Cause,
-    Failure,
-    RunForked,
-    RunMigrated,
-    RunRequested,
-    RunStarted,
-    SignalDropped,
-    TaskFailed,
-)
+from refold.core.events import NO_REQUEST, Cause, Failure
 from refold.core.ids import log_key
 from refold.core.messages import Hold
 from refold.core.run.state import RunState
@@ -187,9 +178,9 @@ class RunInfo(RunRow):
     void_records: int
     timeline: list[RunStep]
     successors: list[Successor]
-    unheard: list[TaskFailed]
+    unheard: list[events.TaskFailed]
     signals: list[KeptSignalRow]
-    signals_dropped: list[SignalDropped]
+    signals_dropped: list[events.SignalDropped]
     resolve: list[str]
     models: list[ModelTurn]
     forked: ForkOf | None = None
@@ -274,7 +265,7 @@ def row_of(run: Run) -> RunRow:
     return RunRow(**_row(run))
 
 
-def first_request(run: Run) -> RunRequested:
+def first_request(run: Run) -> events.RunRequested:
     return run.state.request or NO_REQUEST
 
 
@@ -314,7 +305,7 @@ def ending_of(run: Run) -> Ended:
     return Ended(**about, result=end["result"], failed=end["failure"], reason=end["reason"])
 
 
-def _fork(event: RunForked | None) -> ForkOf | None:
+def _fork(event: events.RunForked | None) -> ForkOf | None:
     if event is None:
         return None
     source = event.source
@@ -359,7 +350,7 @@ def _manifest(run: Run) -> dict[str, str]:
     versions: dict[str, str] = {}
     for judged in run.records:
         for event in judged.entry.events if judged.entry else ():
-            if isinstance(event, RunStarted | RunMigrated):
+            if isinstance(event, events.RunStarted | events.RunMigrated):
                 versions = event.manifest
     policy = first_request(run).policy
     return {**versions, **({"policy": policy} if policy else {})}

@@ -8,15 +8,7 @@ from typing import Any, NamedTuple
 from refold.client.reading.api import CursorFilter, DailyRow, DoubtPage, DoubtRow, SessionPage, SessionRow, VersionRow
 from refold.client.reading.member import AgentServed
 from refold.console.gateway.reading import behind_cursor, cursor_behind, daily_sums, page_behind
-from refold.console.projections.shipped.tables import (
-    APPROVALS,
-    DAILY,
-    DAILY_FAILURES,
-    REPEATED_CALLS,
-    RUN_SESSIONS,
-    RUNS,
-    STEPS,
-)
+from refold.console.projections.shipped import tables
 from refold.core.planning.asking import CAME
 from refold.core.tables import ViewRow
 from refold.engine.ports.tables import MOST_PAGE, Query, ViewReader, Where
@@ -33,13 +25,13 @@ CODES_NAMED = 5
 
 
 def session_page(view: ViewReader, filters: CursorFilter) -> SessionPage:
-    newest = Query(RUN_SESSIONS, order="requested_ms", descending=True, limit=MOST_PAGE)
+    newest = Query(tables.RUN_SESSIONS, order="requested_ms", descending=True, limit=MOST_PAGE)
     query, page, sessions = behind_cursor(filters.cursor, "sessions", newest), list[ViewRow](), set[str]()
     for _ in range(MOST_WALKED // MOST_PAGE):
         rows = view.query(query)
         for row in rows:
             query = replace(query, after=query.place(row))
-            session = str(row[RUN_SESSIONS.places["session"]])
+            session = str(row[tables.RUN_SESSIONS.places["session"]])
             of_session = replace(newest, where=(Where("session", "=", session),), limit=1)
             # A session that an earlier page has stands there with a newer run.
             if session not in sessions and (not filters.cursor or view.query(of_session) == [row]):
@@ -53,13 +45,17 @@ def session_page(view: ViewReader, filters: CursorFilter) -> SessionPage:
 
 
 def _sessions(view: ViewReader, page: list[ViewRow], cursor: str) -> SessionPage:
-    keys = [(_of(RUN_SESSIONS, row, "run_id"),) for row in page]
-    runs = view.rows(RUNS, keys)
+    keys = [(_of(tables.RUN_SESSIONS, row, "run_id"),) for row in page]
+    runs = view.rows(tables.RUNS, keys)
     rows = [
         SessionRow(
-            session=(session := _of(RUN_SESSIONS, row, "session")),
-            runs=view.count(Query(RUN_SESSIONS, (Where("session", "=", session),))),
-            **{name: _of(RUNS, runs[key], name) for name in SessionRow.model_fields if name in RUNS.places},
+            session=(session := _of(tables.RUN_SESSIONS, row, "session")),
+            runs=view.count(Query(tables.RUN_SESSIONS, (Where("session", "=", session),))),
+            **{
+                name: _of(tables.RUNS, runs[key], name)
+                for name in SessionRow.model_fields
+                if name in tables.RUNS.places
+            },
         )
         for row, key in zip(page, keys, strict=True)
     ]
@@ -68,32 +64,32 @@ def _sessions(view: ViewReader, page: list[ViewRow], cursor: str) -> SessionPage
 
 def doubt_page(view: ViewReader, filters: CursorFilter) -> DoubtPage:
     """Return a page of calls in doubt, the oldest first."""
-    query = Query(STEPS, (Where("status", "=", "doubt"),), order="sent_ms", limit=filters.limit)
+    query = Query(tables.STEPS, (Where("status", "=", "doubt"),), order="sent_ms", limit=filters.limit)
     page, cursor = page_behind(view, filters.cursor, "doubts", query)
-    runs = view.rows(RUNS, [(_of(STEPS, row, "run_id"),) for row in page])
-    questions = view.rows(APPROVALS, [(_of(STEPS, row, "approval_id"),) for row in page])
+    runs = view.rows(tables.RUNS, [(_of(tables.STEPS, row, "run_id"),) for row in page])
+    questions = view.rows(tables.APPROVALS, [(_of(tables.STEPS, row, "approval_id"),) for row in page])
     return DoubtPage(doubts=[_doubt(row, runs, questions) for row in page], cursor=cursor)
 
 
 def _doubt(row: ViewRow, runs: dict[ViewRow, ViewRow], questions: dict[ViewRow, ViewRow]) -> DoubtRow:
-    of = STEPS.named(row)
+    of = tables.STEPS.named(row)
     question = questions.get((of["approval_id"],))
     about = {"approvers": "", "quorum": 0, "expires_ms": 0}
     if question is not None:
-        about = {name: _of(APPROVALS, question, name) for name in about}
+        about = {name: _of(tables.APPROVALS, question, name) for name in about}
     of |= about | {"tool": of["name"], "approval": of["approval_id"], "ways": [*CAME.values()]}
-    of["agent"] = _of(RUNS, runs[of["run_id"],], "agent")
+    of["agent"] = _of(tables.RUNS, runs[of["run_id"],], "agent")
     return DoubtRow(**{name: of[name] for name in DoubtRow.model_fields})
 
 
 def version_rows(view: ViewReader, serving: Iterable[AgentServed]) -> list[VersionRow]:
     have = {(each.agent, each.version): [by.shown for by in each.members] for each in serving}
     live = (Where("ended_ms", "=", 0), Where("version", ">", ""))
-    counts = view.counts(Query(RUNS, live), ("agent", "version"))
+    counts = view.counts(Query(tables.RUNS, live), ("agent", "version"))
     rows = []
     for (agent, version), count in sorted(counts.items()):
         of = (Where("ended_ms", "=", 0), Where("agent", "=", agent), Where("version", "=", version))
-        runs = [str(row[0]) for row in view.query(Query(RUNS, of, limit=RUNS_NAMED))]
+        runs = [str(row[0]) for row in view.query(Query(tables.RUNS, of, limit=RUNS_NAMED))]
         members = have.get((str(agent), spoken(str(version))[0]), [])
         rows.append(VersionRow(agent=str(agent), version=str(version), live=count, runs=runs, members=members))
     return rows
@@ -110,31 +106,31 @@ class Activity(NamedTuple):
 
 
 def activity_of(view: ViewReader, since: str) -> Activity:
-    rows = view.query(Query(DAILY, (Where("day", ">=", since),), limit=MOST_SUMMED))
+    rows = view.query(Query(tables.DAILY, (Where("day", ">=", since),), limit=MOST_SUMMED))
     by_day: dict[tuple[str, str], dict[str, DailyRow]] = defaultdict(dict)
     for day in daily_sums(_without(rows, "model")):
         by_day[day.agent, day.tool][day.day] = day
     codes: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
-    for row in view.query(Query(DAILY_FAILURES, (Where("day", ">=", since),), limit=MOST_SUMMED)):
-        of = DAILY_FAILURES.named(row)
+    for row in view.query(Query(tables.DAILY_FAILURES, (Where("day", ">=", since),), limit=MOST_SUMMED)):
+        of = tables.DAILY_FAILURES.named(row)
         counted = codes[of["agent"], of["tool"]]
         counted[of["code"]] = counted.get(of["code"], 0) + of["n"]
     failures = {key: sorted(counts.items(), key=lambda day: -day[1])[:CODES_NAMED] for key, counts in codes.items()}
     looping = Query(
-        REPEATED_CALLS, (Where("times", ">=", LEAST_REPEATED),), (), "times", descending=True, limit=RUNS_NAMED
+        tables.REPEATED_CALLS, (Where("times", ">=", LEAST_REPEATED),), (), "times", descending=True, limit=RUNS_NAMED
     )
-    tools = daily_sums(row for row in _without(rows, "day", "model") if row[DAILY.places["tool"]])
+    tools = daily_sums(row for row in _without(rows, "day", "model") if row[tables.DAILY.places["tool"]])
     return Activity(
         sorted(daily_sums(_without(rows, "day", "tool", "model")), key=lambda day: -day.runs_requested),
         sorted(tools, key=lambda day: -day.calls),
         by_day,
         failures,
-        [*map(REPEATED_CALLS.named, view.query(looping))],
+        [*map(tables.REPEATED_CALLS.named, view.query(looping))],
     )
 
 
 def _without(rows: Iterable[ViewRow], *names: str) -> Iterator[ViewRow]:
-    places = {DAILY.places[name] for name in names}
+    places = {tables.DAILY.places[name] for name in names}
     for row in rows:
         yield tuple("" if place in places else value for place, value in enumerate(row))
 

@@ -18,26 +18,17 @@ from refold.console.gateway.guard import is_page
 from refold.console.gateway.rates import BusyError
 from refold.console.gateway.site import below_prefix
 from refold.console.pages.rendering import html_page
-from refold.core.errors import (
-    ConflictError,
-    GoneError,
-    MalformedError,
-    NotFoundError,
-    RefoldError,
-    ReusedIdError,
-    UnauthorisedError,
-    UsageError,
-)
+from refold.core import errors
 
-_STATUS: tuple[tuple[type[RefoldError], int], ...] = (
+_STATUS: tuple[tuple[type[errors.RefoldError], int], ...] = (
     (BusyError, 429),
-    (GoneError, 410),
-    (NotFoundError, 404),
-    (ReusedIdError, 422),
-    (ConflictError, 409),
-    (MalformedError, 422),
-    (UsageError, 422),
-    (UnauthorisedError, 403),
+    (errors.GoneError, 410),
+    (errors.NotFoundError, 404),
+    (errors.ReusedIdError, 422),
+    (errors.ConflictError, 409),
+    (errors.MalformedError, 422),
+    (errors.UsageError, 422),
+    (errors.UnauthorisedError, 403),
 )
 """Status by error; any other concerns a dependency: 503."""
 
@@ -70,7 +61,7 @@ async def problem(request: Request, error: Exception) -> Response:
 
 def _told(error: Exception) -> tuple[HttpProblem, dict[str, str]]:
     # The framework answers any error of parsing a body with its own: the cause has the code and the hint.
-    if isinstance(error, HTTPException) and isinstance(error.__cause__, RefoldError):
+    if isinstance(error, HTTPException) and isinstance(error.__cause__, errors.RefoldError):
         error = error.__cause__
     if isinstance(error, RequestValidationError):
         detail = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5])
@@ -81,11 +72,11 @@ def _told(error: Exception) -> tuple[HttpProblem, dict[str, str]]:
         status = 422 if error.status_code == 400 else error.status_code
         title, code = title_of(status), _CODES.get(error.status_code, "http")
         return HttpProblem(title=title, status=status, detail=error.detail, code=code), {**(error.headers or {})}
-    assert isinstance(error, RefoldError), "no other is handled here"
+    assert isinstance(error, errors.RefoldError), "no other is handled here"
     return _of_operation(error)
 
 
-def _of_operation(error: RefoldError) -> tuple[HttpProblem, dict[str, str]]:
+def _of_operation(error: errors.RefoldError) -> tuple[HttpProblem, dict[str, str]]:
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
     title, detail = title_of(status), error.message[:MOST_DETAIL]
     answer = HttpProblem(title=title, status=status, detail=detail, code=error.code, hint=error.hint)

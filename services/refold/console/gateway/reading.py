@@ -16,15 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from starlette.concurrency import run_in_threadpool
 
 from refold.client.operations.run_query import RunQuery
-from refold.client.reading.api import (
-    ActionFilter,
-    DailyFilter,
-    DailyRow,
-    LetterFilter,
-    OperatorAction,
-    RunPage,
-    RunSummary,
-)
+from refold.client.reading import api
 from refold.client.reading.budget import LimitInUse, limits_of
 from refold.client.reading.history import Run
 from refold.client.reading.letter import Letter
@@ -32,25 +24,10 @@ from refold.client.reading.run import RunEvent, entry_events
 from refold.console.projections.projector import HEADS
 from refold.console.projections.runs import ViewedRuns, entry_of, matching, runs_query
 from refold.console.projections.service import serving
+from refold.console.projections.shipped import tables
 from refold.console.projections.shipped.beside import spent_of
 from refold.console.projections.shipped.projection import Shipped
-from refold.console.projections.shipped.tables import (
-    BUCKETS,
-    DAILY,
-    DEAD_LETTER_ROWS,
-    ENTRIES,
-    LIMIT_ROWS,
-    OPERATOR_ACTIONS,
-    RUNS,
-)
-from refold.core.errors import (
-    ConflictError,
-    MalformedError,
-    NotFoundError,
-    RefoldError,
-    TransientError,
-    UnreachableError,
-)
+from refold.core import errors
 from refold.core.events import Cause
 from refold.core.ids import RunId, run_id
 from refold.core.tables import Scalar, ViewRow
@@ -70,7 +47,7 @@ MOST_KEPT_BYTES = 32 << 20
 """Bytes of cached runs: three of 5,000 events, or hundreds of usual ones."""
 
 
-class NotYetError(TransientError):
+class NotYetError(errors.TransientError):
     """The view is behind the requested write."""
 
     code = "behind"
@@ -112,7 +89,7 @@ def _folded_bytes(run: Run) -> int:
     return sum(5_000 + 2 * len(judged.record.value or b"") for judged in run.records)
 
 
-Refused = Callable[[Cause], RefoldError | None]
+Refused = Callable[[Cause], errors.RefoldError | None]
 
 
 class ReadSide:
@@ -126,9 +103,9 @@ class ReadSide:
         try:
             with _in_use():
                 return self._database.store(Shipped.name, serving(self._database, Shipped.name))
-        except NotFoundError as error:
+        except errors.NotFoundError as error:
             message = f"the views are not built so far: {error.message}"
-            raise UnreachableError(message, hint="`refold serve projections` builds them") from None
+            raise errors.UnreachableError(message, hint="`refold serve projections` builds them") from None
 
     @contextmanager
     def still(self, after: After | None = None) -> Iterator[ViewReader]:
@@ -152,7 +129,7 @@ class ReadSide:
                 if positions.get(place, 0) < end:
                     return f"{place[0]}/{place[1]}/{end - 1}"
             for cause in after.causes:
-                if not store.query(Query(ENTRIES, _caused_by(cause), limit=1)):
+                if not store.query(Query(tables.ENTRIES, _caused_by(cause), limit=1)):
                     break
             else:
                 return ""
@@ -186,7 +163,7 @@ class ReadSide:
     def runs_at(self, view: ViewReader, run: str, seqs: Sequence[int]) -> list[Run]:
         last = int(self.check(view, run)[HEADS.places["seq"]])
         if wrong := [seq for seq in seqs if not 1 <= seq <= last]:
-            raise MalformedError(f"run {run} has no event {wrong[0]}", hint=f"its events are 1 to {last}")
+            raise errors.MalformedError(f"run {run} has no event {wrong[0]}", hint=f"its events are 1 to {last}")
         if not (points := ViewedRuns(view).points(run, seqs)):
             raise _missing(view, run_id(run))
         return points
@@ -196,30 +173,34 @@ class ReadSide:
         name = RunId(str(self.check(view, run)[0]))
         if seq := ViewedRuns(view).seq_at(name, at_ms):
             return seq
-        row = view.rows(RUNS, [(name,)])[name,]
-        first, last = (row[RUNS.places[column]] for column in ("requested_ms", "at_ms"))
-        raise MalformedError(f"run {run} was not there at {at_ms}", hint=f"its entries are from {first!s} to {last!s}")
+        row = view.rows(tables.RUNS, [(name,)])[name,]
+        first, last = (row[tables.RUNS.places[column]] for column in ("requested_ms", "at_ms"))
+        raise errors.MalformedError(
+            f"run {run} was not there at {at_ms}", hint=f"its entries are from {first!s} to {last!s}"
+        )
 
-    def daily(self, view: ViewReader, filters: DailyFilter) -> list[DailyRow]:
+    def daily(self, view: ViewReader, filters: api.DailyFilter) -> list[api.DailyRow]:
         where = matching(("day", ">=", filters.since), ("day", "<=", filters.until), ("agent", "=", filters.agent))
         where += [Where("tool", "=", filters.tool)] if filters.tool is not None else []
-        rows = view.query(Query(DAILY, tuple(where), descending=True, limit=2 * filters.limit))
+        rows = view.query(Query(tables.DAILY, tuple(where), descending=True, limit=2 * filters.limit))
         return list(daily_sums(_of_models(rows)))[: filters.limit]
 
-    def actions(self, view: ViewReader, filters: ActionFilter) -> list[OperatorAction]:
+    def actions(self, view: ViewReader, filters: api.ActionFilter) -> list[api.OperatorAction]:
         where = matching(("run_id", "=", filters.run), ("actor", "=", filters.actor), ("at_ms", ">=", filters.since_ms))
-        rows = view.query(Query(OPERATOR_ACTIONS, tuple(where), (), "at_ms", descending=True, limit=filters.limit))
-        return [OperatorAction(**OPERATOR_ACTIONS.named(row)) for row in rows]
+        rows = view.query(
+            Query(tables.OPERATOR_ACTIONS, tuple(where), (), "at_ms", descending=True, limit=filters.limit)
+        )
+        return [api.OperatorAction(**tables.OPERATOR_ACTIONS.named(row)) for row in rows]
 
-    def letters(self, view: ViewReader, filters: LetterFilter) -> list[Letter]:
+    def letters(self, view: ViewReader, filters: api.LetterFilter) -> list[Letter]:
         where = matching(("run_id", "=", filters.run), ("code", "=", filters.code), ("at_ms", ">=", filters.since_ms))
-        query = Query(DEAD_LETTER_ROWS, tuple(where), (), "at_ms", descending=True, limit=filters.limit)
-        return [_letter_of(DEAD_LETTER_ROWS.named(row)) for row in view.query(query)]
+        query = Query(tables.DEAD_LETTER_ROWS, tuple(where), (), "at_ms", descending=True, limit=filters.limit)
+        return [_letter_of(tables.DEAD_LETTER_ROWS.named(row)) for row in view.query(query)]
 
     def limits(self, view: ViewReader) -> list[LimitInUse]:
-        return limits_of(map(spent_of, view.scan(LIMIT_ROWS)))
+        return limits_of(map(spent_of, view.scan(tables.LIMIT_ROWS)))
 
-    def missing(self, view: ViewReader, run: str) -> NotFoundError | None:
+    def missing(self, view: ViewReader, run: str) -> errors.NotFoundError | None:
         """Return the error of a run that the view lacks, or None."""
         name = run_id(run)
         heads = view.rows(HEADS, [(name,)])
@@ -242,10 +223,10 @@ class ReadSide:
             raise NotYetError(f"run {run} has {last} events here, and not {seq}", retry_after=1.0)
         return last > seq or head[HEADS.places["status"]] not in ("completed", "cancelled")
 
-    def runs(self, view: ViewReader, listing: RunQuery, cursor: str) -> RunPage:
+    def runs(self, view: ViewReader, listing: RunQuery, cursor: str) -> api.RunPage:
         """Return a page of runs. **Raises** MalformedError for a cursor of another query."""
         rows, more = page_behind(view, cursor, listing, runs_query(listing))
-        return RunPage(runs=[summary_of(row) for row in rows], cursor=more)
+        return api.RunPage(runs=[summary_of(row) for row in rows], cursor=more)
 
 
 async def patiently(look: Callable[[], _T]) -> _T:
@@ -271,18 +252,18 @@ def _of_models(rows: Sequence[ViewRow]) -> Iterator[ViewRow]:
         yield (*row[:3], *models[row[:3]], *row[4:]) if len(models[row[:3]]) == 1 else row
 
 
-def daily_sums(rows: Iterable[ViewRow]) -> Iterator[DailyRow]:
+def daily_sums(rows: Iterable[ViewRow]) -> Iterator[api.DailyRow]:
     """Sum rows of `daily` by day, agent, tool and model, erased runs included."""
     totals: dict[ViewRow, list[int]] = {}
     for row in rows:
-        amounts = totals.setdefault(row[: DAILY.keys - 1], [0] * (len(row) - DAILY.keys))
-        for place, amount in enumerate(row[DAILY.keys :]):
+        amounts = totals.setdefault(row[: tables.DAILY.keys - 1], [0] * (len(row) - tables.DAILY.keys))
+        for place, amount in enumerate(row[tables.DAILY.keys :]):
             amounts[place] += int(amount)
-    names = (*DAILY.names[: DAILY.keys - 1], *DAILY.names[DAILY.keys :])
+    names = (*tables.DAILY.names[: tables.DAILY.keys - 1], *tables.DAILY.names[tables.DAILY.keys :])
     for key, sums in totals.items():
         of: dict[str, Any] = dict(zip(names, (*key, *sums), strict=True))
-        buckets = [of.pop(f"b{number}") for number in range(BUCKETS)]
-        yield DailyRow(**of, p50_ms=_below(buckets, 0.5), p95_ms=_below(buckets, 0.95))
+        buckets = [of.pop(f"b{number}") for number in range(tables.BUCKETS)]
+        yield api.DailyRow(**of, p50_ms=_below(buckets, 0.5), p95_ms=_below(buckets, 0.95))
 
 
 def _below(buckets: Sequence[int], share: float) -> int:
@@ -301,29 +282,29 @@ def _letter_of(row: Mapping[str, Any]) -> Letter:
     return Letter(lies="/".join(map(str, place)), topic=place[0], partition=place[1], offset=place[2], **more)
 
 
-def _missing(view: ViewReader, run: RunId) -> NotFoundError:
+def _missing(view: ViewReader, run: RunId) -> errors.NotFoundError:
     head = view.rows(HEADS, [(run,)]).get((run,))
     if head is None:
-        return NotFoundError(f"there is no run {run}", hint="it may be on its way: look again in a second")
+        return errors.NotFoundError(f"there is no run {run}", hint="it may be on its way: look again in a second")
     if (gone := ViewedRuns(view).gone(run)) is not None:
         return gone
     reason = str(head[HEADS.places["reason"]]) or "its rows are not the entries of its log"
-    return NotFoundError(
+    return errors.NotFoundError(
         f"the view has no history of run {run}: {reason}", hint=f"`refold projection rebuild {Shipped.name}`"
     )
 
 
-_SUMMARY = [(name, RUNS.places[name]) for name in RunSummary.model_fields]
+_SUMMARY = [(name, tables.RUNS.places[name]) for name in api.RunSummary.model_fields]
 
 
-def summary_of(row: ViewRow) -> RunSummary:
+def summary_of(row: ViewRow) -> api.RunSummary:
     values: dict[str, Any] = {name: row[place] for name, place in _SUMMARY}
-    return RunSummary.model_construct(None, **values)
+    return api.RunSummary.model_construct(None, **values)
 
 
 def events_after(view: ViewReader, run: str, seq: int, limit: int = MOST_PAGE) -> list[RunEvent]:
     where = (Where("run_id", "=", run), Where("last_seq", ">", seq))
-    rows = view.query(Query(ENTRIES, where, order="seq", limit=limit))
+    rows = view.query(Query(tables.ENTRIES, where, order="seq", limit=limit))
     return [event for row in rows for event in events_in(row) if event.seq > seq]
 
 
@@ -335,7 +316,7 @@ def after_of(header: str) -> After | None:
     """Parse `Refold-After`: `topic/partition/offset`, several with commas."""
     parts = [part for entry in header.split(",") if (part := entry.strip())]
     if len(parts) > MOST_AFTER:
-        raise MalformedError(f"Refold-After names {len(parts)} places", hint=f"name the last {MOST_AFTER}")
+        raise errors.MalformedError(f"Refold-After names {len(parts)} places", hint=f"name the last {MOST_AFTER}")
     positions: dict[Place, int] = {}
     causes = set[Cause]()
     for topic, partition, offset in map(_written, parts):
@@ -350,7 +331,7 @@ def _written(text: str) -> tuple[str, int, int]:
     topic, _, rest = text.partition("/")
     partition, _, offset = (number_of(part) for part in rest.partition("/"))
     if topic not in (RUN_LOG, *INPUT_TOPICS) or partition is None or offset is None:
-        raise MalformedError(f"{text[:80]!r} is no place of a write", hint="send it as an answer had it")
+        raise errors.MalformedError(f"{text[:80]!r} is no place of a write", hint="send it as an answer had it")
     return topic, partition, offset
 
 
@@ -372,8 +353,8 @@ def _in_use() -> Iterator[None]:
     """Translate the error of a generation that was switched or dropped meanwhile."""
     try:
         yield
-    except ConflictError as error:
-        raise UnreachableError(error.message, hint="the views were switched: ask again") from None
+    except errors.ConflictError as error:
+        raise errors.UnreachableError(error.message, hint="the views were switched: ask again") from None
 
 
 def cursor_behind(place: ViewRow, listing: object) -> str:
@@ -390,7 +371,9 @@ def behind_cursor(cursor: str, listing: object, query: Query) -> Query:
         of, place = None, []
     kinds = [query.table.columns[name] for name in query.sorting]
     if of != hash_of(listing) or [type(value) for value in place] != kinds or not all(map(_fits, place)):
-        raise MalformedError("the cursor is of another query, or none", hint="without it, the first page is read")
+        raise errors.MalformedError(
+            "the cursor is of another query, or none", hint="without it, the first page is read"
+        )
     return replace(query, after=tuple(place))
 
 

@@ -16,19 +16,9 @@ from typing import TypeVar
 
 from refold.client.platform import Platform
 from refold.client.streams import LivePart
+from refold.console.gateway import selecting
 from refold.console.gateway.parts import LiveParts
 from refold.console.gateway.reading import After, ReadSide
-from refold.console.gateway.selecting import (
-    NOWHERE,
-    Cursor,
-    Page,
-    Selection,
-    SelectionKind,
-    chunks_of,
-    entries_between,
-    json_bytes,
-    log_ends,
-)
 from refold.console.projections.projector import HEADS
 from refold.console.projections.shipped.tables import RUN_SESSIONS, RUNS
 from refold.core.errors import NotFoundError, RefoldError, TransientError
@@ -68,7 +58,7 @@ class TooManyError(TransientError):
 class StreamListener:
     """A stream that waits for news. `over`: its run was erased. Live parts are dropped if its client is slow."""
 
-    selection: Selection
+    selection: selecting.Selection
     over: bool = False
     news: asyncio.Event = field(default_factory=asyncio.Event)
     parts: list[bytes] = field(default_factory=list)
@@ -91,7 +81,7 @@ class StreamListener:
         return parts
 
 
-StreamKey = tuple[SelectionKind, str]
+StreamKey = tuple[selecting.SelectionKind, str]
 
 
 class RunStreams:
@@ -104,7 +94,7 @@ class RunStreams:
         self._watcher: asyncio.Task[None] | None = None
         self._listeners: dict[StreamKey, set[StreamListener]] = {}
         self._actors: Counter[str] = Counter()
-        self._pages: dict[tuple[Selection, str], asyncio.Task[Page]] = {}
+        self._pages: dict[tuple[selecting.Selection, str], asyncio.Task[selecting.Page]] = {}
         self._reads = asyncio.Semaphore(READS_AT_ONCE)
         self._ends: dict[int, int] = {}
 
@@ -120,22 +110,23 @@ class RunStreams:
 
     def begin(
         self,
-        kind: SelectionKind,
+        kind: selecting.SelectionKind,
         name: str = "",
         last: str = "",
         after: After | None = None,
         *,
         parts: bool = False,
         from_now: bool = False,
-    ) -> tuple[Selection, Cursor | None]:
+    ) -> tuple[selecting.Selection, selecting.Cursor | None]:
         """Return the selection and its start, None at its end. `from_now`: skip the past of a family. **Raises**
         MalformedError, NotFoundError, GoneError; NotYetError if the view is behind the id."""
         reading = self._reading
         with reading.still(after) as view:
-            log, now = view.notes().get("log", ""), {number: (end, 0) for number, end in log_ends(view).items()}
+            log = view.notes().get("log", "")
+            now = {number: (end, 0) for number, end in selecting.log_ends(view).items()}
             home = self._home(view, kind, name)
-        selection = Selection(kind, name, home, log, parts)
-        start: Cursor = 0 if kind == "run" else now if from_now or kind in ("all", "inbox") else {}
+        selection = selecting.Selection(kind, name, home, log, parts)
+        start: selecting.Cursor = 0 if kind == "run" else now if from_now or kind in ("all", "inbox") else {}
         at = selection.cursor(last) if last else start
         if isinstance(at, int):
             return selection, at if reading.check_seq(RunId(name), at) else None
@@ -143,7 +134,7 @@ class RunStreams:
         reading.check_after(After(ends))
         return selection, at
 
-    def _home(self, view: ViewReader, kind: SelectionKind, name: str) -> int | None:
+    def _home(self, view: ViewReader, kind: selecting.SelectionKind, name: str) -> int | None:
         """Return the partition of the events, None for all. **Raises** NotFoundError, GoneError."""
         if kind in ("run", "family"):
             self._reading.check(view, name)
@@ -153,7 +144,7 @@ class RunStreams:
         return None
 
     async def follow(
-        self, selection: Selection, at: Cursor, *, named: bool = False, actor: str = ""
+        self, selection: selecting.Selection, at: selecting.Cursor, *, named: bool = False, actor: str = ""
     ) -> AsyncIterator[bytes]:
         """Yield the events behind a place. `named`: begin with the place itself."""
         with self._listening(selection, actor) as listener:
@@ -167,7 +158,7 @@ class RunStreams:
                     chunks, at, complete, over = await self._page(selection, at)
                     parts = listener.take()
                     # Parts are of the present: beside events of the past they are dropped.
-                    for chunk in (*chunks, *chunks_of(parts if complete else ())):
+                    for chunk in (*chunks, *selecting.chunks_of(parts if complete else ())):
                         yield chunk
                         sent_s = time.monotonic()
                     if over or listener.over:
@@ -187,7 +178,7 @@ class RunStreams:
             self._watcher.cancel()
 
     @contextmanager
-    def _listening(self, selection: Selection, actor: str) -> Iterator[StreamListener]:
+    def _listening(self, selection: selecting.Selection, actor: str) -> Iterator[StreamListener]:
         listener, key = StreamListener(selection), (selection.kind, selection.name)
         self._listeners.setdefault(key, set()).add(listener)
         self._actors[actor] += 1
@@ -205,7 +196,7 @@ class RunStreams:
             if not self._listeners[key]:
                 del self._listeners[key]
 
-    async def _page(self, selection: Selection, at: Cursor) -> Page:
+    async def _page(self, selection: selecting.Selection, at: selecting.Cursor) -> selecting.Page:
         key = selection, selection.id_of(at)
         if (task := self._pages.get(key)) is None:
             task = self._pages[key] = asyncio.create_task(self._read(selection, at))
@@ -213,20 +204,21 @@ class RunStreams:
         # Shielded: a client that leaves must not cancel the read of the others.
         return await asyncio.shield(task)
 
-    async def _read(self, selection: Selection, at: Cursor) -> Page:
+    async def _read(self, selection: selecting.Selection, at: selecting.Cursor) -> selecting.Page:
         async with self._reads:
             try:
                 return await _in_thread(lambda: selection.page(self._reading.store(), at))
             except RefoldError as error:  # the database is away, or the view was just switched
                 OUTAGES.failed("gateway.view_unread", reason=error.message)
         await asyncio.sleep(AWAY_S)
-        return Page([], at, complete=False)
+        return selecting.Page([], at, complete=False)
 
-    def _passed(self, at: Cursor) -> Cursor:
+    def _passed(self, at: selecting.Cursor) -> selecting.Cursor:
         """Return the place behind the last look, for a stream that it did not wake."""
         if isinstance(at, int):
             return at
-        return {**at, **{number: max(at.get(number, NOWHERE), (end, 0)) for number, end in self._ends.items()}}
+        ends = {number: max(at.get(number, selecting.NOWHERE), (end, 0)) for number, end in self._ends.items()}
+        return {**at, **ends}
 
     async def _watch(self) -> None:
         """Wake the streams for which the view has new entries, while there are streams."""
@@ -258,12 +250,12 @@ class RunStreams:
     def _look(self, before: dict[int, int] | None) -> tuple[dict[int, int], Collection[StreamKey]]:
         """Return the ends of the log in the view, and the streams with entries since `before`; all, if it is None."""
         store = self._reading.store()
-        ends, keys, everyone = log_ends(store), set[StreamKey](), [*self._listeners]
+        ends, keys, everyone = selecting.log_ends(store), set[StreamKey](), [*self._listeners]
         if before is None:
             return ends, everyone
         for number, end in ends.items():
             if before.get(number, 0) < end:
-                rows = store.query(entries_between(number, before.get(number, 0), end, LOOK_ENTRIES))
+                rows = store.query(selecting.entries_between(number, before.get(number, 0), end, LOOK_ENTRIES))
                 if len(rows) == LOOK_ENTRIES:
                     return ends, everyone
                 for run in {str(row[0]) for row in rows}:
@@ -293,7 +285,7 @@ class RunStreams:
 
     def _queue_parts(self, parts: list[LivePart]) -> None:
         for part in parts:
-            message = b"event: part\ndata: %s\n\n" % json_bytes(asdict(part))
+            message = b"event: part\ndata: %s\n\n" % selecting.json_bytes(asdict(part))
             for key in _keys_of(part.run_id):
                 for listener in self._listeners.get(key, ()):
                     if listener.selection.parts:
@@ -305,7 +297,7 @@ def _keys_of(run: str) -> list[StreamKey]:
     return [("all", ""), ("inbox", ""), ("run", run), *(("family", name) for name in (*parents_of(run), run))]
 
 
-def _heartbeat(selection: Selection, at: Cursor) -> bytes:
+def _heartbeat(selection: selecting.Selection, at: selecting.Cursor) -> bytes:
     """Return a sign of life, which moves clients past positions without events for them."""
     return b": still here\n\n" if isinstance(at, int) else f"id: {selection.id_of(at)}\n: still here\n\n".encode()
 

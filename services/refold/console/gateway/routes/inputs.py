@@ -10,16 +10,7 @@ from fastapi import APIRouter, Depends, Response
 from refold.client.operations import run as operations
 from refold.client.operations.operation import OperationRow, Performed
 from refold.client.operations.run import By, Changes, Done
-from refold.client.reading.api import (
-    AnswerCallback,
-    InputSent,
-    NoteBody,
-    RepairBody,
-    RetryBody,
-    RunBody,
-    SignalBody,
-    WithReason,
-)
+from refold.client.reading import api
 from refold.client.reading.history import Run
 from refold.client.reading.outcome import CommandResult, Started
 from refold.console.gateway.site import DEFAULT_WAIT_S, Gateway, Key, Site, WaitOption
@@ -32,7 +23,7 @@ from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical
 from refold.engine.stores import blob_store
 
-NO_REASON, NO_CHANGES, NO_HEAD = WithReason(), RetryBody(), RepairBody()
+NO_REASON, NO_CHANGES, NO_HEAD = api.WithReason(), api.RetryBody(), api.RepairBody()
 WORDS = {
     "cancel": "End the run and its descendants as soon as possible. 409 if the run has ended otherwise.",
     PAUSE: "Pause the run and its descendants: they propose no further calls until they are resumed.",
@@ -48,32 +39,32 @@ class Sending:
     response: Response
     wait_s: float
 
-    def perform(self, operation: OperationRow) -> Performed | InputSent:
+    def perform(self, operation: OperationRow) -> Performed | api.InputSent:
         return self._answered(operation.message.run_id, self.shared.writing.perform(operation, self.wait_s))
 
-    def settle(self, operation: OperationRow) -> CommandResult | InputSent:
+    def settle(self, operation: OperationRow) -> CommandResult | api.InputSent:
         return _said_of(self.perform(operation))
 
-    def on_run(self, run: str, build_row: Callable[[Run], OperationRow]) -> CommandResult | InputSent:
+    def on_run(self, run: str, build_row: Callable[[Run], OperationRow]) -> CommandResult | api.InputSent:
         return self.settle(build_row(self.shared.writing.get(run_id(run))))
 
-    def by_log(self, run: str, build_row: Callable[[Run], OperationRow]) -> CommandResult | InputSent:
+    def by_log(self, run: str, build_row: Callable[[Run], OperationRow]) -> CommandResult | api.InputSent:
         name = run_id(run)
         return _said_of(self._answered(name, self.shared.writing.perform_by_log(name, build_row, self.wait_s)))
 
-    def _answered(self, run: RunId, done: Performed | Cause) -> Performed | InputSent:
+    def _answered(self, run: RunId, done: Performed | Cause) -> Performed | api.InputSent:
         if isinstance(done, Cause):
             self.response.status_code = 202
             self.response.headers["Refold-After"] = f"{done.topic}/{done.partition}/{done.offset}"
-            return InputSent(run_id=run, topic=done.topic, partition=done.partition, offset=done.offset)
+            return api.InputSent(run_id=run, topic=done.topic, partition=done.partition, offset=done.offset)
         last = done.run.records[-1].record if done.run.records else None
         if last is not None:
             self.response.headers["Refold-After"] = f"{RUN_LOG}/{last.partition}/{last.offset}"
         return done
 
 
-def _said_of(done: Performed | InputSent) -> CommandResult | InputSent:
-    return done if isinstance(done, InputSent) else done.result
+def _said_of(done: Performed | api.InputSent) -> CommandResult | api.InputSent:
+    return done if isinstance(done, api.InputSent) else done.result
 
 
 async def _sending(shared: Site, response: Response, wait: WaitOption = DEFAULT_WAIT_S) -> Sending:
@@ -84,24 +75,26 @@ Sends = Annotated[Sending, Depends(_sending)]
 
 
 def input_routes(site: APIRouter) -> None:
-    post = partial(site.post, responses={202: {"model": InputSent, "description": "Sent, and no outcome in time"}})
+    post = partial(site.post, responses={202: {"model": api.InputSent, "description": "Sent, and no outcome in time"}})
 
     @post("/api/runs", summary="Start a run")
-    def start_run(sender: Sends, body: RunBody, key: Key = "") -> Started | InputSent:
+    def start_run(sender: Sends, body: api.RunBody, key: Key = "") -> Started | api.InputSent:
         """Start a run. `Idempotency-Key` is its id if the body has none; a repeated request starts no second run."""
         whole = run_request(sender.shared, body, key)
         done = sender.perform(operations.start_run(whole))
-        return done if isinstance(done, InputSent) else Started(run_id=whole.run_id, known=done.what == "known")
+        return done if isinstance(done, api.InputSent) else Started(run_id=whole.run_id, known=done.what == "known")
 
     @post("/api/runs/{run}/signals", summary="Send a signal")
-    def send_signal(sender: Sends, run: str, body: SignalBody, key: Key = "") -> CommandResult | InputSent:
+    def send_signal(sender: Sends, run: str, body: api.SignalBody, key: Key = "") -> CommandResult | api.InputSent:
         """Send a signal that the run waits for, now or later. `Idempotency-Key` is its id if the body has none."""
         name, actor = run_id(run), sender.shared.actor
         message = operations.signal_message(name, body.name, body.data, signal_id=_named(body.id, key), actor=actor)
         return sender.on_run(name, lambda history: operations.signal(history.state, message))
 
     @post("/api/callbacks/{token}", summary="Answer a callback")
-    def answer_callback(sender: Sends, token: str, body: AnswerCallback, key: Key = "") -> CommandResult | InputSent:
+    def answer_callback(
+        sender: Sends, token: str, body: api.AnswerCallback, key: Key = ""
+    ) -> CommandResult | api.InputSent:
         """Complete or fail a callback. The first answer counts.
 
         `Idempotency-Key` is the key of the answer if the body has none.
@@ -115,8 +108,8 @@ def input_routes(site: APIRouter) -> None:
 
         return sender.on_run(message.run_id, answer)
 
-    def word(kind: str) -> Callable[..., CommandResult | InputSent]:
-        def say(sender: Sends, run: str, body: WithReason = NO_REASON) -> CommandResult | InputSent:
+    def word(kind: str) -> Callable[..., CommandResult | api.InputSent]:
+        def say(sender: Sends, run: str, body: api.WithReason = NO_REASON) -> CommandResult | api.InputSent:
             by = By(sender.shared.actor, body.reason, sign=sender.shared.sign)
             return sender.on_run(run, lambda history: operations.word(history.state, kind, by))
 
@@ -131,13 +124,13 @@ def input_routes(site: APIRouter) -> None:
         )(word(kind))
 
     @post("/api/runs/{run}/notes", summary="Add a note to a run")
-    def annotate_run(sender: Sends, run: str, body: NoteBody, key: Key = "") -> CommandResult | InputSent:
+    def annotate_run(sender: Sends, run: str, body: api.NoteBody, key: Key = "") -> CommandResult | api.InputSent:
         """Add a note to the history of a live run. `Idempotency-Key` is its id if the body has none."""
         by, note_id = By(sender.shared.actor), _named(body.id, key)
         return sender.on_run(run, lambda history: operations.annotate(history.state, body.note, by, note_id))
 
     @post("/api/runs/{run}/retry", summary="Retry a failed or stalled run")
-    def retry_run(sender: Sends, run: str, body: RetryBody = NO_CHANGES) -> CommandResult | InputSent:
+    def retry_run(sender: Sends, run: str, body: api.RetryBody = NO_CHANGES) -> CommandResult | api.InputSent:
         """Continue a failed run where it failed, or from a step on. All finished work before is kept.
 
         For a stalled run, its code is run again. 409 if it stalls again, or if a retry from a step would repeat calls
@@ -159,13 +152,13 @@ def input_routes(site: APIRouter) -> None:
         return sender.settle(build(history)) if history.state.over else sender.by_log(name, build)
 
     @post("/api/runs/{run}/fail", summary="Fail a stalled run")
-    def fail_run(sender: Sends, run: str, body: WithReason = NO_REASON) -> CommandResult | InputSent:
+    def fail_run(sender: Sends, run: str, body: api.WithReason = NO_REASON) -> CommandResult | api.InputSent:
         """Fail a stalled run whose code will never match its history. 409 if the run is not stalled."""
         by = By(sender.shared.actor, body.reason)
         return sender.by_log(run, lambda history: operations.fail_stalled(history, by))
 
     @post("/api/runs/{run}/repair", summary="Repair the records of a run")
-    def repair_run(sender: Sends, run: str, body: RepairBody = NO_HEAD) -> CommandResult | InputSent:
+    def repair_run(sender: Sends, run: str, body: api.RepairBody = NO_HEAD) -> CommandResult | api.InputSent:
         """Write the records of a run again in order, if a tool has mixed them. No event is added or changed.
 
         With a `head`, the history that ends with that entry counts, and all other records are void for good.
@@ -173,7 +166,7 @@ def input_routes(site: APIRouter) -> None:
         return sender.by_log(run, lambda history: operations.repair(history, body.head, sender.shared.actor))
 
 
-def run_request(shared: Gateway, body: RunBody, key: str = "") -> RunRequest:
+def run_request(shared: Gateway, body: api.RunBody, key: str = "") -> RunRequest:
     """Return the request for a run, in the name of the login. **Raises** as `operations.prepared`."""
     request = RunRequest(
         RunId(_named(body.id, key)),

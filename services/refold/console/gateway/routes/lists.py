@@ -7,19 +7,7 @@ from fastapi import APIRouter, Path, Query, Response
 from refold.client.letters import find_letter, replayed
 from refold.client.operations.run_query import RunQuery
 from refold.client.operations.workers import Served
-from refold.client.reading.api import (
-    ActionFilter,
-    CursorFilter,
-    DailyFilter,
-    DailyRow,
-    InputReplayed,
-    LetterFilter,
-    OperatorAction,
-    RunFilter,
-    RunPage,
-    SessionPage,
-    VersionRow,
-)
+from refold.client.reading import api
 from refold.client.reading.budget import LimitInUse
 from refold.client.reading.halt import HaltRow, halt_rows
 from refold.client.reading.letter import Letter, WholeLetter, whole_letter
@@ -41,15 +29,17 @@ LetterPlace = Annotated[str, Path(description="`[SERVICE/]PARTITION/OFFSET`, as 
 
 def list_routes(site: APIRouter) -> None:
     @site.get("/api/sessions", summary="List sessions")
-    def list_sessions(shared: Site, filters: Annotated[CursorFilter, Query()], after: AfterHeader = "") -> SessionPage:
+    def list_sessions(
+        shared: Site, filters: Annotated[api.CursorFilter, Query()], after: AfterHeader = ""
+    ) -> api.SessionPage:
         """Return sessions, the one with the latest request first."""
         with shared.view(after) as view:
             return session_page(view, filters)
 
     @site.get("/api/sessions/{session:path}", summary="List the runs of a session")
     def show_session(
-        shared: Site, session: str, filters: Annotated[RunFilter, Query()], after: AfterHeader = ""
-    ) -> RunPage:
+        shared: Site, session: str, filters: Annotated[api.RunFilter, Query()], after: AfterHeader = ""
+    ) -> api.RunPage:
         """Return the runs of a session, the newest first, with the filters of all runs."""
         inside = filters.model_copy(update={"session": session})
         with shared.view(after) as view:
@@ -59,15 +49,17 @@ def list_routes(site: APIRouter) -> None:
         return page
 
     @site.get("/api/daily", summary="List sums by day")
-    def list_daily(shared: Site, filters: Annotated[DailyFilter, Query()], after: AfterHeader = "") -> list[DailyRow]:
+    def list_daily(
+        shared: Site, filters: Annotated[api.DailyFilter, Query()], after: AfterHeader = ""
+    ) -> list[api.DailyRow]:
         """Return calls, failures, effects avoided, tokens and cost by day, agent, tool and model, the latest first."""
         with shared.view(after) as view:
             return shared.reading.daily(view, filters)
 
     @site.get("/api/operator-actions", summary="List operator actions")
     def list_operator_actions(
-        shared: Site, filters: Annotated[ActionFilter, Query()], after: AfterHeader = ""
-    ) -> list[OperatorAction]:
+        shared: Site, filters: Annotated[api.ActionFilter, Query()], after: AfterHeader = ""
+    ) -> list[api.OperatorAction]:
         """Return cancels, pauses, resumes, retries, resolutions and migrations with actor and reason, latest first."""
         with shared.view(after) as view:
             return shared.reading.actions(view, filters)
@@ -76,7 +68,7 @@ def list_routes(site: APIRouter) -> None:
 
     @site.get("/api/operator-actions.jsonl", summary="Export operator actions", **lines)
     def export_operator_actions(
-        shared: Site, filters: Annotated[ActionFilter, Query()], after: AfterHeader = ""
+        shared: Site, filters: Annotated[api.ActionFilter, Query()], after: AfterHeader = ""
     ) -> Response:
         """Return the same rows as JSON Lines: without a `limit` the latest 50,000; `since_ms` selects others."""
         many = filters if "limit" in filters.model_fields_set else filters.model_copy(update={"limit": MOST_EXPORTED})
@@ -85,7 +77,9 @@ def list_routes(site: APIRouter) -> None:
         return Response("".join(f"{row.model_dump_json()}\n" for row in rows), media_type=JSON_LINES)
 
     @site.get("/api/dead-letters", summary="List dead letters")
-    def list_letters(shared: Site, filters: Annotated[LetterFilter, Query()], after: AfterHeader = "") -> list[Letter]:
+    def list_letters(
+        shared: Site, filters: Annotated[api.LetterFilter, Query()], after: AfterHeader = ""
+    ) -> list[Letter]:
         """Return inputs that no service could use, with the reason, the latest first."""
         with shared.view(after) as view:
             return shared.reading.letters(view, filters)
@@ -93,7 +87,7 @@ def list_routes(site: APIRouter) -> None:
     @site.post("/api/dead-letters/{place:path}/replay", summary="Send a refused input again")
     def replay_letter(
         shared: Site, place: LetterPlace, dry_run: Annotated[bool, Query(description="send nothing")] = False
-    ) -> InputReplayed:
+    ) -> api.InputReplayed:
         """Publish the input of a dead letter again, from its topic, to the partition where it belongs."""
         return replay_of(shared, place, dry_run=dry_run)
 
@@ -119,7 +113,7 @@ def list_routes(site: APIRouter) -> None:
         return served_of(shared).tools
 
     @site.get("/api/versions", summary="List the versions that runs need")
-    def list_versions(shared: Site, after: AfterHeader = "") -> list[VersionRow]:
+    def list_versions(shared: Site, after: AfterHeader = "") -> list[api.VersionRow]:
         """Return the versions that live runs need. The planners that have them are read from Kafka."""
         serving = served_of(shared).agents
         with shared.view(after) as view:
@@ -173,12 +167,12 @@ def projections_of(shared: Gateway) -> list[ProjectionInfo]:
         return [status_of(name, database, settings.views.url, source) for name in database.projections()]
 
 
-def replay_of(shared: Gateway, place: str, *, dry_run: bool) -> InputReplayed:
+def replay_of(shared: Gateway, place: str, *, dry_run: bool) -> api.InputReplayed:
     """Send the input of a dead letter again, or only return its partition. **Raises** as `replayed`."""
     record, at = replayed(shared.platform.runs.reader, place)
     if dry_run:
-        return InputReplayed(sent=False, topic=record.topic, partition=at)
+        return api.InputReplayed(sent=False, topic=record.topic, partition=at)
     sent = shared.platform.publisher.send_raw(
         record.topic, at, key=record.key or b"", value=record.value or b"", headers=record.read_headers() or ()
     )
-    return InputReplayed(sent=True, topic=record.topic, partition=sent[0], offset=sent[1])
+    return api.InputReplayed(sent=True, topic=record.topic, partition=sent[0], offset=sent[1])
