@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from refold.console.gateway import connections, guard
+from refold.console.gateway import guard
 from refold.console.gateway.app import build_api
-from refold.console.gateway.connections import TimedProtocol
+from refold.console.gateway.guard import TimedProtocol
 from refold.console.gateway.site import SentFile
 from refold.console.projections import service
 from tests.gateway.test_reading import Bench
@@ -56,7 +56,7 @@ class Served:
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.setattr(service, "REFRESH_S", 0.0)
     monkeypatch.setattr(guard, "BODY_S", 0.3)
-    monkeypatch.setattr(connections, "HEADERS_S", 0.3)
+    monkeypatch.setattr(guard, "HEADERS_S", 0.3)
     served = Served()
     yield served
     served.server.should_exit = True

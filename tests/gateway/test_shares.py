@@ -19,7 +19,7 @@ from fastapi import FastAPI
 from refold.client.values import texts_of
 from refold.console.gateway import site
 from refold.console.gateway.app import build_api
-from refold.console.gateway.connections import TimedProtocol
+from refold.console.gateway.guard import TimedProtocol
 from refold.console.gateway.rates import BusyError, SharedRoom
 from refold.console.gateway.site import SentFile
 from refold.console.gateway.streams import TooManyError

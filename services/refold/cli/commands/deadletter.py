@@ -5,8 +5,7 @@ from typing import Annotated
 
 from refold.cli import output
 from refold.cli.platform import Listing, Shell, agree
-from refold.client.letters import find_letter, replayed
-from refold.client.reading.letter import letter_of, letters_in, whole_letter
+from refold.client.letters import find_letter, letter_of, letters_in, replayed, whole_letter
 from refold.core.topics import DEAD_LETTERS
 
 LetterArgument = Annotated[

@@ -7,7 +7,7 @@ from itertools import chain
 from refold.cli import output
 from refold.cli.platform import Shell
 from refold.cli.recorded import views_of
-from refold.client.reading.letter import letters_in
+from refold.client.letters import letters_in
 from refold.client.reading.member import Workers
 from refold.client.reading.run import row_of
 from refold.core.planning.windows import DAY_MS

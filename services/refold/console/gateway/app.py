@@ -14,9 +14,8 @@ try:
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
-from refold.console.gateway.describing import documented
 from refold.console.gateway.guard import SiteGuard
-from refold.console.gateway.problems import problem
+from refold.console.gateway.problems import documented, problem
 from refold.console.gateway.routes.evidence import evidence_routes
 from refold.console.gateway.routes.forks import fork_routes
 from refold.console.gateway.routes.health import health_routes
@@ -28,10 +27,9 @@ from refold.console.gateway.routes.registry import registry_routes
 from refold.console.gateway.routes.runs import run_routes
 from refold.console.gateway.routes.streams import stream_routes
 from refold.console.gateway.site import MOST_READS, MOST_WRITES, Gateway, StrictRoute, show_lag
-from refold.console.pages.approvals import approval_pages
 from refold.console.pages.deployed import deployed_pages
 from refold.console.pages.fork_pages import fork_pages
-from refold.console.pages.inbox import inbox_pages
+from refold.console.pages.inbox import approval_pages, inbox_pages
 from refold.console.pages.policy_pages import policy_pages
 from refold.console.pages.records import record_pages
 from refold.console.pages.run_list import run_list_pages

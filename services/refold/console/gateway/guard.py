@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 from starlette.exceptions import HTTPException
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from refold.client.reading.api import HttpProblem
 from refold.console.gateway.roles import SAFE
@@ -22,6 +23,8 @@ Asgi = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 _log = structlog.get_logger()
 
 MOST_BODY = 2 << 20
+HEADERS_S = 10.0
+"""Seconds for the headers of a request; the server itself waits for ever."""
 BODY_S = 10.0
 """Seconds for the whole body of a request."""
 
@@ -186,3 +189,40 @@ async def _answer(send: Send, problem: HttpProblem, *more: tuple[bytes, bytes]) 
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+class TimedProtocol(H11Protocol):
+    """HTTP protocol of the server, with a time limit for headers."""
+
+    _due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._cancel()
+
+    def _wait(self) -> None:
+        if not self._idle:
+            self._cancel()
+        elif self._due is None:
+            self._due = self.loop.call_later(HEADERS_S, self._end)
+
+    @property
+    def _idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _end(self) -> None:
+        if self._idle:
+            self.transport.close()
+
+    def _cancel(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None

@@ -14,14 +14,9 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from refold.core.errors import not_installed
-
-try:
-    from starlette.exceptions import HTTPException
-    from starlette.requests import Request
-except ModuleNotFoundError as missing:
-    raise not_installed(missing) from None
 import structlog
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from refold.console.gateway.apikeys import KEY_PREFIX, ApiKeys
 from refold.console.gateway.oidc import TokenVerifier

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
+from refold.client.letters import Letter
 from refold.client.operations.run_query import RunQuery
 from refold.client.reading import api
 from refold.client.reading.budget import LimitInUse, limits_of
 from refold.client.reading.history import Run
-from refold.client.reading.letter import Letter
 from refold.client.reading.run import RunEvent, entry_events
 from refold.console.projections.projector import HEADS
 from refold.console.projections.runs import ViewedRuns, entry_of, matching, runs_query

@@ -11,16 +11,11 @@ from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
-from refold.core.errors import not_installed
-
-try:
-    from fastapi import Depends, Header, Path, Query, Request, Response
-    from fastapi.responses import StreamingResponse
-    from fastapi.routing import APIRoute
-    from starlette.concurrency import run_in_threadpool
-    from starlette.types import Message, Receive, Scope, Send
-except ModuleNotFoundError as missing:
-    raise not_installed(missing) from None
+from fastapi import Depends, Header, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
+from starlette.types import Message, Receive, Scope, Send
 
 from refold.client.awaiting import AsyncClient
 from refold.client.operations.run import Signed, signing

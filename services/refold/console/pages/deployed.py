@@ -8,18 +8,16 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
-from refold.client.letters import find_letter
+from refold.client.letters import find_letter, whole_letter
 from refold.client.reading.api import ApiBody, LetterFilter
 from refold.client.reading.halt import halt_rows
-from refold.client.reading.letter import whole_letter
 from refold.client.reading.member import AgentServed, ToolServed
 from refold.console.gateway.listing import version_rows
 from refold.console.gateway.roles import ROUTE_ROLES
 from refold.console.gateway.routes.health import health_of
 from refold.console.gateway.routes.lists import catalog_of, projections_of, replay_of, served_of, workers_of
 from refold.console.gateway.site import Gateway, Site
-from refold.console.pages.forms import form_of
-from refold.console.pages.rendering import html_page, view_page
+from refold.console.pages.rendering import form_of, html_page, view_page
 from refold.console.pages.screen import SCREEN, AskForm, Cell, Grid, Passage, grid_of, url
 from refold.core.errors import RefoldError
 from refold.core.redaction import public_url

@@ -24,8 +24,7 @@ from refold.console.gateway.routes.forks import fork_of, known_policies
 from refold.console.gateway.site import Gateway, Site
 from refold.console.pages import wording
 from refold.console.pages.chart import begun_at, step_kind
-from refold.console.pages.forms import form_of
-from refold.console.pages.rendering import html_file, html_page, seen
+from refold.console.pages.rendering import form_of, html_file, html_page, seen
 from refold.console.pages.screen import SCREEN, AskField, AskForm, Cell, Grid, Passage, url
 from refold.core.errors import FoldError, MalformedError, UsageError
 from refold.core.ids import RunId

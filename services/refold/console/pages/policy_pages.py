@@ -18,8 +18,7 @@ from refold.client.reading.history import Run
 from refold.client.reading.model import Data, plain
 from refold.console.gateway.routes.lists import catalog_of
 from refold.console.gateway.site import Gateway, Site
-from refold.console.pages.forms import form_of
-from refold.console.pages.rendering import html_page
+from refold.console.pages.rendering import form_of, html_page
 from refold.console.pages.screen import SCREEN, AskField, AskForm, Cell, Grid, TextChange, url
 from refold.console.pages.wording import called_name, text_diff
 from refold.console.projections.runs import ViewedRuns

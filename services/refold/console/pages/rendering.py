@@ -1,11 +1,13 @@
-"""HTML from templates. Text of models, tools and people is escaped, spelt out and cut here."""
+"""HTML from templates, and forms as browsers send them without JavaScript. Text of models, tools and people is escaped,
+spelt out and cut here."""
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from hashlib import blake2b
 from importlib.resources import files
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
 
 from refold.core.errors import not_installed
 
@@ -23,10 +25,12 @@ from refold.console.gateway.site import Gateway
 from refold.console.pages.panel import large_value
 from refold.console.pages.wording import json_lines
 from refold.core.approval.question import bound
+from refold.core.errors import MalformedError
 from refold.core.run.metering import NANO
 from refold.engine.ports.tables import ViewReader
 from refold.engine.runtime.text import visible
 
+MOST_FIELDS = 50
 MOST_TEXT = 4_000
 """Characters of a text on a page; a link leads to all of it."""
 REFERRER = "same-origin"
@@ -155,3 +159,26 @@ def html_page(template: str, shared: Gateway | None = None, status: int = 200, *
         context = {"people": (*shared.logins.people,), "address": shared.address, "away": shared.writing.away}
     html = _TEMPLATES.get_template(template).render(values, csrf=csrf, login=login, style="", **context)
     return HTMLResponse(html, status, {"Referrer-Policy": REFERRER})
+
+
+def one_of(fields: Mapping[str, str], name: str, choices: Collection[str]) -> str:
+    """Return the value of a form's button. **Raises** MalformedError for any other word."""
+    choice = fields.get(name, "")
+    if choice not in choices:
+        raise MalformedError(f"{choice[:40]!r} is no {name}", hint="use a button of the page")
+    return choice
+
+
+async def form_of(request: Request, shared: Gateway) -> dict[str, str]:
+    """Return the fields of a form. **Raises** MalformedError for a repeated field or too many; UnauthorisedError for a
+    login by cookie without its token."""
+    try:
+        pairs = parse_qsl((await request.body()).decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
+    except ValueError as error:
+        raise MalformedError("the form cannot be read", hint="load the page again") from error
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise MalformedError("the form has a field twice", hint="load the page again")
+    if shared.login is not None:
+        shared.logins.check_csrf(shared.login, fields.get("csrf", ""))
+    return fields

@@ -18,8 +18,7 @@ from refold.console.gateway.routes.inputs import run_request
 from refold.console.gateway.routes.lists import served_of
 from refold.console.gateway.routes.runs import label_of, query_of
 from refold.console.gateway.site import DEFAULT_WAIT_S, Site
-from refold.console.pages.forms import form_of
-from refold.console.pages.rendering import html_page, view_page
+from refold.console.pages.rendering import form_of, html_page, view_page
 from refold.console.pages.screen import SCREEN, AskField, AskForm, Passage, url
 from refold.console.projections.runs import entry_of, runs_query
 from refold.console.projections.shipped.tables import ENTRIES, FAMILIES, HOLDS

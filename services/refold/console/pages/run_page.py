@@ -33,10 +33,9 @@ from refold.console.gateway.site import DEFAULT_WAIT_S, Gateway, Seq, Site
 from refold.console.pages import wording
 from refold.console.pages.chart import UNFINISHED, Below, chart_of, step_kind
 from refold.console.pages.fork_pages import fork_from
-from refold.console.pages.forms import form_of, one_of
 from refold.console.pages.panel import MOST_LINES, EventPanel, changes_of, conversation, record_of, saw_model
 from refold.console.pages.questions import PageQuestion, informed, open_questions
-from refold.console.pages.rendering import html_page
+from refold.console.pages.rendering import form_of, html_page, one_of
 from refold.console.projections.runs import ViewedRuns
 from refold.console.projections.shipped.tables import FAMILIES, HOLDS, RUNS, STEPS
 from refold.core.errors import ConflictError, MalformedError, UnreachableError

@@ -8,8 +8,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from refold.console.gateway.guard import is_page
 from refold.console.gateway.routes.logins import cookie_of, no_cookie
 from refold.console.gateway.site import Site
-from refold.console.pages.forms import form_of
-from refold.console.pages.rendering import ASSETS, html_page
+from refold.console.pages.rendering import ASSETS, form_of, html_page
 from refold.core.errors import NotFoundError
 
 FOR_EVER = "public, max-age=31536000, immutable"

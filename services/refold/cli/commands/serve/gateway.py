@@ -28,8 +28,8 @@ except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
 from refold.console.gateway.app import build_api
-from refold.console.gateway.connections import TimedProtocol
 from refold.console.gateway.forks import ForkRoom
+from refold.console.gateway.guard import TimedProtocol
 from refold.console.gateway.logins import Logins
 from refold.console.gateway.routes.health import health_of
 from refold.console.gateway.site import Gateway

@@ -3,7 +3,7 @@ the last record of a key and the run log, whatever the order of topics."""
 
 from collections.abc import Callable, Mapping
 
-from refold.client.reading.letter import letters_in
+from refold.client.letters import letters_in
 from refold.console.projections.batch import Batch
 from refold.console.projections.shipped.tables import DEAD_LETTER_ROWS, FAMILIES, HOLD_CHARS, HOLDS, LIMIT_ROWS, VOTES
 from refold.console.projections.shipped.turn import cut
