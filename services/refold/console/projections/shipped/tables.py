@@ -11,20 +11,23 @@ TEXT_CHARS = 200
 HOLD_CHARS = 10_000
 """Characters of the message and stack of a hold: the remedy is at the end."""
 
+
+def _texts(names: str) -> dict[str, Any]:
+    """Declare columns with texts."""
+    return dict.fromkeys(names.split(), str)
+
+
+def _numbers(names: str) -> dict[str, Any]:
+    return dict.fromkeys(names.split(), int)
+
+
 ENTRIES = table(
     "entries",
     key(run_id=str, seq=int),
     indexes=(("cause_topic", "cause_partition", "cause_offset"), ("partition", "since_offset")),
-    last_seq=int,
-    at_ms=int,
-    logged_ms=int,
-    partition=int,
-    offset=int,
-    since_offset=int,
-    actor=str,
-    cause_topic=str,
-    cause_partition=int,
-    cause_offset=int,
+    **_numbers("last_seq at_ms logged_ms partition offset since_offset"),
+    **_texts("actor cause_topic"),
+    **_numbers("cause_partition cause_offset"),
     id=bytes,
     value=bytes,
 )
@@ -36,37 +39,16 @@ RUNS = table(
         *(("requested_ms",), ("agent", "requested_ms"), ("status", "requested_ms"), ("root",)),
         ("ended_ms", "agent", "version", "run_id"),
     ),
-    agent=str,
-    root=str,
-    parent=str,
-    requester=str,
-    policy=str,
-    version=str,
-    app=str,
-    partition=int,
-    requested_ms=int,
-    started_ms=int,
-    ended_ms=int,
-    at_ms=int,
-    seq=int,
+    **_texts("agent root parent requester policy version app"),
+    **_numbers("partition requested_ms started_ms ended_ms at_ms seq"),
     head=str,
-    steps=int,
-    open=int,
-    busy=int,
-    waiting=int,
-    paused=int,
-    says=str,
-    failure_code=str,
-    failure_message=str,
+    **_numbers("steps open busy waiting paused"),
+    **_texts("says failure_code failure_message"),
     retries=int,
     price_table=str,
     # Columns that the row of its family sums, side by side: see `Shipped`.
     status=str,
-    waiting_for_people=int,
-    doubt=int,
-    on_hold=int,
-    tokens=int,
-    nano_usd=int,
+    **_numbers("waiting_for_people doubt on_hold tokens nano_usd"),
     forked_from=str,
     forked_at=int,
 )
@@ -76,37 +58,17 @@ RUN_SESSIONS = table(
     "run_sessions",
     key(run_id=str, session=str),
     indexes=(("session", "requested_ms"), ("requested_ms",)),
-    number=int,
-    requested_ms=int,
+    **_numbers("number requested_ms"),
 )
 
 STEPS = table(
     "steps",
     key(run_id=str, step=int),
     indexes=(("name", "started_ms"), ("status",)),
-    kind=str,
-    name=str,
-    label=str,
-    status=str,
-    phase=str,
-    effect=str,
-    rule=str,
-    call_id=str,
-    seq=int,
-    started_ms=int,
-    sent_ms=int,
-    ended_ms=int,
-    attempt=int,
-    attempts=int,
-    dispatches=int,
-    doubts=int,
-    failure_code=str,
-    failure_message=str,
-    args_digest=str,
-    metered=int,
-    tokens=int,
-    nano_usd=int,
-    approvals=int,
+    **_texts("kind name label status phase effect rule call_id"),
+    **_numbers("seq started_ms sent_ms ended_ms attempt attempts dispatches doubts"),
+    **_texts("failure_code failure_message args_digest"),
+    **_numbers("metered tokens nano_usd approvals"),
     approval_id=str,
 )
 
@@ -116,18 +78,10 @@ APPROVALS = table(
     indexes=(("run_id", "step"), ("open", "asked_ms")),
     run_id=str,
     step=int,
-    tool=str,
-    rule=str,
-    approvers=str,
-    quorum=int,
-    asked_ms=int,
-    expires_ms=int,
-    ended_ms=int,
-    verdict=str,
-    actors=str,
-    about=str,
-    escalated=int,
-    open=int,
+    **_texts("tool rule approvers"),
+    **_numbers("quorum asked_ms expires_ms ended_ms"),
+    **_texts("verdict actors about"),
+    **_numbers("escalated open"),
 )
 
 # Rows that records beside the run log make: see `beside`.
@@ -136,14 +90,8 @@ VOTES = table(
     "votes",
     key(run_id=str, approval_id=str, vote_id=str),
     indexes=(("actor", "issued_ms"), ("partition", "offset")),
-    actor=str,
-    action=str,
-    message=str,
-    issued_ms=int,
-    counts=int,
-    partition=int,
-    offset=int,
-    logged_ms=int,
+    **_texts("actor action message"),
+    **_numbers("issued_ms counts partition offset logged_ms"),
 )
 
 DEAD_LETTER_ROWS = replace(
@@ -151,16 +99,10 @@ DEAD_LETTER_ROWS = replace(
         "dead_letters",
         key(run_id=str, topic=str, partition=int, offset=int),
         indexes=(("at_ms",), ("code", "at_ms"), ("from_topic", "from_partition", "from_offset")),
-        letter=str,
-        from_topic=str,
-        from_partition=int,
-        from_offset=int,
-        code=str,
-        reason=str,
-        key=str,
-        service=str,
-        at_ms=int,
-        logged_ms=int,
+        **_texts("letter from_topic"),
+        **_numbers("from_partition from_offset"),
+        **_texts("code reason key service"),
+        **_numbers("at_ms logged_ms"),
     ),
     fading=("topic", "partition", "offset"),
 )
@@ -168,34 +110,16 @@ DEAD_LETTER_ROWS = replace(
 HOLDS = table(
     "holds",
     key(run_id=str),
-    kind=str,
-    reason=str,
-    message=str,
-    detail=str,
-    needs=str,
-    code=str,
-    member=str,
-    at_ms=int,
-    retry_ms=int,
-    tries=int,
+    **_texts("kind reason message detail needs code member"),
+    **_numbers("at_ms retry_ms tries"),
 )
 
 LIMIT_ROWS = table(
     "limits",
     key(run_id=str, lane=int, teller=str),
     indexes=(("period",),),
-    period=str,
-    agent=str,
-    label=str,
-    value=str,
-    log=int,
-    tokens=int,
-    nano_usd=int,
-    calls=int,
-    limit_tokens=int,
-    limit_nano_usd=int,
-    limit_calls=int,
-    soft_percent=int,
+    **_texts("period agent label value"),
+    **_numbers("log tokens nano_usd calls limit_tokens limit_nano_usd limit_calls soft_percent"),
     beyond=str,
     logged_ms=int,
 )
@@ -205,9 +129,7 @@ OPERATOR_ACTIONS = table(
     key(run_id=str, seq=int),
     indexes=(("at_ms",), ("actor", "at_ms")),
     at_ms=int,
-    actor=str,
-    action=str,
-    detail=str,
+    **_texts("actor action detail"),
     step=int,
     reason=str,
 )
@@ -217,50 +139,25 @@ REPEATED_CALLS = table(
     key(run_id=str, args_digest=str),
     indexes=(("times",),),
     tool=str,
-    times=int,
-    first_step=int,
-    last_step=int,
+    **_numbers("times first_step last_step"),
 )
 
 FAMILIES = sums(
     "families",
     key(root=str),
     forgets=True,
-    live=int,
-    waiting_for_people=int,
-    in_doubt=int,
-    on_hold=int,
-    stalled=int,
-    completed=int,
-    failed=int,
-    cancelled=int,
-    tokens=int,
-    nano_usd=int,
+    **_numbers("live waiting_for_people in_doubt on_hold stalled completed failed cancelled tokens nano_usd"),
 )
 
 BUCKETS = 24
 """Columns of the histogram of durations: column n counts calls of less than 2^n ms, the last one all others."""
 
-_HISTOGRAM: Any = {f"b{number}": int for number in range(BUCKETS)}
-
 DAILY = sums(
     "daily",
     key(day=str, agent=str, tool=str, model=str),
-    calls=int,
-    completed=int,
-    failed=int,
-    attempts=int,
-    retries=int,
-    doubts=int,
-    rejections=int,
-    effects_avoided=int,
-    tokens=int,
-    nano_usd=int,
-    runs_requested=int,
-    runs_completed=int,
-    runs_failed=int,
-    runs_cancelled=int,
-    **_HISTOGRAM,
+    **_numbers("calls completed failed attempts retries doubts rejections effects_avoided tokens nano_usd"),
+    **_numbers("runs_requested runs_completed runs_failed runs_cancelled"),
+    **_numbers(" ".join(f"b{number}" for number in range(BUCKETS))),
 )
 
 DAILY_FAILURES = sums("daily_failures", key(day=str, agent=str, tool=str, code=str), n=int)
