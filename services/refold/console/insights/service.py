@@ -1,7 +1,5 @@
 """Applies batches of the run log to the figures, and writes these to `run-insight`."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import ssl

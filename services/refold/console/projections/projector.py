@@ -4,8 +4,6 @@ A record counts if it extends the head of its run; one with a lower seq is a cop
 the run is read whole by the fold that all readers share, and its rows are replaced.
 """
 
-from __future__ import annotations
-
 import gc
 import time
 import traceback
@@ -80,6 +78,8 @@ class WholeRun:
     marked: bool = False
     orphans: bool = False
 
+
+_Content = LogRecord | Unreadable | str
 
 Expect = Callable[[Batch, Sequence[Entry]], None]
 """Reads the rows that a batch's entries change, before they are accepted, with one query for each table."""
@@ -361,9 +361,6 @@ def _uncollected() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
-
-
-_Content = LogRecord | Unreadable | str
 
 
 def _read(record: Record) -> tuple[RunId, _Content]:

@@ -1,7 +1,5 @@
 """Updates projections: the generations in use and being built. One process per projection; others wait for its lock."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass

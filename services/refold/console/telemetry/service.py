@@ -1,7 +1,5 @@
 """Reads accepted entries of the views in order, and exports the spans that end."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress

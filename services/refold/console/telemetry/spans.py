@@ -1,7 +1,5 @@
 """Spans of one run, folded from its entries: stretches of work, and attempts within them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -91,7 +89,7 @@ class _Attempt(NamedTuple):
 class RunSpans:
     """Spans of a run; `find` looks up its parent. A `broken` run has no further spans."""
 
-    def __init__(self, run: RunId, style: Style, find: Callable[[RunId], RunSpans | None]) -> None:
+    def __init__(self, run: RunId, style: Style, find: Callable[[RunId], "RunSpans | None"]) -> None:
         self.state = RunState(run)
         self.started: dict[int, int] = {}
         self._style, self._find = style, find

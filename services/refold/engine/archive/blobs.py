@@ -1,7 +1,5 @@
 """Large values of runs: copied beside the archive, then erased with their runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -22,7 +20,7 @@ MISSING = "blob_missing"
 """Error code of a value that is not in its store."""
 
 
-def values_behind(run: ArchivedRun) -> list[str]:
+def values_behind(run: "ArchivedRun") -> list[str]:
     """Pointers of a run's records to the blob store, without duplicates."""
     read = [chain.read(record.key, record.value) for record in run.records]
     events = [event for item in read if isinstance(item, chain.LogRecord) for event in item.entry.events]
@@ -35,7 +33,7 @@ class ArchivedBlobs:
     def __init__(self, blobs: Blobs, copies: Blobs | None) -> None:
         self._blobs, self._copies = blobs, copies
 
-    def copy(self, run: ArchivedRun, *, dry_run: bool = False) -> None:
+    def copy(self, run: "ArchivedRun", *, dry_run: bool = False) -> None:
         """Copy the values of a run; lost ones are skipped, and `dry_run` only reads. **Raises** UnreachableError;
         BlobError for an existing value that cannot be copied."""
         if self._copies is None:

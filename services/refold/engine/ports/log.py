@@ -1,8 +1,6 @@
 """The event log as services see it: partitioned topics, one group member, positions. Topic names are logical
 (`run-log`, `tool-requested.default`); adapters add the prefix."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -209,7 +207,7 @@ class LogSource(Protocol):
     """Topics behind views: identity, bounds and records. **Raises** UnreachableError while Kafka is away."""
 
     @property
-    def reader(self) -> LogReader: ...
+    def reader(self) -> "LogReader": ...
 
     def identity(self) -> str:
         """Return a text that is unique to this log: a position is meaningless in another."""

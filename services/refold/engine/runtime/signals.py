@@ -1,7 +1,5 @@
 """SIGINT and SIGTERM as a stop request that the main thread can wait for."""
 
-from __future__ import annotations
-
 import queue
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Watchdog of a thread that runs code of users."""
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import signal
@@ -64,7 +62,7 @@ class Mark:
         self.stack = ""
         self.shielded = False
 
-    def on(self, driven: Driven) -> _On:
+    def on(self, driven: Driven) -> "_On":
         """A `with` block around code of users. **Raises** HeldUp into code that blocks the thread."""
         return _On(self, driven)
 

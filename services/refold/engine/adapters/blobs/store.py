@@ -1,7 +1,5 @@
 """Large values as files of an object store: `runs/<digest of the run's id>/<digest of the text>`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -49,7 +47,7 @@ class ObjectBlobs:
             raise BlobError(f"{pointer} has other content", hint="restore it from a copy", code="blob_altered")
         yield last
 
-    def _open(self, run: RunId, pointer: str) -> obstore.GetResult:
+    def _open(self, run: RunId, pointer: str) -> "obstore.GetResult":
         try:
             size = blobs.parse_pointer(pointer).size
         except MalformedError as error:

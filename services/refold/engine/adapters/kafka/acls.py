@@ -2,8 +2,6 @@
 readers rely. Rights belong to roles; `principals` maps a role to its principals. Executors have a role per pool,
 `executor.POOL`, with rights on their pool only: a compromised one affects no other pool."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ one thread, other methods to any: a Consumer is locked while it polls, so `read`
 notes for `take`, and `end` has its own consumer (0.3 ms, against 100 ms behind a fetch).
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence

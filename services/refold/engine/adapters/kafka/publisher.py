@@ -1,7 +1,5 @@
 """Publisher of inputs: to the home of the run, with CloudEvents headers and an ack."""
 
-from __future__ import annotations
-
 import threading
 import time
 from functools import partial
@@ -108,7 +106,7 @@ class KafkaPublisher:
         error = self._current().error
         return error.str() if error else ""
 
-    def _current(self) -> _Client:
+    def _current(self) -> "_Client":
         client = self._client
         client.poll(0)  # else an error between two writes is noticed by the next write alone
         with self._lock:

@@ -1,8 +1,6 @@
 """Readers without a group: of topics up to the ends captured at the start, even if compaction removed records before
 them; of what comes from now on; of single records."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -69,7 +67,7 @@ class KafkaLogReader:
         names = sorted(self._names.logical(name) for name in topics if name.startswith(self._names.prefix))
         return [name for name in names if kind_of(name) in kinds]
 
-    def since(self, topic: str, starts: Mapping[int, int]) -> OnePass:
+    def since(self, topic: str, starts: Mapping[int, int]) -> "OnePass":
         """Partitions of a topic from offsets on. **Raises** as `scan`."""
         return self._open(topic, starts)
 
@@ -88,11 +86,11 @@ class KafkaLogReader:
                 low, high = (low, middle) if older else (middle, high)
         return high
 
-    def _open(self, topic: str, first: int | Mapping[int, int] | None) -> OnePass:
+    def _open(self, topic: str, first: int | Mapping[int, int] | None) -> "OnePass":
         starts = {first: OFFSET_BEGINNING} if isinstance(first, int) else first
         return self._assigned([topic], starts)
 
-    def _assigned(self, topics: list[str], starts: Mapping[int, int] | None) -> OnePass:
+    def _assigned(self, topics: list[str], starts: Mapping[int, int] | None) -> "OnePass":
         consumer = self._consumer()
         try:
             if starts is None:

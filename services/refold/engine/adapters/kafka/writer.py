@@ -1,7 +1,5 @@
 """Producers beside those of services and clients: of the archivist, of compacted tables, of live parts."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -2,8 +2,6 @@
 delays its thread or the other async tools, never the executor, its leases or its group membership. Every exception of a
 tool becomes data, with its secrets removed."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import sys
@@ -134,7 +132,7 @@ class Toolbox:
             raise NotDone("the executor ends")
         return value
 
-    async def _run(self, order: StartTool, tool: ToolDef, body: Body, error_text: ErrorText) -> None:
+    async def _run(self, order: StartTool, tool: ToolDef, body: Body, error_text: "ErrorText") -> None:
         ended = ToolEnded(order.number, "unknown", code="lost", message="the tool ended without a word")
         try:
             ended = await self._ended(order, tool, body, error_text, self._threads)
@@ -167,7 +165,7 @@ class Toolbox:
         return await self._ended(order, tool, body, error_text, threads)
 
     async def _ended(
-        self, order: StartTool, tool: ToolDef, body: Body, error_text: ErrorText, threads: Executor
+        self, order: StartTool, tool: ToolDef, body: Body, error_text: "ErrorText", threads: Executor
     ) -> ToolEnded:
         if not order.probe:
             CURRENT_ATTEMPT.set(CurrentAttempt(order.request, self._live.tell if self._live else None))
@@ -186,7 +184,7 @@ class Toolbox:
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything, SystemExit too, and ends but itself
             return error_text.raised(order, error)
 
-    def _value(self, order: StartTool, tool: ToolDef, value: object, error_text: ErrorText) -> ToolEnded:
+    def _value(self, order: StartTool, tool: ToolDef, value: object, error_text: "ErrorText") -> ToolEnded:
         if order.probe:
             happened = tool.probe_json(value)
             if happened is None:
