@@ -6,19 +6,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
-from refold.console.sql.queries import Statement, counts_of, page
 from refold.console.sql.statements import Statements, escaped, short, unescaped
 from refold.core.errors import ConflictError, not_installed
 from refold.core.ids import RunId
-from refold.core.tables import ViewKey, ViewRow, ViewTable
+from refold.core.tables import Scalar, ViewKey, ViewRow, ViewTable
 from refold.engine.ports.log import Place
-from refold.engine.ports.tables import Query, ViewChanges, ViewReader
+from refold.engine.ports.tables import Query, ViewChanges, ViewReader, Where
 
 try:
     import sqlalchemy as sa
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
+_LIKE = str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_"})
 _SCANNED = 2_000
 """Rows of a scan in memory."""
 
@@ -90,16 +90,35 @@ class SqlViewReader:
 
     def rows_of(self, table: ViewTable, run: RunId) -> list[ViewRow]:
         of = self._for(table)
-        ((name,),) = escaped([(run,)], [0])
-        return self._fetch((f'{of.select} where "run_id" = {of.mark} order by {of.keys}', (name,)), of.texts)
+        return self._fetch(f'{of.select} where "run_id" = {of.mark} order by {of.keys}', [run], of.texts)
 
     def query(self, query: Query) -> list[ViewRow]:
-        return self._fetch(page(query, self._for), self._for(query.table).texts)
+        of = self._for(query.table)
+        conditions, arguments = self._where(query)
+        sorting = [f'"{name}"' for name in query.sorting]
+        if query.after:
+            marks = ", ".join([of.mark] * len(sorting))
+            conditions.append(f"({', '.join(sorting)}) {'<' if query.descending else '>'} ({marks})")
+            arguments += query.after
+        order = ", ".join(f"{name} desc" if query.descending else name for name in sorting)
+        page = f"{of.select}{_all(conditions)} order by {order} limit {query.limit:d}"
+        return self._fetch(page, arguments, of.texts)
 
-    def _fetch(self, statement: Statement, texts: Sequence[int]) -> list[ViewRow]:
+    def _where(self, query: Query) -> tuple[list[str], list[Scalar]]:
+        arguments = list[Scalar]()
+        conditions = _conditions(query.where, self._driver.mark, arguments)
+        for within in query.within:
+            inner = _all(_conditions(within.where, self._driver.mark, arguments))
+            test = "not in" if within.absent else "in"
+            conditions.append(f'"run_id" {test} (select "run_id" from "{self._for(within.table).name}"{inner})')
+        return conditions, arguments
+
+    def _fetch(self, statement: str, arguments: list[Scalar], texts: Sequence[int]) -> list[ViewRow]:
+        places = [place for place, value in enumerate(arguments) if isinstance(value, str)]
+        (values,) = escaped([tuple(arguments)], places)
         with self._lend() as connection:
             cursor = self._driver.cursor(connection)
-            cursor.execute(*statement)
+            cursor.execute(statement, values)
             return unescaped(cursor.fetchall(), texts)
 
     def count(self, query: Query) -> int:
@@ -107,7 +126,11 @@ class SqlViewReader:
 
     def counts(self, query: Query, by: Collection[str]) -> dict[ViewRow, int]:
         texts = [place for place, name in enumerate(by) if query.table.columns[name] is str]
-        rows = self._fetch(counts_of(query, by, self._for), texts)
+        conditions, arguments = self._where(query)
+        columns = ", ".join(f'"{name}"' for name in by)
+        chosen, grouped = (f"{columns}, ", f" group by {columns}") if columns else ("", "")
+        counted = f'select {chosen}count(*) from "{self._for(query.table).name}"{_all(conditions)}{grouped}'
+        rows = self._fetch(counted, arguments, texts)
         return {row[:-1]: int(row[-1]) for row in rows}
 
     def scan(self, table: ViewTable, *, in_order: bool = True) -> Iterator[ViewRow]:
@@ -212,3 +235,21 @@ def rows_about(table: sa.Table, projection: str, generation: int) -> list[Any]:
 
 def physical_name(projection: str, generation: int, table: str) -> str:
     return short(f"{projection}__{generation}__{table}")
+
+
+def _all(conditions: list[str]) -> str:
+    return f" where {' and '.join(conditions)}" if conditions else ""
+
+
+def _conditions(where: tuple[Where, ...], mark: str, arguments: list[Scalar]) -> list[str]:
+    conditions = []
+    for column, test, value in where:
+        names = column.split()
+        if test == "contains":
+            value = f"%{str(value).lower().translate(_LIKE)}%"
+            either = (f"lower(\"{name}\") like {mark} escape '\\'" for name in names)
+        else:
+            either = (f'"{name}" {test} {mark}' for name in names)
+        arguments += [value] * len(names)
+        conditions.append(f"({' or '.join(either)})")
+    return conditions
