@@ -21,8 +21,8 @@ from refold.client.verify import verify_log
 from refold.console.gateway import writing
 from refold.console.insights.figures import Insights
 from refold.console.insights.service import Counting, figures_store
+from refold.console.projections.following import LoggedRuns
 from refold.console.projections.service import KeptProjection, shipped
-from refold.console.projections.whole import LoggedRuns
 from refold.console.telemetry.service import Telemetry
 from refold.console.telemetry.spans import Style
 from refold.core.ids import home

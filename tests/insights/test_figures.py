@@ -8,7 +8,7 @@ import pytest
 
 from refold.console.insights.figures import Insights
 from refold.console.insights.service import Counting, figures_store
-from refold.console.projections.whole import LoggedRuns
+from refold.console.projections.following import LoggedRuns
 from refold.core.errors import UsageError
 from refold.core.events import AttemptFailed, CallBilled, CallCompleted, CallFailed, CallReserved, Failure
 from refold.core.messages import RunInsight

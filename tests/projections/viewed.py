@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from refold.client.reading.history import Run, feed
+from refold.console.projections.following import LoggedRuns
 from refold.console.projections.projector import HEADS, Projector
 from refold.console.projections.shipped.projection import Shipped
-from refold.console.projections.whole import LoggedRuns
 from refold.core.ids import RunId, parse_log_key
 from refold.core.run.erased import Markers
 from refold.core.run.log import LogFold

@@ -11,10 +11,9 @@ from typing import Any
 import structlog
 
 from refold.console.insights.figures import MINUTE_MS, Insights, changed_records, recent
-from refold.console.projections.following import misplaced
+from refold.console.projections.following import LoggedRuns, misplaced
 from refold.console.projections.projector import Projector
 from refold.console.projections.service import made_by
-from refold.console.projections.whole import LoggedRuns
 from refold.core.errors import UsageError, not_installed
 from refold.core.topics import RUN_LOG
 from refold.engine.ports.log import Place, Record

@@ -4,9 +4,9 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 
+from refold.console.projections.following import LoggedRuns
 from refold.console.projections.projector import Projector
 from refold.console.projections.shipped.projection import Shipped
-from refold.console.projections.whole import LoggedRuns
 from refold.console.sql.opening import view_in_memory
 from refold.core.errors import MalformedError, NotFoundError, UnreachableError
 from refold.core.ids import RunId

@@ -9,8 +9,8 @@ import structlog
 from refold.cli.commands.serve.process import DevOption, check_homes, served
 from refold.console.insights.figures import Insights
 from refold.console.insights.service import Counting, figures_store, work
+from refold.console.projections.following import LoggedRuns
 from refold.console.projections.service import priced
-from refold.console.projections.whole import LoggedRuns
 from refold.console.sql.opening import open_views
 from refold.core.topics import RUN_INSIGHT, RUN_LOG
 from refold.engine.adapters.kafka.source import KafkaLogSource
