@@ -10,7 +10,7 @@ import redis
 from refold.dev.kafka import EmbeddedKafka
 from refold.dev.valkey import EmbeddedValkey
 from refold.engine.adapters.kafka.acls import may_do_everything
-from refold.engine.adapters.redis import checks
+from refold.engine.adapters.redis import ledger
 from refold.engine.runtime.settings import KafkaSettings
 from tests.embedded.secured import ADMIN
 from tests.kafka.secured import SecuredCluster
@@ -31,9 +31,9 @@ def test_a_server_without_a_password_lets_everybody_in(tmp_path_factory: pytest.
     limit = timedelta(seconds=10)
     with EmbeddedValkey(tmp_path_factory.mktemp("open")) as server:
         url = server.url.replace("redis://", "redis://default:secret@")
-        before = checks.open_to_all(url, timeout=limit)
+        before = ledger.open_to_all(url, timeout=limit)
         client = redis.Redis.from_url(server.url)
         client.execute_command("ACL", "SETUSER", "default", "resetpass", ">secret")
-        after = checks.open_to_all(url, timeout=limit)
+        after = ledger.open_to_all(url, timeout=limit)
 
     assert (before, after) == (True, False)

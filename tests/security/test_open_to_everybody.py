@@ -26,7 +26,7 @@ from refold.dev.valkey import EmbeddedValkey
 from refold.engine.adapters.kafka import clients
 from refold.engine.adapters.kafka.acls import has_authorizer
 from refold.engine.adapters.kafka.topics import Topics
-from refold.engine.adapters.redis import checks
+from refold.engine.adapters.redis import ledger
 from refold.engine.adapters.redis.ledger import RedisLedger
 from refold.engine.runtime import keys
 from refold.engine.runtime.addresses import is_here
@@ -199,7 +199,7 @@ def test_a_user_for_whom_any_password_does_is_open_as_well(server: EmbeddedValke
         f"redis://{place}?username=strict&password=secret": False,
     }
 
-    assert {url: checks.open_to_all(url, timeout=LIMIT) for url in urls} == urls
+    assert {url: ledger.open_to_all(url, timeout=LIMIT) for url in urls} == urls
 
 
 def test_on_this_machine_a_missing_key_is_a_warning(valkey: EmbeddedValkey) -> None:

@@ -1,5 +1,5 @@
 """Ledger of effects and its outbox on Redis or Valkey.
 
-`ledger` packs operations and reads replies, the `.lua` files have the rules, `link` is a connection, `checks` judges
-the settings of a live server.
+`ledger` packs operations, reads replies and judges the settings of a live server, the `.lua` files have the rules,
+`link` is a connection.
 """

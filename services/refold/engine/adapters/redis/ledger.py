@@ -17,13 +17,16 @@ from datetime import timedelta
 from hashlib import sha1
 from importlib.resources import files
 from itertools import chain
+from secrets import token_hex
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import AuthenticationError, NoScriptError, ResponseError
 
-from refold.engine.adapters.redis import checks
+from refold.core.errors import UnreachableError
 from refold.engine.adapters.redis.link import ClusterLink, Link, RedisCommand, first_refusal, refused
 from refold.engine.ports import ledger
+from refold.engine.ports.ledger import Filled
 
 _NAMES = ("claim", "renew", "release", "hand_over", "complete", "close", "lapsed", "unsent", "set_aside", "fill")
 SCRIPTS = {name: files(__package__).joinpath(f"{name}.lua").read_text() for name in _NAMES}
@@ -34,6 +37,12 @@ _TIMEOUT = timedelta(seconds=5)
 _LONGEST_MS = ledger.LONGEST_LEASE // timedelta(milliseconds=1)
 _BROKEN = re.compile(r"^WRONGTYPE|user_script:\d+: (attempt to|bad argument)|rguments must be strings")
 """Redis errors for a value of an unexpected type."""
+
+_NEEDED = (
+    ("appendonly", "yes", "a crash of the server loses the whole ledger"),
+    ("appendfsync", "always", "a crash of the machine loses results that were acknowledged"),
+    ("maxmemory-policy", "noeviction", "a full server drops entries silently"),
+)
 
 
 class RedisLedger:
@@ -77,7 +86,7 @@ class RedisLedger:
         faults = []
         for url in self._link.masters():
             with closing(Link(url, timeout=self._timeout)) as link:
-                faults += checks.server_problems(link, cluster=isinstance(self._link, ClusterLink))
+                faults += server_problems(link, cluster=isinstance(self._link, ClusterLink))
         return faults
 
     def servers(self) -> list[str]:
@@ -86,10 +95,10 @@ class RedisLedger:
 
     def open_to_all(self) -> bool:
         """True if a server admits clients without a password. **Raises** UnreachableError."""
-        return any(checks.open_to_all(url, timeout=self._timeout) for url in self.servers())
+        return any(open_to_all(url, timeout=self._timeout) for url in self.servers())
 
     def fullness(self) -> list[ledger.Filled]:
-        return [checks.filled(url, timeout=self._timeout) for url in self._link.masters()]
+        return [filled(url, timeout=self._timeout) for url in self._link.masters()]
 
     def close(self) -> None:
         self._link.close()
@@ -218,3 +227,76 @@ _OPERATIONS: dict[type, tuple[Callable[[RedisLedger, Any, str], RedisCommand], C
     ledger.Fill: (RedisLedger._fill, lambda reply: ledger.Filled(*reply)),
 }
 """How an operation becomes a command, and the command's reply an answer."""
+
+
+def server_problems(link: Link, *, cluster: bool) -> list[str]:
+    """Problems of a server, each with its remedy; `cluster`: it may be a shard. **Raises** UnreachableError."""
+    problems = []
+    for (name, expected, why), reply in zip(
+        _NEEDED, link.exchange([("CONFIG", "GET", name) for name, *_ in _NEEDED]), strict=True
+    ):
+        line = f"CONFIG SET {name} {expected}"
+        if isinstance(reply, ResponseError) or len(reply) != 2:
+            problems.append(f"The server does not tell its {name}: make sure that it is {expected}, or {why}.")
+        elif (actual := reply[1].decode()) != expected:
+            problems.append(f"{name} is {actual}, so {why}: run `{line}` and keep it with `CONFIG REWRITE`.")
+    return problems + _condition(link, cluster=cluster)
+
+
+def filled(url: str, *, timeout: timedelta) -> Filled:
+    with closing(Link(url, timeout=timeout)) as link:
+        memory = _info(link, "memory")
+    return Filled(int(memory.get("used_memory", 0)), int(memory.get("maxmemory", 0)))
+
+
+def open_to_all(url: str, *, timeout: timedelta) -> bool:
+    """True if a server admits clients without a password, as any user or the URL's. **Raises** UnreachableError."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    if "ssl_certfile" in options:  # the certificate is the login
+        return False
+    login, _, place = parts.netloc.rpartition("@")
+    user = options.pop("username", login.partition(":")[0])
+    options.pop("password", None)
+    bare = parts._replace(netloc=place, query=urlencode(options))
+    logins = [bare, bare._replace(netloc=f"{user}:{token_hex(16)}@{place}")] if user else [bare]
+    return any(_lets_in(urlunsplit(each), timeout) for each in logins)
+
+
+def _lets_in(url: str, timeout: timedelta) -> bool:
+    with closing(Link(url, timeout=timeout)) as link:
+        try:
+            (reply,) = link.exchange([("PING",)])
+        except UnreachableError as error:
+            if isinstance(error.__cause__, AuthenticationError):
+                return False
+            raise
+    return not isinstance(reply, ResponseError)
+
+
+def _condition(link: Link, *, cluster: bool) -> list[str]:
+    info = _info(link, "persistence") | _info(link, "replication") | _info(link, "cluster")
+    wrong = []
+    if info.get("loading") == "1":
+        wrong.append("The server is still loading its data: wait until `INFO persistence` says loading:0.")
+    if info.get("aof_last_write_status", "ok") != "ok":
+        wrong.append("The last write to the append-only file failed: free disk space, then look at the server's log.")
+    if info.get("role", "master") != "master":
+        where = f"{info.get('master_host')}:{info.get('master_port')}"
+        wrong.append(
+            f"The server is a replica of {where} and takes no writes: connect there, or run `REPLICAOF NO ONE`."
+        )
+    if cluster or info.get("cluster_enabled") != "1":
+        return wrong
+    if _parse(link.ask("CLUSTER", "INFO")).get("cluster_size", "1") != "1":
+        wrong.append("The server is one shard of a cluster: set REFOLD_REDIS__CLUSTER=true, and its shards are found.")
+    return wrong
+
+
+def _info(link: Link, section: str) -> dict[str, str]:
+    return _parse(link.ask("INFO", section))
+
+
+def _parse(text: bytes) -> dict[str, str]:
+    lines = (line.partition(":") for line in text.decode().splitlines() if not line.startswith("#"))
+    return {name: value for name, _, value in lines}
