@@ -2,14 +2,14 @@
 host may die between two of them, or act as a zombie beside its successor."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
 from refold.core.approval.decision import Refusal
 from refold.core.events import Failure
 from refold.core.ids import RunId
-from refold.core.messages import ToolRequest
+from refold.core.messages import StreamPart, ToolRequest
 from refold.engine.ports.ledger import Operation, Reply
 from refold.engine.ports.log import Assigned, Delivery, End, Outgoing, Reached, Record, Revoked, Shrunk
 
@@ -194,7 +194,6 @@ Effect = Append | Publish | Commit | Read | Reopen | Flow | Leave | StartTool | 
 _Answer = Delivery | End | CommittedAt | Looked | Answers | ToolEnded | BlobLoaded | BlobSaved
 Item = Record | Assigned | Revoked | Reached | Shrunk | _Answer
 
-
 News = tuple[str, dict[str, object]]
 """Line for the log of the process: an event name and its fields."""
 
@@ -225,3 +224,25 @@ class Service(Protocol):
         is worth a wait. Optional: dying loses nothing."""
 
     def lanes_now(self) -> LanesNow: ...
+
+
+class Tools(Protocol):
+    """Runner of tools: see `engine.adapters.tools.toolbox`."""
+
+    @property
+    def alive(self) -> bool:
+        """True if the started processes still run. A host whose tools are dead ends its process."""
+
+    def start(self, orders: Sequence[StartTool]) -> None: ...
+
+    def stop(self, order: StopTool) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Live(Protocol):
+    """Sink of live parts, for display: see `engine.adapters.kafka.writer`. Lossy, never waited for."""
+
+    def tell(self, part: StreamPart) -> None: ...
+
+    def close(self) -> None: ...

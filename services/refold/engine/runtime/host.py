@@ -17,9 +17,9 @@ import structlog
 from refold.core.errors import RefoldError, UnreachableError, UsageError
 from refold.engine.ports import effects
 from refold.engine.ports.blobs import Blobs
+from refold.engine.ports.effects import Tools
 from refold.engine.ports.ledger import Ledger, Operation
 from refold.engine.ports.log import Assigned, Delivery, Depth, End, EventLog, Outgoing, Record, Revoked, Taken
-from refold.engine.ports.tools import Tools
 from refold.engine.runtime.alarms import ALARMS
 from refold.engine.runtime.blobs import BlobBackend
 from refold.engine.runtime.clock import clock_ms

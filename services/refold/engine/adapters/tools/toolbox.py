@@ -19,8 +19,7 @@ from refold.core.wire import canonical
 from refold.core.wire.blobs import is_large, is_pointer
 from refold.engine.adapters.tools.memory import MemoryRun
 from refold.engine.ports.blobs import Blobs
-from refold.engine.ports.effects import StartTool, StopTool, ToolEnded
-from refold.engine.ports.tools import Live
+from refold.engine.ports.effects import Live, StartTool, StopTool, ToolEnded
 from refold.engine.runtime.blobs import until_answered
 from refold.sdk.app import App
 from refold.sdk.current_attempt import CURRENT_ATTEMPT, CurrentAttempt
