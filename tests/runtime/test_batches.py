@@ -6,7 +6,7 @@ from itertools import count
 
 from refold.engine.ports.effects import Answers, AskLedger, Effect, Now
 from refold.engine.ports.ledger import Close, Lapsed, Unpublished
-from refold.engine.runtime.batches import Batches
+from refold.engine.runtime.lanes import Batches
 
 CLOSE = Close(0, "default", "r1/3")
 

@@ -18,8 +18,7 @@ from refold.engine.ports.effects import Append, Effect, Now, Publish
 from refold.engine.ports.ledger import Close, SetAside, Stored, Superseded, owner_of
 from refold.engine.ports.log import NEVER, Delivery, Outgoing, Record
 from refold.engine.runtime import letters
-from refold.engine.runtime.batches import Batches
-from refold.engine.runtime.lanes import Journal, Owed, Recent, Tokens, record_bytes
+from refold.engine.runtime.lanes import Batches, Journal, Owed, Recent, Tokens, record_bytes
 
 Claimant = TypeVar("Claimant")
 

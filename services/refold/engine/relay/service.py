@@ -13,8 +13,7 @@ from refold.engine.ports.effects import Answers, Effect, Item, LanesNow, News, N
 from refold.engine.ports.ledger import Sent, SetAside, Unpublished, outbox_field
 from refold.engine.ports.log import NEVER, Assigned, Delivery, Outgoing, Revoked
 from refold.engine.relay.settings import RelaySettings
-from refold.engine.runtime.batches import Batches
-from refold.engine.runtime.lanes import Tokens
+from refold.engine.runtime.lanes import Batches, Tokens
 
 
 @dataclass(frozen=True, slots=True)
