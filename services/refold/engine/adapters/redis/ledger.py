@@ -122,29 +122,17 @@ class RedisLedger:
         return ("EVALSHA", self._sha[name], len(keys), *keys, *arguments)
 
     def _claim(self, operation: ledger.Claim, at: str) -> RedisCommand:
-        _, _, key, call, attempt, token, lease_ms, order, owner = operation
-        arguments = key, call, attempt, token, lease_ms, order, self._keep_started, _LONGEST_MS, owner
-        return self._script("claim", (f"{at}effect:{key}", f"{at}held"), *arguments)
+        limits = self._keep_started, _LONGEST_MS
+        return self._script("claim", _entry(at, operation.key), *operation[2:8], *limits, operation.owner)
 
     def _renew(self, operation: ledger.Renew, at: str) -> RedisCommand:
-        _, _, key, call, attempt, token, lease_ms, order, owner = operation
-        arguments = key, call, attempt, token, lease_ms, order, self._keep_started, owner
-        return self._script("renew", (f"{at}effect:{key}", f"{at}held"), *arguments)
-
-    def _release(self, operation: ledger.Release, at: str) -> RedisCommand:
-        _, _, key, token = operation
-        return self._script("release", (f"{at}effect:{key}", f"{at}held"), key, token)
-
-    def _hand_over(self, operation: ledger.HandOver, at: str) -> RedisCommand:
-        _, _, key, token, begun = operation
-        return self._script("hand_over", (f"{at}effect:{key}", f"{at}held"), key, token, 1 if begun else 0)
+        renewed = *operation[2:8], self._keep_started, operation.owner
+        return self._script("renew", _entry(at, operation.key), *renewed)
 
     def _complete(self, operation: ledger.Complete, at: str) -> RedisCommand:
         _, _, key, call, attempt, token, success, result = operation
-        keys = f"{at}effect:{key}", f"{at}held", f"{at}outbox"
-        return self._script(
-            "complete", keys, key, call, attempt, token, 1 if success else 0, result, self._retention_ms
-        )
+        keys = *_entry(at, key), f"{at}outbox"
+        return self._script("complete", keys, key, call, attempt, token, int(success), result, self._retention_ms)
 
     def _close(self, operation: ledger.Close, at: str) -> RedisCommand:
         keys = f"{at}held", *(f"{at}effect:{key}" for key, *_ in operation.calls)
@@ -154,24 +142,16 @@ class RedisLedger:
     def _lapsed(self, operation: ledger.Lapsed, at: str) -> RedisCommand:
         return self._script("lapsed", (f"{at}held",), f"{at}effect:", operation.limit, _LONGEST_MS, operation.heir)
 
-    def _unpublished(self, operation: ledger.Unpublished, at: str) -> RedisCommand:
-        return self._script("unsent", (f"{at}outbox",), operation.limit, operation.most_bytes)
-
-    def _fill(self, operation: ledger.Fill, at: str) -> RedisCommand:
-        return self._script("fill", (at,))
-
-    def _sent(self, operation: ledger.Sent, at: str) -> RedisCommand:
-        # HDEL wants at least one field, and no outbox field is empty.
-        return ("HDEL", f"{at}outbox", *map(_raw, operation.fields or ("",)))
-
-    def _unlist(self, operation: ledger.Unlist, at: str) -> RedisCommand:
-        return ("ZREM", f"{at}held", *operation.leases)
-
     def _set_aside(self, operation: ledger.SetAside, at: str) -> RedisCommand:
         _, _, leases, fields, broken = operation
         limits = ledger.ASIDE, ledger.ASIDE_MOST_BYTES, self._retention_ms, len(leases), len(broken)
         keys = f"{at}held", f"{at}outbox", f"{at}quarantine"
         return self._script("set_aside", keys, f"{at}effect:", *limits, *map(_raw, (*leases, *broken, *fields)))
+
+
+def _entry(at: str, key: str) -> tuple[str, str]:
+    """Keys of the script of one entry, after the prefix `at`."""
+    return f"{at}effect:{key}", f"{at}held"
 
 
 def _is_broken(reply: object) -> bool:
@@ -212,19 +192,26 @@ _OPERATIONS: dict[type, tuple[Callable[[RedisLedger, Any, str], RedisCommand], C
         RedisLedger._renew,
         lambda reply: ledger.Fenced() if reply[0] == b"fenced" else ledger.Renewed(reply[1] == 1),
     ),
-    ledger.Release: (RedisLedger._release, _read_nothing),
-    ledger.HandOver: (RedisLedger._hand_over, _read_nothing),
+    ledger.Release: (lambda own, of, at: own._script("release", _entry(at, of.key), of.key, of.token), _read_nothing),
+    ledger.HandOver: (
+        lambda own, of, at: own._script("hand_over", _entry(at, of.key), of.key, of.token, int(of.begun)),
+        _read_nothing,
+    ),
     ledger.Complete: (
         RedisLedger._complete,
         lambda reply: ledger.Fenced() if reply[0] == b"fenced" else ledger.Completed(_text(reply[1])),
     ),
     ledger.Close: (RedisLedger._close, _read_nothing),
     ledger.Lapsed: (RedisLedger._lapsed, _read_pairs),
-    ledger.Unpublished: (RedisLedger._unpublished, _read_pairs),
-    ledger.Sent: (RedisLedger._sent, _read_nothing),
+    ledger.Unpublished: (
+        lambda own, of, at: own._script("unsent", (f"{at}outbox",), of.limit, of.most_bytes),
+        _read_pairs,
+    ),
+    # HDEL wants at least one field, and no outbox field is empty.
+    ledger.Sent: (lambda own, of, at: ("HDEL", f"{at}outbox", *map(_raw, of.fields or ("",))), _read_nothing),
     ledger.SetAside: (RedisLedger._set_aside, _read_nothing),
-    ledger.Unlist: (RedisLedger._unlist, _read_nothing),
-    ledger.Fill: (RedisLedger._fill, lambda reply: ledger.Filled(*reply)),
+    ledger.Unlist: (lambda own, of, at: ("ZREM", f"{at}held", *of.leases), _read_nothing),
+    ledger.Fill: (lambda own, of, at: own._script("fill", (at,)), lambda reply: ledger.Filled(*reply)),
 }
 """How an operation becomes a command, and the command's reply an answer."""
 

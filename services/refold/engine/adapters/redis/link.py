@@ -80,7 +80,9 @@ class Link:
 
     def _roundtrip(self, commands: Sequence[RedisCommand]) -> list[Any]:
         replies: list[Any] = []
-        self._connection.send_packed_command([b"".join(map(_pack, commands))], check_health=False)
+        # Its stub wants a tuple of one.
+        packed = b"".join(hiredis.pack_command(command) for command in commands)  # type: ignore[arg-type]
+        self._connection.send_packed_command([packed], check_health=False)
         read = self._connection.read_response
         for _ in commands:
             try:
@@ -186,11 +188,6 @@ class ClusterLink:
 
 def _key_of(command: RedisCommand) -> Any:
     return command[3] if command[0] == "EVALSHA" else command[1]
-
-
-def _pack(command: RedisCommand) -> bytes:
-    packed: bytes = hiredis.pack_command(command)  # type: ignore[arg-type]  # its stub wants a tuple of one
-    return packed
 
 
 def refused(url: str, error: RedisError) -> UnreachableError:
