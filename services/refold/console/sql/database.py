@@ -25,6 +25,7 @@ from refold.console.sql.store import (
 from refold.core.errors import ConflictError, NotFoundError, RefoldError, UnreachableError, UsageError
 from refold.core.redaction import public_url
 from refold.core.tables import ViewTable
+from refold.engine.ports.tables import ViewDatabase
 
 _VERSION = 1
 """Version of the tables that list the generations."""
@@ -33,7 +34,7 @@ Hints = Mapping[str, tuple[type[RefoldError], str]]
 """Our error and the next action, by the prefix of the driver's code."""
 
 
-class SqlViews(SqlDriver):
+class SqlViews(SqlDriver, ViewDatabase):
     """View database with the parts that SQLite and Postgres share."""
 
     text: ClassVar[TypeEngine[str]]
@@ -68,18 +69,6 @@ class SqlViews(SqlDriver):
     @abstractmethod
     def publish(self, connection: sa.Connection, name: str, query: str, *, exists: bool) -> None:
         """Create a view, or replace a `exists` one."""
-
-    @abstractmethod
-    def lock(self, projection: str) -> bool:
-        """See `ViewDatabase`."""
-
-    @abstractmethod
-    def wait(self, timeout_s: float) -> bool:
-        """See `ViewDatabase`."""
-
-    @abstractmethod
-    def bytes(self) -> int:
-        """See `ViewDatabase`."""
 
     # What a store needs
 

@@ -1,10 +1,9 @@
 """Rows of one generation in a database: batches, queries and scans."""
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from refold.console.sql.statements import Statements, escaped, short, unescaped
 from refold.core.errors import ConflictError, not_installed
@@ -40,36 +39,29 @@ TABLES = _table("refold_tables", {**_OF, "name": sa.Text}, physical=sa.Text, pub
 Lend = Callable[[], AbstractContextManager[sa.Connection]]
 
 
-class SqlDriver(ABC):
+class SqlDriver(Protocol):
     """Database operations of a store. **Raises** UnreachableError, also in the body of `reading` and `writing`."""
 
     mark: ClassVar[str]
 
-    @abstractmethod
     def reading(self, *, still: bool = False) -> AbstractContextManager[sa.Connection]:
         """Lend a connection for reads, all as of one moment if `still`."""
 
-    @abstractmethod
     def writing(self) -> AbstractContextManager[sa.Connection]:
         """Lend a connection for one transaction."""
 
-    @abstractmethod
     def cursor(self, connection: sa.Connection, *, streaming: bool = False) -> Any:
         """Open a driver's cursor; `streaming`: rows are fetched in portions."""
 
-    @abstractmethod
     def find(self, cursor: Any, of: Statements, keys: Collection[ViewKey]) -> Iterator[ViewRow]:
         """Existing rows of these keys."""
 
-    @abstractmethod
     def fill(self, cursor: Any, of: Statements, rows: Collection[ViewRow]) -> None:
         """Write rows; sums are added."""
 
-    @abstractmethod
     def announce(self, connection: sa.Connection) -> None:
         """Notify listeners of the change at its commit."""
 
-    @abstractmethod
     def cleanse(self, *, removed: bool) -> None:
         """Remove traces of removed rows after a transaction, without raising."""
 
