@@ -128,20 +128,18 @@ def _started(turn: Turn, event: events.RunStarted, seq: int) -> None:
     row[RunAt.started_ms] = turn.entry.at_ms
 
 
-def _status_set(turn: Turn, event: events.StatusSet, seq: int) -> None:
-    turn.run[RunAt.says] = cut(event.text)
+_SET: Mapping[type, tuple[int, Callable[[Any, Any], Any]]] = {
+    events.StatusSet: (RunAt.says, lambda event, before: cut(event.text)),
+    events.RunMigrated: (RunAt.version, lambda event, before: event.version),
+    events.RunPaused: (RunAt.paused, lambda event, before: before | _paused_by(event.role)),
+    events.RunUnpaused: (RunAt.paused, lambda event, before: before & ~_paused_by(event.role)),
+}
+"""Events that set one column of their run, with its new value."""
 
 
-def _migrated(turn: Turn, event: events.RunMigrated, seq: int) -> None:
-    turn.run[RunAt.version] = event.version
-
-
-def _paused(turn: Turn, event: events.RunPaused, seq: int) -> None:
-    turn.run[RunAt.paused] |= _paused_by(event.role)
-
-
-def _unpaused(turn: Turn, event: events.RunUnpaused, seq: int) -> None:
-    turn.run[RunAt.paused] &= ~_paused_by(event.role)
+def _set(turn: Turn, event: Any, seq: int) -> None:
+    column, value = _SET[type(event)]
+    turn.run[column] = value(event, turn.run[column])
 
 
 def _paused_by(role: str) -> int:
@@ -279,10 +277,7 @@ _EVENTS: dict[type, Apply] = {
     **STEP_EVENTS,
     events.RunRequested: _requested,
     events.RunStarted: _started,
-    events.StatusSet: _status_set,
-    events.RunMigrated: _migrated,
-    events.RunPaused: _paused,
-    events.RunUnpaused: _unpaused,
+    **dict.fromkeys(_SET, _set),
     **dict.fromkeys(RUN_ENDS, _ended),
     events.RunRetried: _retried,
     events.RunForked: _forked,
