@@ -175,16 +175,12 @@ class Acls:
         """Rules that are wanted or present. **Raises** UsageError without an authorizer or the right to list them."""
         bindings = _answer(self._admin.describe_acls(_ANY, request_timeout=ANSWER_S), "read the ACLs")
         if not bindings:
-            self._knock()
+            # Perhaps they are hidden: the client swallows a refusal to list rules (confluent-kafka 2.16), but not one
+            # to delete. This rule does not exist.
+            nobody = Acl("User:refold-nobody", "topic", f"{self._prefix}nothing", "literal", "read")
+            futures = self._admin.delete_acls([_write(nobody, kafka.AclBindingFilter)], request_timeout=ANSWER_S)
+            _answers(futures, "read the ACLs")
         return compare(self.expected, filter(None, map(_read, bindings)), self._prefix)
-
-    def _knock(self) -> None:
-        """Distinguish a cluster without rules from one that hides them. **Raises** UsageError for the latter."""
-        # The client swallows a refusal to list rules (confluent-kafka 2.16), but not one to delete: this rule does
-        # not exist.
-        nobody = Acl("User:refold-nobody", "topic", f"{self._prefix}nothing", "literal", "read")
-        futures = self._admin.delete_acls([_write(nobody, kafka.AclBindingFilter)], request_timeout=ANSWER_S)
-        _answers(futures, "read the ACLs")
 
     def diff(self) -> list[AclRule]:
         return [rule for rule in self.rules() if rule.state != "there"]

@@ -127,7 +127,11 @@ class Intake:
             self._positions[place] = record.offset + 1
         elif error.code() == KafkaError._PARTITION_EOF:
             self._read_through[place] = offset = message.offset() or 0
-            self._passed(place, offset, batch)
+            # A hole: the records before it are compacted away, or were control records.
+            if offset > self._positions.get(place, offset):
+                self._positions[place] = offset
+                self._ends.pop(place, None)
+                batch.reached.append(Reached(*place, offset))
         elif error.code() in OUT_OF_RANGE:
             self._out_of_range(place, batch)
         else:
@@ -158,13 +162,6 @@ class Intake:
     def close(self) -> None:
         for consumer in self._consumers:
             consumer.close()
-
-    def _passed(self, place: Place, offset: int, batch: Taken) -> None:
-        """Skip a hole: records before `offset` are compacted away, or were control records."""
-        if offset > self._positions.get(place, offset):
-            self._positions[place] = offset
-            self._ends.pop(place, None)
-            batch.reached.append(Reached(*place, offset))
 
     def _offsets_at(self, places: Collection[Place], which: int) -> dict[Place, int]:
         return offsets.asked(self._consumer, self._names, places, which, give_up_s=ONE_ANSWER_S)

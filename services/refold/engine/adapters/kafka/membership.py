@@ -176,10 +176,9 @@ class GroupMembership:
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         consumer.assign([])
-        if consumer is not self._consumer:
-            return
-        self._settled = self.placed = True
-        self._assigned = {place.partition for place in partitions}
+        if consumer is self._consumer:
+            self._settled = self.placed = True
+            self._assigned = {place.partition for place in partitions}
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if consumer is self._consumer:

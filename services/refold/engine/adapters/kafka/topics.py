@@ -25,7 +25,7 @@ _NO_FLUSH = 2**63 - 1
 _VITAL = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
 """Settings without which records are lost, refused, or judged by a client's clock."""
 
-_RIGHTS = ("writers", "readers", "alter_configs")
+_NO_SETTINGS = ("doc", "writers", "readers", "alter_configs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,6 @@ class Topic:
     """Wanted topic; `name` is without the prefix."""
 
     name: str
-    doc: str
     config: dict[str, str]
 
 
@@ -94,15 +93,15 @@ def expected_topics(
     content = declared()
     topics = []
     for pattern, own in content["topics"].items():
-        config = {name: value for name, value in {**content["defaults"], **own}.items() if name not in _RIGHTS}
-        doc, recoverable = config.pop("doc"), config.pop("recoverable", False)
+        config = {name: value for name, value in {**content["defaults"], **own}.items() if name not in _NO_SETTINGS}
+        recoverable = config.pop("recoverable", False)
         config["max.message.bytes"] = config.pop("payloads") * payload_bytes + OVERHEAD_BYTES
         # One copy may be away; with fewer than three copies there is none to spare.
         config["min.insync.replicas"] = min(config["min.insync.replicas"], max(1, replication - 1))
         config["flush.messages"] = 1 if sync and not recoverable else _NO_FLUSH
         settings = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in config.items()}
         names = [pattern.replace("*", pool) for pool in pools] if "*" in pattern else [pattern]
-        topics += [Topic(name, doc, settings) for name in names]
+        topics += [Topic(name, settings) for name in names]
     return topics
 
 
@@ -264,17 +263,16 @@ def await_shown(unseen: Callable[[], str], command: str) -> None:
     """Wait until brokers show a change. **Raises** UnreachableError with the `unseen` changes."""
     # The controller has a change seconds earlier, and services start right after this.
     deadline = time.monotonic() + 4 * ANSWER_S  # a busy machine takes more than one
-    while problem := _unseen_yet(unseen):
+    while True:
+        try:
+            problem = unseen()
+        except UnreachableError as error:  # a broker that loads new topics leaves a request without an answer
+            problem = error.message
+        if not problem:
+            return
         if time.monotonic() > deadline:
             raise UnreachableError(problem, hint=f"look at the broker's log, then run {command} again")
         time.sleep(0.02)
-
-
-def _unseen_yet(unseen: Callable[[], str]) -> str:
-    try:
-        return unseen()
-    except UnreachableError as error:  # a broker that loads new topics leaves a request without an answer
-        return error.message
 
 
 def _copies(meta: Any) -> int:

@@ -11,7 +11,6 @@ from refold.engine.runtime.outages import OUTAGES
 
 _log = structlog.get_logger()
 
-
 ONE_ANSWER_S = 2.0
 """Longest wait of a service for one answer; its other work waits too, so it retries."""
 
