@@ -43,8 +43,7 @@ class RunsOfLog(NamedTuple):
 
     `ended` are finished runs, earliest end first, without those whose state is unknown (unreadable, ambiguous, or
     without a beginning). `begun` has the entry ids of wanted runs with a whole history that may go on; `present` are
-    wanted runs with any record but tombstones, `every` all runs with any record.
-    """
+    wanted runs with any record but tombstones, `every` all runs with any record."""
 
     ended: dict[RunId, ArchivableRun]
     begun: dict[RunId, set[str]]
@@ -57,7 +56,8 @@ def runs_of_log(reader: LogReader, partition: int, selected: Container[RunId] = 
     left: dict[bytes | None, RunId] = {}
     for record in reader.scan(RUN_LOG, partition):
         judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
-        sizes[judged.run_id] = sizes.get(judged.run_id, 0) + _size(record)
+        size = len(record.key or b"") + len(record.value or b"")
+        sizes[judged.run_id] = sizes.get(judged.run_id, 0) + size
         if judged.run_id in selected:
             left[record.key] = RunId("") if record.value is None else judged.run_id
         state = fold.states.get(judged.run_id)
@@ -77,10 +77,6 @@ def runs_of_log(reader: LogReader, partition: int, selected: Container[RunId] = 
     begun = filter(fold.has_all, fold.states.keys() & present)
     heads = {run: {head.id.hex() for head in fold.states[run].heads} for run in begun}
     return RunsOfLog(ended, heads, present, sizes.keys())
-
-
-def _size(record: Record) -> int:
-    return len(record.key or b"") + len(record.value or b"")
 
 
 def _ended(state: RunState, last: Record) -> ArchivableRun:

@@ -97,7 +97,8 @@ def pack_runs(runs: Sequence[ArchivedRun]) -> bytes:
     # The marker between blocks is random by default, and then no two files of the same runs would be equal.
     marker = blake2b("".join(run.digest for run in runs).encode(), digest_size=16).digest()
     out = io.BytesIO()
-    fastavro.writer(out, _SCHEMA, map(_row, runs), codec="deflate", sync_marker=marker)
+    rows = (asdict(run) | {"records": [record._asdict() for record in run.records]} for run in runs)
+    fastavro.writer(out, _SCHEMA, rows, codec="deflate", sync_marker=marker)
     return out.getvalue()
 
 
@@ -113,10 +114,6 @@ def unpack_runs(content: bytes, place: str) -> Iterator[ArchivedRun]:
     except Exception as error:  # noqa: BLE001 - of any kind: the library's own, of zlib, of a recursion
         reason = str(error) or type(error).__name__
         raise MalformedError(f"{place} cannot be read: {reason}", hint="fetch it again, or restore a copy") from None
-
-
-def _row(run: ArchivedRun) -> dict[str, Any]:
-    return asdict(run) | {"records": [record._asdict() for record in run.records]}
 
 
 def _run(row: Any) -> ArchivedRun:

@@ -10,6 +10,7 @@ log the first entry goes first: the rest has no beginning, and extends nothing.
 
 import re
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 from refold.core import topics
@@ -48,7 +49,7 @@ def run_of(record: Record) -> str:
         return _claimant(record)
     parts = key.split(b"/")
     if record.topic == RUN_SNAPSHOT:
-        return _marked(parts)
+        return _text(parts[1]) if parts[0] in (b"run", b"hold") and len(parts) > 1 else ""
     # A repeated question has the key `again/RUN/SEQ`. (A run may be called `again`, so the parts count.)
     if record.topic in (topics.APPROVAL_DECIDED, *DEAD_LETTERS) and _AGAIN.match(key):
         return _text(parts[1])
@@ -56,10 +57,6 @@ def run_of(record: Record) -> str:
     if record.topic in (topics.RUN_SIGNALLED, *DEAD_LETTERS) and _CALLBACK.fullmatch(key):
         return _called_back(key)
     return _text(parts[0])
-
-
-def _marked(parts: list[bytes]) -> str:
-    return _text(parts[1]) if parts[0] in (b"run", b"hold") and len(parts) > 1 else ""
 
 
 def _called_back(token: bytes) -> str:
@@ -75,7 +72,9 @@ def stages(lying: Iterable[Lying]) -> list[list[Lying]]:
     for record in lying:
         if record.valued:
             ranks.setdefault(_rank(record), []).append(record)
-    return [sorted(ranks[rank], key=_in_order) for rank in sorted(ranks)]
+    # The keys of a run's entries sort as its history does. (A copy may lie behind its successors.)
+    in_order = attrgetter("topic", "partition", "key")
+    return [sorted(ranks[rank], key=in_order) for rank in sorted(ranks)]
 
 
 def lying_of(records: Iterable[Record], runs: frozenset[RunId]) -> list[Lying]:
@@ -123,11 +122,6 @@ def _rank(record: Lying) -> int:
     topic = kind_of(record.topic)
     parts = parse_log_key(record.key) if topic == RUN_LOG else None
     return ORDER.index(topic) + (parts is not None and parts[1] > 1)
-
-
-def _in_order(record: Lying) -> tuple[str, int, bytes]:
-    # The keys of a run's entries sort as its history does. (A copy may lie behind its successors.)
-    return record.topic, record.partition, record.key
 
 
 def _text(part: bytes) -> str:

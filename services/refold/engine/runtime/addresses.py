@@ -69,18 +69,11 @@ def _candidates(running: dict[str, Any], named: str, redis: str) -> dict[str, di
     redis = redis or os.environ.get("REFOLD_REDIS__URL", "") or running.get("redis", "")
     if named:
         return {"kafka": {"bootstrap": named}, "redis": {"url": redis}}
-    kafka = {"bootstrap": running.get("kafka"), **_partitions(running)}
-    return {"kafka": kafka, "redis": {"url": redis}, **_stores(running)}
-
-
-def _partitions(running: dict[str, Any]) -> dict[str, int]:
     count = running.get("partitions")
-    return {"partitions": count} if count and not os.environ.get(PARTITIONS) else {}
-
-
-def _stores(running: dict[str, Any]) -> dict[str, dict[str, str | None]]:
+    counted = {"partitions": count} if count and not os.environ.get(PARTITIONS) else {}
     rooms = [room for room in ("blobs", "views") if not os.environ.get(f"REFOLD_{room.upper()}__URL")]
-    return {room: {"url": running.get(room)} for room in rooms}
+    stores = {room: {"url": running.get(room)} for room in rooms}
+    return {"kafka": {"bootstrap": running.get("kafka"), **counted}, "redis": {"url": redis}, **stores}
 
 
 def _first_line(path: Path) -> str:
