@@ -21,7 +21,6 @@ _EXACT: dict[type[Scalar], Callable[[Any], Scalar]] = {
 }
 """Converters of subclasses, such as enumerations, to the types of stores."""
 
-
 APPLIES = Mark()
 """Projection whose `apply` runs; it is not interrupted while the store is read."""
 

@@ -84,7 +84,6 @@ _Content = LogRecord | Unreadable | str
 Expect = Callable[[Batch, Sequence[Entry]], None]
 """Reads the rows that a batch's entries change, before they are accepted, with one query for each table."""
 
-
 Beside = Callable[[Batch, Record, int], None]
 """Applies a record of another topic; the number is the platform's partition count."""
 

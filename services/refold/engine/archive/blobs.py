@@ -14,8 +14,6 @@ if TYPE_CHECKING:  # services that open a blob store do without the packages of 
 
 COPIES = "/blobs"
 """Folder of copies below the address of an archive."""
-
-
 MISSING = "blob_missing"
 """Error code of a value that is not in its store."""
 

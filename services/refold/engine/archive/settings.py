@@ -11,8 +11,7 @@ class ArchivistSettings:
     """Settings of an archivist. **Units**: milliseconds since the end of a run.
 
     `most_runs` limits the runs of a partition in one pass, and so its memory. An erasure on demand waits `give_up_s`
-    seconds for planners. Data about erased runs goes `horizon_ms` after their end; 0 means never.
-    """
+    seconds for planners. Data about erased runs goes `horizon_ms` after their end; 0 means never."""
 
     retention_ms: int = defaults.RETENTION_MS
     by_agent: Mapping[str, int] = field(default_factory=dict)

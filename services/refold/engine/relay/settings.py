@@ -13,8 +13,7 @@ class RelaySettings:
     Every `sweep_ms` the outbox is searched for results of a dead process, whose runs wait that long; a sweep takes up
     to `sweep_limit` results, and ends with the one that brings it to `sweep_bytes`. Acknowledged results leave the
     outbox together, after `drop_ms` or once there are `drop_most`. Results that the log refuses altogether are tried
-    again every `refused_ms`.
-    """
+    again every `refused_ms`."""
 
     pool: str = "default"
     member: str = "relay-1"

@@ -16,7 +16,6 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 HUNG_S = 30.0
 """Longest turn of our own code before the process counts as hung."""
 
-
 WAITING_INPUTS = "refold_waiting_inputs"
 """Metric: unanswered inputs of a planner, by the condition that they wait for."""
 

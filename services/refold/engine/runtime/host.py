@@ -69,7 +69,6 @@ MEASURED_S = 1.0
 
 log = structlog.get_logger()
 
-
 _Queued = Taken | effects.ToolEnded | effects.Looked | effects.BlobLoaded | effects.BlobSaved | BaseException
 
 

@@ -24,7 +24,6 @@ NOT_SETTINGS = (
 )
 """Other variables with the prefix: folders, tracebacks, faults, secrets, test campaigns."""
 
-
 _OF_A_SERVICE = re.compile(
     r"_(SERVICE_HOST=|SERVICE_PORT(_\w+)?=|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=|PORT=\w+://)", re.IGNORECASE
 )
@@ -59,23 +58,20 @@ class KafkaSettings(_Room):
     """Address and use of Kafka.
 
     `options` go to librdkafka as they are, for consumers, producers and admin calls: SASL, TLS, OAuth, tuning. Options
-    that correctness depends on (acks, idempotence, commits, group) are refused.
-    """
+    that correctness depends on (acks, idempotence, commits, group) are refused."""
 
     bootstrap: str = "127.0.0.1:9092"
     prefix: str = Field("refold.", pattern=r"^[A-Za-z0-9._-]{0,60}$")
     partitions: int = Field(4, ge=1, le=10_000)
     """Partitions of every topic: one to two for each planner that there will ever be, since each active one costs
-    requests. Choose it once: runs do not move between partitions. `refold dev` makes one.
-    """
+    requests. Choose it once: runs do not move between partitions. `refold dev` makes one."""
     replication: int | None = Field(None, ge=1)
     """None: 3, or the number of brokers if there are fewer."""
     session_timeout_ms: int = Field(10_000, ge=1_000)
     """Time until the partitions of a dead process go to others. If it is short, slow processes lose theirs."""
     keep_place: bool = False
     """Keep the partitions of a stopping process for its restart under the same name, within the session. Otherwise
-    others get them at once.
-    """
+    others get them at once."""
     delivery_timeout_ms: int = Field(30_000, ge=1_000)
     """Time of repeated tries of a write before its outcome counts as unknown; longer than a broker's restart (3-11 s).
     """
@@ -90,8 +86,7 @@ class RedisSettings(_Room):
     """Address of the ledger of effects.
 
     **Units**: `retention_ms` is the time that finished calls are remembered; longer than any command may be late. After
-    it only the claim chain and the run log have the call.
-    """
+    it only the claim chain and the run log have the call."""
 
     url: str = "redis://127.0.0.1:6379/0"
     cluster: bool = False
@@ -102,16 +97,14 @@ class RedisSettings(_Room):
 
 class PlannerPart(_Room):
     """Decisions of the planner. **Units**: milliseconds; see `core.planning.verdict.Rules` and
-    `engine.planner.settings`.
-    """
+    `engine.planner.settings`."""
 
     redispatch_ms: int = Field(REDISPATCH_MS, ge=100)
     active_runs: int = Field(defaults.ACTIVE_RUNS, ge=1)
     """Active runs (with calls at executors) of one partition. Above it requests wait in their topic."""
     input_bytes: int = Field(defaults.INPUT_BYTES, ge=0)
     """Bytes of large inputs of one partition. Of active runs: above it requests wait in their topic. Of waiting runs,
-    again as many: above it requests are refused.
-    """
+    again as many: above it requests are refused."""
     run_steps: int = Field(defaults.RUN_STEPS, ge=10)
     """Steps of one run; a run with more fails."""
     run_bytes: int = Field(defaults.RUN_BYTES, ge=10_000)
@@ -138,8 +131,7 @@ class ExecutorPart(_Room):
     """Time for running tools after a stop request. Nothing else waits for them."""
     blind_ms: int = Field(defaults.BLIND_MS, ge=1_000)
     """Age limit of the view of the catalog, which contains halts and revocations: beyond it no call runs that needs a
-    decision.
-    """
+    decision."""
     conversation_bytes: int = Field(defaults.CONVERSATION_BYTES, ge=0)
     """Bytes of conversations kept in memory, so that orders contain only new messages. 0: orders contain all of them.
     """
@@ -160,8 +152,7 @@ class BlobsPart(_Room):
 
     url: str = ""
     """`file:///folder`, `s3://bucket/path`, `gs://`, `az://`. Empty: none, and values too large for the log fail.
-    Services and clients that start runs need the same.
-    """
+    Services and clients that start runs need the same."""
     max_bytes: int = Field(defaults.BLOB_BYTES, ge=65_536)
     """Longest value, as JSON text. An executor and a planner have one about four times in memory."""
 
@@ -175,8 +166,7 @@ class ArchivePart(_Room):
     """Time from the end of a run. Agents may override it: `@app.agent(retention=...)`."""
     horizon_days: Annotated[int, AfterValidator(_for_ever_or_a_month)] = 0
     """Days after its end that an erased run's id is remembered. 0: for ever. A later repetition of its request starts a
-    new run.
-    """
+    new run."""
     every_ms: int = Field(3_600_000, ge=100)
     """Pause of the archivist between two passes; each reads the whole run log."""
 
@@ -240,8 +230,7 @@ class GatewayPart(_Room):
     """Host names of the gateway, besides those of this machine."""
     writes: Annotated[Rates, AfterValidator(partial(_with_defaults, defaults.GATEWAY_WRITES))] = defaults.GATEWAY_WRITES
     """Writes per minute of a `person` (cookie, proxy), a `program` (API key, token), a role, or an API key by its
-    prefix; the most specific one applies.
-    """
+    prefix; the most specific one applies."""
     reads: Annotated[Rates, AfterValidator(partial(_with_defaults, defaults.GATEWAY_READS))] = defaults.GATEWAY_READS
     """Reads per minute, likewise."""
     api_keys: str = ""
@@ -298,8 +287,7 @@ class Settings(BaseSettings):
 def load(**overrides: Any) -> Settings:
     """Settings of this process; `overrides` (of the command line) take priority over the environment.
 
-    **Raises** UsageError for unknown REFOLD_ names and invalid values.
-    """
+    **Raises** UsageError for unknown REFOLD_ names and invalid values."""
     names = {name.upper() for name in Settings.model_fields}
     for name, value in os.environ.items():
         if name.upper().startswith(PREFIX) and not name.startswith(NOT_SETTINGS):

@@ -11,7 +11,6 @@ from refold.core.confusables import UNSEEN, mistaken_for, words
 ESCAPED = "refold.escaped"
 """Error handler of streams that are not UTF-8: escapes of JSON, so that JSON stays JSON."""
 
-
 codecs.register_error(ESCAPED, lambda error: (json.dumps(error.object[error.start : error.end])[1:-1], error.end))  # type: ignore[attr-defined]
 
 _BLANKS = 20
