@@ -17,7 +17,7 @@ PLACES: dict[str, str] = {
     "granting.unfounded": "refold.engine.approval.granting:unfounded",
     "ApprovalLane._decided": "refold.engine.approval.lane:ApprovalLane._decided",
     "approval.lane.as_judged": "refold.engine.approval.lane:as_judged",
-    "signing.unfounded": "refold.engine.approval.signing:unfounded",
+    "signing.unfounded": "refold.engine.approval.outbox:unfounded",
     "Authority.judge": "refold.core.approval.authority:Authority.judge",
     "authority.variables": "refold.core.approval.authority:variables",
     "Vote.parse": "refold.core.approval.ballot:Vote.parse",

@@ -18,10 +18,9 @@ from refold.core.ids import RunId
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
 from refold.engine.approval import inputs, outbox
 from refold.engine.approval.granting import Grants, may_grant
-from refold.engine.approval.outbox import ApprovalOutbox
+from refold.engine.approval.outbox import ApprovalOutbox, Signer
 from refold.engine.approval.question import KEPT, OpenQuestion, Over, QuestionsOfCall, ToolDefs, as_judged, vote_in
 from refold.engine.approval.settings import REPLAYED, ApprovalSettings
-from refold.engine.approval.signing import Signer
 from refold.engine.ports.effects import AskEnd, Effect, Read
 from refold.engine.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.engine.runtime.clock import LogClock
