@@ -46,9 +46,9 @@ from refold.core.messages import RunOperation, RunRequest, RunSignal, ToolResult
 from refold.core.planning import asking as questions
 from refold.core.planning import waiting
 from refold.core.planning.asking import Proposal
+from refold.core.planning.budgets import dispatch
 from refold.core.planning.copying import copy_of, fork_asked
 from refold.core.planning.decide import decide
-from refold.core.planning.outgoing import dispatch
 from refold.core.planning.verdict import (
     Again,
     AppFacts,

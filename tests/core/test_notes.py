@@ -18,8 +18,7 @@ from refold.core.events import RunAnnotated, RunCompleted, SleepStarted
 from refold.core.ids import RunId
 from refold.core.messages import RunOperation, RunSignal
 from refold.core.planning.decide import ENDED_MS, decide
-from refold.core.planning.operator_commands import MOST_NOTES, REASON_CHARS
-from refold.core.planning.pausing import RequestedAt
+from refold.core.planning.pausing import MOST_NOTES, REASON_CHARS, RequestedAt
 from refold.core.planning.verdict import Ignore, Park, Refuse, Rules, Ruling
 from refold.core.run.fold import wakes
 from tests.core.histories import NOW, RUN, Log, calling, operation, start, started

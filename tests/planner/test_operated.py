@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from refold.core.run.held import read_hold
+from refold.core.run.erased import read_hold
 from refold.core.topics import RUN_OPERATED, RUN_SIGNALLED, RUN_SNAPSHOT
 from refold.engine.planner.intake.inbox import Inbox
 from refold.engine.planner.settings import Limits

@@ -14,8 +14,7 @@ from refold.core.ids import EntryId, RunId
 from refold.core.messages import INCOMPLETE, EarlierCall, ShortRequest, ToolRequest, ToolResult
 from refold.core.run.building import Base
 from refold.core.run.chain import Head
-from refold.core.run.retried import Retried
-from refold.core.run.state import RunState
+from refold.core.run.state import Retried, RunState
 from refold.core.wire import codec
 from refold.core.wire.headers import BASE
 from refold.core.wire.schemas import registered

@@ -8,7 +8,7 @@ from refold.core.errors import ChildFailed, MalformedError, UsageError
 from refold.core.events import ChildCompleted
 from refold.core.ids import child_id, run_id
 from refold.core.planning.waiting import check_name
-from refold.core.run.delegated import PublishEvent, SendSignal, StartRun
+from refold.core.run.intents import PublishEvent, SendSignal, StartRun
 from refold.core.wire import canonical
 from refold.sdk.json_codec import json_of
 

@@ -17,8 +17,7 @@ from typing import Any
 from refold.core.errors import NonDeterminismError, UsageError
 from refold.core.run.intents import GIVE_UP
 from refold.core.run.replay import Moment, Raised, Returned, Wanted
-from refold.core.run.retried import next_step
-from refold.core.run.state import Settled
+from refold.core.run.state import Settled, next_step
 from refold.sdk import patches
 from refold.sdk.loop import RESTING, Loop, StepFuture, Task, Timer, TooBusyError, Waiting, is_unheard
 

@@ -15,7 +15,7 @@ from refold.core.approval.ballot import BallotResult, Objection, Vote
 from refold.core.approval.decision import Decision, Refusal, ToolFacts
 from refold.core.events import ApprovalDecided, ApprovalRequested, Event
 from refold.core.messages import ApprovalRequest, ToolRequest
-from refold.core.planning import outgoing
+from refold.core.planning import budgets
 from refold.core.planning.verdict import Decided, Rules, Ruling
 from refold.core.run.intents import Intent
 from refold.core.run.state import RunState
@@ -117,7 +117,7 @@ def _sends_at_once(original: Callable[..., list[Event]]) -> Callable[..., list[E
     def propose(self: Agents, state: RunState, intent: Intent, *place: Any, now: int, **rest: Any) -> list[Event]:
         events = original(self, state, intent, *place, now=now, **rest)
         if isinstance(events[-1], ApprovalRequested):
-            events.append(outgoing.dispatch(events[0], 1, now, self._rules))  # type: ignore[arg-type]
+            events.append(budgets.dispatch(events[0], 1, now, self._rules))  # type: ignore[arg-type]
         return events
 
     return propose
@@ -132,7 +132,7 @@ def _as_said(request: ApprovalRequest, settled: BallotResult, *_: object) -> Bal
 
 
 def _edited_as_said(state: RunState, taken: ApprovalDecided, now: int, rules: Rules) -> list[Event]:
-    return [taken, outgoing.dispatch(state.call(taken.step), 1, now, rules)]
+    return [taken, budgets.dispatch(state.call(taken.step), 1, now, rules)]
 
 
 def _never(*_: object) -> None:

@@ -72,7 +72,7 @@ PLACES: dict[str, str] = {
     "redrive.renewed": "refold.core.planning.redrive:renewed",
     "redrive._failed": "refold.core.planning.redrive:_failed",
     "Base.digest": "refold.core.run.building:Base.digest",
-    "saying.is_same": "refold.core.planning.operator_commands:is_same",
+    "saying.is_same": "refold.core.planning.pausing:is_same",
     "waiting.signal_bytes": "refold.core.planning.waiting:signal_bytes",
     "waiting.find_kept": "refold.core.planning.waiting:find_kept",
     "chain.extends": "refold.core.run.chain:extends",

@@ -8,7 +8,7 @@ from typing import Any
 from refold.core.events import CallBilled, CallReserved, Event
 from refold.core.messages import ToolResult
 from refold.core.planning import asking, decide, family
-from refold.core.planning.outgoing import dispatch
+from refold.core.planning.budgets import dispatch
 from refold.core.planning.verdict import ChildEnded, Rules
 from refold.core.run.state import RunState
 from refold.engine.planner.log.windows import BudgetAccounts, Windows

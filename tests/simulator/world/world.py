@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from refold.core.ids import home
-from refold.core.run.held import held_run, read_hold
+from refold.core.run.erased import held_run, read_hold
 from refold.core.run.log import GAP
 from refold.core.run.snapshot import MARKS_KEY
 from refold.core.topics import (

@@ -28,8 +28,7 @@ from refold.core.ids import (
 )
 from refold.core.messages import Hold, RunOperation, RunRequest, RunSignal
 from refold.core.planning import family
-from refold.core.planning.operator_commands import ANNOTATE, REASON_CHARS
-from refold.core.planning.pausing import PAUSE, RESUME
+from refold.core.planning.pausing import ANNOTATE, PAUSE, REASON_CHARS, RESUME
 from refold.core.planning.redrive import child_refusal
 from refold.core.planning.waiting import check_name
 from refold.core.run.pausing import OPERATOR, own

@@ -15,8 +15,7 @@ from refold.core.ids import RunId, home, parents_of, run_id
 from refold.core.messages import Hold
 from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.planning.redrive import child_refusal
-from refold.core.run.erased import Markers, gone
-from refold.core.run.held import held_run, read_hold
+from refold.core.run.erased import Markers, gone, held_run, read_hold
 from refold.core.run.log import LogFold
 from refold.core.run.pausing import own
 from refold.core.run.state import RunState

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from refold.client.reading.model import ReadModel
-from refold.core.planning.operator_commands import REASON_CHARS
+from refold.core.planning.pausing import REASON_CHARS
 
 DAY_PATTERN = "^([0-9]{4}-[0-9]{2}-[0-9]{2})?$"
 LARGEST_NUMBER = 2**53 - 1

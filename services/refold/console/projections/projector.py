@@ -21,8 +21,7 @@ from refold.core.events import Entry
 from refold.core.ids import EntryId, RunId, parse_log_key
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord, Unreadable
-from refold.core.run.erased import erased_run, read_marker
-from refold.core.run.held import held_run
+from refold.core.run.erased import erased_run, held_run, read_marker
 from refold.core.run.redrive import reopens
 from refold.core.run.state import Status
 from refold.core.tables import ViewTable

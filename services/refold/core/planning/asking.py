@@ -15,7 +15,7 @@ from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import DOUBT, NO_REQUEST
 from refold.core.ids import approval_id, call_id, parse_approval_id
 from refold.core.messages import ApprovalRequest
-from refold.core.planning.outgoing import let_out
+from refold.core.planning.budgets import let_out
 from refold.core.planning.verdict import Decided, Ignore, Park, Refuse, Rules, Ruling
 from refold.core.run.fold import advance
 from refold.core.run.state import Asked, OpenStep, RunState

@@ -10,7 +10,7 @@ from refold.core.events import Entry, ForkedFrom
 from refold.core.ids import RunId, run_id
 from refold.core.messages import RunOperation
 from refold.core.planning.family import requested_digest
-from refold.core.planning.operator_commands import REASON_CHARS
+from refold.core.planning.pausing import REASON_CHARS
 from refold.core.planning.redrive import renewed
 from refold.core.planning.verdict import Ignore, Input, Refuse, Rules, Ruling, Start
 from refold.core.run.pausing import PARENT

@@ -13,8 +13,16 @@ from refold.core.planning import asking, copying, family, pausing, redrive
 from refold.core.planning.asking import ask_what_came, foreseen, judge_again, send, settled
 from refold.core.planning.budgets import bills, deadline_of, missed, narrowed
 from refold.core.planning.matrix import course, is_last_word
-from refold.core.planning.operator_commands import ANNOTATE, OPERATORS_ONLY, command_content, not_own, take_note
-from refold.core.planning.pausing import PAUSE, RESUME, RequestedAt
+from refold.core.planning.pausing import (
+    ANNOTATE,
+    OPERATORS_ONLY,
+    PAUSE,
+    RESUME,
+    RequestedAt,
+    command_content,
+    not_own,
+    take_note,
+)
 from refold.core.planning.verdict import (
     Again,
     ChildEnded,

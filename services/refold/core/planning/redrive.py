@@ -8,7 +8,7 @@ from refold.core.approval.question import in_context
 from refold.core.errors import MalformedError, UsageError
 from refold.core.messages import RunOperation
 from refold.core.planning import asking, family, pausing
-from refold.core.planning.outgoing import let_out
+from refold.core.planning.budgets import let_out
 from refold.core.planning.verdict import Ignore, Refuse, Rules, Ruling
 from refold.core.run.redrive import staying
 from refold.core.run.state import RunState

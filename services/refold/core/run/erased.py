@@ -1,14 +1,15 @@
-"""Markers of erased runs. A marker is in `run-snapshot` from before the first tombstone of a run until no topic has any
-record of it; meanwhile its remaining records are void, and its id is not reused. A record with the run's digest
-replaces its claims for ever, because a copied order may come again when the ledger has forgotten the call."""
+"""Records in `run-snapshot` about single runs: holds of their code, and markers of erased runs. A marker is there from
+before the first tombstone of a run until no topic has any record of it; meanwhile its remaining records are void, and
+its id is not reused. A record with the run's digest replaces its claims for ever, because a copied order may come again
+when the ledger has forgotten the call."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TypeGuard
 
 from refold.core.errors import FoldError, GoneError, MalformedError
-from refold.core.ids import RunId, parse_log_key
-from refold.core.messages import RunErased
+from refold.core.ids import HOLD_KEY, RunId, parse_log_key
+from refold.core.messages import Hold, RunErased
 from refold.core.run.finished import run_digest
 from refold.core.wire import codec
 
@@ -75,3 +76,15 @@ def read_marker(run: RunId, value: bytes) -> RunErased:
         return codec.decode(RunErased, value)
     except (MalformedError, FoldError):
         return RunErased(run)
+
+
+def held_run(key: bytes | None) -> RunId | None:
+    return RunId(key.removeprefix(HOLD_KEY).decode(errors="replace")) if key and key.startswith(HOLD_KEY) else None
+
+
+def read_hold(run: RunId, value: bytes) -> Hold:
+    # An unreadable hold, of a newer version or malformed, still holds its run.
+    try:
+        return codec.decode(Hold, value)
+    except (MalformedError, FoldError):
+        return Hold(run, "stalled", "unreadable", "its hold cannot be read by this version")

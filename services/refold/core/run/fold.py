@@ -15,7 +15,6 @@ from refold.core.run.chain import Head
 from refold.core.run.counting import ACCOUNT_TRANSITIONS, add_child, called, let_on, proposed, raised
 from refold.core.run.pausing import PAUSE_TRANSITIONS
 from refold.core.run.state import END_STATUSES, SENT_BACK, Asked, OpenStep, RunState
-from refold.core.run.steps import give_up, keep, number, settle
 from refold.core.run.waiting import TRANSITIONS as OF_WAITS
 from refold.core.run.waiting import waits_no_more
 from refold.core.wire.canonical import utf8_bytes
@@ -128,7 +127,7 @@ def _started(state: RunState, event: events.RunStarted, seq: int, at_ms: int) ->
 def _noted(
     state: RunState, event: events.NoteRecorded | events.CheckpointReached | events.SignalSent, seq: int, at_ms: int
 ) -> None:
-    number(state, event, seq)
+    state.number(event, seq)
 
 
 def _status_set(state: RunState, event: events.StatusSet, seq: int, at_ms: int) -> None:
@@ -145,7 +144,7 @@ def _no_change(state: RunState, event: events.Event, seq: int, at_ms: int) -> No
 
 def _proposed(state: RunState, event: events.CallProposed, seq: int, at_ms: int) -> None:
     policy = state.request.policy if state.request is not None else ""
-    keep(state, number(state, event, seq), OpenStep("proposed", seq, policy=policy))
+    state.keep(state.number(event, seq), OpenStep("proposed", seq, policy=policy))
     if state.account is not None:
         proposed(state, event)
     if event.step == state.retried.edit[0]:
@@ -154,7 +153,7 @@ def _proposed(state: RunState, event: events.CallProposed, seq: int, at_ms: int)
 
 def _judged(state: RunState, event: events.CallJudged, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
-    keep(state, event.step, opened._replace(policy=event.policy, decision=None), opened)
+    state.keep(event.step, opened._replace(policy=event.policy, decision=None), opened)
 
 
 def _question_opened(state: RunState, event: events.ApprovalRequested, seq: int, at_ms: int) -> None:
@@ -165,7 +164,7 @@ def _question_opened(state: RunState, event: events.ApprovalRequested, seq: int,
     state.call(event.step)  # raises if the step is no call
     if event.about != DOUBT:  # a doubt does not replace the policy's decision
         waiting = waiting._replace(phase="approval", policy=event.policy, decision=None)
-    keep(state, event.step, waiting, opened)
+    state.keep(event.step, waiting, opened)
 
 
 def _escalated(state: RunState, event: events.ApprovalEscalated, seq: int, at_ms: int) -> None:
@@ -176,7 +175,7 @@ def _escalated(state: RunState, event: events.ApprovalEscalated, seq: int, at_ms
     question = opened.question._replace(
         approvers=people, expires_ms=event.expires_ms, escalated=True, question=event.question
     )
-    keep(state, event.step, opened._replace(question=question, due_ms=question.due_ms), opened)
+    state.keep(event.step, opened._replace(question=question, due_ms=question.due_ms), opened)
 
 
 def _decided(state: RunState, event: events.ApprovalDecided, seq: int, at_ms: int) -> None:
@@ -187,7 +186,7 @@ def _decided(state: RunState, event: events.ApprovalDecided, seq: int, at_ms: in
         after = after._replace(phase="proposed", decision=event)
     elif event.verdict == "approve":
         after = after._replace(settled=event)
-    keep(state, event.step, after, opened)
+    state.keep(event.step, after, opened)
     if event.verdict in ("edit", "amend"):
         state.edit(event.step, event.args, event.key, seq, by=event.actors)
     if event.use:
@@ -195,17 +194,17 @@ def _decided(state: RunState, event: events.ApprovalDecided, seq: int, at_ms: in
 
 
 def _child_started(state: RunState, event: events.ChildStarted, seq: int, at_ms: int) -> None:
-    keep(state, number(state, event, seq), OpenStep("child", seq))
+    state.keep(state.number(event, seq), OpenStep("child", seq))
     state.children += 1
 
 
 def _published(state: RunState, event: events.EventPublished, seq: int, at_ms: int) -> None:
-    number(state, event, seq)
+    state.number(event, seq)
     state.children += len(event.agents)
 
 
 def _slept(state: RunState, event: events.SleepStarted, seq: int, at_ms: int) -> None:
-    keep(state, number(state, event, seq), OpenStep("sleep", seq, event.until_ms))
+    state.keep(state.number(event, seq), OpenStep("sleep", seq, event.until_ms))
 
 
 def _dispatched(state: RunState, event: events.CallDispatched, seq: int, at_ms: int) -> None:
@@ -217,7 +216,7 @@ def _dispatched(state: RunState, event: events.CallDispatched, seq: int, at_ms: 
     sent = OpenStep(
         "dispatched", before.seq, event.deadline_ms, event.attempt, dispatches, first_sent_ms, at_ms, *before[7:]
     )
-    keep(state, event.step, sent, before)
+    state.keep(event.step, sent, before)
     if state.account is not None:
         called(state)
 
@@ -233,21 +232,21 @@ def _attempt_failed(state: RunState, event: events.AttemptFailed, seq: int, at_m
         uncounted=opened.uncounted + (event.failure.code in SENT_BACK),
         past=_past(opened, event.attempt, "unknown" if event.unknown else "failed", _why(event.failure), at_ms=at_ms),
     )
-    keep(state, event.step, waiting, opened)
+    state.keep(event.step, waiting, opened)
 
 
 def _doubted(state: RunState, event: events.CallDoubted, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     past = _past(opened, event.attempt, "doubt", _why(event.failure), at_ms=at_ms)
     doubt = opened._replace(phase="doubt", due_ms=0, failure=event.failure, doubted_ms=at_ms, past=past)
-    keep(state, event.step, doubt, opened)
+    state.keep(event.step, doubt, opened)
 
 
 def _call_held(state: RunState, event: events.CallHeld, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     past = _past(opened, event.attempt, "failed", _why(event.failure), at_ms=at_ms)
     blocked = opened._replace(phase="held", due_ms=0, failure=event.failure, doubted_ms=at_ms, past=past)
-    keep(state, event.step, blocked, opened)
+    state.keep(event.step, blocked, opened)
 
 
 def _resolved(state: RunState, event: events.DoubtResolved, seq: int, at_ms: int) -> None:
@@ -259,7 +258,7 @@ def _resolved(state: RunState, event: events.DoubtResolved, seq: int, at_ms: int
         # The human has ruled out an effect of earlier attempts, so the receiver's key window starts again.
         past = _past(opened, event.attempt, event.verdict, event.comment, by=event.actor, at_ms=at_ms)
         after = opened._replace(may_have_happened=False, first_sent_ms=0, past=past)
-        keep(state, event.step, after._replace(uncounted=event.attempt) if opened.phase == "held" else after, opened)
+        state.keep(event.step, after._replace(uncounted=event.attempt) if opened.phase == "held" else after, opened)
 
 
 def _past(
@@ -279,11 +278,11 @@ TOLD, TOLD_CHARS = 10, 300
 def _settled(
     state: RunState, event: events.CallCompleted | events.CallFailed | events.SleepEnded, seq: int, at_ms: int
 ) -> None:
-    settle(state, event.step, event, seq=seq, at_ms=at_ms)
+    state.settle(event.step, event, seq=seq, at_ms=at_ms)
 
 
 def _child_over(state: RunState, event: events.ChildCompleted, seq: int, at_ms: int) -> None:
-    settle(state, event.step, event, seq=seq, at_ms=at_ms)
+    state.settle(event.step, event, seq=seq, at_ms=at_ms)
     if event.used is not None:
         add_child(state, child_id(state.run_id, event.step), event.used)
 
@@ -303,7 +302,7 @@ def _forked(state: RunState, event: events.RunForked, seq: int, at_ms: int) -> N
 
 
 def _step_given_up(state: RunState, event: events.StepGivenUp, seq: int, at_ms: int) -> None:
-    give_up(state, event.step, seq=seq)
+    state.give_up(event.step, seq=seq)
     waits_no_more(state, event.step)
 
 

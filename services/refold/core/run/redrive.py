@@ -12,8 +12,7 @@ from refold.core import events
 from refold.core.run.chain import Head, extends
 from refold.core.run.mailbox import KeptSignal
 from refold.core.run.persistent import PersistentMap
-from refold.core.run.retried import NO_EDIT, Retried
-from refold.core.run.state import WAITING, OpenStep, RunState, Settled, Status
+from refold.core.run.state import NO_EDIT, WAITING, OpenStep, Retried, RunState, Settled, Status
 
 _SEQ = attrgetter("seq")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import blake2b
@@ -13,12 +13,54 @@ from typing import Literal, NamedTuple
 from immutables import Map
 
 from refold.core import events
+from refold.core.errors import FoldError
 from refold.core.ids import CallId, EntryId, RunId, approval_id, call_id, parse_call_id
 from refold.core.run.account import BudgetAccount
 from refold.core.run.chain import Head
 from refold.core.run.mailbox import NO_MAIL, Mailbox
-from refold.core.run.persistent import EMPTY, PersistentList, PersistentMap
-from refold.core.run.retried import NO_EDIT, ONCE, Retried
+from refold.core.run.persistent import EMPTY, PersistentList, PersistentMap, stable_repr
+
+NO_EDIT = (0, "", "", "")
+
+
+class Retried(NamedTuple):
+    """Immutable effect of retries on a run. Limits are set by operators; 0: none, -1: no deadline."""
+
+    at: int = 0  # seq of the last retry
+    left: tuple[tuple[int, int], ...] = ()  # steps left behind, as (first, last)
+    redriven: Map[int, int] = EMPTY  # seqs of repeated calls by step
+    superseded: Map[int, int] = EMPTY  # steps by their earlier seqs in `redriven`
+    edit: tuple[int, str, str, str] = NO_EDIT  # step, its new arguments, tool, author
+    most_steps: int = 0
+    most_bytes: int = 0
+    deadline_ms: int = 0
+    most_children: int = 0
+
+    def step_before(self, step: int) -> int:
+        """Last step up to this one that was not left behind; 0 if there is none."""
+        for first, last in reversed(self.left):
+            step = first - 1 if first <= step <= last else step
+        return step
+
+    def step_after(self, step: int) -> int:
+        return next_step(step, self.left)
+
+    def counts(self, step: int) -> bool:
+        return not any(first <= step <= last for first, last in self.left)
+
+    def __repr__(self) -> str:
+        return stable_repr(self)
+
+
+ONCE = Retried()
+
+
+def next_step(step: int, left: Iterable[tuple[int, int]]) -> int:
+    """Number of the next step; steps `left` behind keep theirs."""
+    for first, last in left:
+        step = last if step + 1 == first else step
+    return step + 1
+
 
 Status = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
 StepPhase = Literal[
@@ -111,6 +153,9 @@ WAITING = frozenset({"sleep", "doubt", "held", "backoff", "approval", "wait", "c
 
 CHAINED = frozenset({"probed", "once"})
 """Effect classes with a claim chain: even a wiped ledger may not let two executors act on them."""
+
+_NO_CALLS = frozenset({"sleep", "wait", "callback", "child"})
+_OF_CALLS = frozenset({events.CallCompleted, events.CallFailed})
 
 _SEQ = attrgetter("seq")
 END_STATUSES: Mapping[type[events.Terminal], Status] = {
@@ -235,6 +280,36 @@ class RunState:
         self.account = self.account.freed(later_ms) if self.account else None
         edit = (len(self.steps) + 1, event.edit, event.tool, event.actor) if event.edit else NO_EDIT
         self.retried = self.retried._replace(edit=edit, deadline_ms=event.deadline_ms or self.retried.deadline_ms)
+
+    def number(self, event: Step, seq: int) -> int:
+        """Add the next step, proposed as event `seq`; return its number."""
+        self.steps, self.seqs = self.steps.append(event), self.seqs.append(seq)
+        if event.step != len(self.steps):
+            raise FoldError(f"run {self.run_id} numbers a step {event.step} as its {len(self.steps)}th")
+        return event.step
+
+    def keep(self, step: int, opened: OpenStep, before: OpenStep | None = None) -> None:
+        """Set an open step; `before` is its previous value."""
+        if before is not None and before.phase in _NO_CALLS and opened.phase != before.phase:
+            raise KeyError(step)  # only calls are tried, judged and doubted
+        self.busy += (opened.phase not in WAITING) - (before is not None and before.phase not in WAITING)
+        self.open = self.open.set(step, opened)
+
+    def settle(self, step: int, outcome: Settled, *, seq: int, at_ms: int) -> None:
+        opened = self.open[step]
+        if (opened.phase in _NO_CALLS) is (type(outcome) in _OF_CALLS):
+            raise KeyError(step)
+        self.busy -= opened.phase not in WAITING
+        self.open = self.open.delete(step)
+        self.outcomes = self.outcomes.add(step, (at_ms, outcome, seq))
+
+    def give_up(self, step: int, *, seq: int) -> None:
+        """Close a step that was given up. A call in doubt stays open for people."""
+        opened = self.open[step]
+        self.given_up = self.given_up.set(step, opened._replace(given_up_at=seq))
+        if opened.phase != "doubt":  # a doubt has to be settled all the same
+            self.busy -= opened.phase not in WAITING
+            self.open = self.open.delete(step)
 
     @property
     def waits_for_people(self) -> bool:

@@ -5,7 +5,6 @@ from typing import Any
 
 from refold.core import events
 from refold.core.run.state import OpenStep, RunState
-from refold.core.run.steps import keep, number, settle
 
 
 def _received(state: RunState, event: events.SignalReceived, seq: int, at_ms: int) -> None:
@@ -19,7 +18,7 @@ def _dropped(state: RunState, event: events.SignalDropped, seq: int, at_ms: int)
 
 
 def _wait_started(state: RunState, event: events.WaitStarted, seq: int, at_ms: int) -> None:
-    keep(state, number(state, event, seq), OpenStep("wait", seq, event.until_ms))
+    state.keep(state.number(event, seq), OpenStep("wait", seq, event.until_ms))
     state.mail = state.mail.wait(event.name, event.step)
 
 
@@ -30,7 +29,7 @@ def _postponed(state: RunState, event: events.WaitsPostponed, seq: int, at_ms: i
 def _match_failed(state: RunState, event: events.MatchFailed, seq: int, at_ms: int) -> None:
     opened = state.open[event.step]
     failure = events.Failure("match_failed", event.error)
-    keep(state, event.step, opened._replace(failure=failure), opened)
+    state.keep(event.step, opened._replace(failure=failure), opened)
 
 
 def _wait_ended(state: RunState, event: events.WaitEnded, seq: int, at_ms: int) -> None:
@@ -39,25 +38,25 @@ def _wait_ended(state: RunState, event: events.WaitEnded, seq: int, at_ms: int) 
     if not isinstance(wait, events.WaitStarted) or wait.name != signal.name:
         raise KeyError(event.step)
     waits_no_more(state, event.step)
-    settle(state, event.step, signal, seq=seq, at_ms=at_ms)
+    state.settle(event.step, signal, seq=seq, at_ms=at_ms)
 
 
 def _expired(state: RunState, event: events.WaitExpired, seq: int, at_ms: int) -> None:
     if state.open[event.step].phase not in ("wait", "callback"):
         raise KeyError(event.step)
     waits_no_more(state, event.step)
-    settle(state, event.step, event, seq=seq, at_ms=at_ms)
+    state.settle(event.step, event, seq=seq, at_ms=at_ms)
 
 
 def _callback_created(state: RunState, event: events.CallbackCreated, seq: int, at_ms: int) -> None:
-    keep(state, number(state, event, seq), OpenStep("callback", seq, event.until_ms))
+    state.keep(state.number(event, seq), OpenStep("callback", seq, event.until_ms))
     state.callbacks = state.callbacks.set(event.digest, event.step)
 
 
 def _answered(state: RunState, event: events.CallbackCompleted | events.CallbackFailed, seq: int, at_ms: int) -> None:
     if state.open[event.step].phase != "callback":
         raise KeyError(event.step)
-    settle(state, event.step, event, seq=seq, at_ms=at_ms)
+    state.settle(event.step, event, seq=seq, at_ms=at_ms)
 
 
 def waits_no_more(state: RunState, step: int) -> None:

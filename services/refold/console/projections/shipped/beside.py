@@ -14,7 +14,7 @@ from refold.core.approval.signature import content_of
 from refold.core.errors import FoldError, MalformedError, UnauthorisedError
 from refold.core.ids import root_of
 from refold.core.messages import WindowSpent
-from refold.core.run.held import read_hold
+from refold.core.run.erased import read_hold
 from refold.core.tables import Scalar, ViewKey, ViewRow, ViewTable
 from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, DEAD_LETTERS, RUN_SNAPSHOT
 from refold.core.wire import codec

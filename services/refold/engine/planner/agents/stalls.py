@@ -16,7 +16,7 @@ from refold.core.ids import RunId, hold_key
 from refold.core.messages import Hold, RunOperation
 from refold.core.planning.redrive import failure_named
 from refold.core.planning.verdict import Ignore, Refuse, Ruling
-from refold.core.run.held import held_run, read_hold
+from refold.core.run.erased import held_run, read_hold
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_SNAPSHOT
 from refold.core.wire import canonical, codec

@@ -18,9 +18,9 @@ from refold.core.events import Entry, Event, Failure, RunFailed, RunRequested, R
 from refold.core.ids import CallId, RunId, call_id, child_id, home, parse_call_id
 from refold.core.messages import RunOperation, RunSignal, ToolResult
 from refold.core.planning import copying
+from refold.core.planning.budgets import answer_ms
 from refold.core.planning.copying import ForkAsked
 from refold.core.planning.decide import decide
-from refold.core.planning.outgoing import answer_ms
 from refold.core.planning.pausing import RequestedAt
 from refold.core.planning.verdict import (
     Again,
