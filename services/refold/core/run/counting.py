@@ -37,10 +37,6 @@ def billed(state: RunState, event: events.CallBilled, seq: int, at_ms: int) -> N
     state.account = account
 
 
-def child_billed(state: RunState, event: events.ChildBilled, seq: int, at_ms: int) -> None:
-    add_child(state, event.run_id, event.used)
-
-
 def add_child(state: RunState, child: str, used: Used) -> None:
     account, lost = account_of(state), Amount(used.lost_tokens, used.lost_nano_usd)
     spent = Amount(used.tokens, used.nano_usd, used.calls).minus(lost)
@@ -84,7 +80,7 @@ def raised(state: RunState, event: events.RunRetried) -> None:
 ACCOUNT_TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.CallReserved: reserved,
     events.CallBilled: billed,
-    events.ChildBilled: child_billed,
+    events.ChildBilled: lambda state, event, seq, at_ms: add_child(state, event.run_id, event.used),
     events.BudgetReached: reached,
     events.CallRepeated: lambda state, event, seq, at_ms: None,
 }

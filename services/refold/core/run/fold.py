@@ -124,22 +124,8 @@ def _started(state: RunState, event: events.RunStarted, seq: int, at_ms: int) ->
     _migrated(state, event, seq, at_ms)
 
 
-def _noted(
-    state: RunState, event: events.NoteRecorded | events.CheckpointReached | events.SignalSent, seq: int, at_ms: int
-) -> None:
-    state.number(event, seq)
-
-
 def _status_set(state: RunState, event: events.StatusSet, seq: int, at_ms: int) -> None:
     state.says = event.text
-
-
-def _annotated(state: RunState, event: events.RunAnnotated, seq: int, at_ms: int) -> None:
-    state.annotate(event.note_id, event.note)
-
-
-def _no_change(state: RunState, event: events.Event, seq: int, at_ms: int) -> None:
-    """No change: the event is for readers of the log."""
 
 
 def _proposed(state: RunState, event: events.CallProposed, seq: int, at_ms: int) -> None:
@@ -201,10 +187,6 @@ def _child_started(state: RunState, event: events.ChildStarted, seq: int, at_ms:
 def _published(state: RunState, event: events.EventPublished, seq: int, at_ms: int) -> None:
     state.number(event, seq)
     state.children += len(event.agents)
-
-
-def _slept(state: RunState, event: events.SleepStarted, seq: int, at_ms: int) -> None:
-    state.keep(state.number(event, seq), OpenStep("sleep", seq, event.until_ms))
 
 
 def _dispatched(state: RunState, event: events.CallDispatched, seq: int, at_ms: int) -> None:
@@ -275,12 +257,6 @@ TOLD, TOLD_CHARS = 10, 300
 """Limits of the past shown in a question: number of attempts, characters of each text."""
 
 
-def _settled(
-    state: RunState, event: events.CallCompleted | events.CallFailed | events.SleepEnded, seq: int, at_ms: int
-) -> None:
-    state.settle(event.step, event, seq=seq, at_ms=at_ms)
-
-
 def _child_over(state: RunState, event: events.ChildCompleted, seq: int, at_ms: int) -> None:
     state.settle(event.step, event, seq=seq, at_ms=at_ms)
     if event.used is not None:
@@ -324,7 +300,7 @@ def _ended(state: RunState, event: events.Terminal, seq: int, at_ms: int) -> Non
     state.end, state.status = event, END_STATUSES[type(event)]
 
 
-_TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
+_TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], object]] = {
     events.RunRequested: _requested,
     events.RunStarted: _started,
     events.RunMigrated: _migrated,
@@ -342,18 +318,27 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.DoubtResolved: _resolved,
     events.LateResultRecorded: _late,
     events.CallRenewed: redrive.call_redriven,
-    events.SleepStarted: _slept,
+    events.SleepStarted: lambda run, event, seq, _: run.keep(
+        run.number(event, seq), OpenStep("sleep", seq, event.until_ms)
+    ),
     events.StepGivenUp: _step_given_up,
     events.ChildStarted: _child_started,
     events.ChildCompleted: _child_over,
     events.EventPublished: _published,
     events.PatchTaken: _patched,
     events.StatusSet: _status_set,
-    events.RunAnnotated: _annotated,
-    **dict.fromkeys((events.NoteRecorded, events.SignalSent, events.CheckpointReached), _noted),
-    **dict.fromkeys((events.CallCompleted, events.CallFailed, events.SleepEnded), _settled),
+    events.RunAnnotated: lambda run, event, seq, at_ms: run.annotate(event.note_id, event.note),
+    **dict.fromkeys(
+        (events.NoteRecorded, events.SignalSent, events.CheckpointReached),
+        lambda run, event, seq, at_ms: run.number(event, seq),
+    ),
+    **dict.fromkeys(
+        (events.CallCompleted, events.CallFailed, events.SleepEnded),
+        lambda run, event, seq, at_ms: run.settle(event.step, event, seq=seq, at_ms=at_ms),
+    ),
     **dict.fromkeys(END_STATUSES, _ended),
-    **dict.fromkeys((events.RunSuspended, events.RunResumed, events.TaskFailed), _no_change),
+    # For readers of the log alone.
+    **dict.fromkeys((events.RunSuspended, events.RunResumed, events.TaskFailed), lambda run, event, seq, at_ms: None),
     **OF_WAITS,
     **PAUSE_TRANSITIONS,
     **ACCOUNT_TRANSITIONS,
