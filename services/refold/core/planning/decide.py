@@ -348,7 +348,7 @@ def _no_result(state: RunState, step: int, result: ToolResult, now: int, rules: 
         return _after_the_end(state, step, result)
     # A human has overruled this: that the effect happened all the same is recorded, and ends nothing.
     if result.status == "broken" and _overruled(state, step, result):
-        return _contradiction(state, step, result)
+        return _recorded(state, step, result)
     return _attempt_over(state, step, result, now, rules)
 
 
@@ -377,7 +377,7 @@ def _outdated(state: RunState, step: int, result: ToolResult) -> str:
 
 def _completed(state: RunState, step: int, opened: OpenStep, result: ToolResult) -> Ruling:
     if state.reworded(step, result.call_id):  # of the call before its edit; the edited call may still end
-        return _contradiction(state, step, result)
+        return _recorded(state, step, result)
     fresh: list[events.Event] = [_ended(step, result)]
     if _overruled(state, step, result):
         fresh.insert(0, events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True))
@@ -408,7 +408,7 @@ def _after_the_end(state: RunState, step: int, result: ToolResult) -> Ruling:
         return Ignore("the call is settled")
     if _agrees(state.outcomes.get(step, (0, None))[1], result):
         return Ignore("the call is settled")
-    return _contradiction(state, step, result)
+    return _recorded(state, step, result)
 
 
 def _acted(result: ToolResult) -> bool:
@@ -428,16 +428,12 @@ def _overruled(state: RunState, step: int, result: ToolResult) -> bool:
     return resolved is not None and resolved.attempt >= result.attempt
 
 
-def _contradiction(state: RunState, step: int, result: ToolResult) -> Ruling:
-    # An effect that contradicts the verdict of people is never dropped.
-    return _recorded(state, step, result, contradicts=True)
-
-
 LATE_RESULTS = 8
 """Late results recorded per call: the first of each attempt and status."""
 
 
-def _recorded(state: RunState, step: int, result: ToolResult, *, contradicts: bool) -> Ruling:
+def _recorded(state: RunState, step: int, result: ToolResult, *, contradicts: bool = True) -> Ruling:
+    # An effect that contradicts the verdict of people is never dropped.
     late = events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=contradicts)
     past = state.late.get(step, ())
     # Reports of executors are not trusted, and all of them would stay in the history.

@@ -11,7 +11,7 @@ from refold.core.ids import RunId, child_id, is_below, parent_of
 from refold.core.messages import RunRequest
 from refold.core.planning.verdict import ChildEnded, Ignore, Origin, ParentEnded, PauseAbove, Ruling, Start
 from refold.core.run.pausing import PARENT, inherited
-from refold.core.run.state import END_STATUSES, OpenStep, RunState
+from refold.core.run.state import END_STATUSES, RunState
 from refold.core.wire.canonical import utf8_bytes
 
 _COMPARED = ("agent", "input", "requester", "labels", "sessions", "not_before_ms")
@@ -95,16 +95,12 @@ def respond(state: RunState | None, message: ChildEnded | ParentEnded) -> Ruling
         return Ignore("the run is over")
     if isinstance(message, ParentEnded):
         return [events.RunCancelled(message.reason, message.parent)]
-    if not message.child and _is_child(state.open.get(message.step)):
+    if not message.child and (opened := state.open.get(message.step)) and opened.phase == "child":
         return [events.ChildCompleted(message.step, message.status, message.result, message.failure, message.used)]
     child = message.child or child_id(state.run_id, message.step)
     if message.used is None or (state.account and child in state.account.heard):
         return Ignore("nobody waits for that run")
     return [events.ChildBilled(child, message.used)]
-
-
-def _is_child(opened: OpenStep | None) -> bool:
-    return opened is not None and opened.phase == "child"
 
 
 def further_above(ended: ChildEnded) -> ChildEnded | None:

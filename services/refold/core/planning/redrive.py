@@ -1,8 +1,6 @@
 """Operator's retry of a failed run. A call that was open at the failure, or caused it, is repeated under its own key,
 so an earlier effect is found. A step repeated on purpose is a new step with a new key."""
 
-from typing import Any
-
 from refold.core import events
 from refold.core.approval.question import in_context
 from refold.core.errors import MalformedError, UsageError
@@ -70,7 +68,8 @@ def _retried(state: RunState, operation: RunOperation, rules: Rules) -> events.R
         numbers = {name: data.get(name, 0) for name in ("from", *LIMITS)}
     except (MalformedError, AttributeError):
         return Refuse("malformed", f"a retry says `seq`, and maybe `from`, `edit`, `reason`, `{'`, `'.join(LIMITS)}`")
-    if wrong := next(filter(lambda name: not _is_limit(name, numbers[name]), numbers), ""):
+    least = dict.fromkeys(numbers, 0) | {"deadline_ms": -1}  # -1: no deadline
+    if wrong := next((name for name, n in numbers.items() if type(n) is not int or n < least[name]), ""):
         return Refuse("malformed", f"{wrong!r} is no number, or a negative one")
     step, reason = numbers.pop("from"), data.get("reason", "")
     if step > len(state.steps) or not state.retried.counts(step):
@@ -81,10 +80,6 @@ def _retried(state: RunState, operation: RunOperation, rules: Rules) -> events.R
     again, numbers["history_bytes"] = [] if step else _failed(state), numbers.pop("bytes")
     reason = reason if isinstance(reason, str) else ""
     return events.RunRetried(operation.actor, reason, step, again, edit, **numbers)
-
-
-def _is_limit(name: str, number: Any) -> bool:
-    return type(number) is int and number >= (-1 if name == "deadline_ms" else 0)  # -1: no deadline
 
 
 def _edit(state: RunState, step: int, edit: object, rules: Rules) -> str | Refuse:
@@ -112,12 +107,9 @@ def _failed(state: RunState) -> list[int]:
     return [
         step
         for step, (_, outcome, _) in settled
-        if step < stays.first and isinstance(outcome, events.CallFailed) and _may_go_out(state.call(step), outcome)
+        if step < stays.first and isinstance(outcome, events.CallFailed)
+        if outcome.failure.code not in (BY_HUMANS | HAPPENED if state.call(step).key_window_ms else BY_HUMANS)
     ]
-
-
-def _may_go_out(call: events.CallProposed, failed: events.CallFailed) -> bool:
-    return failed.failure.code not in (BY_HUMANS | HAPPENED if call.key_window_ms else BY_HUMANS)
 
 
 def renewed(state: RunState, fresh: list[events.Event], now: int, rules: Rules) -> list[events.Event]:
