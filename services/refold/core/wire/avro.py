@@ -88,11 +88,10 @@ class _Reading:
             if optional:
                 null = 2 * field["type"].index("null")
                 lines += ["n = b[i]; i += 1", f"if n == {null}: {target} = None"]
-                lines += [f"elif n != {2 - null}: branch()", "else:"]
+                lines += [f"elif n != {2 - null}: refuse({_NO_BRANCH!r})", "else:"]
             read_it = f"{target}, i = read_{field['name']}(b, i)"
-            if (
-                not optional and isinstance(inner, dict) and inner["type"] in _EMPTY
-            ):  # most lists of most records are empty
+            # Most lists of most records are empty.
+            if not optional and isinstance(inner, dict) and inner["type"] in _EMPTY:
                 lines += [f"if b[i]: {read_it}", f"else: {target} = {_EMPTY[inner['type']]}; i += 1"]
                 continue
             lines.append(f"{'    ' * optional}{read_it}")
@@ -115,10 +114,11 @@ def default_of(spec: dataclasses.Field[Any]) -> Callable[[], Any]:
 
 _PRIMITIVES = {
     "long": "{target} = ~(n >> 1) if n & 1 else n >> 1",
-    "string": "j = i + (n >> 1); {target} = b[i:j].decode() if not n & 1 else negative(); i = j",
-    "bytes": "j = i + (n >> 1); {target} = b[i:j] if not n & 1 else negative(); i = j",
-    "boolean": "{target} = n == 1 if n < 2 else flag()",
+    "string": "j = i + (n >> 1); {target} = b[i:j].decode() if not n & 1 else refuse('holds a negative length'); i = j",
+    "bytes": "j = i + (n >> 1); {target} = b[i:j] if not n & 1 else refuse('holds a negative length'); i = j",
+    "boolean": "{target} = n == 1 if n < 2 else refuse('holds a boolean that is neither 0 nor 1')",
 }
+_NO_BRANCH = "names a union branch that is not there"
 _EMPTY = {"array": "[]", "map": "{}"}
 _TYPES = {"long": int, "string": str, "bytes": bytes, "boolean": bool}
 _NUMBER = """\
@@ -140,8 +140,7 @@ def _read_lines(schema: str, target: str) -> list[str]:
 
 def _compile(parameters: str, lines: list[str], names: dict[str, Any]) -> Callable[..., Any]:
     source = f"def function({parameters}):\n" + "".join(f"    {line}\n" for line in lines)
-    scope: dict[str, Any] = {"tail": _tail, "negative": _negative, "flag": _flag, "branch": _branch, "put": _put}
-    scope |= names
+    scope: dict[str, Any] = {"tail": _tail, "refuse": _refuse, "put": _put, **names}
     exec(source, scope)
     function: Callable[..., Any] = scope["function"]
     return function
@@ -172,16 +171,8 @@ _CONTINUED = 128 << 14 | 128 << 21 | 128 << 28
 """Continuation bits of the third to the fifth byte of a number."""
 
 
-def _negative() -> None:
-    raise MalformedError("the Avro body holds a negative length")
-
-
-def _flag() -> None:
-    raise MalformedError("the Avro body holds a boolean that is neither 0 nor 1")
-
-
-def _branch() -> None:
-    raise MalformedError("the Avro body names a union branch that is not there")
+def _refuse(problem: str) -> None:
+    raise MalformedError(f"the Avro body {problem}")
 
 
 @lru_cache(maxsize=64)
@@ -229,7 +220,7 @@ def _read_array(branches: tuple[ReadValue, ...]) -> ReadValue:
             for _ in range(left):
                 n = b[i]
                 if n & 129:  # odd: negative; above 127: no union is as large
-                    _branch()
+                    _refuse(_NO_BRANCH)
                 value, i = branches[n >> 1](b, i + 1)
                 values.append(value)
             if not b[i]:

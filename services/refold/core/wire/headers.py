@@ -77,10 +77,7 @@ def traceparent(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
 
 
 def call_key(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
-    for name, value in headers or ():
-        if name == CALL_KEY and value:
-            return value.decode(errors="replace")
-    return ""
+    return next((value.decode(errors="replace") for name, value in headers or () if name == CALL_KEY and value), "")
 
 
 def taken_back(headers: Sequence[tuple[str, bytes | None]] | None) -> int:
