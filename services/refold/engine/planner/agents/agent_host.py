@@ -127,10 +127,6 @@ class _Frontier:
     reservation: Reservation | None = None
     added: list[events.Event] = field(default_factory=list)
 
-    @property
-    def next_seq(self) -> int:
-        return self.seq + len(self.added) + 1
-
     def deny(self, calls: list[events.CallFailed]) -> None:
         """Settle denied calls, once all that was requested with them is proposed. **Raises** RefoldError at a limit."""
         self.turns.extend(self.execution.settle(event.step, event) for event in calls)
@@ -148,11 +144,6 @@ class WaitsForNothingError(RefoldError):
     """The code of a run that no event can wake."""
 
     code = "waits_for_nothing"
-
-    def __init__(self, tasks: str) -> None:
-        super().__init__(
-            f"the code waits for nothing: {tasks}", hint="its tasks wait for each other, or for what nobody ever sets"
-        )
 
 
 class _RefusedInput(Exception):  # noqa: N818 - not an error: the agent refuses its input
@@ -438,7 +429,8 @@ class Agents:
         """Last events of an entry: the code's end, or waits without an offer."""
         execution = frontier.execution
         if waits := execution.waits_for_nothing:
-            raise WaitsForNothingError(waits)
+            hint = "its tasks wait for each other, or for what nobody ever sets"
+            raise WaitsForNothingError(f"the code waits for nothing: {waits}", hint=hint)
         if execution.end is None:
             return frontier.offers.left()
         unheard = map(_unheard, execution.unheard[:MOST_UNHEARD])
@@ -464,11 +456,11 @@ class Agents:
             return []
         elif isinstance(intent, (StartRun, PublishEvent)):
             event = delegated(state, intent, step, ahead=frontier.started, app=self._app, budget=self._budget)
-            frontier.started += started_by(event)
+            frontier.started += len(event.agents) if isinstance(event, events.EventPublished) else 1
             fresh = [event]
-        elif isinstance(intent, SendSignal):
-            fresh = [signal_sent(intent, step, self._budget.payload_bytes)]
         else:
+            if isinstance(intent, SendSignal):
+                check_bytes(intent.data, self._budget.payload_bytes, f"the data of signal {intent.name} has")
             fresh = [intent.recorded(step)]
             if isinstance(started := fresh[0], events.WaitStarted):
                 frontier.offers.begin(started)
@@ -486,9 +478,7 @@ class Agents:
     def _propose(
         self, state: RunState, intent: Call, frontier: _Frontier, *, step: int, now: int, original: str
     ) -> list[events.Event]:
-        if (size := canonical.utf8_bytes(intent.args)) > self._budget.payload_bytes:
-            message = f"the arguments of {intent.tool} have {size:,} bytes, more than {self._budget.payload_bytes:,}"
-            raise RefoldError(message, code="too_large", hint="pass a reference to where the data lies")
+        check_bytes(intent.args, self._budget.payload_bytes, f"the arguments of {intent.tool} have")
         key = idempotency_key(
             environment=self._environment, run=state.run_id, step=step, tool=intent.tool, args=intent.args
         )
@@ -508,7 +498,8 @@ class Agents:
         )
         authority, block = self._rules.authority, None
         if authority is not None:
-            call, block = asking.propose(state, Proposal(call, frontier.next_seq, frontier.ahead), authority, now)
+            seq = frontier.seq + len(frontier.added) + 1
+            call, block = asking.propose(state, Proposal(call, seq, frontier.ahead), authority, now)
         if state.account is not None or intent.reserve is not None:
             frontier.reservation = frontier.reservation or Reservation()
             return propose_metered(state, Metered(call, intent.reserve, block), frontier.reservation, now, self._rules)
@@ -555,9 +546,7 @@ def delegated(
         agents = app.listeners(intent.name, intent.data)
         payload, count, most = intent.data, len(agents), budget.payload_bytes
         event = events.EventPublished(step, intent.name, intent.data, agents)
-    if (size := utf8_bytes(payload)) > most:
-        message = f"what {intent.words[:80]} is given has {size:,} bytes, more than {most:,}"
-        raise RefoldError(message, code="too_large", hint="pass a reference to where the data lies")
+    check_bytes(payload, most, f"what {intent.words[:80]} is given has")
     if count and depth_of(state.run_id) >= budget.depth:
         raise spent("budget_depth", f"it is {budget.depth} runs below the first, and starts others")
     if state.children + ahead + count > (many := state.retried.most_children or budget.children):
@@ -565,15 +554,11 @@ def delegated(
     return event
 
 
-def signal_sent(intent: SendSignal, step: int, most: int) -> events.SignalSent:
-    if (size := utf8_bytes(intent.data)) > most:
-        message = f"the data of signal {intent.name} has {size:,} bytes, more than {most:,}"
+def check_bytes(text: str, most: int, subject: str) -> None:
+    """Check the size of a text. **Raises** RefoldError."""
+    if (size := utf8_bytes(text)) > most:
+        message = f"{subject} {size:,} bytes, more than {most:,}"
         raise RefoldError(message, code="too_large", hint="pass a reference to where the data lies")
-    return intent.recorded(step)
-
-
-def started_by(event: events.ChildStarted | events.EventPublished) -> int:
-    return len(event.agents) if isinstance(event, events.EventPublished) else 1
 
 
 def spent(code: str, message: str) -> RefoldError:
