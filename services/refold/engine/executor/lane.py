@@ -36,7 +36,6 @@ class ExecutorLane:
         self.waiting = CallQueue()
         self.clock_probe_due = self.fill_due = 0
         self.full = False
-        self._freshness = CatalogFreshness()
         self.wake(assigned)
 
     def reads(self) -> Mapping[str, int]:
@@ -51,7 +50,7 @@ class ExecutorLane:
         self._scan = TakeOverScan(self._requests_from[topic], assigned.ends.get(topic, 0))
         self._catch_up = CatchUp(assigned, (CATALOG,))
         self._catch_up.reached(CATALOG, self.catalog.position)
-        self._freshness.begin(self._outbox.now.mono_ms)
+        self._freshness = CatalogFreshness(self._outbox.now.mono_ms)
         self._outstanding = Outstanding()
         self._closing: list[Closing] = []
         self.clock.fresh, self.clock_probe_due = False, 0
@@ -173,7 +172,7 @@ class ExecutorLane:
 
     def _scanned(self) -> None:
         if self._scan.complete:
-            self._outstanding.position = self._scan.low
+            self._outstanding.position = self._scan.low  # everything below is closed
             self._rewind()
 
     def _rewind(self) -> None:
@@ -195,11 +194,8 @@ def request_of(record: Record) -> _Read:
 class CatalogFreshness:
     """Age of a lane's view of the catalog, by the ends that it requests and reaches. **Units**: ms, monotonic."""
 
-    def __init__(self) -> None:
-        self.begin(0)
-
-    def begin(self, now_ms: int) -> None:
-        """Start with a partition: nothing is claimed before the ends captured now are reached."""
+    def __init__(self, now_ms: int) -> None:
+        # With a partition: nothing is claimed before the ends captured now are reached.
         self._known_ms = self._requested_ms = now_ms
         self._pending = False
         self._end: int | None = None
@@ -230,7 +226,7 @@ class TakeOverScan:
     def __init__(self, start: int, end: int) -> None:
         self._open: dict[bytes, int] = {}
         self._end, self._read_to = end, start - 1
-        self._again_from = start
+        self.low = start
         self._requested_ms: int | None = None
         self._restarted = self.complete = start >= end
 
@@ -247,24 +243,16 @@ class TakeOverScan:
         self._read_to = max(self._read_to, offset - 1)
         if offset >= self._end and not self.complete:
             self.complete = True
-            self._again_from = min(self._open.values(), default=self._end)
+            self.low = min(self._open.values(), default=self._end)
             self._restarted = not self._open
-
-    @property
-    def low(self) -> int:
-        """Offset below which everything is closed, once the first reading is complete."""
-        return self._again_from
 
     def rewinds(self, now_ms: int) -> int | None:
         """Offset to read from again now, if that is not under way."""
-        if (
-            not self.complete
-            or self._restarted
-            or (self._requested_ms is not None and now_ms - self._requested_ms < RESTART_MS)
-        ):
+        early = self._requested_ms is not None and now_ms - self._requested_ms < RESTART_MS
+        if not self.complete or self._restarted or early:
             return None
         self._requested_ms = now_ms
-        return self._again_from
+        return self.low
 
     def passes(self, record: Record) -> bool:
         """True if a record is of the second reading, or follows it."""
