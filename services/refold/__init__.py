@@ -30,8 +30,8 @@ from refold.core.errors import (
 )
 
 if TYPE_CHECKING:
+    from refold.core.run.account import Reserve
     from refold.core.run.intents import Signal
-    from refold.core.run.metering import Reserve
     from refold.sdk.app import App
     from refold.sdk.budget import Budget, Limit
     from refold.sdk.context import Callback, Context
@@ -86,7 +86,7 @@ _LAZY = {
     "Price": "refold.sdk.prices",
     "Projection": "refold.sdk.projection",
     "Recorded": "refold.sdk.projection",
-    "Reserve": "refold.core.run.metering",
+    "Reserve": "refold.core.run.account",
     "Retry": "refold.sdk.retry",
     "Secret": "refold.sdk.secret",
     "Signal": "refold.core.run.intents",

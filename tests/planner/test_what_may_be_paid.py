@@ -10,8 +10,7 @@ import pytest
 from refold import Budget
 from refold.core.events import CallHeld
 from refold.core.messages import ToolResult
-from refold.core.run.account import Amount
-from refold.core.run.metering import usage_of
+from refold.core.run.account import Amount, usage_of
 from refold.engine.executor.outcome import ToolRun, outcome_of
 from refold.engine.ports.effects import ToolEnded
 from tests.planner.paid import Paid, ended, made

@@ -15,8 +15,8 @@ from refold.core import events
 from refold.core.approval.signature import content_of
 from refold.core.errors import FoldError, MalformedError, UnauthorisedError
 from refold.core.ids import RunId, parent_of, root_of
+from refold.core.run.account import tokens_of, usage_of
 from refold.core.run.erased import Markers, held_run
-from refold.core.run.metering import tokens_of, usage_of
 from refold.core.run.pausing import PARENT
 from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, DEAD_LETTERS, RUN_SNAPSHOT

@@ -11,7 +11,7 @@ from refold import Budget, Price, Reserve, UsageError
 from refold.cli.platform import smaller_budget
 from refold.core.events import Spendable
 from refold.core.planning.budgets import narrowed
-from refold.core.run.metering import in_usd, nano_usd, usage_of
+from refold.core.run.account import in_usd, nano_usd, usage_of
 from refold.sdk.prices import Prices
 
 

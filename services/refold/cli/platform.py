@@ -21,7 +21,7 @@ from refold.client.reading.history import Run
 from refold.core.approval.requirement import duration_ms
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import Spendable
-from refold.core.run.metering import dollars, nano_usd
+from refold.core.run.account import dollars, nano_usd
 from refold.core.wire import canonical
 from refold.engine.runtime.addresses import addresses
 from refold.engine.runtime.clock import clock_ms

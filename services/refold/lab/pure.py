@@ -8,7 +8,7 @@ from refold.core.defaults import PAYLOAD_BYTES
 from refold.core.errors import UsageError
 from refold.core.events import Failure, Spendable
 from refold.core.messages import ToolRequest, ToolResult
-from refold.core.run.metering import tokens_of, usage_of
+from refold.core.run.account import tokens_of, usage_of
 from refold.core.wire import canonical
 from refold.engine.adapters.tools.toolbox import Toolbox
 from refold.engine.ports.effects import StartTool, ToolEnded

@@ -18,7 +18,7 @@ from refold.core.errors import UsageError
 from refold.core.events import Spendable
 from refold.core.planning.verdict import AppFacts
 from refold.core.redaction import redacted
-from refold.core.run.metering import Reserve
+from refold.core.run.account import Reserve
 from refold.core.run.replay import Moment
 from refold.core.run.state import RunState
 from refold.core.wire import canonical

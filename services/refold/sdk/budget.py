@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from refold.core.errors import UsageError
 from refold.core.events import Spendable
 from refold.core.planning.windows import Per, Window
-from refold.core.run.metering import Reserve, dollars, nano_usd
+from refold.core.run.account import Reserve, dollars, nano_usd
 from refold.sdk.retry import milliseconds
 
 Then = Literal["warn", "ask", "degrade"]

@@ -13,8 +13,8 @@ from uuid import UUID
 from refold.core.errors import MalformedError, UsageError
 from refold.core.ids import LIFE_CALLBACKS, RunId, callback_digest, callback_token
 from refold.core.planning.waiting import check_match, check_name
+from refold.core.run.account import Reserve
 from refold.core.run.intents import LABEL_CHARS, STATUS_CHARS, Answer, Checkpoint, Note, Patch, Say, Signal, Wait
-from refold.core.run.metering import Reserve
 from refold.core.run.replay import Moment
 from refold.core.run.state import RunState
 from refold.core.wire import canonical

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 from refold.core.approval.decision import ToolFacts
 from refold.core.errors import CallFailed, RefoldError, UsageError
 from refold.core.ids import AGENT_TOOL_NAME, agent_tool
-from refold.core.run.metering import Reserve
+from refold.core.run.account import Reserve
 from refold.core.wire import canonical
 from refold.sdk.agent import AgentDef
 from refold.sdk.context import Context

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from importlib import metadata
 from typing import Any
 
-from refold.core.run.metering import dollars, nano_usd, tokens_of
+from refold.core.run.account import dollars, nano_usd, tokens_of
 
 _KINDS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 

@@ -16,8 +16,8 @@ from refold.core import errors
 from refold.core.approval.decision import ToolFacts, schema_name
 from refold.core.errors import UsageError
 from refold.core.events import CallCompleted, CallFailed, RetryPolicy
+from refold.core.run.account import Reserve, dollars
 from refold.core.run.intents import Call
-from refold.core.run.metering import Reserve, dollars
 from refold.core.run.state import Settled
 from refold.core.wire import canonical
 from refold.sdk.heartbeat import Heartbeat

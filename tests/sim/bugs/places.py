@@ -82,7 +82,7 @@ PLACES: dict[str, str] = {
     "LogFold._is_copy": "refold.core.run.log:LogFold._is_copy",
     "mailbox.signal_bytes": "refold.core.run.mailbox:signal_bytes",
     "Mailbox.take": "refold.core.run.mailbox:Mailbox.take",
-    "run.metering.tokens_of": "refold.core.run.metering:tokens_of",
+    "run.metering.tokens_of": "refold.core.run.account:tokens_of",
     "suspension.status_change": "refold.core.run.suspension:status_change",
     "PartitionSnapshot._mark": "refold.core.run.snapshot:PartitionSnapshot._mark",
     "Seal._code": "refold.core.wire.seal:Seal._code",

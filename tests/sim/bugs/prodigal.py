@@ -11,9 +11,8 @@ from refold.core.events import BudgetReached, CallBilled, Event
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.planning import budgets, decide, family
 from refold.core.planning.verdict import ChildEnded, Scope
-from refold.core.run import metering
-from refold.core.run.account import NOTHING
-from refold.core.run.metering import NANO
+from refold.core.run import account
+from refold.core.run.account import NANO, NOTHING
 from refold.core.run.state import RunState
 from refold.engine.executor import outcome
 from refold.engine.executor.attempt import Attempt
@@ -85,7 +84,7 @@ def _alone(request: ToolRequest, ended: ToolEnded, run: outcome.ToolRun) -> Tool
 
 def _free(usage: Mapping[str, Any]) -> int | None:
     """Nothing is said, so nothing was taken."""
-    counts = [usage.get(name, 0) for name in metering.COUNTED]
+    counts = [usage.get(name, 0) for name in account.COUNTED]
     return sum(counts) if all(type(count) is int and count >= 0 for count in counts) else None
 
 

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 from refold.core.errors import RefoldError
-from refold.core.run.metering import Reserve
+from refold.core.run.account import Reserve
 from refold.sdk.prices import Price
 from tests.simulator.minds.models import DELEGATE, HELPERS, LARGE, MOST_TOKENS, SMALL
 

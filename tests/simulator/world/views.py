@@ -20,7 +20,7 @@ from refold.console.projections.shipped.projection import Shipped
 from refold.core.errors import ConflictError, UnreachableError
 from refold.core.events import CallCompleted, CallFailed, RunCompleted, RunRequested
 from refold.core.ids import RunId
-from refold.core.run.metering import tokens_of
+from refold.core.run.account import tokens_of
 from refold.core.tables import ViewTable
 from refold.engine.adapters.kafka.source import TOPICS
 from refold.engine.ports.log import LogReader, Place, Record, Taken

@@ -35,7 +35,7 @@ from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.core.ids import RunId
 from refold.core.messages import RunSignal
 from refold.core.planning.pausing import PAUSE, RESUME
-from refold.core.run.metering import dollars, nano_usd
+from refold.core.run.account import dollars, nano_usd
 from refold.core.run.pausing import own
 from refold.core.run.state import RunState
 from refold.core.wire import canonical

@@ -33,7 +33,7 @@ from refold.client.verify import Verified
 from refold.core.approval.catalog import Halts
 from refold.core.events import DOUBT
 from refold.core.ids import AGENT_TOOL, asked_about, depth_of, parent_of
-from refold.core.run.metering import in_usd
+from refold.core.run.account import in_usd
 from refold.core.run.pausing import PARENT
 from refold.core.wire import canonical
 from refold.engine.runtime.clock import clock_ms

@@ -7,7 +7,7 @@ from refold.console.projections.shipped.steps import digest_of_args, summable
 from refold.console.projections.shipped.turn import PriceOf, cut
 from refold.core import events
 from refold.core.messages import RunInsight
-from refold.core.run.metering import tokens_of, usage_of
+from refold.core.run.account import tokens_of, usage_of
 from refold.core.tables import ViewRow, ViewTable
 from refold.core.wire import codec
 from refold.engine.ports.tables import Query, ViewChanges, ViewStore, Where

@@ -26,7 +26,7 @@ from refold.console.pages.panel import large_value
 from refold.console.pages.wording import json_lines
 from refold.core.approval.question import bound
 from refold.core.errors import MalformedError
-from refold.core.run.metering import NANO
+from refold.core.run.account import NANO
 from refold.engine.ports.tables import ViewReader
 from refold.engine.runtime.text import visible
 

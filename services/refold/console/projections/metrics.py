@@ -13,7 +13,7 @@ from refold.console.projections.shipped.projection import Shipped
 from refold.console.projections.shipped.tables import APPROVALS, DAILY, HOLDS, RUNS, STEPS
 from refold.console.projections.status import stands_still
 from refold.core.errors import RefoldError, not_installed
-from refold.core.run.metering import NANO
+from refold.core.run.account import NANO
 from refold.engine.ports.log import LogSource
 from refold.engine.ports.tables import MOST_PAGE, Query, ViewDatabase, ViewReader, Where
 from refold.engine.runtime.clock import clock_ms

@@ -15,7 +15,7 @@ from refold.core.errors import FoldError, MalformedError, not_installed
 from refold.core.ids import CallId, EntryId, RunId, activation_span, attempt_trace, trace_id
 from refold.core.redaction import HIDDEN
 from refold.core.run import fold
-from refold.core.run.metering import usage_of
+from refold.core.run.account import usage_of
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.sdk.agent import INSTRUMENTED

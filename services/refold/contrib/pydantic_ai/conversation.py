@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from pydantic_ai.durable_exec import ModelRequestParams
 from pydantic_ai.messages import ModelMessage, ModelResponse
 
-from refold.core.run.metering import tokens_of
+from refold.core.run.account import tokens_of
 from refold.core.wire import canonical
 from refold.core.wire.conversation import (
     AGAIN,

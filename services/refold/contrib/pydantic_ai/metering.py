@@ -10,7 +10,7 @@ from pydantic_ai.models import Model
 from pydantic_core import to_jsonable_python
 
 from refold.contrib.pydantic_ai.conversation import Conversations, Prepared
-from refold.core.run.metering import Reserve
+from refold.core.run.account import Reserve
 from refold.core.wire import canonical
 from refold.core.wire.conversation import OF_RUN
 

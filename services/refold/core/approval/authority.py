@@ -11,7 +11,7 @@ from refold.core.approval.policy import VARIABLES, Judgement, Policy
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import NO_REQUEST, CallProposed, Requirement
 from refold.core.ids import depth_of
-from refold.core.run.metering import NANO
+from refold.core.run.account import NANO
 from refold.core.run.state import RunState
 from refold.core.wire.blobs import is_pointer
 

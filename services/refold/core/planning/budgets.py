@@ -12,10 +12,22 @@ from refold.core.events import Failure, Spendable
 from refold.core.ids import parse_call_id
 from refold.core.messages import ToolResult
 from refold.core.planning.verdict import Rules, Scope
-from refold.core.run.account import BUDGET_CODES, COUNTED_MOST, LIMIT_CODES, NOTHING, Amount, Booked, BudgetAccount
+from refold.core.run.account import (
+    BUDGET_CODES,
+    COUNTED_MOST,
+    LIMIT_CODES,
+    NOTHING,
+    Amount,
+    Booked,
+    BudgetAccount,
+    Reserve,
+    in_usd,
+    nano_usd,
+    tokens_of,
+    usage_of,
+)
 from refold.core.run.counting import account_of
 from refold.core.run.handed import NO_VALUES, Values
-from refold.core.run.metering import Reserve, in_usd, nano_usd, tokens_of, usage_of
 from refold.core.run.state import RunState
 
 DEGRADE = "degrade"

@@ -8,7 +8,7 @@ from refold.core import events
 from refold.core.errors import CallbackError
 from refold.core.events import RetryPolicy
 from refold.core.ids import RunId
-from refold.core.run.metering import Reserve
+from refold.core.run.account import Reserve
 from refold.core.run.state import Settled, Step
 from refold.core.wire import canonical
 from refold.core.wire.blobs import stands_for

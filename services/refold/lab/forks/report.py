@@ -11,9 +11,9 @@ from refold.core import events
 from refold.core.approval.policy import Judgement
 from refold.core.errors import NonDeterminismError, text_of
 from refold.core.ids import RunId
+from refold.core.run.account import NANO, tokens_of, usage_of
 from refold.core.run.fold import fold
 from refold.core.run.handed import NO_VALUES, Values
-from refold.core.run.metering import NANO, tokens_of, usage_of
 from refold.core.run.state import RunState
 from refold.core.wire.blobs import is_pointer, stands_for
 from refold.engine.planner.runner import StandstillError

@@ -19,7 +19,7 @@ from refold.console.projections.shipped.tables import (
 from refold.console.projections.shipped.turn import Turn, cut, failed, standing
 from refold.core import events
 from refold.core.ids import CallId, approval_id, call_id
-from refold.core.run.metering import tokens_of, usage_of
+from refold.core.run.account import tokens_of, usage_of
 
 MOST = 1 << 48
 """Tokens and billionths of a dollar of a call at most: sums have 64 bits."""

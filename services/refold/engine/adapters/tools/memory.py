@@ -18,10 +18,9 @@ from refold.core.events import CallCompleted, CallFailed, Failure, SleepEnded
 from refold.core.planning.budgets import amount_of
 from refold.core.planning.matrix import course
 from refold.core.planning.verdict import AppFacts, Rules
-from refold.core.run.account import NOTHING
+from refold.core.run.account import NOTHING, Reserve, in_usd
 from refold.core.run.building import earlier
 from refold.core.run.intents import Call, Checkpoint, GiveUp, Intent, Note, Patch, Say, Sleep
-from refold.core.run.metering import Reserve, in_usd
 from refold.core.run.replay import Moment, Raised, Returned
 from refold.core.run.retry import backoff_ms
 from refold.core.run.state import Settled

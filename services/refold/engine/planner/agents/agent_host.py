@@ -24,12 +24,11 @@ from refold.core.planning import asking, budgets, waiting
 from refold.core.planning.asking import Proposal
 from refold.core.planning.budgets import REPEATED, Attempted, Reservation, dispatch
 from refold.core.planning.verdict import Ignore, Refuse, Rules, Ruling
-from refold.core.run.account import COUNTED_MOST, Amount, call_digest
+from refold.core.run.account import COUNTED_MOST, Amount, Reserve, call_digest
 from refold.core.run.fold import WAKING, wakes
 from refold.core.run.handed import NO_VALUES, Handing, Lacks, Values, lacking, pointed
 from refold.core.run.handed import whole as whole_value
 from refold.core.run.intents import LABEL_CHARS, Call, GiveUp, Intent, PublishEvent, Say, SendSignal, StartRun
-from refold.core.run.metering import Reserve
 from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
 from refold.core.run.state import RunState, Settled
 from refold.core.wire import canonical
