@@ -22,8 +22,8 @@ from refold.core.events import (
 )
 from refold.core.planning.budgets import answer_ms, dispatch
 from refold.core.planning.decide import MAX_RETRY_AFTER_MS, decide
+from refold.core.planning.matrix import backoff_ms
 from refold.core.planning.verdict import Again, Due, Ignore, Park, Refuse
-from refold.core.run.retry import backoff_ms
 from tests.core.histories import BOOM, NOW, RULES, RUN, Log, call, calling, doubting, signal, start, started
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.events import RetryPolicy
-from refold.core.run.retry import backoff_ms
+from refold.core.planning.matrix import backoff_ms
 from tests.core.histories import examples
 
 policies = st.builds(

@@ -1,4 +1,4 @@
-"""Defaults that the environment may override, each with its reason; see also `core.run.retry`."""
+"""Defaults that the environment may override, each with its reason; see also `core.planning.matrix`."""
 
 PAYLOAD_BYTES = 1_048_576
 """Longest input, argument or result, as JSON text in UTF-8: Kafka's own limit, which any cluster accepts."""

@@ -12,7 +12,7 @@ from refold.core.messages import INCOMPLETE, RunOperation, RunRequest, RunSignal
 from refold.core.planning import asking, copying, family, pausing, redrive
 from refold.core.planning.asking import ask_what_came, foreseen, judge_again, send, settled
 from refold.core.planning.budgets import bills, deadline_of, missed, narrowed
-from refold.core.planning.matrix import course, is_last_word
+from refold.core.planning.matrix import backoff_ms, course, is_last_word
 from refold.core.planning.pausing import (
     ANNOTATE,
     OPERATORS_ONLY,
@@ -45,7 +45,6 @@ from refold.core.planning.waiting import expire, take_answer, take_signal
 from refold.core.planning.windows import binding
 from refold.core.run.account import of_budget
 from refold.core.run.handed import NO_VALUES, Values
-from refold.core.run.retry import backoff_ms
 from refold.core.run.state import SENT_BACK, OpenStep, RunState, Settled
 from refold.core.wire import canonical
 

@@ -1,6 +1,10 @@
-"""Effect matrix: the course of a call after an attempt without a result, as in the README's table."""
+"""Effect matrix: the course of a call after an attempt without a result, as in the README's table, and the time of its
+next attempt."""
 
+from hashlib import blake2b
 from typing import Literal, NamedTuple
+
+from refold.core.events import RetryPolicy
 
 _Way = Literal["retry", "doubt", "fail"]
 
@@ -43,3 +47,15 @@ def is_last_word(effect: str, status: str) -> bool:
     """True if the late report of a superseded executor still counts."""
     # An effect is final, and a doubt is in the claim chain. A `once` call is never claimed twice.
     return status in ("broken", "doubt") or (effect == "once" and status != "unauthorised")
+
+
+REDISPATCH_MS = 10_000
+"""Milliseconds past a call's timeout before it is sent again: enough to detect a dead executor."""
+
+
+def backoff_ms(policy: RetryPolicy, attempt: int, salt: str) -> int:
+    """Wait after attempt n in milliseconds: `base * 2^(n-1)`, at most `cap`, half of it jitter by the salt."""
+    # A forged log may contain an attempt below 1: it waits as long as the first.
+    full = min(policy.cap_ms, policy.base_ms << min(max(attempt - 1, 0), 30))
+    draw = int.from_bytes(blake2b(f"{salt}/{attempt}".encode(), digest_size=4).digest())
+    return full // 2 + (full - full // 2) * draw // 2**32

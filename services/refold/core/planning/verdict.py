@@ -8,9 +8,9 @@ from refold.core.approval.authority import Authority
 from refold.core.events import Event, Failure, RunPaused, RunStarted, Spendable, Used
 from refold.core.ids import RunId
 from refold.core.messages import RunOperation, RunRequest, RunSignal, ToolResult
+from refold.core.planning.matrix import REDISPATCH_MS
 from refold.core.planning.windows import Window
 from refold.core.run.account import Amount
-from refold.core.run.retry import REDISPATCH_MS
 from refold.core.run.state import RunState
 
 SIGNAL_BYTES = 262_144

@@ -1,5 +1,5 @@
-"""Usage of calls, as estimated by their senders and reported in results, and spending of a run against its budget, folded
-from its own events, in integers."""
+"""Usage of calls, as estimated by their senders and reported in results, and spending of a run against its budget, as
+folded from its own events, in integers."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from refold.core import defaults
 from refold.core.errors import UsageError
+from refold.core.planning.matrix import REDISPATCH_MS
 from refold.core.planning.verdict import SIGNAL_BYTES
-from refold.core.run.retry import REDISPATCH_MS
 
 _log = logging.getLogger(__name__)  # programs load settings, too: nothing of this goes to their stdout
 

@@ -16,13 +16,12 @@ import structlog
 from refold.core.errors import TerminalError, TransientError, UsageError
 from refold.core.events import CallCompleted, CallFailed, Failure, SleepEnded
 from refold.core.planning.budgets import amount_of
-from refold.core.planning.matrix import course
+from refold.core.planning.matrix import backoff_ms, course
 from refold.core.planning.verdict import AppFacts, Rules
 from refold.core.run.account import NOTHING, Reserve, in_usd
 from refold.core.run.building import earlier
 from refold.core.run.intents import Call, Checkpoint, GiveUp, Intent, Note, Patch, Say, Sleep
 from refold.core.run.replay import Moment, Raised, Returned
-from refold.core.run.retry import backoff_ms
 from refold.core.run.state import Settled
 from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
