@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.approval.condition import WALKED
-from refold.core.approval.policy import UNRULED, Judgement, Policy
+from refold.core.approval.policy import UNRULED, Judgement, Policy, implies
 from refold.core.approval.policy_check import judge_partially
-from refold.core.approval.requirement import implies
 from refold.core.events import Requirement
 from tests.core.histories import examples
 from tests.core.policies import CALL, TEAM, call, policy, rule

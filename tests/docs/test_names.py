@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from refold.core.approval import policy, requirement
+from refold.core.approval import policy
 from refold.engine.adapters.kafka.acls import PRINCIPAL_ROLES
 from refold.engine.runtime.settings import PREFIX, Settings
 from tests.chaos.test_judge import LIES
@@ -90,7 +90,7 @@ def test_the_pages_on_policies_have_every_variable_and_every_field() -> None:
     )
 
     assert file == set(policy.POLICY_FIELDS)
-    assert required == set(requirement.REQUIREMENT_FIELDS)
+    assert required == set(policy.REQUIREMENT_FIELDS)
     assert variables == set(policy.VARIABLES)
 
 

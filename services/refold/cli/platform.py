@@ -18,7 +18,7 @@ from refold.cli.errors import fail
 from refold.client.operations.runs import Runs
 from refold.client.platform import Platform
 from refold.client.reading.history import Run
-from refold.core.approval.requirement import duration_ms
+from refold.core.approval.policy import duration_ms
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import Spendable
 from refold.core.run.account import dollars, nano_usd

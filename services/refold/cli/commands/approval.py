@@ -29,7 +29,7 @@ from refold.client.reading.approval import (
 )
 from refold.client.reading.outcome import Resolved
 from refold.core.approval.ballot import DECIDING, Remember
-from refold.core.approval.requirement import duration_ms
+from refold.core.approval.policy import duration_ms
 from refold.core.errors import UsageError
 from refold.core.events import DOUBT
 from refold.core.ids import asked_about, is_below

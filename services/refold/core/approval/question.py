@@ -7,8 +7,8 @@ from functools import cache
 from hashlib import sha256
 from typing import Any, get_args, get_origin
 
+from refold.core.approval.policy import MAX_MS
 from refold.core.approval.requester import TOKEN_CHARS
-from refold.core.approval.requirement import MAX_MS
 from refold.core.errors import MalformedError
 from refold.core.events import DOUBT, CallProposed
 from refold.core.ids import approval_id, home, parse_approval_id, parse_call_id
