@@ -69,5 +69,4 @@ def outcome_of(request: ToolRequest, ended: ToolEnded, run: ToolRun) -> ToolResu
         unknown = takeover and request.effect == "keyed"
         result = result_of(request, "unknown" if unknown else "failed", run, failure=failure)
         return replace(result, retryable=ended.retryable, retry_after_ms=ended.retry_after_ms)
-    unknown_result = result_of(request, "unknown", run, failure=failure)
-    return replace(unknown_result, retry_after_ms=ended.retry_after_ms)
+    return replace(result_of(request, "unknown", run, failure=failure), retry_after_ms=ended.retry_after_ms)
