@@ -283,22 +283,21 @@ def _difference(recorded: tuple[str, str], requested: tuple[str, str]) -> str:
     return "renamed" if recorded[1] == requested[1] else ""
 
 
+_WORDS: dict[type, Callable[[Any], str]] = {
+    events.CallProposed: lambda step: call_words(step.tool, step.args),
+    events.NoteRecorded: lambda step: f"note {step.kind}",
+    events.ChildStarted: lambda step: f"run {step.agent}({_brief(step.input)})",
+    events.EventPublished: lambda step: f"publish {step.name}",
+    events.SignalSent: lambda step: f"signal {step.name} to {step.run_id}",
+    events.CheckpointReached: lambda step: f"checkpoint {step.name}",
+    events.WaitStarted: lambda step: f"wait for {step.name}{f' where {step.match}' if step.match else ''}",
+    events.CallbackCreated: lambda step: f"callback {step.name}",
+    events.SleepStarted: lambda step: "sleep",
+}
+
+
 def words_of(step: Step) -> str:
-    if isinstance(step, events.CallProposed):
-        return call_words(step.tool, step.args)
-    if isinstance(step, events.NoteRecorded):
-        return f"note {step.kind}"
-    if isinstance(step, events.ChildStarted):
-        return f"run {step.agent}({_brief(step.input)})"
-    if isinstance(step, events.EventPublished):
-        return f"publish {step.name}"
-    if isinstance(step, events.SignalSent):
-        return f"signal {step.name} to {step.run_id}"
-    if isinstance(step, events.CheckpointReached):
-        return f"checkpoint {step.name}"
-    if isinstance(step, events.WaitStarted):
-        return f"wait for {step.name}{f' where {step.match}' if step.match else ''}"
-    return f"callback {step.name}" if isinstance(step, events.CallbackCreated) else "sleep"
+    return _WORDS[type(step)](step)
 
 
 @dataclass(slots=True, eq=False)
