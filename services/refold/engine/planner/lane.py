@@ -242,7 +242,7 @@ class Deliveries:
         if isinstance(asker, SentTombstone):
             (self._outbox.close if offset is None else Pending.finish)(asker.item)
         elif isinstance(asker, SentLetter) and offset is None:
-            self._outbox.send_letter(asker)
+            self._outbox.publish(asker.letter, asker)
         elif isinstance(asker, SentLetter) and not isinstance(asker.item.input, UnreadableResult):
             self._outbox.close(asker.item)
         elif isinstance(asker, SentLetter):
@@ -267,7 +267,8 @@ class Deliveries:
             if asker.short:
                 asker.item.finish()  # the journal line of this process is all that remains
             else:
-                self._outbox.send_letter(replace(asker, letter=letters.shortened(asker.letter), short=True))
+                short = letters.shortened(asker.letter)
+                self._outbox.publish(short, replace(asker, letter=short, short=True))
         else:  # a stray that its home partition refuses
             self._journal.tell("publish.refused", topic=RUN_REQUESTED, run=asker.run_id)
             self._decide_loop.bury(asker, "too_large", "its home partition does not take it", now)

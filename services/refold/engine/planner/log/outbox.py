@@ -119,7 +119,7 @@ class Halting:
     def __init__(self, catalog: Catalog, missing: frozenset[str] = frozenset()) -> None:
         self._catalog, self._halts = catalog, catalog.halts
         self.missing = missing
-        self._never_sent: set[CallId] = set()
+        self.never_sent: set[CallId] = set()
         self._paused: set[CallId] = set()
         self._resumed: set[RunId] = set()
         self._unseen: deque[tuple[RunId, Halts]] = deque()
@@ -128,16 +128,16 @@ class Halting:
         """True if a command may be sent now; `own`: this process wrote its entry."""
         order = command.message
         if not isinstance(order, ToolRequest):
-            self._never_sent.discard(CallId(command.key))
+            self.never_sent.discard(CallId(command.key))
             self._paused.discard(CallId(command.key))
             return topics.pool_of(command.topic) not in self.missing
         if state.paused:
             self._paused.add(order.call_id)
         elif not self._why(order, topics.pool_of(command.topic)):
-            self._never_sent.discard(order.call_id)
+            self.never_sent.discard(order.call_id)
             return True
         if own and not order.again:
-            self._never_sent.add(order.call_id)
+            self.never_sent.add(order.call_id)
         return False
 
     def _why(self, order: ToolRequest, pool: str) -> str:
@@ -146,9 +146,6 @@ class Halting:
         return self._catalog.halts.why(
             tool=order.tool, pool=pool, agent=order.agent, requester=order.requester, above=order.above
         )
-
-    def never_sent(self, call: CallId) -> bool:
-        return call in self._never_sent
 
     def add(self, call: CallId) -> None:
         """Hold a call until its paused run goes on."""
@@ -200,9 +197,7 @@ class Halting:
 
 
 def _stopped(halts: Halts, state: RunState, step: int) -> str:
-    call, request = state.call(step), state.request
-    if request is None:
-        return halts.why(tool=call.tool, pool=call.pool, agent="", requester="")
+    call, request = state.call(step), state.request or events.NO_REQUEST
     return halts.why(
         tool=call.tool, pool=call.pool, agent=request.agent, requester=request.requester, above=request.above
     )
@@ -468,7 +463,7 @@ class Outbox:
         """Repeat the request of an unanswered call, as the same attempt; `asked` is finished once the log has it."""
         opened = state.open[step]
         # A request that a halt held back has no first order: marked `again`, its failure would be judged as of two.
-        before = not self.halting.never_sent(call_id(state.run_id, opened.seq))
+        before = call_id(state.run_id, opened.seq) not in self.halting.never_sent
         again = before or asked is not None
         # Its time is now: a decision that has expired since lets nothing out, whatever an executor's clock reads.
         command = request(state, step, opened.attempt, issued=issued, at_ms=now, again=again)
@@ -568,10 +563,7 @@ class Outbox:
         assert item.record is not None, "only records become dead letters"
         at_ms = max(now, item.record.at_ms)
         letter = letters.letter(item.record, why, service=self._actor, at_ms=at_ms, limit=limit)
-        self.send_letter(SentLetter(item, letter))
-
-    def send_letter(self, burial: SentLetter) -> None:
-        self.publish(burial.letter, burial)
+        self.publish(letter, SentLetter(item, letter))
 
     def _again(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Outgoing | None:
         """Record to send again for a command, if it still holds; a question in its present form."""
