@@ -13,9 +13,7 @@ class RefoldError(Exception):
 
     def __init__(self, message: str, *, hint: str = "", **fields: Any) -> None:
         super().__init__(f"{message}: {hint}" if hint else message)
-        self.message = message
-        self.hint = hint
-        self.fields = fields
+        self.message, self.hint, self.fields = message, hint, fields
 
 
 def text_of(error: BaseException, most: int = 2_000) -> str:

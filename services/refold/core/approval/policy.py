@@ -103,9 +103,7 @@ class Policy:
         self.content = content
         self.digest = policy_digest(content)
         self.recheck: bool = content.get("recheck", False)
-        self.rules = rules
-        self.fallback = fallback
-        self.doubt = doubt
+        self.rules, self.fallback, self.doubt = rules, fallback, doubt
         self.needs = frozenset[str]().union(*(rule.when.needs for rule in rules))
         self._left_to_fallback = {UNRULED, *(rule.name for rule in rules if rule.outcome == "allow")}
         self._residuals: dict[tuple[str, ...], Residual] = {}

@@ -163,9 +163,7 @@ class Agents:
         journal: Journal | None = None,
     ) -> None:
         self._journal = journal or Journal()
-        self._app = app
-        self._rules = rules
-        self._environment = environment
+        self._app, self._rules, self._environment = app, rules, environment
         self._budget = budget or Bounds()
         self._live = LiveCode(LiveRoom(self._budget.live_bytes), Mark()) if live is None else live
         self._mark = self._live.mark

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from refold.core import topics
 from refold.core.approval.requester import check_token
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import CallProposed, Failure
@@ -11,29 +12,20 @@ from refold.core.planning.family import request_digest
 from refold.core.planning.verdict import Decided, Input, Start, UnreadableResult
 from refold.core.planning.waiting import check_name
 from refold.core.run.state import RunState
-from refold.core.topics import (
-    APPROVAL_DECIDED,
-    RUN_OPERATED,
-    RUN_REQUESTED,
-    RUN_SIGNALLED,
-    TOOL_COMPLETED,
-    kind_of,
-    pool_of,
-)
 from refold.core.wire import codec, headers, sizes
 from refold.engine.ports.log import Record
 
-FROM_USERS = frozenset({RUN_REQUESTED, RUN_SIGNALLED})
+FROM_USERS = frozenset({topics.RUN_REQUESTED, topics.RUN_SIGNALLED})
 """Topics that any client may write."""
 
-FROM_PEOPLE = FROM_USERS | {RUN_OPERATED}
+FROM_PEOPLE = FROM_USERS | {topics.RUN_OPERATED}
 """Topics that people write, into any partition; services write to a run's home only."""
 
 
 def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
     """The run of a record, and the input. **Raises** MalformedError for a record that belongs to the dead letters.
     **Units**: `max_bytes` of an input's JSON text in UTF-8."""
-    value, answers = record.value, kind_of(record.topic) == TOOL_COMPLETED
+    value, answers = record.value, topics.kind_of(record.topic) == topics.TOOL_COMPLETED
     assert value is not None, "a tombstone is no input"
     # Plain JSON may have spaces and escapes, and a decision has its payload in base64, and the votes.
     most = (1 if answers else 2) * max_bytes + sizes.ENVELOPE_BYTES
@@ -43,7 +35,7 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
         if parse_call_id(result.call_id)[0] != result.run_id:
             raise MalformedError("the call is not of the run that the result names")
         return result.run_id, result
-    if record.topic == APPROVAL_DECIDED:
+    if record.topic == topics.APPROVAL_DECIDED:
         message = codec.decode_message(ApprovalDecision, value)
         run, _, _ = parse_approval_id(message.approval_id)
         if run != message.run_id:
@@ -51,11 +43,11 @@ def read(record: Record, max_bytes: int) -> tuple[RunId, Input]:
         return run, Decided(run, message.approval_id, message.token)
     if headers.size(record.read_headers()) > headers.MAX_HEADER_BYTES:
         raise MalformedError(f"the headers have more than {headers.MAX_HEADER_BYTES} bytes", hint="send less with it")
-    return (_read_request if record.topic == RUN_REQUESTED else _read_signal)(record, value, max_bytes)
+    return (_read_request if record.topic == topics.RUN_REQUESTED else _read_signal)(record, value, max_bytes)
 
 
 def _read_signal(record: Record, value: bytes, max_bytes: int) -> tuple[RunId, RunSignal | RunOperation]:
-    kind: type[RunSignal | RunOperation] = RunOperation if record.topic == RUN_OPERATED else RunSignal
+    kind: type[RunSignal | RunOperation] = RunOperation if record.topic == topics.RUN_OPERATED else RunSignal
     signal = codec.decode_input(kind, value, json_fields=("data",))
     sizes.check_input(signal, max_bytes)
     if isinstance(signal, RunSignal):
@@ -98,7 +90,7 @@ def _normalized(signal: RunSignal) -> RunSignal:
 
 def unreadable_result(record: Record, error: MalformedError) -> UnreadableResult | None:
     """The call of an unreadable result, by its key."""
-    if kind_of(record.topic) != TOOL_COMPLETED or record.key is None:
+    if topics.kind_of(record.topic) != topics.TOOL_COMPLETED or record.key is None:
         return None
     try:
         run, seq = parse_call_id(record.key.decode())
@@ -113,7 +105,7 @@ def of_other_pool(record: Record, state: RunState, given: Input | None) -> str:
     if not isinstance(given, (ToolResult, UnreadableResult)):
         return ""
     step = state.step_of(given.seq if isinstance(given, UnreadableResult) else parse_call_id(given.call_id)[1])
-    proposed, pool = state.steps[step - 1] if step else None, pool_of(record.topic)
+    proposed, pool = state.steps[step - 1] if step else None, topics.pool_of(record.topic)
     if not isinstance(proposed, CallProposed) or proposed.pool == pool:
         return ""
     return f"the call is of pool {proposed.pool}, and pool {pool} has nothing to say of it"
