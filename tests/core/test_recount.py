@@ -13,9 +13,9 @@ from refold.core.approval import ballot, decision, signature
 from refold.core.approval.ballot import Remember, Vote
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.decision import SKEW_MS, Cast, Decision
+from refold.core.approval.policy_check import unfounded
 from refold.core.approval.question import bound, named
 from refold.core.approval.signature import SigningKey
-from refold.core.approval.vote_check import unfounded
 from refold.core.events import Requirement
 from refold.core.messages import ApprovalRequest
 from tests.approval.questions import NOW, ROLES, request

@@ -11,6 +11,7 @@ import pytest
 from refold.core.approval import ballot
 from refold.core.approval.authority import Authority
 from refold.core.approval.catalog import Catalog, Roles
+from refold.core.approval.policy_check import unfounded
 from refold.core.approval.question import bound, bound_request, named, question_digest
 from refold.core.approval.requester import (
     FRESH_MS,
@@ -23,7 +24,6 @@ from refold.core.approval.requester import (
     why_refused,
 )
 from refold.core.approval.signature import KeyRing, PublicKey, SigningKey
-from refold.core.approval.vote_check import unfounded
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import Requirement, RunCancelled, RunPaused, Spendable
 from refold.core.messages import ApprovalRequest, RunRequest, RunSignal

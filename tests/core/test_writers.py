@@ -9,8 +9,8 @@ import pytest
 
 from refold.core.approval import ballot
 from refold.core.approval.catalog import Roles
+from refold.core.approval.policy_check import unasked, unfounded
 from refold.core.approval.requester import quorum_of
-from refold.core.approval.vote_check import unasked, unfounded
 from refold.core.events import (
     CallDoubted,
     Failure,

@@ -18,9 +18,9 @@ import pytest
 
 from refold.core.approval import decision
 from refold.core.approval.decision import SKEW_MS, Decision, Grant
+from refold.core.approval.policy_check import unasked, unfounded
 from refold.core.approval.requester import signed
 from refold.core.approval.signature import verified
-from refold.core.approval.vote_check import unasked, unfounded
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import Earlier, Requirement
 from refold.core.messages import ApprovalRequest, RunRequest, ToolRequest

@@ -46,7 +46,7 @@ PLACES = {
     },
     "core/approval/authority.py Authority.judge": {"call.tool"},
     "core/approval/policy_check.py vouched": {"request.tool"},
-    "core/approval/vote_check.py unasked": {"order.tool"},
+    "core/approval/policy_check.py unasked": {"order.tool"},
     "core/planning/asking.py _ask": {"call.tool"},
     "engine/executor/gate.py Gate._undecided": {"request.tool"},
     "engine/executor/gate.py Gate.effect": {"request.tool"},

@@ -10,9 +10,9 @@ from refold.core.approval.authority import Authority
 from refold.core.approval.ballot import Vote
 from refold.core.approval.catalog import CURRENT, ROLE, ROLES_ENTRY, Catalog
 from refold.core.approval.policy import Policy
+from refold.core.approval.policy_check import unfounded
 from refold.core.approval.requester import has_asked, quorum_of
 from refold.core.approval.signature import ROOT, SigningKey, sealed
-from refold.core.approval.vote_check import unfounded
 from refold.core.errors import UsageError
 from refold.core.events import Requirement
 from refold.core.messages import ApprovalRequest, CatalogEntry

@@ -9,8 +9,8 @@ from refold.core.approval import decision, signature
 from refold.core.approval.authority import Authority
 from refold.core.approval.decision import Decision
 from refold.core.approval.policy import Judgement
+from refold.core.approval.policy_check import unfounded, unread
 from refold.core.approval.question import args_digest, named, proposal_digest, question_digest
-from refold.core.approval.vote_check import unfounded, unread
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import DOUBT, NO_REQUEST
 from refold.core.ids import approval_id, call_id, parse_approval_id

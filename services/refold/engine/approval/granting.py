@@ -12,9 +12,9 @@ from refold.core.approval import decision, signature
 from refold.core.approval.ballot import BallotResult, Objection, Vote
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.decision import RUN, Decision, Grant
+from refold.core.approval.policy_check import unfounded
 from refold.core.approval.question import args_digest
 from refold.core.approval.requester import has_asked, quorum_of
-from refold.core.approval.vote_check import unfounded
 from refold.core.errors import UnauthorisedError
 from refold.core.messages import ApprovalRequest
 

@@ -6,8 +6,8 @@ from refold.core.approval import decision, signature
 from refold.core.approval.ballot import BallotResult, Objection
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Decision
+from refold.core.approval.policy_check import unfounded
 from refold.core.approval.signature import SigningKey
-from refold.core.approval.vote_check import unfounded
 from refold.core.errors import UsageError
 from refold.core.ids import RunId
 from refold.core.messages import ApprovalDecision

@@ -12,7 +12,7 @@ from refold.core.approval import decision, signature
 from refold.core.approval.authority import Authority
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Decision, Refusal, ToolFacts
-from refold.core.approval.vote_check import unasked, unfounded
+from refold.core.approval.policy_check import unasked, unfounded
 from refold.core.errors import UnauthorisedError
 from refold.core.events import CallProposed, RetryPolicy, RunRequested
 from refold.core.messages import ToolRequest

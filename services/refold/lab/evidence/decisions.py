@@ -9,9 +9,9 @@ from refold.core import events
 from refold.core.approval import decision, signature
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import SKEW_MS, Decision, ToolFacts
+from refold.core.approval.policy_check import unasked, unfounded
 from refold.core.approval.question import CONTEXT, args_digest, bound, digest
 from refold.core.approval.signature import KeyRing, Trust, platform_of
-from refold.core.approval.vote_check import unasked, unfounded
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.messages import CatalogEntry, ToolRequest
 from refold.core.planning import commands
