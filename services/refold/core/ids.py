@@ -37,10 +37,8 @@ def run_id(text: str) -> RunId:
     **Raises** MalformedError.
     """
     if not _RUN_ID.match(text):
-        raise MalformedError(
-            f"{text[:80]!r} is not a run id",
-            hint="use up to 128 letters, digits and _ : @ ~ - (a dot is kept for child runs)",
-        )
+        hint = "use up to 128 letters, digits and _ : @ ~ - (a dot is kept for child runs)"
+        raise MalformedError(f"{text[:80]!r} is not a run id", hint=hint)
     return RunId(text)
 
 
@@ -153,9 +151,8 @@ def parse_call_id(text: str) -> tuple[RunId, int]:
     """Run and seq in a call id. **Raises** MalformedError."""
     run, _, seq = text.partition("/")
     if not _SEQ.match(seq):
-        raise MalformedError(
-            f"{text[:80]!r} is not a call id", hint="a call id is RUN/SEQ, as `refold run show` prints it"
-        )
+        hint = "a call id is RUN/SEQ, as `refold run show` prints it"
+        raise MalformedError(f"{text[:80]!r} is not a call id", hint=hint)
     return run_id(run), int(seq)
 
 

@@ -176,9 +176,8 @@ def _untimely(request: ApprovalRequest, vote: Vote, now: int) -> Objection | Non
         return Objection("late", "the vote was issued after the approval had expired")
     # By the expiry of the policy, not that of the request, which a planner may forge.
     outlived = now >= vote.issued + (request.requirement.expires_ms or VOTE_MS)
-    return dated_ahead(vote, now) or (
-        Objection("outlived", "the vote is too old by now: say it again") if outlived else None
-    )
+    too_old = Objection("outlived", "the vote is too old by now: say it again")
+    return dated_ahead(vote, now) or (too_old if outlived else None)
 
 
 def _may_change(request: ApprovalRequest, action: str) -> bool:

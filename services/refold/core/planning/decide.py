@@ -541,9 +541,8 @@ def _not_open(state: RunState, resolved: events.DoubtResolved, sent_ms: int | No
     opened, before = state.open.get(step), state.resolved.get(step)
     if before and before.attempt >= attempt:
         same = before.attempt > attempt or before.verdict == resolved.verdict
-        return (
-            Ignore("resolved before") if same else Refuse("conflict", f"step {step} was resolved as {before.verdict}")
-        )
+        conflict = Refuse("conflict", f"step {step} was resolved as {before.verdict}")
+        return Ignore("resolved before") if same else conflict
     if opened is None or opened.phase not in ("doubt", "held") or opened.attempt != attempt:
         return Refuse("conflict", f"attempt {attempt} of step {step} is neither in doubt nor held")
     # It was refused before, and is read again because positions were lost: its sender cannot have seen this doubt.

@@ -40,9 +40,8 @@ def billed(state: RunState, event: events.CallBilled, seq: int, at_ms: int) -> N
 def add_child(state: RunState, child: str, used: Used) -> None:
     account, lost = account_of(state), Amount(used.lost_tokens, used.lost_nano_usd)
     spent = Amount(used.tokens, used.nano_usd, used.calls).minus(lost)
-    state.account = account._replace(
-        spent=account.spent.plus(spent), lost=account.lost.plus(lost), heard=account.heard | {str(child)}
-    )
+    heard = account.heard | {str(child)}
+    state.account = account._replace(spent=account.spent.plus(spent), lost=account.lost.plus(lost), heard=heard)
 
 
 def reached(state: RunState, event: events.BudgetReached, seq: int, at_ms: int) -> None:

@@ -55,9 +55,8 @@ class Finished:
         if at < 0:
             return None
         _, request, head, seq, ended_s, status, pools = _ROW.unpack_from(self._buckets[number], at)
-        return FinishedRun(
-            Head(EntryId(head), seq), _STATUSES[status], request.hex(), ended_s * 1000, self._pools[pools]
-        )
+        last, ended_ms = Head(EntryId(head), seq), ended_s * 1000
+        return FinishedRun(last, _STATUSES[status], request.hex(), ended_ms, self._pools[pools])
 
     def state(self, run: RunId) -> RunState | None:
         """Row of a run as a final state, which is enough for decisions and validation."""
@@ -222,10 +221,8 @@ def ended_by(rows: bytes) -> int:
 
 def _place(rows: bytes, digest: bytes) -> int:
     """Offset at which to insert a row with this digest."""
-    numbers = range(len(rows) // ROW_BYTES)
-    return (
-        bisect_left(numbers, digest, key=lambda number: rows[number * ROW_BYTES : number * ROW_BYTES + 16]) * ROW_BYTES
-    )
+    offsets = range(0, len(rows), ROW_BYTES)
+    return bisect_left(offsets, digest, key=lambda at: rows[at : at + 16]) * ROW_BYTES
 
 
 def _split(rows: bytes) -> list[bytes]:

@@ -157,10 +157,8 @@ def _escalated(state: RunState, event: events.ApprovalEscalated, seq: int, at_ms
     opened = state.open[event.step]
     if opened.question is None:
         raise KeyError(event.step)
-    people = tuple(event.approvers)
-    question = opened.question._replace(
-        approvers=people, expires_ms=event.expires_ms, escalated=True, question=event.question
-    )
+    changed = opened.question._replace(approvers=tuple(event.approvers), expires_ms=event.expires_ms)
+    question = changed._replace(escalated=True, question=event.question)
     state.keep(event.step, opened._replace(question=question, due_ms=question.due_ms), opened)
 
 

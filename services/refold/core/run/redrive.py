@@ -152,10 +152,8 @@ def call_redriven(state: RunState, event: events.CallRenewed, seq: int, at_ms: i
     )
     state.busy += opened.phase in WAITING
     state.open = state.open.set(event.step, redriven)
-    was = state.retried
-    superseded = (
-        was.superseded.set(was.redriven[event.step], event.step) if event.step in was.redriven else was.superseded
-    )
+    was, before = state.retried, state.retried.redriven.get(event.step)
+    superseded = was.superseded if before is None else was.superseded.set(before, event.step)
     state.retried = was._replace(redriven=was.redriven.set(event.step, seq), superseded=superseded)
     if event.step in state.resolved:
         state.resolved = state.resolved.delete(event.step)

@@ -271,9 +271,8 @@ class RunState:
             elif step in self.given_up:  # in doubt, and given up
                 self.open = self.open.delete(step)
             else:
-                self.open = self.open.set(
-                    step, OpenStep("proposed", opened.seq, policy=opened.policy, past=pasts.get(step, ()))
-                )
+                renewed = OpenStep("proposed", opened.seq, policy=opened.policy, past=pasts.get(step, ()))
+                self.open = self.open.set(step, renewed)
         for name, key in event.keys.items():
             self.edit(int(name), self.call(int(name)).args, key, seq)
         self.busy = sum(opened.phase not in WAITING for opened in self.open.values())

@@ -363,11 +363,9 @@ class ApprovalLane:
             self._journal.tell("approval.held", approval_id=question.request.approval_id, reason=reason)
 
     def _decide(self, question: OpenQuestion, settled: BallotResult) -> None:
-        grant, signer = settled.grant, self._equipment.signer
+        grant, signer, now = settled.grant, self._equipment.signer, self.now
         try:
-            decided, token, record = signer.sign(
-                question, settled, self.catalog, partition=self.partition, now=self.now
-            )
+            decided, token, record = signer.sign(question, settled, self.catalog, partition=self.partition, now=now)
         except (UsageError, MalformedError) as error:
             self._keep_back(question, f"its decision cannot be signed: {error}")
             return

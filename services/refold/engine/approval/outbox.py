@@ -98,10 +98,9 @@ class ApprovalOutbox:
 
 def decision_record(decision: Decision, token: str, *, partition: int, actor: str, trace: str) -> Outgoing:
     message = ApprovalDecision(decision.approval, RunId(decision.run), token)
-    headers = cloud_event(
-        APPROVAL_DECIDED, decision.approval, id=decision.nonce, source=actor, at_ms=decision.issued, trace=trace
-    )
-    return Outgoing(APPROVAL_DECIDED, partition, decision.approval.encode(), codec.encode(message), headers, 0)
+    name, at_ms = decision.approval, decision.issued
+    headers = cloud_event(APPROVAL_DECIDED, name, id=decision.nonce, source=actor, at_ms=at_ms, trace=trace)
+    return Outgoing(APPROVAL_DECIDED, partition, name.encode(), codec.encode(message), headers, 0)
 
 
 def clock_probe(partition: int) -> Outgoing:

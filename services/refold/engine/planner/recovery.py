@@ -402,9 +402,8 @@ class Histories:
         ends = heads(entries)
         if len(ends) != 1:
             named = ", ".join(name.hex() for name in ends) or "none"
-            raise ConflictError(
-                f"the log has {len(ends)} histories of the run; name the head that shall count: {named}"
-            )
+            message = f"the log has {len(ends)} histories of the run; name the head that shall count: {named}"
+            raise ConflictError(message)
         return ends[0]
 
 

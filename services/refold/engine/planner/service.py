@@ -99,10 +99,8 @@ class Planner:
         self._unknown_runs, self._blobs = UnknownRuns(settings.membership.group, settings.partitions), BlobOrders()
         actor = f"{settings.member}/{process}" if process else settings.member
         self._tokens = tokens = Tokens[AskerAt](count(1).__next__)
-        unknown, room = self._unknown_runs, LiveRoom(settings.budget.live_bytes)
-        self._shared = Shared(
-            app, settings, nonce, self.journal, unknown, actor, self._blobs, tokens, room, mark or Mark()
-        )
+        unknown, room, mark = self._unknown_runs, LiveRoom(settings.budget.live_bytes), mark or Mark()
+        self._shared = Shared(app, settings, nonce, self.journal, unknown, actor, self._blobs, tokens, room, mark)
         self.lanes = Lanes(self._open, leave=self._leave, commit_ms=settings.commit_ms)
         self._mono = self._ask_due = 0
         self._draining = False

@@ -330,10 +330,8 @@ class Agents:
             turns.append([])
         ahead = sum([isinstance(event, events.CallProposed) for event in fresh])
         closed: set[int] = set()
-        offers = Offers(state, closed)
-        frontier = _Frontier(
-            execution, turns, state.head.seq + len(fresh), ahead, set(), closed, offers, progress=state.says
-        )
+        seq, offers = state.head.seq + len(fresh), Offers(state, closed)
+        frontier = _Frontier(execution, turns, seq, ahead, set(), closed, offers, progress=state.says)
         try:
             added = self._go_on(agent, state, frontier, now)
             self._live.store(state.run_id, execution, state.size_bytes + agent.parked_bytes + execution.handed)
@@ -439,9 +437,8 @@ class Agents:
         if isinstance(intent, GiveUp):
             return self._cancelled_step(state, frontier, step)
         if not intent.fits():
-            raise UsageError(
-                "the code asks for a step that its context did not make", hint="use ctx.call, ctx.note, asyncio.sleep"
-            )
+            hint = "use ctx.call, ctx.note, asyncio.sleep"
+            raise UsageError("the code asks for a step that its context did not make", hint=hint)
         intent, original = edited_by_operator(state, intent, step)
         if isinstance(intent, Call):
             fresh = self._propose(state, intent, frontier, step=step, now=now, original=original)

@@ -497,9 +497,8 @@ class DecideLoop:
             entry_id, value = codec.encode_entry(entry)
         except (AttributeError, TypeError, ValueError, OverflowError, struct.error, MalformedError) as error:
             # Events made without their context may contain anything.
-            self._fail(
-                before, events, item, Failure("unwritable", f"an event cannot be written: {text_of(error)}"), now
-            )
+            failure = Failure("unwritable", f"an event cannot be written: {text_of(error)}")
+            self._fail(before, events, item, failure, now)
             return
         if len(value) > self._limits.entry_bytes:
             self.send_too_large(before, events, item, now)

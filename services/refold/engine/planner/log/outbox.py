@@ -526,9 +526,8 @@ class Outbox:
         self.publish(Outgoing(topics.RUN_LOG, self._partition, record.key or b"", record.value, headers, 0), asker)
 
     def clock_probe(self) -> None:
-        self.publish(
-            Outgoing(topics.RUN_LOG, self._partition, CLOCK_PROBE_KEY, None, (), 0, awaited=True), ClockProbe()
-        )
+        probe = Outgoing(topics.RUN_LOG, self._partition, CLOCK_PROBE_KEY, None, (), 0, awaited=True)
+        self.publish(probe, ClockProbe())
 
     def anchor(self, position: int, now: int) -> None:
         """Write an anchor for the snapshot when all entries are of erased runs."""

@@ -207,10 +207,8 @@ class Windows:
                 self._report(key, since, position, limits, now)
 
     def _report(self, key: WindowKey, since: int, position: int, limits: Spendable, now: int) -> None:
-        reserved, amount = self._reserved[key], self._own[key]
-        message = WindowSpent(
-            *key, self._partition, position, *amount, limits, self._teller, reserved.tokens, reserved.nano_usd
-        )
+        (tokens, nano_usd, _), amount = self._reserved[key], self._own[key]
+        message = WindowSpent(*key, self._partition, position, *amount, limits, self._teller, tokens, nano_usd)
         # Each process has its own key: a zombie overwrites no sum of its successor.
         name, value = _name(key, self._partition, self._teller), codec.encode(message)
         event = f"{self._partition}/{position}/{name.decode()}"
