@@ -26,9 +26,9 @@ from refold.core.planning.commands import commands
 from refold.core.planning.family import request_digest
 from refold.core.run.finished import Finished
 from refold.core.run.fold import evolve
+from refold.core.run.pausing import status_change
 from refold.core.run.snapshot import over_key
 from refold.core.run.state import RunState
-from refold.core.run.suspension import status_change
 from refold.core.wire import codec
 from refold.core.wire.headers import TAKEN_BACK
 from refold.engine.ports.log import Outgoing

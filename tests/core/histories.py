@@ -65,8 +65,8 @@ from refold.core.planning.verdict import (
 from refold.core.run import chain
 from refold.core.run.chain import Head
 from refold.core.run.fold import apply, evolve
+from refold.core.run.pausing import status_change
 from refold.core.run.state import SENT_BACK, RunState
-from refold.core.run.suspension import status_change
 from refold.core.wire import canonical, codec
 from tests.core import approvals
 

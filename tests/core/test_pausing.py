@@ -35,9 +35,8 @@ from refold.core.planning.decide import decide
 from refold.core.planning.pausing import RequestedAt
 from refold.core.planning.verdict import Due, Ignore, Refuse, Ruling
 from refold.core.run.fold import evolve
-from refold.core.run.pausing import inherited, own
+from refold.core.run.pausing import blocked, inherited, own
 from refold.core.run.state import RunState, Step
-from refold.core.run.suspension import blocked
 from tests.core import approvals
 from tests.core.histories import (
     JUDGED,

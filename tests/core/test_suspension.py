@@ -27,8 +27,8 @@ from refold.core.events import (
     StatusSet,
 )
 from refold.core.run.fold import evolve
+from refold.core.run.pausing import CODE, REASONS, status_after, status_change
 from refold.core.run.state import WAITING, OpenStep, Status
-from refold.core.run.suspension import CODE, REASONS, status_after, status_change
 from tests.core import approvals
 from tests.core.histories import (
     BOOM,

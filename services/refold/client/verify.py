@@ -21,8 +21,8 @@ from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.planning.commands import commands
 from refold.core.run.erased import Markers
 from refold.core.run.log import GAP, LogFold
+from refold.core.run.pausing import status_after
 from refold.core.run.state import WAITING, RunState, Status
-from refold.core.run.suspension import status_after
 from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, tool_requested
 from refold.core.wire import codec
 from refold.core.wire.headers import taken_back

@@ -17,8 +17,8 @@ from refold.core.errors import RunFailedError
 from refold.core.events import NO_REQUEST, Cause, Failure
 from refold.core.ids import log_key
 from refold.core.messages import Hold
+from refold.core.run.pausing import blocked
 from refold.core.run.state import RunState
-from refold.core.run.suspension import blocked
 
 LARGE = ("args", "result", "input", "data")
 

@@ -13,16 +13,7 @@ from refold.core.planning import asking, copying, family, pausing, redrive
 from refold.core.planning.asking import ask_what_came, foreseen, judge_again, send, settled
 from refold.core.planning.budgets import bills, deadline_of, missed, narrowed
 from refold.core.planning.matrix import backoff_ms, course, is_last_word
-from refold.core.planning.pausing import (
-    ANNOTATE,
-    OPERATORS_ONLY,
-    PAUSE,
-    RESUME,
-    RequestedAt,
-    command_content,
-    not_own,
-    take_note,
-)
+from refold.core.planning.pausing import ANNOTATE, PAUSE, RESUME, RequestedAt
 from refold.core.planning.verdict import (
     Again,
     ChildEnded,
@@ -119,7 +110,7 @@ def _obey(
     if order.kind in (PAUSE, RESUME):
         return pausing.take_word(state, order, now, rules, sent=sent or RequestedAt(0))
     if order.kind == ANNOTATE:
-        return take_note(state, order, at_ms, rules)
+        return pausing.take_note(state, order, at_ms, rules)
     if isinstance(order, RunOperation):
         return _operation(state, order, now, rules, sent_ms=sent.ms if sent else None)
     return _signal(state, order, at_ms, rules)
@@ -284,7 +275,7 @@ def _lost(state: RunState, step: int, opened: OpenStep, failure: events.Failure)
 
 
 def _operation(state: RunState, operation: RunOperation, now: int, rules: Rules, *, sent_ms: int | None) -> Ruling:
-    data = command_content(operation)
+    data = pausing.command_content(operation)
     if isinstance(data, Refuse):
         return data
     if operation.kind == copying.FORK:
@@ -303,14 +294,15 @@ def _signal(state: RunState, signal: RunSignal, at_ms: int, rules: Rules) -> Rul
         return take_signal(state, signal, at_ms, rules)
     if signal.kind == "callback":
         return take_answer(state, signal, at_ms)
-    data = command_content(signal)
+    data = pausing.command_content(signal)
     if isinstance(data, Refuse):
         return data
     if signal.kind == "cancel":
-        why = not_own(state, signal, at_ms, rules)
-        return Refuse(OPERATORS_ONLY, why) if why else [_cancelled(signal, data)]
+        why = pausing.not_own(state, signal, at_ms, rules)
+        return Refuse(pausing.OPERATORS_ONLY, why) if why else [_cancelled(signal, data)]
     if signal.kind in OPERATIONS:
-        return Refuse(OPERATORS_ONLY, f"{signal.kind!r} is for operators, who have a topic of their own to say it in")
+        reason = f"{signal.kind!r} is for operators, who have a topic of their own to say it in"
+        return Refuse(pausing.OPERATORS_ONLY, reason)
     return Refuse("malformed", f"{signal.kind!r} is nothing that users say; that is {', '.join(OF_USERS)}")
 
 

@@ -1,10 +1,14 @@
-"""Transitions of a run's pauses."""
+"""Pauses of a run, and events of its suspension and resumption for readers that do not fold. An entry records a change
+of status at its end, where the agent's reaction is known."""
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from refold.core import events
-from refold.core.run.state import LastCommand, RunState
+from refold.core.ids import call_id, child_id
+from refold.core.run.state import END_STATUSES, LastCommand, OpenStep, RunState, Status, StepPhase
 
 OPERATOR: Final = "operator"
 REQUESTER: Final = "requester"
@@ -49,3 +53,85 @@ PAUSE_TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.RunPaused: _paused,
     events.RunUnpaused: _unpaused,
 }
+
+
+class Block(NamedTuple):
+    reason: str
+    blocked_by: str
+
+
+def status_change(before: RunState | None, after: RunState, fresh: Iterable[events.Event]) -> list[events.Event]:
+    """Status event of an entry with `fresh` events, which turn `before` into `after`; empty if nothing changed."""
+    was = before.status if before else "pending"
+    if after.status == "suspended" != was:
+        return [events.RunSuspended(*blocked(after))]
+    if before and was == "suspended" and after.status == "running":
+        return [events.RunResumed(_woken(before, fresh))]
+    return []
+
+
+def status_after(status: Status, fresh: Iterable[events.Event]) -> Status:
+    """Status of a run by its events alone, for readers that do not fold them."""
+    for event in fresh:
+        status = _STATUSES.get(type(event), status)
+    return status
+
+
+_STATUSES: Final[dict[type, Status]] = {
+    events.RunStarted: "running",
+    events.RunRetried: "running",
+    events.RunSuspended: "suspended",
+    events.RunResumed: "running",
+    **END_STATUSES,
+}
+
+REASONS: Final[tuple[StepPhase, ...]] = ("approval", "doubt", "held", "callback", "wait", "child", "backoff", "sleep")
+"""Reasons for a suspension, in order of precedence: work of others before the passing of time."""
+
+PAUSED: Final = "paused"
+
+CODE: Final = "code"
+"""Cause of a resumption when held code is run: its inputs are in the log already."""
+
+_LOOKED_AT = 64
+"""Most open steps examined. A parent of 10,000 children suspends 10,000 times."""
+
+
+def blocked(state: RunState) -> Block:
+    if state.paused:
+        return Block(PAUSED, state.paused[0].actor)
+    steps = islice(state.open.items(), _LOOKED_AT)
+    step, opened = min(steps, key=lambda entry: (REASONS.index(entry[1].phase), _by_time(entry[1]), entry[0]))
+    return Block(opened.phase, _name(state, step, opened))
+
+
+def _by_time(opened: OpenStep) -> int:
+    return opened.due_ms if opened.phase in ("backoff", "sleep") else 0
+
+
+def _woken(before: RunState, fresh: Iterable[events.Event]) -> str:
+    """Cause of a resumption: the actor of an unpause, or the first open step among the events."""
+    for event in fresh:
+        if isinstance(event, events.RunUnpaused):
+            return event.actor
+        step = getattr(event, "step", 0)
+        if step in before.open:
+            return _name(before, step, before.open[step])
+    return CODE
+
+
+def _name(state: RunState, step: int, opened: OpenStep) -> str:
+    if opened.phase == "sleep":
+        return _time(opened.due_ms)
+    if isinstance(request := state.steps[step - 1], events.WaitStarted | events.CallbackCreated):
+        return request.name
+    if opened.phase == "child":
+        return child_id(state.run_id, step)
+    return state.waits_for(step) or call_id(state.run_id, opened.seq)
+
+
+def _time(at_ms: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03}Z"
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"

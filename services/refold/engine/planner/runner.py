@@ -12,7 +12,7 @@ from refold.core.ids import RunId, log_key
 from refold.core.planning.decide import decide
 from refold.core.planning.pausing import RequestedAt
 from refold.core.planning.verdict import Input, Rules, Ruling, Start
-from refold.core.run import suspension
+from refold.core.run import pausing
 from refold.core.run.chain import Head
 from refold.core.run.fold import advance, extended, wakes
 from refold.core.run.handed import NO_VALUES, Lacks, Values
@@ -109,7 +109,7 @@ class Runner:
         if not verdict and not reaction:
             return None
         fresh = extended(after, verdict, reaction, seq=seq, at_ms=at_ms)
-        fresh = extended(after, fresh, suspension.status_change(before, after, fresh), seq=seq, at_ms=at_ms)
+        fresh = extended(after, fresh, pausing.status_change(before, after, fresh), seq=seq, at_ms=at_ms)
         if (unseen := after.unseen + wakes(verdict) if halted else 0) != after.unseen:
             after = replace(after, unseen=unseen)
         entry = Entry(before.run_id, seq, before.head.id, at_ms, None, *by, fresh, unseen > 0)

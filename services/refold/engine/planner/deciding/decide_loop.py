@@ -38,7 +38,7 @@ from refold.core.planning.verdict import (
     Start,
     UnreadableResult,
 )
-from refold.core.run import suspension
+from refold.core.run import pausing
 from refold.core.run.chain import Head
 from refold.core.run.fold import advance, evolve, extended, wakes
 from refold.core.run.handed import Lacks, Pointed, Values, pointers
@@ -447,7 +447,7 @@ class DecideLoop:
             reaction, stalled = self._react(after, events, item, now)
             reaction = self._large.put_away(run, reaction)
             fresh = extended(after, events, reaction, seq=seq, at_ms=now)
-            fresh = extended(after, fresh, suspension.status_change(before, after, fresh), seq=seq, at_ms=now)
+            fresh = extended(after, fresh, pausing.status_change(before, after, fresh), seq=seq, at_ms=now)
         except FoldError as error:
             self._log.freeze(run, error.message)
             self._inbox.push_front(item)
