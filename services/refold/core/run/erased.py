@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TypeGuard
 
-from refold.core.errors import FoldError, GoneError, MalformedError
+from refold.core.errors import GoneError
 from refold.core.ids import HOLD_KEY, RunId, parse_log_key
 from refold.core.messages import Hold, RunErased
 from refold.core.run.finished import run_digest
@@ -72,10 +72,7 @@ def gone(run: RunId, at_ms: int, file: str) -> GoneError:
 
 def read_marker(run: RunId, value: bytes) -> RunErased:
     # An unreadable marker still marks its run.
-    try:
-        return codec.decode(RunErased, value)
-    except (MalformedError, FoldError):
-        return RunErased(run)
+    return codec.decode_known(RunErased, value) or RunErased(run)
 
 
 def held_run(key: bytes | None) -> RunId | None:
@@ -84,7 +81,5 @@ def held_run(key: bytes | None) -> RunId | None:
 
 def read_hold(run: RunId, value: bytes) -> Hold:
     # An unreadable hold, of a newer version or malformed, still holds its run.
-    try:
-        return codec.decode(Hold, value)
-    except (MalformedError, FoldError):
-        return Hold(run, "stalled", "unreadable", "its hold cannot be read by this version")
+    unreadable = Hold(run, "stalled", "unreadable", "its hold cannot be read by this version")
+    return codec.decode_known(Hold, value) or unreadable

@@ -9,9 +9,9 @@ differs, the log is folded from its start.
 import struct
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from refold.core.errors import FoldError, MalformedError
+from refold.core.errors import MalformedError
 from refold.core.ids import EntryId, RunId, entry_id, log_key
 from refold.core.messages import EndedRuns, KeptBlock, KeptRun, Marks, RunErased
 from refold.core.run.erased import HORIZON_KEY
@@ -142,7 +142,7 @@ class PartitionSnapshot:
         elif key.startswith(OVER_PREFIX):
             self._end(key, value)
         elif key == HORIZON_KEY and value is not None:
-            erased = _decoded(RunErased, value)
+            erased = codec.decode_known(RunErased, value)
             self.horizon_ms = max(self.horizon_ms, erased.at_ms if erased else 0)
 
     def close(self) -> dict[RunId, Asleep]:
@@ -153,7 +153,7 @@ class PartitionSnapshot:
         log = self.marks.log if self.marks else 0
         self.whole = self.whole and self._readable and self.marks is not None
         for key in [key for key in self._raw if key.count(b"/") == 1]:
-            record = _decoded(KeptRun, self._raw[key])
+            record = codec.decode_known(KeptRun, self._raw[key])
             # Written after the marks, by a planner that was further behind: it may lack data that the marks rely on.
             if record is None or (key in self._since and record.log < log):
                 self.whole = False
@@ -179,7 +179,7 @@ class PartitionSnapshot:
     def _begins(self, record: KeptRun) -> int:
         """Size of a run's first entry in bytes; 0 if it is missing."""
         entries, first = record.entries, self._raw.get(block_key(record.run_id, 0))
-        if record.blocks and first and (block := _decoded(KeptBlock, first)):
+        if record.blocks and first and (block := codec.decode_known(KeptBlock, first)):
             entries = block.entries
         return int(_LENGTH.unpack_from(entries)[1]) if len(entries) >= _LENGTH.size else 0
 
@@ -213,7 +213,7 @@ class PartitionSnapshot:
         return {key: self.ended.pop(key)[1] for key in keys}
 
     def _mark(self, value: bytes | None) -> None:
-        marks = _decoded(Marks, value) if value is not None else None
+        marks = codec.decode_known(Marks, value) if value is not None else None
         if marks is None:
             self._readable = False  # of a newer version, with unknown conditions
         elif self.marks is None or marks.round >= self.marks.round:
@@ -227,7 +227,7 @@ class PartitionSnapshot:
         self.check ^= self.ended.pop(key, (b"", 0, 0))[1]
         if value is None:
             return
-        ended = _decoded(EndedRuns, value)
+        ended = codec.decode_known(EndedRuns, value)
         try:
             if ended is not None:
                 rows = self.finished.load(ended.rows, ended.pools)
@@ -240,19 +240,9 @@ class PartitionSnapshot:
         self._readable, self.unkept = False, self.unkept or replaced
 
 
-_T = TypeVar("_T")
-
-
 def _readable(key: bytes) -> bool:
     # No planner writes another key: its record is void, or it would end each take-over.
     try:
         return bool(key.decode())
     except UnicodeDecodeError:
         return False
-
-
-def _decoded(cls: type[_T], value: bytes) -> _T | None:
-    try:
-        return codec.decode(cls, value)
-    except (FoldError, MalformedError):
-        return None

@@ -74,6 +74,14 @@ def decode(cls: type[_T], value: bytes) -> _T:
     return message
 
 
+def decode_known(cls: type[_T], value: bytes) -> _T | None:
+    """Like `decode`, but None for an unreadable value, such as one of a newer version."""
+    try:
+        return decode(cls, value)
+    except (MalformedError, FoldError):
+        return None
+
+
 def decode_message(cls: type[_T], value: bytes) -> _T:
     """Like `decode`, but **raises** MalformedError for a newer version, too."""
     try:

@@ -7,7 +7,6 @@ lie. A chain belongs to an idempotency key, so an effect meets its claims in any
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import RunId
 from refold.core.messages import ToolClaim, ToolRequest
 from refold.core.run.erased import erased_claims_key, is_erased_claims_key
@@ -137,11 +136,8 @@ class Claims:
         if is_erased_claims_key(record.key):
             (self._erased.add if record.value else self._erased.discard)(record.key)
             return
-        try:
-            claim = codec.decode(ToolClaim, record.value or b"")
-        except (MalformedError, FoldError):
-            return
-        if record.key != record_key(claim):
+        claim = codec.decode_known(ToolClaim, record.value or b"")
+        if claim is None or record.key != record_key(claim):
             return
         self._chains.setdefault(claim.chain, ClaimChain()).add(claim, mono_ms, record.at_ms)
         names = self._by_call.get(claim.call_id, ())
