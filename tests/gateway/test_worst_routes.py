@@ -290,7 +290,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         patch.setattr(reading, "WAIT_S", 0.0)
         patch.setattr(writing.Refusals, "_listen", lambda refusals: refusals.listens.set())
         patch.setattr(gateway_site, "RunStreams", Ending)
-        # Views in memory are copied whole for each request.
+        # Views in memory are copied whole for each request, and these are large.
         bench = world(open_views(f"sqlite:///{tmp_path_factory.mktemp('views') / 'views.db'}"))
         with bench.http:
             yield bench

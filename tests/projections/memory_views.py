@@ -125,9 +125,16 @@ class MemoryViewStore:
 
     @contextmanager
     def snapshot(self) -> Iterator[ViewReader]:
-        with _LOCK:
-            copied = deepcopy(self)
-        yield copied
+        yield deepcopy(self)
+
+    @statement
+    def __deepcopy__(self, memo: dict[int, Any]) -> MemoryViewStore:
+        """Rows are tuples of scalars: they need no copies, and each page reads a snapshot."""
+        copied = MemoryViewStore(self._notes)
+        copied._rows = {table: dict(rows) for table, rows in self._rows.items()}
+        copied._by_run = {table: {run: set(keys) for run, keys in runs.items()} for table, runs in self._by_run.items()}
+        copied._positions = dict(self._positions)
+        return copied
 
 
 def _sum(amounts: Sequence[int], known: ViewRow | None) -> Sequence[Any]:
