@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from copy import copy, deepcopy
+from dataclasses import dataclass, field, replace
 
 from refold.core.errors import UsageError
 from refold.engine.ports.log import NEVER, Delivery, Outgoing, Place, Record
@@ -71,6 +72,15 @@ class MemoryBroker:
         self._max_bytes, self._clock_ms = max_bytes, clock_ms
         self._logs = {(topic, number): Partition() for topic in self.topics for number in range(partitions)}
         self._next = 0
+
+    def copied(self) -> MemoryBroker:
+        """A cluster of its own with the same records, which nobody changes, and groups."""
+        found = copy(self)
+        found.groups = deepcopy(self.groups)
+        found._logs = {
+            place: replace(log, records=[*log.records], cuts=[*log.cuts]) for place, log in self._logs.items()
+        }
+        return found
 
     def log(self, topic: str, partition: int) -> Partition:
         """A partition. **Raises** UsageError when there is none."""

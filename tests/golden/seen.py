@@ -428,7 +428,7 @@ def played(*, writes: bool) -> Iterator[DecideLoop]:
     found = recorded()
     if writes:
         found = copy.copy(found)
-        found.broker, found.states = copy.deepcopy(found.broker), dict(found.states)
+        found.broker, found.states = found.broker.copied(), dict(found.states)
     hand, numbers, clock = DecideLoop(found), count(1), Clock()
     named = type("Named", (Recorded,), {"copied": found, "hand": hand})
     with pytest.MonkeyPatch.context() as patch, structlog_reset():
