@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -63,6 +64,11 @@ def bent(rng: Random) -> bytes:
     return codec.encode(message)
 
 
+@cache
+def _whole() -> list[bytes]:
+    return [*recorded().values()]
+
+
 def value(rng: Random) -> bytes | None:
     """A value of a record."""
     frame, body = b"\0" + rng.randrange(90).to_bytes(4), rng.randbytes(rng.randrange(40))
@@ -73,7 +79,7 @@ def value(rng: Random) -> bytes | None:
         except (RefoldError, OverflowError, UnicodeEncodeError):
             kind = 3  # no schema takes that
     if kind < 6:
-        whole = rng.choice([*recorded().values()])
+        whole = rng.choice(_whole())
         at = rng.randrange(len(whole))
         return rng.choice([whole, whole[:at], whole[:at] + bytes([rng.randrange(256)]) + whole[at + 1 :], whole + b"x"])
     return rng.choice(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import MISSING, Field, asdict, fields
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any, get_args
@@ -137,6 +138,7 @@ def _plain(event: Any) -> Any:
     return {"is": type(event).__name__, **asdict(event)} if event is not None else None
 
 
+@cache
 def _first_fields(cls: type) -> set[str]:
     """The fields in the oldest schema that has the class."""
     for version in count(1):
