@@ -70,6 +70,24 @@ def tree(source: str) -> ast.Module:
     return ast.parse(source)
 
 
+@cache
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    """All nodes of a module, walked once for all rules."""
+    return tuple(ast.walk(tree(source)))
+
+
+@cache
+def imports(source: str) -> list[ast.Import | ast.ImportFrom]:
+    """The imports of a module, at the top and in functions."""
+    return [node for node in nodes(source) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+@cache
+def functions(source: str) -> list[tuple[str, weight.Function]]:
+    """The functions of a module with their names."""
+    return list(weight.functions(tree(source)))
+
+
 def floors(contracts: list[dict[str, object]]) -> Found:
     """Floors of core that `lint-imports` does not hold apart: each is a layer, and every room of core is on one."""
     held = [c for c in contracts if c.get("containers") == ["refold.core"] and c.get("exhaustive")]
@@ -88,10 +106,10 @@ def imported(code: Code) -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for path, source in code.items():
         found: set[str] = set()
-        for node in ast.walk(tree(source)):
+        for node in imports(source):
             if isinstance(node, ast.Import):
                 found |= {alias.name.removeprefix("refold.") for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("refold"):
+            elif node.module and node.module.startswith("refold"):
                 room = node.module.removeprefix("refold").removeprefix(".")
                 for alias in node.names:
                     inner = f"{room}.{alias.name}" if room else alias.name
@@ -171,8 +189,8 @@ def twice(code: Code) -> Found:
 
 def strings(source: str) -> Iterator[str]:
     """The texts of a module that are not docstrings."""
-    prose = {id(node.value) for node in ast.walk(tree(source)) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree(source)):
+    prose = {id(node.value) for node in nodes(source) if isinstance(node, ast.Expr)}
+    for node in nodes(source):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
             yield node.value
 
@@ -208,7 +226,7 @@ def defaults(code: Code) -> Found:
 
 def numbers(source: str) -> Iterator[tuple[str, int]]:
     """The numbers that stand as constants, as defaults of annotated fields, and as those of parameters."""
-    for node in ast.walk(tree(source)):
+    for node in nodes(source):
         pairs: list[tuple[str, ast.expr | None]] = []
         if isinstance(node, ast.Assign):
             pairs = [(name.id, node.value) for name in node.targets if isinstance(name, ast.Name) and name.id.isupper()]
@@ -237,7 +255,7 @@ def late(code: Code) -> Found:
     """Imports inside functions, by module: each is a rule that somebody has to know of."""
     found: Counter[str] = Counter()
     for path, source in code.items():
-        for node in ast.walk(tree(source)):
+        for node in nodes(source):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 found[path] += sum(isinstance(inner, ast.Import | ast.ImportFrom) for inner in weight.own(node))
     return {path: number for path, number in found.items() if number}
@@ -247,7 +265,7 @@ def heavy(code: Code, count: Callable[[weight.Function], int], most: int) -> Fou
     """Functions with more than `most` of something, and how much of it each has."""
     found: Found = {}
     for path, source in code.items():
-        for name, function in weight.functions(tree(source)):
+        for name, function in functions(source):
             if (number := count(function)) > most:
                 found[f"{name} ({path})"] = number
     return found
@@ -284,7 +302,7 @@ def events_abroad(code: Code) -> Found:
 
 def of_events(source: str) -> Iterator[str]:
     """Names that a module takes from `core.events`: imported one by one, or as attributes of the module."""
-    for node in ast.walk(tree(source)):
+    for node in nodes(source):
         if isinstance(node, ast.ImportFrom) and node.module == "refold.core.events":
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "events":
@@ -398,7 +416,7 @@ RIDDLE = re.compile(r"(?:What|Whether|How)\b")
 
 def docstrings(source: str) -> Iterator[str]:
     """The texts that stand by themselves in a module, a class or a function: their docstrings, and those of fields."""
-    for node in ast.walk(tree(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.value.value
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 MOST_DECISIONS, MOST_PARAMETERS = 15, 6
@@ -34,6 +35,7 @@ def own(function: Function) -> Iterator[ast.AST]:
             ahead += ast.iter_child_nodes(node)
 
 
+@cache
 def decisions(function: Function) -> int:
     """One, and one for each branch, loop, handler, assertion and comprehension, and for each operand of and/or.
 
