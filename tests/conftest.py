@@ -21,6 +21,10 @@ settings.register_profile("quick", max_examples=10, deadline=None)
 settings.register_profile("whole", max_examples=30, deadline=None)
 settings.load_profile("quick")
 
+# The renderer that structlog starts with prints all locals beside a traceback: a gateway in memory takes it seconds.
+*_, _renderer = structlog.get_config()["processors"]
+_renderer.exception_formatter = structlog.dev.plain_traceback
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None]:
