@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -30,7 +31,7 @@ from refold.engine.archive.store import ArchiveStore
 from refold.engine.runtime.settings import GatewayPart
 from refold.lab.forks.engine import UnansweredStep
 from refold.lab.forks.report import ForkReport, OtherJudgement
-from refold.lab.forks.worker import ForkSetup
+from refold.lab.forks.worker import ForkJob, ForkSetup
 from refold.lab.processes import ForkProcess
 from refold.testing import reject
 from tests.forks.recording import Noted
@@ -82,6 +83,29 @@ def site() -> Iterator[Bench]:
             yield bench
 
 
+class OneProcess(ForkRoom):
+    """A room that forks in one process, which takes a second to start. It leaves out the model: no agent has one."""
+
+    def fork(self, job: ForkJob, setup: ForkSetup) -> ForkReport:
+        if self._process is None:
+            self._process = ForkProcess(replace(setup, model="")).load()
+        return self._process.fork(job)
+
+
+@pytest.fixture(scope="module")
+def room() -> Iterator[OneProcess]:
+    room = OneProcess(TARGET)
+    yield room
+    room.close()
+
+
+@pytest.fixture
+def warm(site: Bench, room: OneProcess, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """The site, of which the forks of all tests that are not about processes share one."""
+    monkeypatch.setattr(site.gateway, "forks", room)
+    return site
+
+
 def forked(bench: Bench, run: str, fields: Mapping[str, str] | None = None, status: int = 200, **more: str) -> Any:
     """The page that answers a form."""
     form = {"at": "0", **(fields or {}), **more}
@@ -116,10 +140,10 @@ def test_a_fork_without_changes_is_the_same(site: Bench) -> None:
     assert "buy 2" not in text_of(answer)
 
 
-def test_what_is_kept_added_left_out_or_changed_has_its_word(site: Bench) -> None:
-    left_out = forked(site, "plain", input='{"items": ["tea"]}')
-    changed = forked(site, "plain", at="8", edit="4 buy milk", args='{"item": "silk"}', stubs="buy: 9")
-    added = forked(site, "plain", input='{"items": ["tea", "milk", "silk"]}', stubs="buy: {n: 9}")
+def test_what_is_kept_added_left_out_or_changed_has_its_word(warm: Bench) -> None:
+    left_out = forked(warm, "plain", input='{"items": ["tea"]}')
+    changed = forked(warm, "plain", at="8", edit="4 buy milk", args='{"item": "silk"}', stubs="buy: 9")
+    added = forked(warm, "plain", input='{"items": ["tea", "milk", "silk"]}', stubs="buy: {n: 9}")
 
     assert words(left_out) == ["same", "same", "left out", "left out"]
     assert "another run" in text_of(left_out)
@@ -127,26 +151,26 @@ def test_what_is_kept_added_left_out_or_changed_has_its_word(site: Bench) -> Non
     assert '+ item: " silk "' in text_of(changed)
     assert 'item: " milk "' in text_of(changed)
     assert words(added) == ["same"] * 4 + ["added"] * 2
-    skipped = forked(site, "plain", input='{"items": ["milk"]}')  # in its place, and not at the end
+    skipped = forked(warm, "plain", input='{"items": ["milk"]}')  # in its place, and not at the end
     assert words(skipped) == ["another outcome", "left out", "left out", "same"]
     assert "record 2, stub 1" in text_of(added)
 
 
-def test_a_fork_stops_and_shows_what_it_would_have_fired(site: Bench) -> None:
-    text = text_of(answer := forked(site, "plain", input='{"items": ["silk"]}'))
+def test_a_fork_stops_and_shows_what_it_would_have_fired(warm: Bench) -> None:
+    text = text_of(answer := forked(warm, "plain", input='{"items": ["silk"]}'))
 
     assert "stopped It came to what nothing answers. Nothing was written" in text
     assert re.search(r'It would have fired buy once plain/\d+ \{ "item": "silk" \} Policy allow', text)
     assert words(answer) == ["another outcome", "stops here", "not reached", "not reached", "not reached"]
 
 
-def test_people_a_policy_and_another_result_are_changes_of_the_form(site: Bench) -> None:
-    call = call_of(site, "drop", "drop")["call_id"]
-    approved = text_of(forked(site, "drop", decided(call, "approve")))
-    answered = text_of(forked(site, "drop", decided(call, "answer", '"gone"')))
-    otherwise = text_of(forked(site, "drop", decided(call, "reject", "never <i>again</i>")))
-    denied = forked(site, "plain", draft=DENIES)
-    result = text_of(forked(site, "plain", given="2 buy tea", result='"none"'))
+def test_people_a_policy_and_another_result_are_changes_of_the_form(warm: Bench) -> None:
+    call = call_of(warm, "drop", "drop")["call_id"]
+    approved = text_of(forked(warm, "drop", decided(call, "approve")))
+    answered = text_of(forked(warm, "drop", decided(call, "answer", '"gone"')))
+    otherwise = text_of(forked(warm, "drop", decided(call, "reject", "never <i>again</i>")))
+    denied = forked(warm, "plain", draft=DENIES)
+    result = text_of(forked(warm, "plain", given="2 buy tea", result='"none"'))
 
     assert "It would have fired drop" in approved
     assert "in the fork" in answered
@@ -204,13 +228,19 @@ def test_a_change_that_cannot_be_is_refused_with_the_form_as_it_was(
     assert 'value="kept-as-it-was"' in answer.text
 
 
-def test_no_text_of_a_fork_becomes_part_of_its_page(site: Bench) -> None:
+def test_a_fork_with_another_model_goes_to_a_process_of_its_own(site: Bench) -> None:
+    stop = forked(site, "foul-0", input='{"items": ["another"]}', model=foul()[0])
+
+    assert "It would have fired buy" in text_of(stop)
+
+
+def test_no_text_of_a_fork_becomes_part_of_its_page(warm: Bench) -> None:
     for number, text in enumerate(foul()):
         run = f"foul-{number}"
-        check_text_alone(Tags(site.http.get(f"/runs/{run}/fork").text), run)
-        stops = forked(site, run, input=f'{{"items": [{_json(text + "!")}]}}', model=text)
+        check_text_alone(Tags(warm.http.get(f"/runs/{run}/fork").text), run)
+        stops = forked(warm, run, input=f'{{"items": [{_json(text + "!")}]}}', model=text)
         policy = f"rules:\n- name: {_json(text[:100])}\n  when: 'true'\n  deny: {_json(text[:1_000])}\n"
-        denied = forked(site, run, draft=policy, stubs=f"buy: {_json(text)}")
+        denied = forked(warm, run, draft=policy, stubs=f"buy: {_json(text)}")
         for answer in (stops, denied):
             assert not re.search("[\u202e\u200b\u00ad\x1b\x07\x00]", text_of(answer).replace(text, "")), run
 
@@ -386,8 +416,8 @@ def test_without_an_app_or_the_role_the_page_has_the_command(site: Bench, monkey
     assert "no code to fork with" in text_of(forked(site, "plain", status=422))
 
 
-def test_a_family_has_a_timeline_for_each_run_and_a_long_one_is_counted(site: Bench) -> None:
-    family, many = forked(site, "family"), forked(site, "many")
+def test_a_family_has_a_timeline_for_each_run_and_a_long_one_is_counted(warm: Bench) -> None:
+    family, many = forked(warm, "family"), forked(warm, "many")
 
     assert "family.1, step by step" in text_of(family)
     assert words(many) == ["same", "same"]
