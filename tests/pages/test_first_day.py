@@ -17,6 +17,15 @@ from tests.waiting import eventually
 
 __all__ = ["driven", "page"]
 SOON_MS = 30_000
+WAITS = """
+
+@app.agent
+async def patient(ctx: Context) -> str:
+    await ctx.wait_for("first")
+    await ctx.wait_for("second")
+    return "done"
+"""
+"""An agent of which a test changes the code. It is there from the start: each change starts all processes anew."""
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +34,7 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     project = data / "shop"
     assert refold("init", str(project)).exit_code == 0
     app = project / "app.py"
-    app.write_text(app.read_text().replace('Path("refunds")', f"Path({str(project / 'refunds')!r})"))
+    app.write_text(app.read_text().replace('Path("refunds")', f"Path({str(project / 'refunds')!r})") + WAITS)
     with served(app, data, LOGNAME="eve") as running:
         ready(running)
         yield running
@@ -122,21 +131,9 @@ def test_a_change_of_the_app_is_taken_and_an_open_page_shows_the_failure_by_itse
     assert f"code {killed['code']} in place of" in re.sub(r"\s+", " ", log.read_text())
 
 
-WAITS = """
-
-@app.agent
-async def patient(ctx: Context) -> str:
-    await ctx.wait_for("first")
-    await ctx.wait_for("second")
-    return "done"
-"""
-
-
 def test_an_open_page_shows_a_stall_by_itself_with_its_whole_text_and_the_way_out(dev: Dev, page: Page) -> None:
-    app, planner = dev.data / "shop" / "app.py", dev.pid("planner")
+    app = dev.data / "shop" / "app.py"
     first = app.read_text()
-    app.write_text(first + WAITS)
-    eventually(lambda: dev.pid("planner") != planner, within=60, what="a planner with the agent")
     eventually(lambda: any(each["agent"] == "patient" for each in dev.read("worker", "list", "--agents")), within=60)
     dev.refold("run", "start", "patient", "--id", "waits-1")
     dev.refold("run", "signal", "waits-1", "first")
@@ -146,7 +143,7 @@ def test_an_open_page_shows_a_stall_by_itself_with_its_whole_text_and_the_way_ou
     page.evaluate("window.stays = true")
 
     planner = dev.pid("planner")
-    app.write_text(first + WAITS.replace('wait_for("first")', 'call(look_up, "order-1")'))
+    app.write_text(first.replace('wait_for("first")', 'call(look_up, "order-1")'))
     eventually(lambda: dev.pid("planner") != planner, within=60, what="a planner with other code")
     dev.refold("run", "signal", "waits-1", "second")
     expect(page.locator("#stalled h2")).to_contain_text("Stalled: non_determinism", timeout=2 * SOON_MS)
@@ -159,12 +156,11 @@ def test_an_open_page_shows_a_stall_by_itself_with_its_whole_text_and_the_way_ou
     expect(page.locator(".actions a.go")).to_contain_text("Run its code again", timeout=SOON_MS)
 
     planner = dev.pid("planner")
-    app.write_text(first + WAITS)
+    app.write_text(first)
     eventually(lambda: dev.pid("planner") != planner, within=60, what="a planner with the code of before")
     ends(page, "done")
     expect(page.locator("#stalled")).to_have_count(0)
     assert page.evaluate("window.stays === true")
-    app.write_text(first)
 
 
 def test_no_decision_is_offered_while_kafka_does_not_answer_and_all_come_back(dev: Dev, page: Page) -> None:
