@@ -13,7 +13,7 @@ from hypothesis import settings
 
 from refold.dev.kafka import EmbeddedKafka
 from refold.dev.valkey import EmbeddedValkey
-from tests.lent import end_unused, lend, note_users
+from tests.lent import end_unused, lend, note_users, release_clients
 from tests.order import Together, longest_first
 
 # While one works on a rule, a few examples of each property say enough; `make test` asks for more of them.
@@ -42,8 +42,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
-    """See `end_unused`."""
+    """See `release_clients` and `end_unused`."""
     yield
+    if nextitem is None or nextitem.path != item.path:
+        release_clients()
     end_unused(item.config, nextitem)
 
 
