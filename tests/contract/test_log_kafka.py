@@ -6,11 +6,11 @@ import sys
 import time
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import pytest
 import structlog
-from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -54,6 +54,13 @@ def set_topic(settings: KafkaSettings, topic: str, setting: str, value: str) -> 
     admin = AdminClient({"bootstrap.servers": settings.bootstrap})
     for done in admin.incremental_alter_configs([resource]).values():
         done.result(60)
+
+
+def drop_records(producer: Producer) -> None:
+    """Drop records that wait: they refer to the client, whose threads would look for the broker till the very end."""
+    producer.purge()
+    with suppress(KafkaException):
+        producer.poll(0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds librdkafka where Linux wheels have it")
@@ -115,8 +122,10 @@ def test_a_broker_that_is_not_there_is_an_unknown_outcome_and_an_error_with_advi
     log.close()
 
     assert deliveries == [(5, None, 0)]
+    publisher = KafkaPublisher(settings, partitions=1)
     with pytest.raises(UnreachableError, match="REFOLD_KAFKA__BOOTSTRAP"):
-        KafkaPublisher(settings, partitions=1).send(RunRequest("r-1", "agent"), timeout_s=0.5)
+        publisher.send(RunRequest("r-1", "agent"), timeout_s=0.5)
+    drop_records(publisher._client.producer)
 
 
 @pytest.mark.parametrize("writer", ["log", "writer"])
@@ -131,6 +140,8 @@ def test_a_client_that_breaks_for_good_while_a_write_is_under_way_says_so(writer
 
         with pytest.raises(RefoldError, match="restart this process"):
             written.result(60)
+
+    drop_records(made._producer)
 
 
 def test_a_publisher_whose_client_breaks_for_good_shows_it_and_writes_with_another(
