@@ -53,8 +53,10 @@ def sent(settings: KafkaSettings, topic: str, values: list[bytes], codec: str) -
     return codes
 
 
-@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd", "snappy"])
-@pytest.mark.parametrize("topic", [RUN_SIGNALLED, APPROVAL_VOTED, CATALOG, tool_completed("default")])
+@pytest.mark.parametrize(
+    ("topic", "codec"),
+    [(RUN_SIGNALLED, "gzip"), (APPROVAL_VOTED, "lz4"), (CATALOG, "zstd"), (tool_completed("default"), "snappy")],
+)
 def test_a_batch_that_unpacks_into_more_than_its_topic_takes_is_refused(
     settings: KafkaSettings, topic: str, codec: str
 ) -> None:
