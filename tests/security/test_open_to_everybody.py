@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import pytest
 import redis
+import structlog
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
 from refold.cli.commands.serve.process import accept, kafka_findings, redis_findings
@@ -71,14 +72,16 @@ def serve(service: str, environment: dict[str, str], *words: str) -> subprocess.
 
 
 def refusal(service: str, environment: dict[str, str], *words: str) -> str:
-    """What a service says that does not start."""
-    process = serve(service, environment, *words)
-    try:
-        told, _ = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 2, told
-    return " ".join(told.split())
+    """Output of a service that does not start."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ.keys() - environment.keys():
+            patch.delenv(name)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        ended = refold("serve", service, "--app", APP, *words)
+    structlog.contextvars.clear_contextvars()
+    assert ended.exit_code == 2, ended.output
+    return " ".join(ended.output.split())
 
 
 @pytest.mark.parametrize(
