@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from refold.core.errors import UsageError
 from tests.embedded.secured import ADMIN, SecuredKafka
+from tests.kafka.secured import OUTSIDER, SecuredCluster
 from tests.waiting import eventually
 
 
@@ -22,6 +23,12 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
     with SecuredKafka(tmp_path_factory.mktemp("secured"), ["reader"]) as running:
         yield running
         running.kill()
+
+
+@pytest.fixture
+def shared(secured_cluster: SecuredCluster) -> SecuredKafka:
+    """Give the cluster that many tests share, not to be killed."""
+    return secured_cluster.kafka
 
 
 def config(cluster: SecuredKafka, user: str = ADMIN) -> dict[str, Any]:
@@ -53,21 +60,21 @@ def read(cluster: SecuredKafka, topic: str, count: int) -> list[bytes | None]:
         consumer.close()
 
 
-def test_a_user_may_log_in_and_may_do_nothing_until_it_is_given_a_right(secured: SecuredKafka) -> None:
-    create(secured, "closed")
+def test_a_user_may_log_in_and_may_do_nothing_until_it_is_given_a_right(shared: SecuredKafka) -> None:
+    create(shared, "closed")
 
-    error = write(secured, "closed", b"x", user="reader")
+    error = write(shared, "closed", b"x", user=OUTSIDER)
 
     assert error
     assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-    assert AdminClient(config(secured, "reader")).list_topics(timeout=60).topics == {}
-    assert write(secured, "closed", b"x") is None
+    assert AdminClient(config(shared, OUTSIDER)).list_topics(timeout=60).topics == {}
+    assert write(shared, "closed", b"x") is None
 
 
 @pytest.mark.parametrize("change", [{"sasl.password": "guessed"}, {"sasl.username": "nobody"}])
-def test_a_stranger_cannot_log_in(secured: SecuredKafka, change: dict[str, str]) -> None:
+def test_a_stranger_cannot_log_in(shared: SecuredKafka, change: dict[str, str]) -> None:
     errors: list[int] = []
-    settings: dict[str, Any] = {**config(secured), **change}
+    settings: dict[str, Any] = {**config(shared), **change}
     settings["error_cb"] = lambda error: errors.append(error.code())
     of_other_pool = AdminClient(settings)
 
@@ -76,9 +83,9 @@ def test_a_stranger_cannot_log_in(secured: SecuredKafka, change: dict[str, str])
         of_other_pool.list_topics(timeout=0.5)
 
 
-def test_without_a_login_nothing_is_answered(secured: SecuredKafka) -> None:
+def test_without_a_login_nothing_is_answered(shared: SecuredKafka) -> None:
     with pytest.raises(KafkaException):
-        AdminClient({"bootstrap.servers": secured.bootstrap, "log_level": 0}).list_topics(timeout=0.5)
+        AdminClient({"bootstrap.servers": shared.bootstrap, "log_level": 0}).list_topics(timeout=0.5)
 
 
 @pytest.mark.long
@@ -95,14 +102,14 @@ def test_a_record_is_acknowledged_and_read_while_one_of_three_is_dead(secured: S
     assert there == [b"all alive", b"two alive"]
 
 
-def test_a_user_that_is_not_there_is_named(secured: SecuredKafka) -> None:
-    with pytest.raises(UsageError, match="no user 'ghost'.*admin, reader"):
-        secured.client_options("ghost")
+def test_a_user_that_is_not_there_is_named(shared: SecuredKafka) -> None:
+    with pytest.raises(UsageError, match=f"no user 'ghost'.*admin, .*{OUTSIDER}"):
+        shared.client_options("ghost")
 
 
-def test_nobody_else_on_the_machine_can_read_the_passwords(secured: SecuredKafka) -> None:
-    folder = secured.nodes[0].data_dir.parent
-    word = secured.client_options(ADMIN)["sasl.password"]
+def test_nobody_else_on_the_machine_can_read_the_passwords(shared: SecuredKafka) -> None:
+    folder = shared.nodes[0].data_dir.parent
+    word = shared.client_options(ADMIN)["sasl.password"]
 
     holding = [
         path for path in folder.rglob("*") if path.suffix in (".json", ".properties") and word in path.read_text()

@@ -1,0 +1,5 @@
+"""What the tests of this folder share."""
+
+from tests.kafka.secured import secured_cluster
+
+__all__ = ["secured_cluster"]
