@@ -8,7 +8,6 @@ from uuid import uuid4
 
 import redis
 
-from refold.engine.adapters.memory.ledger import MemoryLedger
 from refold.engine.adapters.redis.ledger import RedisLedger
 from refold.engine.ports.ledger import (
     Claim,
@@ -23,6 +22,7 @@ from refold.engine.ports.ledger import (
     Unpublished,
     outbox_field,
 )
+from tests.simulator.world.open_ledger import OpenLedger
 
 HOUR_MS = 3_600_000
 DEADLINE_S = 60.0
@@ -70,7 +70,7 @@ class MemoryBench:
 
     def __init__(self) -> None:
         self.now = 1_000_000
-        self.ledger = MemoryLedger(lambda: self.now)
+        self.ledger = OpenLedger(lambda: self.now)
 
     def pass_ms(self, ms: int) -> None:
         self.now += ms

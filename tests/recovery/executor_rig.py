@@ -12,7 +12,6 @@ from refold.core.topics import tool_claimed, tool_completed
 from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY
 from refold.core.wire.seal import OrderPlace
-from refold.engine.adapters.memory.ledger import MemoryLedger
 from refold.engine.executor.service import Executor
 from refold.engine.executor.settings import ExecutorSettings
 from refold.engine.ports.effects import (
@@ -34,6 +33,7 @@ from refold.engine.ports.ledger import Ledger
 from refold.engine.ports.log import NEVER, Assigned, Delivery, Headers, Outgoing, Record, Revoked
 from refold.engine.relay.service import Relay
 from refold.engine.relay.settings import RelaySettings
+from tests.simulator.world.open_ledger import OpenLedger
 
 ORDERS, CLAIMS, ANSWERS = "tool-requested.default", tool_claimed("default"), tool_completed("default")
 
@@ -61,7 +61,7 @@ class Rig:
         own = next(_RIGS)
         names = (f"id-{own}-{number}" for number in count(1))
         self.now_ms = 1_000_000
-        self.ledger = MemoryLedger(lambda: self.now_ms)
+        self.ledger = OpenLedger(lambda: self.now_ms)
         self.unreachable = 0
         self.silent = self.blind = False
         self.unheard: list[Outgoing] = []

@@ -13,13 +13,13 @@ from refold.core.ids import CallId
 from refold.core.messages import ToolRequest
 from refold.core.wire import codec
 from refold.core.wire.headers import CALL_KEY
-from refold.engine.adapters.memory.ledger import MemoryLedger
 from refold.engine.executor.lane import TakeOverScan
 from refold.engine.executor.settings import ExecutorSettings
 from refold.engine.ports.effects import AskLedger
 from refold.engine.ports.ledger import Claim, Filled, Lapsed, Operation, Reply, Superseded, Unpublished
 from refold.engine.ports.log import Assigned, Reached, Record
 from tests.recovery.executor_rig import CLAIMS, ORDERS, Rig
+from tests.simulator.world.open_ledger import OpenLedger
 
 HOUR_MS = 3_600_000
 RETENTION_MS = 7 * 24 * HOUR_MS
@@ -227,7 +227,7 @@ def test_nothing_above_an_open_request_is_committed_before_it_is_read_again() ->
     assert rig.commits[ORDERS, 0] == 2
 
 
-class Broken(MemoryLedger):
+class Broken(OpenLedger):
     """A ledger that is away while it is told to be."""
 
     away = False

@@ -11,12 +11,12 @@ from refold.core.errors import UnreachableError
 from refold.core.ids import CallId, RunId
 from refold.core.messages import ToolRequest
 from refold.core.wire.headers import CALL_KEY, TAKEN_BACK
-from refold.engine.adapters.memory.ledger import MemoryLedger
 from refold.engine.executor.settings import ExecutorSettings
 from refold.engine.ports.ledger import Operation, Reply
 from refold.engine.ports.log import Headers, Record
 from tests.recovery.executor_rig import ORDERS, Rig
 from tests.recovery.shop import Shop, order
+from tests.simulator.world.open_ledger import OpenLedger
 
 
 def call(number: int, *, attempt: int = 1, effect: str = "keyed") -> ToolRequest:
@@ -37,7 +37,7 @@ def begun(rig: Rig) -> list[tuple[str, int]]:
     return [(start.request.call_id, start.request.attempt) for start in rig.started]
 
 
-class Away(MemoryLedger):
+class Away(OpenLedger):
     """A ledger that cannot be reached while it is `away`."""
 
     away = False

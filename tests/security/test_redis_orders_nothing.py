@@ -11,9 +11,10 @@ from refold.core.ids import CallId
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.wire import codec
 from refold.core.wire.seal import OrderPlace, Seal
-from refold.engine.adapters.memory.ledger import CallEntry, MemoryLedger
+from refold.engine.adapters.memory.ledger import CallEntry
 from refold.engine.executor.settings import ExecutorSettings
 from tests.recovery.executor_rig import Rig
+from tests.simulator.world.open_ledger import OpenLedger
 
 OURS = Seal("default", bytes(range(32)))
 OTHERS = {"no key": Seal(), "another key": Seal("default", b"guessed"), "another pool": replace(OURS, pool="web")}
@@ -40,7 +41,7 @@ def lapse(on: Rig, request: ToolRequest, order: bytes) -> None:
         on.turn(after_ms=1_500)
 
 
-def plant(ledger: MemoryLedger, **changes: object) -> None:
+def plant(ledger: OpenLedger, **changes: object) -> None:
     ledger.rollback(ledger.snapshot()._replace(**changes))  # type: ignore[arg-type]
 
 

@@ -14,7 +14,6 @@ from refold.core.run.log import FORKED, LATE_MS
 from refold.core.run.snapshot import MARKS_KEY
 from refold.core.topics import APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG, RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
-from refold.engine.adapters.memory.ledger import MemoryLedger
 from refold.engine.executor.inputs import SeenCalls
 from refold.engine.executor.service import Executor
 from refold.engine.planner.intake.inputs import FROM_PEOPLE
@@ -27,6 +26,7 @@ from tests.simulator.workload.inputs import operation
 from tests.simulator.world.broker import SIM_TOPICS, Broker
 from tests.simulator.world.faults import LOSES_LEDGER, MODES, TRUNCATES
 from tests.simulator.world.groups import Groups
+from tests.simulator.world.open_ledger import OpenLedger
 from tests.simulator.world.surroundings import RESENT_MS, Surroundings, limited
 
 DEPLOYED_MS = 700
@@ -62,7 +62,7 @@ class Platform(Protocol):
     """What operations have in their hands: a world."""
 
     ledger_ahead_ms: int
-    ledger: MemoryLedger
+    ledger: OpenLedger
     groups: Groups
     broker: Broker
 

@@ -20,7 +20,6 @@ from refold.core.topics import (
     TOOL_COMPLETED,
     kind_of,
 )
-from refold.engine.adapters.memory.ledger import MemoryLedger, Snapshot
 from refold.engine.planner.intake.inputs import FROM_USERS
 from refold.engine.ports.effects import LoadBlob, SaveBlob, StartTool
 from refold.engine.ports.ledger import Claim, Lapsed, Stored, inherits
@@ -31,6 +30,7 @@ from tests.simulator.world.broker import SIM_TOPICS
 from tests.simulator.world.faults import FORGETS, LOSES_LEDGER, Chance, modes_at
 from tests.simulator.world.groups import Groups
 from tests.simulator.world.law import FIRST
+from tests.simulator.world.open_ledger import OpenLedger, Snapshot
 from tests.simulator.world.operations import OPERATIONS, arrive
 from tests.simulator.world.process import NO_REPLY, UNHEARD, Act, SimProcess
 from tests.simulator.world.store import ANSWERS_MS, AWAY_MS
@@ -55,7 +55,7 @@ class World(Surroundings):
         self.refused: set[tuple[str, str]] = set()
         kept = timedelta(milliseconds=settings.retention_ms)
         self.ledger_ahead_ms = 0
-        self.ledger = MemoryLedger(lambda: self.now_ms + self.ledger_ahead_ms, retention=kept, marker=kept / 2)
+        self.ledger = OpenLedger(lambda: self.now_ms + self.ledger_ahead_ms, retention=kept, marker=kept / 2)
         self.groups = Groups(self)
         self._snapshots: list[Snapshot] = []
         self._snapping = chance.wild or any("rollback" in mode for mode in faults.values())

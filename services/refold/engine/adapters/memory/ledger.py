@@ -1,8 +1,8 @@
 """Ledger in memory: a full peer of the one on Redis, for the simulator and tests."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from refold.core.ids import CallId
 from refold.engine.ports import ledger
@@ -10,8 +10,6 @@ from refold.engine.ports import ledger
 _Place = tuple[int, str]
 _Name = tuple[int, str, str]
 """Home, pool and idempotency key."""
-
-_Value = TypeVar("_Value")
 
 _LONGEST_MS = ledger.LONGEST_LEASE // timedelta(milliseconds=1)
 _STARTED_MS = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
@@ -48,12 +46,6 @@ class CallEntry(NamedTuple):
         if attempt <= self.taken_back:
             return ledger.Superseded(closed=True, done=True)
         return ledger.Superseded(False, self.result if done else self.order, done) if attempt < self.attempt else None
-
-
-class Snapshot(NamedTuple):
-    entries: dict[_Name, CallEntry]
-    leases: dict[_Place, dict[str, int]]
-    outbox: dict[_Place, dict[str, bytes]]
 
 
 class MemoryLedger:
@@ -96,31 +88,6 @@ class MemoryLedger:
 
     def problems(self) -> list[str]:
         return []
-
-    def wipe(self) -> None:
-        """Forget everything, like a server that lost its disk."""
-        self.rollback(Snapshot({}, {}, {}))
-
-    def snapshot(self) -> Snapshot:
-        # Entries are immutable, so that only the dictionaries are copied.
-        return Snapshot(self._entries.copy(), _copy(self._leases), _copy(self._outbox))
-
-    def rollback(self, snapshot: Snapshot) -> None:
-        """Return to a snapshot, like a server that lost its last writes."""
-        self._entries = snapshot.entries.copy()
-        self._leases, self._outbox = _copy(snapshot.leases), _copy(snapshot.outbox)
-
-    def entries(self) -> Mapping[_Name, CallEntry]:
-        now = self._clock()
-        return {key: entry for key, entry in self._entries.items() if entry.expires_ms > now}
-
-    def leases(self) -> Mapping[tuple[int, str], Mapping[str, int]]:
-        """Live dictionary of lease ends by key, by home and pool; read-only."""
-        return self._leases
-
-    def outbox(self) -> Mapping[tuple[int, str], Mapping[str, bytes]]:
-        """Live dictionary of results by field, by home and pool; read-only."""
-        return self._outbox
 
     def _find(self, home: int, pool: str, key: str, now: int) -> CallEntry | None:
         entry = self._entries.get((home, pool, key))
@@ -289,7 +256,3 @@ class MemoryLedger:
 
     def _unlease(self, home: int, pool: str, key: str) -> None:
         self._leases.get((home, pool), {}).pop(key, None)
-
-
-def _copy(content: dict[_Place, dict[str, _Value]]) -> dict[_Place, dict[str, _Value]]:
-    return {key: inner.copy() for key, inner in content.items()}
