@@ -13,7 +13,7 @@ from typing import Any, Self
 from refold.core.errors import NotFoundError, RefoldError, UnreachableError, UsageError
 from refold.core.redaction import public_url
 from refold.dev.files import FolderLock, write_atomic
-from refold.dev.jars import Progress
+from refold.dev.jars import Progress, silent
 from refold.dev.kafka import EmbeddedKafka
 from refold.dev.ports import HOST, check_free, remembered_ports
 from refold.dev.postgres import EmbeddedPostgres
@@ -62,9 +62,9 @@ class Servers:
 class Listeners:
     """Callbacks of a stack; `on_trouble` gets a problem as text, and stops nothing."""
 
-    progress: Progress | None = None
-    on_exit: Callable[[Exit], None] | None = None
-    on_trouble: Callable[[str], None] | None = None
+    progress: Progress = silent
+    on_exit: Callable[[Exit], None] = lambda _: None
+    on_trouble: Callable[[str], None] = lambda _: None
 
 
 class DevStack:
@@ -202,8 +202,7 @@ class DevStack:
                 if time.monotonic() > deadline:
                     hint = f"the machine is too busy for the broker: see {self._log('broker')}, then start again"
                     raise UnreachableError(error.message, hint=hint) from None
-                if self._listeners.progress is not None:
-                    self._listeners.progress(f"waiting for the broker ({error.message})", 0, 1)
+                self._listeners.progress(f"waiting for the broker ({error.message})", 0, 1)
                 time.sleep(_AGAIN_S)
 
     def _start_services(self, supervisor: Supervisor) -> None:
@@ -242,7 +241,7 @@ class DevStack:
         except OSError as error:
             # An old dev.json (without disk space, say) is better than processes that end.
             self.trouble = f"{error.strerror}: {error.filename}"
-        if self.trouble not in ("", before) and self._listeners.on_trouble is not None:
+        if self.trouble not in ("", before):
             self._listeners.on_trouble(f"dev.json is not up to date: {self.trouble}")
 
     def _log(self, name: str) -> Path:

@@ -129,7 +129,7 @@ class Supervisor:
     RefoldError."""
 
     def __init__(
-        self, *, on_change: Callable[[Pids], None] | None = None, on_exit: Callable[[Exit], None] | None = None
+        self, *, on_change: Callable[[Pids], None] = lambda _: None, on_exit: Callable[[Exit], None] = lambda _: None
     ) -> None:
         self._on_change = on_change
         self._on_exit = on_exit
@@ -238,7 +238,7 @@ class Supervisor:
             if self.pids() != self._reported:  # a process in reserve has forked the one that serves
                 self._report_pids()
             for gone in exits:
-                self._report_exit(gone)
+                self._on_exit(gone)
             return True
         if isinstance(message, _TakeDown):
             for slot in message.slots:
@@ -247,7 +247,7 @@ class Supervisor:
             message.done.set()
         elif message is not None and (exit_ := message.ended()) is not None:
             self._report_pids()
-            self._report_exit(exit_)
+            self._on_exit(exit_)
         return message is not None
 
     def _end(self, slots: list[Slot]) -> None:
@@ -266,11 +266,6 @@ class Supervisor:
             if not self.active:
                 raise RefoldError("the supervisor has stopped")
 
-    def _report_exit(self, exit_: Exit) -> None:
-        if self._on_exit is not None:
-            self._on_exit(exit_)
-
     def _report_pids(self) -> None:
         self._reported = self.pids()
-        if self._on_change is not None:
-            self._on_change(self._reported)
+        self._on_change(self._reported)
