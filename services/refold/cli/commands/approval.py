@@ -16,17 +16,8 @@ from refold.client.operations.approvals import Answered, Approvals, changed, nam
 from refold.client.operations.operation import one
 from refold.client.operations.run import Settlement, doubted, settle_call
 from refold.client.platform import login
-from refold.client.reading.approval import (
-    Approval,
-    Question,
-    against,
-    others,
-    question_row,
-    reach,
-    said,
-    shown_of,
-    word_for,
-)
+from refold.client.reading import approval as reading
+from refold.client.reading.approval import Approval, Question
 from refold.client.reading.outcome import Resolved
 from refold.core.approval.ballot import DECIDING, Remember
 from refold.core.approval.policy import duration_ms
@@ -72,9 +63,9 @@ class Voter(Shell):
         if settings:
             more["args"] = changed(approvals.get(approval).request.args, settings)
         vote = approvals.vote(approval, action, question=question, actor=self.who, about=about, **more)
-        if action == "reassign" and (elsewhere := reach(vote.to, approvals.get(approval).roles)[1]):
+        if action == "reassign" and (elsewhere := reading.reach(vote.to, approvals.get(approval).roles)[1]):
             output.warn(f"{', '.join(elsewhere)}: nobody has it by the catalog, only logins can say who does")
-        if action == "edit" and (people := others(approvals.get(approval), vote.args)):
+        if action == "edit" and (people := reading.others(approvals.get(approval), vote.args)):
             output.warn(f"the policy asks {people} about these arguments: by your edit it will be their question")
         return approvals.cast(vote, key, self.platform.publisher, self.timeout)
 
@@ -86,12 +77,12 @@ class Voter(Shell):
         refused = action in DECIDING and current.request.about != about
         if action in ASIDES or names_the_question(name) or current.state != "open" or refused:
             return current.request.question
-        say = word_for(action, about)
+        say = reading.word_for(action, about)
         if self.json_ or not sys.stdin.isatty():
             hint = f"see `refold approval show {approval}`, then repeat the command with that id"
             raise UsageError(f"{name} does not name the question you have seen", hint=hint)
         run = self.runs.find(current.request.run_id)
-        approval_views.print_approval(current, otherwise=against(run.state if run else None, current))
+        approval_views.print_approval(current, otherwise=reading.against(run.state if run else None, current))
         typer.confirm(f"\n{say} this?" if not about else f"\n{say}: is that so?", abort=True, err=True)
         return current.request.question
 
@@ -106,7 +97,7 @@ class Messenger(Voter):
 
 def answer_text(answer: Answered, action: str) -> str:
     name, decision = f"[bold]{output.escape(answer.vote.approval)}[/]", answer.decision
-    verdict = output.escape(said(decision)) if decision else ""
+    verdict = output.escape(reading.said(decision)) if decision else ""
     if answer.what == "decided" and decision and decision.verdict == "amend":
         return f"{name} is edited, and its policy asks others about that: `refold approval list` has their question"
     if answer.what == "decided":
@@ -161,7 +152,8 @@ def list_approvals(
     if grants:
         if matches != Filter() or watch:
             raise UsageError("--grants lists all grants", hint="leave filters and --watch out")
-        _list_grants(shell)
+        standing = shell.platform.approvals.read().grants()
+        shell.print(standing, lambda: approval_views.print_grants(standing))
         return
     approvals = shell.platform.approvals
     if watch:
@@ -171,14 +163,9 @@ def list_approvals(
     index = approvals.read()
     unfiltered = index.all()
     approval_views.warn_of(index.unsound, unfiltered)
-    rows = [question_row(approval) for approval in unfiltered if matches(approval)]
+    rows = [reading.question_row(approval) for approval in unfiltered if matches(approval)]
     others = len(unfiltered) if matches != Filter() else 0
     shell.print(rows, lambda: approval_views.print_approvals(rows, others=others))
-
-
-def _list_grants(shell: Shell) -> None:
-    rows = shell.platform.approvals.read().grants()
-    shell.print(rows, lambda: approval_views.print_grants(rows))
 
 
 def approval_changes(approvals: Approvals, matches: Callable[[Approval], bool]) -> Iterator[Question]:
@@ -186,7 +173,7 @@ def approval_changes(approvals: Approvals, matches: Callable[[Approval], bool]) 
     latest: dict[str, Question] = {}
     for index in approvals.watch():
         for approval in index.all():
-            row = question_row(approval)
+            row = reading.question_row(approval)
             earlier = latest.get(row.id)
             if earlier != row and (earlier or matches(approval)):
                 latest[row.id] = row
@@ -206,11 +193,10 @@ def show_approval(
     grant = next((row for row in approvals.read().grants() if row.grant == created.id), None) if created else None
     run = shell.runs.find(shown.request.run_id)
     ended = "" if shown.state == "open" else approval_views.ended(run, shown)
-    otherwise = against(run.state if run else None, shown)
-    row = shown_of(shown, grant=grant, ended=ended, log=otherwise)
-    shell.print(
-        row, lambda: approval_views.print_approval(shown, grant=grant, ended=ended, otherwise=otherwise, full=full)
-    )
+    otherwise = reading.against(run.state if run else None, shown)
+    row = reading.shown_of(shown, grant=grant, ended=ended, log=otherwise)
+    facts = {"ended": ended, "otherwise": otherwise}
+    shell.print(row, lambda: approval_views.print_approval(shown, grant=grant, full=full, **facts))
 
 
 @dataclass(frozen=True)
@@ -320,9 +306,8 @@ class Settler(Voter):
     @property
     def settlement(self) -> Settlement:
         if (self.happened is not None) + self.did_not_happen + self.give_up != 1:
-            raise UsageError(
-                "one outcome of the call is needed", hint="give --happened JSON, --did-not-happen or --give-up"
-            )
+            hint = "give --happened JSON, --did-not-happen or --give-up"
+            raise UsageError("one outcome of the call is needed", hint=hint)
         if self.happened is not None:
             return Settlement("happened", json_value(self.happened, "--happened"), self.comment)
         return Settlement("did_not_happen" if self.did_not_happen else "give_up", None, self.comment)

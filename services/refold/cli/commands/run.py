@@ -16,22 +16,13 @@ from refold.client.operations.run import prepared, start_run
 from refold.client.operations.run_query import RunQuery
 from refold.client.operations.runs import Runs
 from refold.client.platform import login
+from refold.client.reading import run as reading
 from refold.client.reading.audit import audit_of
 from refold.client.reading.budget import LimitInUse, limits_in_use
 from refold.client.reading.diff import run_diff
 from refold.client.reading.history import Run, at_seq, at_time
 from refold.client.reading.messages import messages_of, turns_of
-from refold.client.reading.run import (
-    HoldChange,
-    RawRecord,
-    RunEvent,
-    RunShown,
-    ending_of,
-    events_of,
-    info_of,
-    records_of,
-    row_of,
-)
+from refold.client.reading.run import HoldChange, RawRecord, RunEvent, RunShown
 from refold.client.reading.then import run_then
 from refold.client.values import in_full, texts_of
 from refold.core.approval.signature import REQUEST
@@ -94,8 +85,8 @@ def begin_run(agent: Annotated[str, "The agent to run."], *, shell: StartOptions
     if waits:
         follow_up(runs, start_run(request), position, timeout)
         ended = runs.ended(run, timeout)
-        view, ok = run_views.run_view(info_of(ended)), ended.state.status == "completed"
-        shell.print(ending_of(ended), lambda: output.console().print(view), ok=ok)
+        view, ok = run_views.run_view(reading.info_of(ended)), ended.state.status == "completed"
+        shell.print(reading.ending_of(ended), lambda: output.console().print(view), ok=ok)
         return
     text = "is known already, and asked for again:" if exists else "requested"
     place = f"run-requested/{position.partition}/{position.offset}"
@@ -136,8 +127,8 @@ def show_run(run: options.RunArgument, *, showing: Showing) -> None:
         output.warn(f"{why}; `refold halt --lift` lets it go on")
     for pool in showing.platform.without_topics(shown.state) if trusted else ():
         output.warn(f"pool {pool} has no topics, so its calls wait: `refold topics apply --app APP` creates them")
-    info = info_of(shown, turns_of(shown.state, texts) if showing.at else ())
-    view = RunShown(**dict(info), halted=halted, family=[row_of(relative) for relative in below])
+    info = reading.info_of(shown, turns_of(shown.state, texts) if showing.at else ())
+    view = RunShown(**dict(info), halted=halted, family=[reading.row_of(relative) for relative in below])
 
     def show() -> None:
         output.console().print(run_views.run_view(view))
@@ -177,7 +168,7 @@ def list_runs(
         then = [run_then(run) for run in page.runs]
         shell.print(then, lambda: run_views.print_runs_then(then, hidden=hidden, of=total, at_ms=at_ms))
     else:
-        rows = [row_of(run) for run in page.runs]
+        rows = [reading.row_of(run) for run in page.runs]
         shell.print(rows, lambda: run_views.print_runs(rows, hidden=hidden, of=total))
 
 
@@ -199,7 +190,7 @@ class Events(Shell):
         from_log = self.from_log or self.raw
         history, _, archive = recorded_run(run, self.archive, self, from_log=from_log, bundle=self.bundle)
         after_ms = since_ms(self.since)
-        rows = records_of(history) if self.raw else events_of(history)
+        rows = reading.records_of(history) if self.raw else reading.events_of(history)
         newest = [row for row in rows if row.at_ms >= after_ms][-self.tail if self.tail else 0 :]
         return [self._row_in_full(row, run, archive) for row in newest] if self.full else newest
 
@@ -331,9 +322,8 @@ def limits(
         gateway = shell.platform.settings.gateway
         for kind, rates in (("WRITES", gateway.writes), ("READS", gateway.reads)):
             text = ", ".join(f"{name} {most:,}" for name, most in rates.items())
-            output.say(
-                f"[dim]{kind.lower()} a minute at a gateway with these settings: {text} (REFOLD_GATEWAY__{kind})[/]"
-            )
+            rate = f"{kind.lower()} a minute at a gateway with these settings"
+            output.say(f"[dim]{rate}: {text} (REFOLD_GATEWAY__{kind})[/]")
 
 
 def _limit_row(limit: LimitInUse) -> dict[str, str]:

@@ -10,21 +10,7 @@ from refold.cli.platform import agree, json_value, labels_of, since_ms, until_ms
 from refold.cli.views import runs as run_views
 from refold.client.operations import run as operations
 from refold.client.operations.operation import Outcome, Performed
-from refold.client.operations.run import (
-    By,
-    Changes,
-    annotate,
-    answered,
-    left_behind,
-    migrate,
-    redrive,
-    retry_code,
-    signal,
-    signal_message,
-    stays,
-    step_of,
-    word,
-)
+from refold.client.operations.run import By, Changes
 from refold.client.operations.run_query import RunQuery
 from refold.client.operations.runs import selected
 from refold.client.reading.history import Run
@@ -72,7 +58,7 @@ class Speaker(Operator):
         if not run:
             self._say_many(kind, which, reason)
             return
-        answer = self.perform(word(self.runs.get(run).state, kind, self.by(reason)))
+        answer = self.perform(operations.word(self.runs.get(run).state, kind, self.by(reason)))
         name = f"run [bold]{output.escape(run)}[/]"
         if kind == "cancel":
             self.print_answer(answer, name)
@@ -87,7 +73,7 @@ class Speaker(Operator):
         if not self.yes:
             self.print_selected(rows, lambda: run_views.print_meant(rows, f"would be {done}"))
             return
-        outcomes = self.perform_all([word(run.state, kind, self.by(reason)) for run in runs], f"{kind} runs")
+        outcomes = self.perform_all([operations.word(run.state, kind, self.by(reason)) for run in runs], f"{kind} runs")
         states = [outcomes[RunId(row.run_id)].state for row in rows]
         rows = [row.model_copy(update={"status": _status(state)}) for row, state in zip(rows, states, strict=True)]
         count = sum(_took_effect(state, kind) for state in states)
@@ -149,7 +135,7 @@ def annotate_run(
 ) -> None:
     """Add a note to the history of a run that goes on. `refold run events --audit` prints it."""
     by = By(operator.who, "", as_operator, operator.signing(key))
-    answer = operator.perform(annotate(operator.runs.get(run).state, note, by, id_))
+    answer = operator.perform(operations.annotate(operator.runs.get(run).state, note, by, id_))
     prefix = "known" if answer.what == "known" else "noted"
     operator.print_answer(answer, f"{prefix}: run [bold]{output.escape(run)}[/]")
 
@@ -179,7 +165,7 @@ class Caller(Operator):
 
     def message(self, run: str, name: str) -> RunSignal:
         data = json_value(self.payload, "--payload")
-        return signal_message(run and ids.run_id(run), name, data, signal_id=self.id_, actor=self.who)
+        return operations.signal_message(run and ids.run_id(run), name, data, signal_id=self.id_, actor=self.who)
 
     def signal_all(self, name: str) -> None:
         which = RunQuery(session=self.session, labels=labels_of(self.label))
@@ -189,7 +175,9 @@ class Caller(Operator):
             self.print_selected(rows, lambda: run_views.print_meant(rows, f"would be told {message.name}"))
             return
         messages = {run.state.run_id: replace(message, run_id=run.state.run_id) for run in runs}
-        outcomes = self.perform_all([signal(run.state, messages[run.state.run_id]) for run in runs], "tell runs")
+        outcomes = self.perform_all(
+            [operations.signal(run.state, messages[run.state.run_id]) for run in runs], "tell runs"
+        )
         bad = {run: outcome for run, outcome in outcomes.items() if not _has_signal(outcome)}
         for run, outcome in bad.items():
             output.warn(f"{run}: {outcome.error or 'no answer so far'}")
@@ -220,8 +208,8 @@ def signal_run(
         caller.signal_all(run)
         return
     message = caller.message(run, name)
-    answer = caller.perform(signal(caller.runs.get(run).state, message))
-    step = step_of(answer.run.state, message)
+    answer = caller.perform(operations.signal(caller.runs.get(run).state, message))
+    step = operations.step_of(answer.run.state, message)
     text = f"taken by step {step}" if step else "kept until the run waits for it"
     again = " before" if answer.what == "known" else ""
     text = f"signal [bold]{output.escape(message.signal_id)}[/] was{again} {text};"
@@ -234,7 +222,7 @@ def _has_signal(outcome: Outcome) -> bool:
 
 def _outcome_row(outcome: Outcome, message: RunSignal) -> output.Data:
     """Fields that a signal's outcome adds to the row of its run; step 0: no step has taken the signal."""
-    step = step_of(outcome.state, message) if _has_signal(outcome) else 0
+    step = operations.step_of(outcome.state, message) if _has_signal(outcome) else 0
     return {"outcome": outcome.what, "step": step, "error": outcome.error}
 
 
@@ -252,11 +240,14 @@ def answer_callback(
     if fail_:
         if payload != "null":
             raise UsageError("--payload is for a result, and --fail for a failure", hint="leave one of them out")
-        message, text = answered(token, failure=fail_, key=key, actor=operator.who), "has failed"
+        message, text = operations.answered(token, failure=fail_, key=key, actor=operator.who), "has failed"
     else:
-        message, text = answered(token, json_value(payload, "--payload"), key=key, actor=operator.who), "has the result"
+        message, text = (
+            operations.answered(token, json_value(payload, "--payload"), key=key, actor=operator.who),
+            "has the result",
+        )
     answer = operator.perform(operations.answer_callback(operator.runs.get(message.run_id).state, message))
-    step = step_of(answer.run.state, message)
+    step = operations.step_of(answer.run.state, message)
     name, again = answer.run.timeline.steps[step - 1].name, " already" if answer.what == "known" else ""
     _print_result(operator, answer, step, message.key, f"callback [bold]{output.escape(name)}[/] {text}{again};")
 
@@ -298,12 +289,12 @@ class Retry(Operator):
             if changes != Changes():
                 hint = f"refold run retry {run}, without limits, budgets and --from"
                 raise UsageError(f"run {run} is stalled, not failed", hint=hint)
-            self.print_answer(self.perform(retry_code(current, self.who)), text)
+            self.print_answer(self.perform(operations.retry_code(current, self.who)), text)
             return
-        operation, steps = redrive(current.state, self.who, changes), stays(current.state)
+        operation, steps = operations.redrive(current.state, self.who, changes), operations.stays(current.state)
         if changes.from_step:
             steps = changes.from_step - 1
-            again = left_behind(current.state, changes.from_step)
+            again = operations.left_behind(current.state, changes.from_step)
             agree(repeat_warning(again), "nothing was retried", yes=self.yes or not again)
         self.print_answer(self.perform(operation), text, Redriven, kept=steps)
 
@@ -314,7 +305,9 @@ class Retry(Operator):
             rows = [_row(run, "would be retried") for run in runs]
             self.print_selected(rows, lambda: _show(rows))
             return
-        outcomes = self.perform_all([redrive(run.state, self.who, changes) for run in runs], "retry failed runs")
+        outcomes = self.perform_all(
+            [operations.redrive(run.state, self.who, changes) for run in runs], "retry failed runs"
+        )
         rows = [_row(run, outcomes[run.state.run_id].what) for run in runs]
         late = sum(row["outcome"] != "accepted" for row in rows)
         text = f"{output.counted(len(rows) - late, 'run')} of {len(rows)} go on"
@@ -351,7 +344,7 @@ def _row(run: Run, outcome: str) -> output.Data:
         "code": failure.code if failure else "",
         "message": failure.message if failure else "",
         "failed_ms": row.at_ms,
-        "kept": stays(run.state),
+        "kept": operations.stays(run.state),
         "outcome": outcome,
     }
 
@@ -385,15 +378,12 @@ def migrate_runs(
 ) -> None:
     """Migrate runs to another version of their agent. Each run migrates only if its history fits that version."""
     if bool(run) == bool(agent and since):
-        raise UsageError(
-            "a run and filters exclude each other" if run else "no run is named", hint="give RUN, or --agent and --from"
-        )
+        problem = "a run and filters exclude each other" if run else "no run is named"
+        raise UsageError(problem, hint="give RUN, or --agent and --from")
     chosen = _chosen(operator, run, agent, since)
     if not chosen:
-        raise NotFoundError(
-            f"no live run of {agent} has version {since}",
-            hint="`refold worker list --versions` lists the versions in use",
-        )
+        hint = "`refold worker list --versions` lists the versions in use"
+        raise NotFoundError(f"no live run of {agent} has version {since}", hint=hint)
     rows, progress = list[dict[str, str]](), output.progress()
     for number, candidate in enumerate(chosen):
         progress("migrate", number, len(chosen))
@@ -410,10 +400,8 @@ def _chosen(operator: Operator, run: str, agent: str, since: str) -> list[Run]:
     if run:
         named = operator.runs.get(run)
         if since and since not in _versions(named):
-            raise ConflictError(
-                f"run {run} has version {named.state.version}, not {since}",
-                hint=f"refold run migrate {run} --to VERSION, without --from",
-            )
+            hint = f"refold run migrate {run} --to VERSION, without --from"
+            raise ConflictError(f"run {run} has version {named.state.version}, not {since}", hint=hint)
         return [named]
     live = [candidate for candidate in operator.all_runs() if candidate.state.started_ms and not candidate.state.over]
     return [candidate for candidate in live if RunQuery(agent=agent).fits(candidate) and since in _versions(candidate)]
@@ -426,7 +414,7 @@ def _versions(run: Run) -> tuple[str, str]:
 
 def _migrate(run: Run, to: str, operator: Operator) -> str:
     try:
-        return operator.perform(migrate(run.state, to, operator.who)).what
+        return operator.perform(operations.migrate(run.state, to, operator.who)).what
     except (ConflictError, UsageError) as error:
         return error.message
 

@@ -2,23 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from refold.cli.output import (
-    clock,
-    counted,
-    duration,
-    escape,
-    in_utc,
-    json_text,
-    moment,
-    print_table,
-    say,
-    styled,
-    tool_name,
-)
+from refold.cli.output import counted, escape, json_text, print_table, say, styled
 from refold.client.catalog import CatalogReader
 from refold.client.reading.approval import word_for
 from refold.client.reading.budget import Spending
@@ -26,9 +15,10 @@ from refold.client.reading.diff import RunDiff
 from refold.client.reading.history import Run
 from refold.client.reading.messages import ModelMessages
 from refold.client.reading.model import split_args
-from refold.client.reading.run import ForkOf, RunInfo, RunRow, RunShown
+from refold.client.reading.run import RunInfo, RunRow, RunShown
 from refold.client.reading.steps import Ask, CallAttempt, RunStep, Successor
 from refold.client.reading.then import RunThen
+from refold.client.reading.words import clock, duration, in_utc, moment, tool_name
 from refold.client.verify import Verified
 from refold.core.approval.catalog import Halts
 from refold.core.events import DOUBT
@@ -48,21 +38,16 @@ _VALUE = 60
 
 def halted(run: Run, below: Sequence[Run], catalog: CatalogReader) -> list[str]:
     """Halts that hold back open calls of a run or its descendants."""
-    halts = catalog.whole.halts
-    reasons = [(member, why) for member in (run, *below) for why in _halted(member, halts)]
+    reasons = [(member, why) for member in (run, *below) for why in _halted(member, catalog.whole.halts)]
     return [why if member is run else f"{member.state.run_id}: {why}" for member, why in reasons]
 
 
 def _halted(run: Run, halts: Halts) -> list[str]:
-    state = run.state
-    request = state.request
+    state, request = run.state, run.state.request
     if state.over or request is None:
         return []
-    open_calls = map(state.call, state.open_calls())
-    reasons = (
-        halts.why(tool=call.tool, pool=call.pool, agent=request.agent, requester=request.requester, above=request.above)
-        for call in open_calls
-    )
+    why = partial(halts.why, agent=request.agent, requester=request.requester, above=request.above)
+    reasons = (why(tool=call.tool, pool=call.pool) for call in map(state.call, state.open_calls()))
     return list(dict.fromkeys(filter(None, reasons)))
 
 
@@ -150,21 +135,18 @@ def run_lines(run: RunInfo, *, where: bool = True) -> list[str]:
     return lines + _hold_lines(run) + _end_lines(run)
 
 
-def _fork_line(forked: ForkOf) -> str:
-    why = f": {escape(forked.reason, 200)}" if forked.reason else ""
-    return f"  forked from {escape(forked.run_id)} at event {forked.seq} by {escape(forked.actor)}{why}"
-
-
 def _now_lines(run: RunInfo) -> list[str]:
-    lines = [_fork_line(run.forked)] if run.forked else []
+    lines: list[str] = []
+    if forked := run.forked:
+        why = f": {escape(forked.reason, 200)}" if forked.reason else ""
+        lines.append(f"  forked from {escape(forked.run_id)} at event {forked.seq} by {escape(forked.actor)}{why}")
     lines += [f"  says [italic]{escape(run.says)}[/]"] if run.says else []
     lines += budget_lines(run)
     if run.paused:
         lines += pause_lines(run)
     elif run.suspended:
-        lines.append(
-            f"  [yellow]waits[/]: {escape(run.suspended['reason'])} [dim]{escape(run.suspended['blocked_by'])}[/]"
-        )
+        reason, blocked_by = map(escape, (run.suspended["reason"], run.suspended["blocked_by"]))
+        lines.append(f"  [yellow]waits[/]: {reason} [dim]{blocked_by}[/]")
     return lines
 
 
@@ -279,18 +261,14 @@ def _verdict_lines(ask: Ask, who: str) -> list[str]:
     by = f"by {escape(', '.join(ask.actors))}" if ask.actors else f"nobody of {who} in time"
     grant = f" [dim](use {ask.use} of the grant {escape(ask.grant)})[/]" if ask.use else ""
     why = f": {escape(ask.said, 200)}" if ask.said else ""
-    lines = [f"[magenta]{_verdict(ask)} {by}{why}[/]{grant}"]
+    verdict = _VERDICTS.get(ask.verdict, escape(ask.verdict))
+    verdict = f"settled as {escape(word_for(ask.verdict, ask.about))}" if ask.about == DOUBT else verdict
+    lines = [f"[magenta]{verdict} {by}{why}[/]{grant}"]
     if ask.grant and not ask.use:
         lines.append(f"  [magenta]and granted for the same call again: {escape(ask.grant)}[/]")
     if ask.args:
         lines.append(f"  with other arguments: {escape(ask.args, 200)}")
     return lines
-
-
-def _verdict(ask: Ask) -> str:
-    if ask.about == DOUBT:
-        return f"settled as {escape(word_for(ask.verdict, ask.about))}"
-    return _VERDICTS.get(ask.verdict, escape(ask.verdict))
 
 
 _VERDICTS = {
