@@ -20,6 +20,8 @@ from refold.core.wire import canonical
 from refold.engine.runtime.clock import clock_ms
 
 _EDIT = ("before", "after")
+_PLAIN: dict[str, str] = {}
+_DIFF = {"+": "green", "-": "red", "@": "cyan"}
 # Longest text, in lines, whose diff includes all unchanged lines: hidden ones could contain anything.
 _WHOLE = 200
 
@@ -94,7 +96,7 @@ def print_approval(
     _print_args(request, full=full or approval.state == "open")
     if request.proposed_args:
         say("\n[bold]edited before[/], from what the agent proposed:")
-        _print_diff(diff(request.proposed_args, request.args))
+        _print_lines(diff(request.proposed_args, request.args), _DIFF)
     _print_said(approval)
     if approval.state == "open" and not problems:
         # After the arguments, so that a reader can check that all were shown.
@@ -209,9 +211,9 @@ def _escalation(request: ApprovalRequest) -> str:
     return f"at {in_utc(request.asked_ms + needed.escalate_ms)} to {to}" if to and needed.escalate_ms else ""
 
 
-def _print_diff(lines: Iterable[str]) -> None:
+def _print_lines(lines: Iterable[str], colours: Mapping[str, str] = _PLAIN) -> None:
     for line in _gathered(lines):
-        colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+        colour = colours.get(line[:1], "")
         say(f"  [{colour}]{escape(line)}[/]" if colour else f"  {escape(line)}")
 
 
@@ -240,7 +242,7 @@ def _print_own(request: ApprovalRequest, value: Any) -> None:
     _print_lines(readable(canonical.dumps({name: argument for name, argument in value.items() if name not in _EDIT})))
     before, after = (value[name].split("\n") for name in _EDIT)
     lines = list(difflib.unified_diff(before, after, *_EDIT, lineterm="", n=_WHOLE if len(before) <= _WHOLE else 3))
-    _print_diff(lines)
+    _print_lines(lines, _DIFF)
     hidden = len(before) - sum(line[:1] in ("-", " ") and line[:3] != "---" for line in lines)
     if hidden > 0:
         say(f"  [yellow]{hidden} lines stay as they are and are not shown; --json has all[/]")
@@ -248,11 +250,6 @@ def _print_own(request: ApprovalRequest, value: Any) -> None:
 
 def diff(before: str, after: str) -> list[str]:
     return list(difflib.unified_diff(readable(before), readable(after), "proposed", "edited", lineterm=""))
-
-
-def _print_lines(lines: Sequence[str]) -> None:
-    for line in _gathered(lines):
-        say(f"  {escape(line)}")
 
 
 def _gathered(lines: Iterable[str]) -> Iterator[str]:
@@ -275,7 +272,7 @@ def _print_said(approval: Approval) -> None:
         text = " ".join(filter(None, (action, ", ".join(vote.to), vote.message)))
         say(f"  {in_utc(vote.issued)}  {escape(vote.actor)}  {escape(text)}{void}")
         if vote.action == "edit":
-            _print_diff(diff(approval.request.args, vote.args))
+            _print_lines(diff(approval.request.args, vote.args), _DIFF)
         if vote.action == "answer":
             _print_lines(readable(vote.result))
     for name, reason in approval.refused:
