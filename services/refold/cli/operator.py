@@ -55,6 +55,5 @@ def repeat_warning(again: list[Done]) -> str:
     """Question to confirm before calls are repeated whose effect may have happened."""
     calls = ", ".join(f"step {done.step} {done.tool} ({done.effect})" for done in again[:10])
     more = f" and {len(again) - 10} more" if len(again) > 10 else ""
-    return (
-        f"These may have had their effect, and would be made once more if the code asks for them: {calls}{more}. Go on?"
-    )
+    harm = "These may have had their effect, and would be made once more if the code asks for them"
+    return f"{harm}: {calls}{more}. Go on?"

@@ -84,8 +84,7 @@ class Listing(Shell):
 
 def connect(*, kafka: str = "", redis: str = "", data: str = "") -> Platform:
     quiet()
-    where = addresses(kafka=kafka, redis=redis, data=data)
-    return Platform(where)
+    return Platform(addresses(kafka=kafka, redis=redis, data=data))
 
 
 def quiet() -> None:
@@ -174,15 +173,13 @@ def time_ms(text: str, option: str) -> int:
     return int(moment.timestamp() * 1000)
 
 
-def until_ms(text: str, option: str) -> int:
+def until_ms(text: str, option: str, *, ahead: int = 1) -> int:
     """Parse a time with its zone, or a duration from now; 0 means never. **Raises** UsageError."""
     if not text:
         return 0
-    return time_ms(text, option) if "-" in text else clock_ms() + duration_ms(option, text)
+    return time_ms(text, option) if "-" in text else clock_ms() + ahead * duration_ms(option, text)
 
 
 def since_ms(text: str, option: str = "--since") -> int:
     """Parse a time with its zone, or a duration before now; 0 means no limit. **Raises** UsageError."""
-    if not text:
-        return 0
-    return time_ms(text, option) if "-" in text else clock_ms() - duration_ms(option, text)
+    return until_ms(text, option, ahead=-1)

@@ -169,6 +169,7 @@ def _value_text(name: str, requirement: Data, value: object) -> str:
 
 
 def requirement_words(needed: Data) -> str:
+    uses = needed["remember_uses"]
     more = {
         "the requester too": not needed["not_requester"],
         f"within {_span_text(needed['expires_ms'])}": needed["expires_ms"],
@@ -176,9 +177,7 @@ def requirement_words(needed: Data) -> str:
         f"after {_span_text(needed['escalate_ms'])} also {', '.join(needed['escalate_to'])}": needed["escalate_ms"],
         f"escalates to {', '.join(needed['escalate_to'])}": needed["escalate_to"] and not needed["escalate_ms"],
         f"valid {_span_text(needed['valid_ms'])}": needed["valid_ms"] != USUAL_MS,
-        f"may be remembered {_span_text(needed['remember_ms'])}, {needed['remember_uses']} uses": needed[
-            "remember_uses"
-        ],
+        f"may be remembered {_span_text(needed['remember_ms'])}, {uses} uses": uses,
         needed["message"]: needed["message"],
     }
     who = f"{needed['quorum']} of {', '.join(needed['approvers'])}"

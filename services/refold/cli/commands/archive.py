@@ -102,9 +102,8 @@ def restore_run(
     """Write a run to files that need no Refold to read: its summary, its events, its raw records."""
     copy = archive_store(where.archive).get(run)
     if problems := inspection.flaws(copy):
-        raise ConflictError(
-            f"the copy of run {run} is not sound: {problems[0]}", hint="`refold archive verify` checks the copy"
-        )
+        hint = "`refold archive verify` checks the copy"
+        raise ConflictError(f"the copy of run {run} is not sound: {problems[0]}", hint=hint)
     shown = history(copy)
     to.mkdir(parents=True, exist_ok=True)
     raw = [record._asdict() | {"key": record.key.decode(), "value": record.value.hex()} for record in copy.records]
@@ -117,9 +116,8 @@ def restore_run(
         raise ConflictError(f"{to} has a {existing[0]} already", hint="name a folder that is empty or new")
     for name, text in files.items():
         (to / name).write_text(text)
-    where.print(
-        {"run_id": run, "folder": str(to), "files": sorted(files)}, f"{len(files)} files in {output.escape(str(to))}"
-    )
+    row = {"run_id": run, "folder": str(to), "files": sorted(files)}
+    where.print(row, f"{len(files)} files in {output.escape(str(to))}")
 
 
 def _verify_file(archive: ArchiveStore, file: str, only: str) -> tuple[int, list[dict[str, str]]]:
@@ -185,6 +183,5 @@ def _outcome_text(run: str, swept: Swept, *, dry_run: bool) -> str:
     if run in swept.gone:
         return f"{run} is gone: nothing of it lies in any topic any more"
     file = f", archived in {swept.archived[run]}" if run in swept.archived else ""
-    return (
-        f"{run} is erased{file}: {output.counted(swept.tombstones, 'tombstone')}; its bytes go when topics are cleaned"
-    )
+    tombstones = output.counted(swept.tombstones, "tombstone")
+    return f"{run} is erased{file}: {tombstones}; its bytes go when topics are cleaned"

@@ -148,9 +148,8 @@ def _rotate(kid: str, holder: Holder) -> None:
     retired_ms = time_ms(holder.at, "--at") if holder.at else clock_ms()
     if holder.at and retired_ms < clock_ms():
         hint = "leave --at out for now; `refold keys revoke` takes back what a key has signed"
-        raise UsageError(
-            f"{holder.at} is over: a key that retired then would never have signed what it did since", hint=hint
-        )
+        problem = f"{holder.at} is over: a key that retired then would never have signed what it did since"
+        raise UsageError(problem, hint=hint)
     old = _published_key(holder.platform, kid)
     if old.revoked or 0 < old.retired_ms <= clock_ms():
         raise ConflictError(f"the key {kid} signs nothing any more", hint="`refold keys new` makes a new one")

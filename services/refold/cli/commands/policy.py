@@ -355,7 +355,6 @@ def _settled_by(policy: Policy) -> str:
 def _judgement_text(judgement: output.Data) -> str:
     outcome, rule, needed = judgement["outcome"], judgement["rule"], judgement["requirement"]
     by = f" by {escape(rule)}" if rule else ""
-    text = (
-        f"[{_COLOURS[outcome]}]{outcome}[/]{by}{f': {escape(back_test.requirement_words(needed))}' if needed else ''}"
-    )
-    return text + (f" [dim]({escape(judgement['message'])})[/]" if judgement["message"] else "")
+    needs = f": {escape(back_test.requirement_words(needed))}" if needed else ""
+    why = f" [dim]({escape(judgement['message'])})[/]" if judgement["message"] else ""
+    return f"[{_COLOURS[outcome]}]{outcome}[/]{by}{needs}{why}"

@@ -38,9 +38,8 @@ def list_projections(
         shell.print(info, lambda: _print_status(info))
         return
     rows = [status_of(name, database, url, source).row for name in database.projections()]
-    shell.print_rows(
-        rows, "projection generation state version lag reason", "no projections: `refold serve projections`"
-    )
+    columns = "projection generation state version lag reason"
+    shell.print_rows(rows, columns, "no projections: `refold serve projections`")
 
 
 def verify_projection(projection: ProjectionArgument = "refold", *, app: AppOption = "", shell: Shell) -> None:
@@ -77,9 +76,8 @@ def rebuild_projection(projection: ProjectionArgument = "refold", *, app: AppOpt
     read = [(store.notes(), store.positions()) for store in building]
     bounds, log = source.bounds(), source.identity()  # after the positions, which go on
     if not all(stands_still(notes, positions, log, bounds) for notes, positions in read):
-        raise ConflictError(
-            f"projection {projection} is being built already", hint=f"`refold projection list {projection}` shows it"
-        )
+        hint = f"`refold projection list {projection}` shows it"
+        raise ConflictError(f"projection {projection} is being built already", hint=hint)
     number = max(generations, default=0) + 1
     database.create(projection, number, runner.tables, runner.begun())
     show, begun = output.progress(after_s=0), time.monotonic()
@@ -97,10 +95,9 @@ def rebuild_projection(projection: ProjectionArgument = "refold", *, app: AppOpt
         records = sum(end for _, end in bounds.values())
         show(f"build {projection}, generation {number}", records - _lag(database, projection, number, bounds), records)
     runner.close()
-    built = ProjectionBuilt(
-        projection=projection, generation=number, records=records, seconds=round(time.monotonic() - begun, 1)
-    )
-    shell.print(built, f"generation {number} of {projection} is in use: {records} records in {built.seconds} s")
+    seconds = round(time.monotonic() - begun, 1)
+    built = ProjectionBuilt(projection=projection, generation=number, records=records, seconds=seconds)
+    shell.print(built, f"generation {number} of {projection} is in use: {records} records in {seconds} s")
 
 
 def drop_projection(
@@ -112,9 +109,8 @@ def drop_projection(
     if not numbers:
         raise NotFoundError(f"there is no projection {projection}", hint="`refold projection list` shows all")
     if not database.lock(projection):
-        raise ConflictError(
-            f"another process keeps the views of {projection} up to date", hint="stop `refold serve projections` first"
-        )
+        hint = "stop `refold serve projections` first"
+        raise ConflictError(f"another process keeps the views of {projection} up to date", hint=hint)
     agree(f"Remove all tables of {projection}?", "nothing was removed", yes=yes)
     for number in numbers:
         database.drop(projection, number)

@@ -70,9 +70,8 @@ def compare_acls(
     Everything else is denied. Log in as a super user of the cluster (REFOLD_KAFKA__OPTIONS).
     """
     if prune and not apply:
-        raise UsageError(
-            "--prune needs --apply", hint="`refold topics acls` shows the difference; then add --apply --prune"
-        )
+        hint = "`refold topics acls` shows the difference; then add --apply --prune"
+        raise UsageError("--prune needs --apply", hint=hint)
     if commands and apply:
         raise UsageError("--commands applies nothing", hint="leave out --apply, or --commands")
     platform, own = shell.platform, app_pools(app_)

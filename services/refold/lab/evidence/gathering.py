@@ -50,9 +50,7 @@ def claims_of(reader: LogReader, runs: Collection[Run], call: str = "") -> list[
             if isinstance(step, CallProposed) and step.effect in CHAINED:
                 names = step.key, run.state.call(number).key, run.state.call_id(number)
                 if call in ("", names[-1]):
-                    by_topic[tool_claimed(step.pool)] |= dict.fromkeys(
-                        (name.encode() for name in names), run.state.run_id
-                    )
+                    by_topic[tool_claimed(step.pool)] |= {name.encode(): run.state.run_id for name in names}
     claims = list[Record]()
     for topic, chains in sorted(by_topic.items()):
         with suppress(NotFoundError):  # a pool that is in memory has no topic

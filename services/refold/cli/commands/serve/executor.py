@@ -54,10 +54,8 @@ def executor(
     lock_id = process.lock_member(pool)
     membership = ExecutorSettings(pool=pool, member=name).membership
     event_log, lookup = KafkaEventLog(options.kafka, membership), KafkaLookup(options.kafka, membership)
-    retention = timedelta(milliseconds=options.redis.retention_ms)
-    ledger = RedisLedger(
-        options.redis.url, prefix=options.redis.prefix, retention=retention, cluster=options.redis.cluster
-    )
+    at, retention = options.redis, timedelta(milliseconds=options.redis.retention_ms)
+    ledger = RedisLedger(at.url, prefix=at.prefix, retention=retention, cluster=at.cluster)
     for problem in ledger.problems():
         _log.warning("redis.unsafe", problem=problem)
     beside = str(data_dir(data) / LEDGER_KEY) if process.where.dev else ""
@@ -104,6 +102,5 @@ def executor(
 
     host = Host([service, relay], event_log, ledger=ledger, tools=tools, lookup=lookup)
     serves = executor_member(name, loaded, pool, own.slots)
-    process.run(
-        host, grace_s=options.executor.grace_ms / 1000 + LAST_S, serves=serves, slots_used=lambda: len(service.attempts)
-    )
+    grace_s = options.executor.grace_ms / 1000 + LAST_S
+    process.run(host, grace_s=grace_s, serves=serves, slots_used=lambda: len(service.attempts))

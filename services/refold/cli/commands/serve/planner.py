@@ -61,9 +61,8 @@ def planner(*, app: ServedApp, member: Member = "", data: DevOption = "", standb
         hold = hang(driven, stack, member=process.member)
         # A producer of its own: that of the loop is in the hands of the code that holds it.
         publisher = KafkaPublisher(options.kafka, partitions=own.partitions, source=process.member)
-        topic, place, key, value, headers, _, _ = hold_record(
-            home(hold.run_id, own.partitions), hold.run_id, hold, source=process.member
-        )
+        place = home(hold.run_id, own.partitions)
+        topic, _, key, value, headers, *_ = hold_record(place, hold.run_id, hold, source=process.member)
         publisher.send_raw(topic, place, key=key, value=value, headers=headers)
 
     most_s = options.planner.hang_ms / 1000
