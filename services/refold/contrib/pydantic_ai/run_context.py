@@ -19,30 +19,18 @@ from refold.sdk.json_codec import JsonCodec
 
 DepsT = TypeVar("DepsT", covariant=True)
 
-_NONE_OF_IT = dict[str, Any](
-    metadata=None,
-    retries={},
-    tool_call_id=None,
-    tool_name=None,
-    tool_call_approved=False,
-    tool_call_metadata=None,
-    retry=0,
-    max_retries=0,
-    run_step=0,
-    partial_output=False,
-    trace_include_content=False,
-    usage={},
-    usage_limits={},
-    deadline=None,
-    loaded_capability_ids=[],
-    discovered_tool_names=[],
-    _anchored_evidence={},
-    available_tool_names=[],
-    _tool_names_by_kind={},
-    active_capability_ids=[],
-    _deferred_capability_ids=[],
-    capability_active=None,
+_OF_DICTS = ("retries", "usage", "usage_limits", "_anchored_evidence", "_tool_names_by_kind")
+_OF_LISTS = (
+    *("loaded_capability_ids", "discovered_tool_names", "available_tool_names"),
+    *("active_capability_ids", "_deferred_capability_ids"),
 )
+_NONE_OF_IT: dict[str, Any] = {
+    **dict.fromkeys(("metadata", "tool_call_id", "tool_name", "tool_call_metadata", "deadline", "capability_active")),
+    **dict.fromkeys(("tool_call_approved", "partial_output", "trace_include_content"), False),
+    **dict.fromkeys(("retry", "max_retries", "run_step"), 0),
+    **{name: {} for name in _OF_DICTS},
+    **{name: [] for name in _OF_LISTS},
+}
 """Empty values, which are not sent: most fields of most runs."""
 
 _PLAIN = frozenset({str, int, bool, type(None)})
