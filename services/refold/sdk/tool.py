@@ -61,21 +61,26 @@ DID_NOT_HAPPEN: Final = _DidNotHappen()
 """Result of a probe if the effect provably did not happen."""
 
 
-class ToolOptions(TypedDict, total=False):
-    """Options of `@app.tool(...)`; see `ToolDef`."""
+class CallOptions(TypedDict, total=False):
+    """Options of a call, as of `ToolDef`. A tool without any is `once`, in the pool `default`."""
 
-    name: str
     effect: EffectClass
     pool: str
     timeout: timedelta
     retry: Retry
+    approval: ApprovalNeed
     keyed_by: KeyedBy
     key_window: timedelta | None
     lease: timedelta | None
     version: str
-    probe: Callable[..., Any] | None
-    approval: ApprovalNeed
     tags: Collection[str]
+
+
+class ToolOptions(CallOptions, total=False):
+    """Options of `@app.tool(...)`; see `ToolDef`."""
+
+    name: str
+    probe: Callable[..., Any] | None
     shown_as: ShownAs
     cost: Decimal | str | int
 

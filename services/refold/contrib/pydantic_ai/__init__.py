@@ -9,10 +9,10 @@ from refold.contrib.pydantic_ai.approvals import RefoldApprovals
 from refold.contrib.pydantic_ai.durability import RefoldDurability
 from refold.contrib.pydantic_ai.entry import durable
 from refold.contrib.pydantic_ai.operations import idempotency_key
-from refold.contrib.pydantic_ai.options import CallOptions
 from refold.contrib.pydantic_ai.run_context import RefoldRunContext
 from refold.contrib.pydantic_ai.scripted import ScriptedModel
 from refold.contrib.pydantic_ai.tools import app_tools, mcp_tools
+from refold.sdk.tool import CallOptions
 
 __all__ = [
     "CallOptions",

@@ -25,7 +25,7 @@ from refold.contrib.pydantic_ai import run_context
 from refold.contrib.pydantic_ai.approvals import Required, question_tool, required_by, without_answer
 from refold.contrib.pydantic_ai.metering import Models, facts_digest
 from refold.contrib.pydantic_ai.operations import OperationTool, RefoldBackend, RefoldNamer
-from refold.contrib.pydantic_ai.options import WORD, CallOptions, checked_options, overridden, usual
+from refold.contrib.pydantic_ai.options import WORD, checked_options, overridden, usual
 from refold.contrib.pydantic_ai.run_context import RefoldRunContext
 from refold.contrib.pydantic_ai.transports import RefoldTransports
 from refold.contrib.pydantic_ai.waiting import RefoldWaiter, ask_tools
@@ -37,6 +37,7 @@ from refold.sdk.context import Context, current
 from refold.sdk.current_attempt import current_attempt
 from refold.sdk.determinism import scan
 from refold.sdk.json_codec import JsonCodec
+from refold.sdk.tool import CallOptions
 
 _DEPS = "deps"
 

@@ -24,7 +24,6 @@ from refold.contrib.pydantic_ai import results
 from refold.contrib.pydantic_ai.approvals import CLAIM, as_edited, decided, edited
 from refold.contrib.pydantic_ai.conversation import Conversations, conversations
 from refold.contrib.pydantic_ai.metering import Models, most_of
-from refold.contrib.pydantic_ai.options import CallOptions
 from refold.contrib.pydantic_ai.transports import (
     UNAUTHORISED,
     FunctionTransport,
@@ -46,7 +45,7 @@ from refold.sdk.context import current
 from refold.sdk.heartbeat import Heartbeat
 from refold.sdk.secret import Secrets
 from refold.sdk.source import code_version, codes_of
-from refold.sdk.tool import NATURAL, Body, EarlierCalls, ToolDef
+from refold.sdk.tool import NATURAL, Body, CallOptions, EarlierCalls, ToolDef
 
 Handler = Callable[[Wire, Before], Awaitable[Any]]
 """Executor's work on the arguments of a call and those it builds on."""

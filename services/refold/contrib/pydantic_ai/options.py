@@ -1,15 +1,14 @@
 """Options of the calls of an agent's units: `metadata={"refold": CallOptions(effect="keyed")}`."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Literal, TypedDict, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 from pydantic_ai import durable_exec as durable
 
 from refold.core.errors import UsageError
 from refold.sdk.app import MODEL_POOL
-from refold.sdk.retry import Retry
-from refold.sdk.tool import ApprovalNeed, EffectClass, KeyedBy
+from refold.sdk.tool import CallOptions
 
 WORD = "refold"
 """Refold's key in a tool's metadata."""
@@ -18,21 +17,6 @@ MODEL_TIMEOUT = timedelta(minutes=10)
 """Default timeout of a model call: providers may take minutes."""
 
 ToolEffect = Literal["pure", "keyed", "once"]
-
-
-class CallOptions(TypedDict, total=False):
-    """Options of a call, as of `ToolDef`. A tool without any is `once`, in the pool `default`."""
-
-    effect: EffectClass
-    pool: str
-    timeout: timedelta
-    retry: Retry
-    approval: ApprovalNeed
-    keyed_by: KeyedBy
-    key_window: timedelta
-    lease: timedelta
-    version: str
-    tags: Collection[str]
 
 
 _PURE = (

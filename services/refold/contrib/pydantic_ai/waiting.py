@@ -15,13 +15,14 @@ from pydantic_ai.durable_exec import ExternalEventError, ExternalEventWaiter
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
 from refold.contrib.pydantic_ai.operations import OperationTool
-from refold.contrib.pydantic_ai.options import CallOptions, overridden
+from refold.contrib.pydantic_ai.options import overridden
 from refold.contrib.pydantic_ai.transports import Crossing
 from refold.core.errors import CallbackError, UsageError
 from refold.core.wire import canonical
 from refold.core.wire.conversation import OF_RUN, Before, Wire
 from refold.sdk import loop
 from refold.sdk.context import Callback, Context
+from refold.sdk.tool import CallOptions
 
 AskFunction = Callable[[str], Awaitable[JsonValue]]
 
