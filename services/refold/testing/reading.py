@@ -41,21 +41,6 @@ class Boundary:
     number: int
 
 
-def call_made(state: RunState, events: Sequence[Event], call: CallProposed) -> CallMade:
-    outcome = state.outcomes.get(call.step, (0, None))[1]
-    sent = {event.attempt for event in events if isinstance(event, CallDispatched) and event.step == call.step}
-    result = getattr(outcome, "result", None)
-    return CallMade(
-        call.step,
-        call.tool,
-        canonical.parse(state.call(call.step).args),
-        call.key,
-        len(sent),
-        None if result is None else canonical.parse(result),
-        getattr(outcome, "failure", None),
-    )
-
-
 class RunRead:
     """Read model of a run in tests. `events` and `records` are its history, `state` is its fold."""
 
@@ -75,7 +60,7 @@ class RunRead:
     @property
     def calls(self) -> list[CallMade]:
         """Calls in the order of the agent's requests."""
-        return [call_made(self.state, self.events, step) for step in self.state.steps if isinstance(step, CallProposed)]
+        return [self._call_made(step) for step in self.state.steps if isinstance(step, CallProposed)]
 
     @property
     def entries(self) -> int:
@@ -122,6 +107,14 @@ class RunRead:
         request = self.state.request
         head = f"{self.state.run_id} ({request.agent if request else '?'}): {self.status}, {len(self.events)} events"
         return "\n".join([head, *_lines(self.records)])
+
+    def _call_made(self, call: CallProposed) -> CallMade:
+        args = canonical.parse(self.state.call(call.step).args)
+        outcome = self.state.outcomes.get(call.step, (0, None))[1]
+        sent = {e.attempt for e in self.events if isinstance(e, CallDispatched) and e.step == call.step}
+        result, failure = getattr(outcome, "result", None), getattr(outcome, "failure", None)
+        value = None if result is None else canonical.parse(result)
+        return CallMade(call.step, call.tool, args, call.key, len(sent), value, failure)
 
 
 def _lines(records: Sequence[tuple[bytes, bytes]]) -> Iterator[str]:
