@@ -220,11 +220,10 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
     def _bind_to_agent(self, agent: AbstractAgent[AgentDepsT, Any]) -> None:
         subject = f"deps of agent {self.name}"
         self._deps = JsonCodec(Optional[agent.deps_type], subject)  # noqa: UP045 - the type is a value here
-        config = _Config(self._base_options, self._resolve_tool)
         models = Models(self._models_by_id, lambda: self.default_model_id, self._cheaper)
         self._required = required_by(CombinedToolset(agent.toolsets), f"agent {self.name}")
         self._backend = RefoldBackend(
-            RefoldNamer(self.name), config, RefoldTransports(self), models, self._approval_missing
+            RefoldNamer(self.name), _Config(self), RefoldTransports(self), models, self._approval_missing
         )
         super()._bind_to_agent(agent)
         if self._event_stream_handler is not None:
@@ -293,13 +292,9 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
 
 
 class _Config(durable.RoleBasedOperationConfig[CallOptions]):
-    def __init__(
-        self,
-        base: Callable[[durable.DurableOperationId], CallOptions],
-        resolve: Callable[[durable.DurableOperationId, Any, str], CallOptions | Literal[False]],
-    ) -> None:
-        super().__init__(model={}, event={}, capability={}, tool={}, resolve_tool=resolve)
-        self._base = base
+    def __init__(self, durability: RefoldDurability[Any]) -> None:
+        super().__init__(model={}, event={}, capability={}, tool={}, resolve_tool=durability._resolve_tool)
+        self._base = durability._base_options
 
     def base(self, role: str, *, operation_id: durable.DurableOperationId) -> CallOptions:
         return self._base(operation_id)
