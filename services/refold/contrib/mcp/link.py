@@ -104,14 +104,6 @@ class ServerLink:
         if not self._under_way:
             self._drop()
 
-    async def close(self) -> None:
-        self._drop()
-        for holder in self._holders:
-            if self._ready is None or not self._ready.done():
-                holder.cancel()
-        if self._holders:
-            await asyncio.wait(self._holders)
-
     def _check(self, outgoing: OutgoingCall, live: Manifest | None) -> None:
         if live is None:
             message = f"{self._name} has no tool {outgoing.tool} any more"
