@@ -71,8 +71,8 @@ class AgentRun(RunRead):
         name: str = "r-1",
         boundary: Boundary | None = None,
     ) -> None:
-        if agent not in app.agents:
-            raise UsageError(f"app {app.name} has no agent {agent}", hint=f"there is {', '.join(sorted(app.agents))}")
+        for unknown in (name for name in (agent, *(agents or {})) if name not in app.agents):
+            raise UsageError(f"app {app.name} has no agent {unknown}", hint=f"there is {', '.join(sorted(app.agents))}")
         app = as_by(app, agent, code)
         text = app.agents[agent].input_json(dict(inputs))
         self.app, self.agent = app, agent
@@ -81,7 +81,7 @@ class AgentRun(RunRead):
         self.records: list[tuple[bytes, bytes]] = []
         self.sent: list[RunSignal] = []
         self._panel = Panel(app, policy)
-        self._family = Relatives(app, agents or {})
+        self._family = Relatives(agents or {})
         rules = Rules(app=app.facts(), authority=self._panel.authority)
         self._runner = Runner(app, rules, self._family.state)
         self._decisions = dict(decisions or {})
@@ -318,16 +318,11 @@ class AgentRun(RunRead):
 
 
 class Relatives:
-    """Runs of a test by id, the first one first. `scripts` are the results of agents whose runs are not made.
-    **Raises** UsageError for a script of an unknown agent."""
+    """Runs of a test by id, the first one first. `scripts` are the results of agents whose runs are not made."""
 
-    def __init__(self, app: App, scripts: Mapping[str, Any]) -> None:
+    def __init__(self, scripts: Mapping[str, Any]) -> None:
         self.runs: dict[RunId, AgentRun] = {}
         self._scripts, self._undelivered, self._delivering = dict(scripts), deque[FamilyMessage](), False
-        for name in self._scripts:
-            if name not in app.agents:
-                hint = f"there is {', '.join(sorted(app.agents))}"
-                raise UsageError(f"app {app.name} has no agent {name}", hint=hint)
 
     def state(self, run: RunId) -> RunState | None:
         relative = self.runs.get(run)
