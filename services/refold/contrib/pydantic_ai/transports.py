@@ -262,13 +262,10 @@ class RefoldTransports(durable.ParameterTransports):
         return FunctionTransport(self._dump_call, load, lambda params: self._listed_call(params, params.tool_def))
 
     def get_tools(self, toolset: AbstractToolset[Any]) -> Transport[durable.ToolsetGetToolsParams]:
-        def dump(params: durable.ToolsetGetToolsParams) -> Wire:
-            return {OF_RUN: self._crossing.dump_context(params.ctx)}
-
-        def load(wire: Wire) -> durable.ToolsetGetToolsParams:
-            return durable.ToolsetGetToolsParams(self._crossing.load_context(wire[OF_RUN]))
-
-        return Transport(dump, load)
+        dump, load = self._crossing.dump_context, self._crossing.load_context
+        return Transport(
+            lambda params: {OF_RUN: dump(params.ctx)}, lambda wire: durable.ToolsetGetToolsParams(load(wire[OF_RUN]))
+        )
 
     get_instructions = dynamic_get_tools = get_tools
 
