@@ -1,6 +1,8 @@
 """Projections in tests: tables that an app's projections make of the histories of runs."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping
+from itertools import chain
 from typing import Any
 
 from refold.console.projections.projector import Projector, WholeRun
@@ -23,25 +25,17 @@ def project(app: App, *histories: AgentRun) -> Rows:
     run and event, if an `apply` raises."""
     if not app.projections:
         raise UsageError(f"app {app.name} has no projection", hint="put @app.projection on a subclass of Projection")
-    records = _records(histories)
+    runs = [run for history in histories for run in history.family]
+    counts = Counter(run.state.run_id for run in runs)
+    if twice := next((name for name, times in counts.items() if times > 1), None):
+        hint = 'give each its own: AgentRun(app, "order", {...}, name="r-2")'
+        raise UsageError(f"two runs have the id {twice}", hint=hint)
+    pairs = enumerate(chain.from_iterable(run.records for run in runs))
+    records = [Record(RUN_LOG, 0, at, *pair, list) for at, pair in pairs]
     rows: Rows = {}
     for projection in app.projections.values():
         rows |= _rows(projection(), records)
     return rows
-
-
-def _records(histories: Collection[AgentRun]) -> list[Record]:
-    names: set[str] = set()
-    records: list[Record] = []
-    for history in histories:
-        for run in history.family:
-            if run.state.run_id in names:
-                hint = 'give each its own: AgentRun(app, "order", {...}, name="r-2")'
-                raise UsageError(f"two runs have the id {run.state.run_id}", hint=hint)
-            names.add(run.state.run_id)
-            for key, value in run.records:
-                records.append(Record(RUN_LOG, 0, len(records), key, value, list))
-    return records
 
 
 def _rows(projection: Projection, records: list[Record]) -> Rows:
