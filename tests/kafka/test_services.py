@@ -21,7 +21,7 @@ from tests.kafka.secured import PARTITIONS, SecuredCluster
 from tests.kafka.services import APP, SERVICES, Services
 from tests.waiting import eventually
 
-EVERY_S = 0.25
+EVERY_S = 0.5
 """Time between two requests of the load: what a machine with two cores does beside ten services and three brokers."""
 
 
