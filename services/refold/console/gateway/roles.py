@@ -16,25 +16,12 @@ GRANTS: Mapping[str, frozenset[str]] = {
 }
 
 ROUTE_ROLES: Mapping[str, str] = {
-    "health": PUBLIC,
-    "ready": PUBLIC,
-    "openapi": PUBLIC,
-    "logout": PUBLIC,
-    "log_in": _VIEWER,
-    "login_page": PUBLIC,
-    "login_form": PUBLIC,
-    "logout_form": PUBLIC,
-    "acting_form": _VIEWER,
-    "static_file": PUBLIC,
-    "vote_form": _APPROVER,
-    "inbox_form": _APPROVER,
-    "outcome_form": _VIEWER,  # and one of `DOUBT_ROLES`
-    "vote": _APPROVER,
-    "resolve_doubt": _VIEWER,  # and one of `DOUBT_ROLES`
-    "repair_run": _ADMIN,
-    "fail_run": _ADMIN,
-    "replay_letter": _ADMIN,
-    "replay_form": _ADMIN,
+    **dict.fromkeys(("health", "ready", "openapi", "logout"), PUBLIC),
+    **dict.fromkeys(("login_page", "login_form", "logout_form", "static_file"), PUBLIC),
+    **dict.fromkeys(("log_in", "acting_form"), _VIEWER),
+    **dict.fromkeys(("outcome_form", "resolve_doubt"), _VIEWER),  # and one of `DOUBT_ROLES`
+    **dict.fromkeys(("vote", "vote_form", "inbox_form"), _APPROVER),
+    **dict.fromkeys(("repair_run", "fail_run", "replay_letter", "replay_form"), _ADMIN),
 }
 """Roles of routes that differ from their method's."""
 
