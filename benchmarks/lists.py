@@ -13,7 +13,7 @@ from random import Random
 
 from benchmarks.views import AT_MS, database
 
-from refold.client.operations.run_query import RunQuery
+from refold.client.operations.runs import RunQuery
 from refold.console.projections.projector import Projector
 from refold.console.projections.runs import runs_query
 from refold.console.projections.shipped.projection import Shipped

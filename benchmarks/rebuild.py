@@ -26,7 +26,7 @@ from tests.contract.table_benches import Bench, PostgresBench, SqliteBench, runn
 from tests.projections.killing import Load, caught_up, platform, projecting, store_of
 from tests.waiting import eventually
 
-from refold.client.operations.run_query import RunQuery
+from refold.client.operations.runs import RunQuery
 from refold.console.projections.runs import runs_query
 from refold.console.projections.service import serving
 from refold.console.projections.shipped.projection import Shipped

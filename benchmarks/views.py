@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.prefill import EVENTS, finished
 from tests.projections.memory_views import MemoryViewDatabase
 
-from refold.client.operations.run_query import RunQuery
+from refold.client.operations.runs import RunQuery
 from refold.client.reading.api import CursorFilter
 from refold.console.gateway.listing import doubt_page, session_page, version_rows
 from refold.console.gateway.reading import ReadSide

@@ -7,8 +7,7 @@ import pytest
 from refold.cli.views import runs as views
 from refold.client.operations.operation import one
 from refold.client.operations.run import By, word
-from refold.client.operations.run_query import RunQuery
-from refold.client.operations.runs import Runs, selected
+from refold.client.operations.runs import RunQuery, Runs, selected
 from refold.client.reading.run import info_of, row_of
 from refold.core.errors import ConflictError
 from refold.core.events import (

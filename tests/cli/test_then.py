@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from refold.client.operations.run import Changes, redrive
-from refold.client.operations.run_query import RunQuery
-from refold.client.operations.runs import selected
+from refold.client.operations.runs import RunQuery, selected
 from refold.client.reading.history import Run, at_time, feed
 from refold.client.reading.then import MOST_SEEN, run_then
 from refold.console.projections.service import KeptProjection

@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.client.operations.run_query import STATES, STATUSES
+from refold.client.operations.runs import STATES, STATUSES
 from refold.client.policies import load_text
 from refold.console.gateway import logins, roles
 from refold.console.gateway.app import build_api

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from refold.client.operations.run_query import STATES, RunQuery
-from refold.client.operations.runs import Runs
+from refold.client.operations.runs import STATES, RunQuery, Runs
 from refold.client.reading.history import Run
 from refold.client.reading.run import ending_of, row_of
 from refold.console.projections.runs import runs_query

@@ -1,10 +1,11 @@
-"""Reads the catalog from all partitions, and publishes signed entries into all of them."""
+"""Reads the catalog from all partitions, with its halts, and publishes signed entries into all of them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from refold.core.approval.catalog import Catalog
+from refold.client.reading.model import ReadModel
+from refold.core.approval.catalog import Catalog, Halts
 from refold.core.approval.signature import SigningKey, Trust, platform_of, sealed
 from refold.core.errors import ConflictError, UsageError
 from refold.core.messages import CatalogEntry
@@ -99,3 +100,19 @@ def write(publisher: KafkaPublisher, partitions: Iterable[int], entry: CatalogEn
     headers = cloud_event(CATALOG, entry.name, id=named, source="refold", at_ms=entry.at_ms)
     for number in partitions:
         publisher.send_raw(CATALOG, number, key=key, value=value, headers=headers)
+
+
+class HaltRow(ReadModel):
+    """A halt. `scope` is `agent`, `tool`, `pool`, `requester` or `all`; `what` is scope and name in one text."""
+
+    what: str
+    scope: str
+    name: str
+    reason: str
+
+
+def halt_rows(halts: Halts) -> list[HaltRow]:
+    return [
+        HaltRow(what=f"{scope} {name}".rstrip(), scope=scope, name=name, reason=reason)
+        for (scope, name), reason in sorted(halts.by_name.items())
+    ]

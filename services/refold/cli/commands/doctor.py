@@ -18,9 +18,8 @@ from refold.cli.commands.provision import nobody_text
 from refold.cli.commands.serve.process import check_homes
 from refold.cli.errors import expected
 from refold.cli.platform import Shell, connect
-from refold.client.catalog import CatalogReader
+from refold.client.catalog import CatalogReader, halt_rows
 from refold.client.platform import Platform
-from refold.client.reading.halt import halt_rows
 from refold.core.approval.policy import UNRULED, Policy
 from refold.core.approval.signature import PublicKey
 from refold.core.errors import UsageError

@@ -7,8 +7,8 @@ from typing import Annotated
 from refold.cli import output
 from refold.cli.platform import Shell
 from refold.cli.signing import SigningOptions, warn_of_void
+from refold.client.catalog import halt_rows
 from refold.client.platform import login
-from refold.client.reading.halt import halt_rows
 from refold.core.approval.catalog import HALT, halt_name
 from refold.core.errors import UsageError
 from refold.core.messages import CatalogEntry

@@ -14,7 +14,7 @@ from refold.cli.output import escape, say
 from refold.cli.platform import Shell, since_ms
 from refold.cli.signing import SigningOptions, warn_of_void
 from refold.client import policies
-from refold.client.operations.run_query import RunQuery
+from refold.client.operations.runs import RunQuery
 from refold.client.platform import Platform, login
 from refold.client.policies import Problem
 from refold.core.approval.catalog import Catalog, Roles

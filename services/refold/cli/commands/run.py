@@ -13,8 +13,7 @@ from refold.cli.views import runs as run_views
 from refold.cli.views import watching
 from refold.client.operations.operation import follow_up, publish_input
 from refold.client.operations.run import prepared, start_run
-from refold.client.operations.run_query import RunQuery
-from refold.client.operations.runs import Runs
+from refold.client.operations.runs import RunQuery, Runs
 from refold.client.platform import login
 from refold.client.reading import run as reading
 from refold.client.reading.audit import audit_of

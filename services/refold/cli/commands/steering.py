@@ -11,8 +11,7 @@ from refold.cli.views import runs as run_views
 from refold.client.operations import run as operations
 from refold.client.operations.operation import Outcome, Performed
 from refold.client.operations.run import By, Changes
-from refold.client.operations.run_query import RunQuery
-from refold.client.operations.runs import selected
+from refold.client.operations.runs import RunQuery, selected
 from refold.client.reading.history import Run
 from refold.client.reading.outcome import PauseResult, Redriven, SignalResult
 from refold.client.reading.run import ending_of, row_of

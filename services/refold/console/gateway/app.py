@@ -16,49 +16,30 @@ except ModuleNotFoundError as missing:
 
 from refold.console.gateway.guard import SiteGuard
 from refold.console.gateway.problems import documented, problem
-from refold.console.gateway.routes.evidence import evidence_routes
-from refold.console.gateway.routes.forks import fork_routes
-from refold.console.gateway.routes.health import health_routes
-from refold.console.gateway.routes.inputs import input_routes
-from refold.console.gateway.routes.lists import list_routes
-from refold.console.gateway.routes.logins import login_routes
-from refold.console.gateway.routes.people import people_routes
-from refold.console.gateway.routes.registry import registry_routes
-from refold.console.gateway.routes.runs import run_routes
-from refold.console.gateway.routes.streams import stream_routes
+from refold.console.gateway.routes import forks, health, inputs, lists, logins, registry, runs, streams
 from refold.console.gateway.site import MOST_READS, MOST_WRITES, Gateway, StrictRoute, show_lag
-from refold.console.pages.deployed import deployed_pages
-from refold.console.pages.fork_pages import fork_pages
-from refold.console.pages.inbox import approval_pages, inbox_pages
-from refold.console.pages.policy_pages import policy_pages
-from refold.console.pages.records import record_pages
-from refold.console.pages.run_list import run_list_pages
-from refold.console.pages.run_page import run_pages
-from refold.console.pages.site_pages import site_pages
+from refold.console.pages import deployed, fork_pages, inbox, policy_pages, records, run_list, run_page, site_pages
 from refold.core.errors import RefoldError
 
-ADDED = (
-    run_routes,
-    evidence_routes,
-    fork_routes,
-    stream_routes,
-    input_routes,
-    people_routes,
-    list_routes,
-    registry_routes,
-    login_routes,
-    health_routes,
+ROUTES = (
+    runs.run_routes,
+    forks.fork_routes,
+    streams.stream_routes,
+    inputs.input_routes,
+    lists.list_routes,
+    registry.registry_routes,
+    logins.login_routes,
+    health.health_routes,
 )
 PAGES = (
-    run_list_pages,
-    fork_pages,
-    run_pages,
-    inbox_pages,
-    approval_pages,
-    record_pages,
-    deployed_pages,
-    policy_pages,
-    site_pages,
+    run_list.run_list_pages,
+    fork_pages.fork_pages,
+    run_page.run_pages,
+    inbox.inbox_pages,
+    records.record_pages,
+    deployed.deployed_pages,
+    policy_pages.policy_pages,
+    site_pages.site_pages,
 )
 
 
@@ -105,7 +86,7 @@ def routed(lifespan: Lifespan | None = None, hosts: Iterable[str] = ()) -> Api:
     for error in (RefoldError, RequestValidationError, HTTPException):
         app.add_exception_handler(error, problem)
     site = APIRouter(route_class=StrictRoute, redirect_slashes=False, dependencies=[Depends(show_lag)])
-    for add in ADDED:
+    for add in ROUTES:
         add(site)
     pages = APIRouter(route_class=StrictRoute, redirect_slashes=False, include_in_schema=False)
     for add in PAGES:

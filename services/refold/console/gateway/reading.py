@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from starlette.concurrency import run_in_threadpool
 
 from refold.client.letters import Letter
-from refold.client.operations.run_query import RunQuery
+from refold.client.operations.runs import RunQuery
 from refold.client.reading import api
 from refold.client.reading.budget import LimitInUse, limits_of
 from refold.client.reading.history import Run

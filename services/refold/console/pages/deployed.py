@@ -8,9 +8,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
+from refold.client.catalog import halt_rows
 from refold.client.letters import find_letter, whole_letter
 from refold.client.reading.api import ApiBody, LetterFilter
-from refold.client.reading.halt import halt_rows
 from refold.client.reading.member import AgentServed, ToolServed
 from refold.console.gateway.listing import version_rows
 from refold.console.gateway.roles import ROUTE_ROLES
@@ -124,10 +124,10 @@ def deployed_pages(site: APIRouter) -> None:
         facts = (("Views", health.views), ("Kafka", health.kafka), ("Database of the views", address))
         rows = [[Cell(name), Cell(text)] for name, text in facts]
         parts = [
-            *_workers(shared),
+            *_grids_or_error("workers", _workers, shared),
             Grid("health", "Gateway", ("Part", "State"), rows, ""),
-            _grid_or_error("projections", "Projections", lambda: _projections(shared)),
-            _grid_or_error("halts", "Halts", lambda: _halts(shared)),
+            *_grids_or_error("projections", lambda shared: [_projections(shared)], shared),
+            *_grids_or_error("halts", lambda shared: [_halts(shared)], shared),
         ]
         lead = "Any SQL client reads the views at their address, with a user of its own."
         return html_page(SCREEN, shared, place="/workers", title="Workers", lead=lead, parts=parts)
@@ -150,11 +150,11 @@ def _letters(shared: Gateway, view: ViewReader, filters: LetterFilter) -> Grid:
     )
 
 
-def _grid_or_error(name: str, caption: str, grid: Callable[[], Grid]) -> Grid:
+def _grids_or_error(name: str, grids: Callable[[Gateway], list[Grid]], shared: Gateway) -> list[Grid]:
     try:
-        return grid()
+        return grids(shared)
     except RefoldError as error:
-        return Grid(name, caption, (), (), f"{error.message}.", error.hint)
+        return [Grid(name, name.capitalize(), (), (), f"{error.message}.", error.hint)]
 
 
 def _members_cell(row: AgentServed | ToolServed) -> Cell:
@@ -190,10 +190,7 @@ def _halts(shared: Gateway) -> Grid:
 
 
 def _workers(shared: Gateway) -> list[Grid]:
-    try:
-        workers = workers_of(shared)
-    except RefoldError as error:
-        return [Grid("workers", "Workers", (), (), f"{error.message}.", error.hint)]
+    workers = workers_of(shared)
     groups = grid_of(
         "groups",
         "Services",

@@ -109,6 +109,56 @@ def inbox_pages(site: APIRouter) -> None:
         came = [await _voted(shared, approval, picked[approval], action, content) for approval in picked]
         return html_page("came.html", shared, place="/inbox", came=came, action=action)
 
+    @site.get("/approvals/{approval:path}", response_class=HTMLResponse)
+    def approval_page(shared: Site, approval: str) -> HTMLResponse:
+        q = _shown(shared, approval)
+        return html_page("approval.html", shared, place="/inbox", q=q, types=" ".join(ASKS))
+
+    @site.post("/approvals/{approval:path}/vote", response_class=HTMLResponse)
+    async def vote_form(shared: Site, approval: str, request: Request) -> Response:
+        fields = await form_of(request, shared)
+        action = one_of(fields, "action", VERBS)
+        content = _words(fields, action)
+        written = {"action": action, "question": fields.get("question", ""), **content}
+        try:
+            shown = await run_in_threadpool(checked_vote, shared, approval, written["question"], action, content)
+            if action == "edit" and not fields.get("sure"):
+                return await run_in_threadpool(_before_sending, shared, shown, content)
+            content["result"] = canonical.parse(content["result"]) if action == "answer" else None
+            voted = await shared.client.vote(approval, action, "", content, timeout=timedelta(seconds=LONGEST_WAIT_S))
+        except (ConflictError, UsageError, NotFoundError) as error:
+            if isinstance(error, ConflictError) and await run_in_threadpool(_said_already, shared, approval, written):
+                return RedirectResponse(f"/runs/{parse_approval_id(approval)[0]}", 303)
+            return await run_in_threadpool(_refused, shared, approval, fields, error)
+        decided = voted.outcome.startswith("decided")
+        return RedirectResponse(f"/runs/{parse_approval_id(approval)[0]}" if decided else f"/approvals/{approval}", 303)
+
+    @site.post("/approvals/{approval:path}/outcome", response_class=HTMLResponse)
+    async def outcome_form(shared: Site, approval: str, request: Request) -> Response:
+        """Settle a call in doubt: a vote by a question's id, an operator's decision by a call's id."""
+        fields = await form_of(request, shared)
+        came = one_of(fields, "outcome", VERDICTS_ON_DOUBT)
+        asks_people = approval != asked_about(approval)
+        shared.check_role(DOUBT_ROLES[asks_people])
+        run, result = parse_call_id(asked_about(approval))[0], None
+        if came == "happened":
+            result = canonical.parse(fields.get("result") or "null")
+        message = fields.get("message", "")
+        try:
+            if asks_people:
+                content = {"message": message, "about": DOUBT}
+                content |= {"result": canonical.dumps(result)} if came == "happened" else {}
+                question = fields.get("question", "")
+                await run_in_threadpool(checked_vote, shared, approval, question, VERDICTS_ON_DOUBT[came], content)
+                wait = timedelta(seconds=LONGEST_WAIT_S)
+                await shared.client.resolve(approval, cast(Came, came), result=result, message=message, timeout=wait)
+            else:
+                settled = Settlement(came, result, message)
+                await run_in_threadpool(_settle, shared, approval, settled)
+        except (ConflictError, UsageError, NotFoundError) as error:
+            return await run_in_threadpool(_refused, shared, approval, fields, error)
+        return RedirectResponse(f"/runs/{run}", 303)
+
 
 def _listed(show: str) -> TableQuery:
     if show == "doubt":
@@ -165,58 +215,6 @@ async def _voted(shared: Gateway, approval: str, digest: str, action: str, conte
         return CameOf(approval, tool, good=False, words=error.message)
     needed = f": {voted.leading} of {voted.quorum}" if voted.outcome == "counted" else ""
     return CameOf(approval, tool, good=True, words=f"{voted.outcome.replace('_', ' ')}{needed}")
-
-
-def approval_pages(site: APIRouter) -> None:
-    @site.get("/approvals/{approval:path}", response_class=HTMLResponse)
-    def approval_page(shared: Site, approval: str) -> HTMLResponse:
-        q = _shown(shared, approval)
-        return html_page("approval.html", shared, place="/inbox", q=q, types=" ".join(ASKS))
-
-    @site.post("/approvals/{approval:path}/vote", response_class=HTMLResponse)
-    async def vote_form(shared: Site, approval: str, request: Request) -> Response:
-        fields = await form_of(request, shared)
-        action = one_of(fields, "action", VERBS)
-        content = _words(fields, action)
-        written = {"action": action, "question": fields.get("question", ""), **content}
-        try:
-            shown = await run_in_threadpool(checked_vote, shared, approval, written["question"], action, content)
-            if action == "edit" and not fields.get("sure"):
-                return await run_in_threadpool(_before_sending, shared, shown, content)
-            content["result"] = canonical.parse(content["result"]) if action == "answer" else None
-            voted = await shared.client.vote(approval, action, "", content, timeout=timedelta(seconds=LONGEST_WAIT_S))
-        except (ConflictError, UsageError, NotFoundError) as error:
-            if isinstance(error, ConflictError) and await run_in_threadpool(_said_already, shared, approval, written):
-                return RedirectResponse(f"/runs/{parse_approval_id(approval)[0]}", 303)
-            return await run_in_threadpool(_refused, shared, approval, fields, error)
-        decided = voted.outcome.startswith("decided")
-        return RedirectResponse(f"/runs/{parse_approval_id(approval)[0]}" if decided else f"/approvals/{approval}", 303)
-
-    @site.post("/approvals/{approval:path}/outcome", response_class=HTMLResponse)
-    async def outcome_form(shared: Site, approval: str, request: Request) -> Response:
-        """Settle a call in doubt: a vote by a question's id, an operator's decision by a call's id."""
-        fields = await form_of(request, shared)
-        came = one_of(fields, "outcome", VERDICTS_ON_DOUBT)
-        asks_people = approval != asked_about(approval)
-        shared.check_role(DOUBT_ROLES[asks_people])
-        run, result = parse_call_id(asked_about(approval))[0], None
-        if came == "happened":
-            result = canonical.parse(fields.get("result") or "null")
-        message = fields.get("message", "")
-        try:
-            if asks_people:
-                content = {"message": message, "about": DOUBT}
-                content |= {"result": canonical.dumps(result)} if came == "happened" else {}
-                question = fields.get("question", "")
-                await run_in_threadpool(checked_vote, shared, approval, question, VERDICTS_ON_DOUBT[came], content)
-                wait = timedelta(seconds=LONGEST_WAIT_S)
-                await shared.client.resolve(approval, cast(Came, came), result=result, message=message, timeout=wait)
-            else:
-                settled = Settlement(came, result, message)
-                await run_in_threadpool(_settle, shared, approval, settled)
-        except (ConflictError, UsageError, NotFoundError) as error:
-            return await run_in_threadpool(_refused, shared, approval, fields, error)
-        return RedirectResponse(f"/runs/{run}", 303)
 
 
 def _shown(shared: Gateway, approval: str) -> PageQuestion:

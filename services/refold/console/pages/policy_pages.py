@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
-from refold.client.operations.run_query import RunQuery
+from refold.client.operations.runs import RunQuery
 from refold.client.policies import load_text, problems_of
 from refold.client.reading.api import ApiBody
 from refold.client.reading.history import Run

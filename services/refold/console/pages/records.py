@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, Response
 from pydantic import Field
 
-from refold.client.operations.run_query import RunQuery
+from refold.client.operations.runs import RunQuery
 from refold.client.reading.api import ActionFilter, ApiBody, CursorFilter, DailyRow, RunSummary
 from refold.client.reading.budget import LimitInUse, Spending
 from refold.console.gateway.figures import WINDOW_MS

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from refold.client.operations import run as operations
-from refold.client.operations.run_query import STALLED, STATES, RunQuery, one_state
+from refold.client.operations.runs import STALLED, STATES, RunQuery, one_state
 from refold.client.reading.api import RunBody, RunFilter
 from refold.console.gateway.routes.inputs import run_request
 from refold.console.gateway.routes.lists import served_of

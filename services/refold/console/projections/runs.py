@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Collection, Iterable, Iterator
 
-from refold.client.operations.run_query import STALLED, STATES, RunQuery
+from refold.client.operations.runs import STALLED, STATES, RunQuery
 from refold.client.reading.history import JudgedRecord, Run, extend, fold_to
 from refold.console.projections.projector import HEADS
 from refold.console.projections.shipped.tables import ENTRIES, HOLDS, RUN_LABELS, RUN_SESSIONS, RUNS, STEPS

@@ -6,8 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from refold.client.operations.run_query import STALLED, RunQuery
-from refold.client.operations.runs import Newest, Runs
+from refold.client.operations.runs import STALLED, Newest, RunQuery, Runs
 from refold.client.reading.history import Run
 from refold.console.projections.projector import HEADS
 from refold.console.projections.runs import ViewedRuns, runs_query

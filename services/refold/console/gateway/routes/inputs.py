@@ -1,29 +1,37 @@
-"""Inputs of runs, each one record in a topic, and their outcomes."""
+"""Inputs of runs, and votes on questions to people: each is one record in a topic, and has an outcome."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Query, Response
+from starlette.concurrency import run_in_threadpool
 
+from refold.client.awaiting import State
 from refold.client.operations import run as operations
 from refold.client.operations.operation import OperationRow, Performed
-from refold.client.operations.run import By, Changes, Done
+from refold.client.operations.run import By, Changes, Done, Settlement, settle_call
 from refold.client.reading import api
+from refold.client.reading.approval import Question
 from refold.client.reading.history import Run
-from refold.client.reading.outcome import CommandResult, Started
-from refold.console.gateway.site import DEFAULT_WAIT_S, Gateway, Key, Site, WaitOption
+from refold.client.reading.outcome import CommandResult, Started, Voted
+from refold.console.gateway.listing import doubt_page
+from refold.console.gateway.roles import DOUBT_ROLES
+from refold.console.gateway.site import DEFAULT_WAIT_S, LONGEST_WAIT_S, AfterHeader, Gateway, Key, Site, WaitOption
 from refold.core.errors import ConflictError, MalformedError
-from refold.core.events import Cause
-from refold.core.ids import RunId, run_id
+from refold.core.events import DOUBT, Cause
+from refold.core.ids import RunId, asked_about, run_id
 from refold.core.messages import RunRequest
+from refold.core.planning.asking import VERDICTS_ON_DOUBT
 from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical
 from refold.engine.stores import blob_store
 
 NO_REASON, NO_CHANGES, NO_HEAD = api.WithReason(), api.RetryBody(), api.RepairBody()
+MOST_WAIT = timedelta(seconds=LONGEST_WAIT_S)
 WORDS = {
     "cancel": "End the run and its descendants as soon as possible. 409 if the run has ended otherwise.",
     PAUSE: "Pause the run and its descendants: they propose no further calls until they are resumed.",
@@ -164,6 +172,57 @@ def input_routes(site: APIRouter) -> None:
         With a `head`, the history that ends with that entry counts, and all other records are void for good.
         """
         return sender.by_log(run, lambda history: operations.repair(history, body.head, sender.shared.actor))
+
+    @site.get("/api/approvals", summary="List questions to people")
+    async def list_approvals(
+        shared: Site, state: Annotated[State, Query(description="which of them")] = "open"
+    ) -> list[Question]:
+        """Return questions to people, the oldest first. They are read from Kafka; without Kafka the answer is 503."""
+        with shared.place("reads"):
+            return await shared.client.approvals(state)
+
+    @site.post("/api/approvals/{approval:path}/votes", summary="Vote")
+    async def vote(shared: Site, approval: str, body: api.CastVote, key: Key = "") -> Voted:
+        """Vote on a question, by its whole id, signed in the actor's name. `Idempotency-Key` names the vote.
+
+        409: the question is decided or closed. 422: the vote would be void, as of a person who may not decide;
+        nothing is sent.
+        """
+        await run_in_threadpool(shared.writing.check)
+        content = body.model_dump(include={"result", "message"})
+        if body.args is not None:
+            content["args"] = canonical.dumps(body.args)
+        return await shared.client.vote(approval, body.action, key, content, timeout=MOST_WAIT)
+
+    @site.get("/api/doubts", summary="List calls in doubt")
+    def list_doubts(
+        shared: Site, filters: Annotated[api.CursorFilter, Query()], after: AfterHeader = ""
+    ) -> api.DoubtPage:
+        """Return calls whose outcome is unknown, the oldest first."""
+        with shared.view(after) as view:
+            return doubt_page(view, filters)
+
+    @post("/api/doubts/{call:path}/resolve", summary="Resolve a call in doubt")
+    async def resolve_doubt(
+        sender: Sends, call: str, body: api.ResolveDoubt, key: Key = ""
+    ) -> Voted | CommandResult | api.InputSent:
+        """Record the outcome of a call in doubt. The id of a question sends a vote, signed in the actor's name.
+
+        The id of a call sends an operator's verdict. 409 if people are asked about the call.
+        """
+        shared, asks_people = sender.shared, call != asked_about(call)
+        shared.check_role(DOUBT_ROLES[asks_people])
+        if asks_people:
+            content = {"result": body.result, "message": body.message, "about": DOUBT}
+            return await shared.client.vote(call, VERDICTS_ON_DOUBT[body.verdict], key, content, timeout=MOST_WAIT)
+        settled = Settlement(body.verdict, body.result, body.message)
+        return await run_in_threadpool(lambda: sender.settle(settle_call(shared.writing, call, settled, shared.actor)))
+
+    @site.get("/api/approvals/{approval:path}", summary="Show a question")
+    async def show_approval(shared: Site, approval: str) -> Question:
+        """Return a question by its id, or the open one about a call by `RUN/SEQ`. It is read from Kafka."""
+        with shared.place("reads"):
+            return await shared.client.approval(approval)
 
 
 def run_request(shared: Gateway, body: api.RunBody, key: str = "") -> RunRequest:

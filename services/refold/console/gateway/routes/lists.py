@@ -4,12 +4,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 
+from refold.client.catalog import HaltRow, halt_rows
 from refold.client.letters import Letter, WholeLetter, find_letter, replayed, whole_letter
-from refold.client.operations.run_query import RunQuery
+from refold.client.operations.runs import RunQuery
 from refold.client.operations.workers import Served
 from refold.client.reading import api
 from refold.client.reading.budget import LimitInUse
-from refold.client.reading.halt import HaltRow, halt_rows
 from refold.client.reading.member import AgentServed, ToolServed, Workers
 from refold.client.reading.projection import ProjectionInfo
 from refold.console.gateway.listing import session_page, version_rows

@@ -1,4 +1,4 @@
-"""Routes of runs: lists, and a run now, earlier, and its history."""
+"""Routes of runs: lists, a run now and earlier, its history, and the causes of its events with their proof."""
 
 from collections.abc import Callable, Generator
 from typing import Annotated, Any
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 
-from refold.client.operations.run_query import RunQuery
+from refold.client.operations.runs import RunQuery
 from refold.client.reading.api import LARGEST_NUMBER, RunFilter, RunPage
 from refold.client.reading.audit import AuditLine, audit_of
 from refold.client.reading.diff import RunDiff, run_diff
@@ -14,6 +14,7 @@ from refold.client.reading.history import Run
 from refold.client.reading.messages import ModelMessages, messages_of, turns_of
 from refold.client.reading.run import RunEvent, RunInfo, RunRow, info_of, row_of
 from refold.client.reading.steps import RunStep
+from refold.client.reading.why import Why, why
 from refold.client.values import texts_of
 from refold.console.gateway.reading import events_after
 from refold.console.gateway.site import AfterHeader, Gateway, SentFile, Seq, SeqOption, Site
@@ -24,6 +25,10 @@ from refold.core.ids import RunId, run_id
 from refold.core.run.handed import own_pointers
 from refold.core.wire.blobs import MARK, size_of
 from refold.engine.ports.tables import MOST_PAGE, ViewReader
+from refold.lab.evidence.gathering import bundle_of, claims_of, linked_runs
+from refold.lab.evidence.redaction import rules_of
+
+_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}}
 
 
 def run_routes(site: APIRouter) -> None:
@@ -125,6 +130,43 @@ def run_routes(site: APIRouter) -> None:
             return SentFile(sent, "application/octet-stream", content_length=length, content_disposition="attachment")
         except BlobError as error:
             raise NotFoundError(error.message, hint=error.hint) from None
+
+    @site.get("/api/runs/{run}/why/{seq}", summary="Show why something happened")
+    def show_why(shared: Site, run: str, seq: Seq, after: AfterHeader = "") -> Why:
+        """Return the causes of an event back to the request, with their positions in Kafka and the claims of a call."""
+        with shared.view_of(run, after) as view:
+            history, find = shared.reading.run(view, run), ViewedRuns(view).find
+            because = why(history, seq, find)
+            if not (call := because.chained) or shared.archived:
+                return because
+            with shared.log() as runs:
+                return why(history, seq, find, claims=claims_of(runs.reader, [history], call))
+
+    @site.get("/api/runs/{run}/bundle", summary="Download evidence", responses=_FILE, response_class=StreamingResponse)
+    def download_bundle(
+        shared: Site,
+        run: str,
+        seq: SeqOption = 0,
+        redact: Annotated[str, Query(max_length=40, description="args, results or both: only their digests")] = "",
+        after: AfterHeader = "",
+    ) -> SentFile:
+        """Return a file for `refold verify`: the run and all its descendants, or with `seq` the causes of an event."""
+        about, rules = f"{run}/{seq}" if seq else run, rules_of(redact)
+
+        def lines() -> Generator[bytes]:
+            with shared.place("bundles"):
+                with shared.view_of(run, after) as view:
+                    history, runs_read = shared.reading.run(view, run), ViewedRuns(view)
+                    if seq:
+                        runs = linked_runs(why(history, seq, runs_read.find), runs_read.find)
+                    else:
+                        runs = {member.state.run_id: (member, 0) for member in (history, *runs_read.family(history))}
+                with shared.log():
+                    bundle = bundle_of(about, runs, shared.platform, rules)
+                yield from bundle.lines()
+
+        name = f'attachment; filename="{about.replace("/", "-")}.jsonl"'
+        return SentFile(lines(), "application/jsonl", content_disposition=name)
 
 
 def query_of(filters: RunFilter) -> RunQuery:

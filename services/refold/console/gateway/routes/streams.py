@@ -12,9 +12,7 @@ from refold.console.gateway.site import AfterHeader, Gateway, SeqOption, Site
 from refold.core.ids import run_id
 
 Last = Annotated[str, Header(alias="Last-Event-ID", max_length=8_000, description="the id of the last event")]
-
 PartsOption = Annotated[bool, Query(description="also send the live output of models, as messages `part`")]
-
 FromNowOption = Annotated[bool, Query(description="begin with the next event, if there is no Last-Event-ID")]
 
 
