@@ -310,10 +310,6 @@ def _edit_objection(approval: Approval, vote: Vote) -> str:
     return f"the vote would be void: {wrong}" if wrong else ""
 
 
-def _comment_objection(approval: Approval, vote: Vote) -> str:
-    return "" if vote.message.strip() else "an empty comment says nothing"
-
-
 def _withdraw_objection(approval: Approval, vote: Vote) -> str:
     own = (cast for cast in approval.said if cast.actor == vote.actor and cast.action != "withdraw")
     if any(cast.action in ballot.STANCES and approval.fate(cast) != "withdrawn" for cast in own):
@@ -346,7 +342,7 @@ def _reassign_objection(approval: Approval, vote: Vote) -> str:
 
 _OBJECTIONS: dict[str, Callable[[Approval, Vote], str]] = {
     "edit": _edit_objection,
-    "comment": _comment_objection,
+    "comment": lambda approval, vote: "" if vote.message.strip() else "an empty comment says nothing",
     "withdraw": _withdraw_objection,
     "delegate": _delegate_objection,
     "reassign": _reassign_objection,

@@ -102,15 +102,13 @@ class LiveParts:
 
     def _expected_pool(self, part: StreamPart, looked_up: dict[str, str]) -> str:
         """Return the pool of a part's call, empty for an unknown call; a batch looks up each call once."""
-        if not (expected := self._pools.get(part.call_id) or looked_up.get(part.call_id)):
-            expected = looked_up[part.call_id] = self._pool(part)
-        return expected
-
-    def _pool(self, part: StreamPart) -> str:
+        if expected := self._pools.get(part.call_id) or looked_up.get(part.call_id):
+            return expected
         seq = parse_call_id(part.call_id)[1]
         events = events_after(self._reading.store(), RunId(part.run_id), seq - 1, 1)
-        event = events[0] if events and events[0].seq == seq else None
-        return str(event.event["pool"]) if event is not None and event.type == "CallProposed" else ""
+        proposed = bool(events) and (events[0].seq, events[0].type) == (seq, "CallProposed")
+        looked_up[part.call_id] = str(events[0].event["pool"]) if proposed else ""
+        return looked_up[part.call_id]
 
 
 _T = TypeVar("_T")

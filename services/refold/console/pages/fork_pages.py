@@ -132,7 +132,8 @@ def _fields(run: Run, at: int, policies: Sequence[str]) -> Iterator[tuple[str, s
     note = f"events 1 to {cut} are kept" if cut else "no event is kept, the run begins anew"
     yield "at", f"From event; {note}", "text", ()
     yield "policy", "Policy that judges it", "pick", (OWN_POLICY, *policies)
-    for step in [*filter(_asks_people, ahead)][:MOST_DECIDED]:
+    asking = [step for step in ahead if any(not ask.about for ask in step.approvals)]
+    for step in asking[:MOST_DECIDED]:
         yield f"decide:{step.call_id}", f"People say of {_call(step)}", "pick", SAID_OF_CALLS
         yield f"words:{step.call_id}", "Their reason, or with edit and answer JSON", "text", ()
     steps = [step for step in ahead if seqs.get(step.step, 0) > cut]
@@ -149,10 +150,6 @@ def _fields(run: Run, at: int, policies: Sequence[str]) -> Iterator[tuple[str, s
 def _calls_after(run: Run, cut: int) -> list[RunStep]:
     over = at_seq(run, cut).state.outcomes if cut else {}
     return [step for step in run.timeline.steps if step.kind == "call" and step.step not in over]
-
-
-def _asks_people(step: RunStep) -> bool:
-    return any(not ask.about for ask in step.approvals)
 
 
 def _call(step: RunStep) -> str:

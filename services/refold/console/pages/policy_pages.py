@@ -50,7 +50,7 @@ def policy_pages(site: APIRouter) -> None:
         catalog = catalog_of(shared)
         parts: list[object] = []
         if filters.left and filters.right:
-            left, right = (yaml_of(_policy(catalog, digest)) for digest in (filters.left, filters.right))
+            left, right = (_yaml_of(catalog, digest) for digest in (filters.left, filters.right))
             title = f"From {filters.left[:12]} to {filters.right[:12]}"
             parts.append(TextChange("change", title, text_diff(title, left, right)))
         parts += [_rules(catalog.policy), _known(catalog), _roles(catalog)]
@@ -68,19 +68,15 @@ def policy_pages(site: APIRouter) -> None:
         return _policies(shared, [*parts, _draft_form(draft, agent)])
 
 
-def yaml_of(policy: Policy) -> str:
-    return yaml.safe_dump(policy.content, allow_unicode=True, width=100)
-
-
 def _policies(shared: Gateway, parts: Sequence[object]) -> HTMLResponse:
     lead = "A policy is published with the root key alone: refold policy publish FILES. Nothing here changes one."
     return html_page(SCREEN, shared, place="/policies", title="Policies", lead=lead, parts=parts)
 
 
-def _policy(catalog: Catalog, digest: str) -> Policy:
+def _yaml_of(catalog: Catalog, digest: str) -> str:
     if (policy := catalog.policies.get(digest)) is None:
         raise NotFoundError(f"the catalog has no policy {digest}", hint="/policies has all")
-    return policy
+    return yaml.safe_dump(policy.content, allow_unicode=True, width=100)
 
 
 def _rules(policy: Policy | None) -> Grid:

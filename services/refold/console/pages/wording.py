@@ -55,11 +55,8 @@ def brief(step: RunStep) -> str:
     if not isinstance(args, dict):
         return "" if args is None else str(args)[:BRIEF_CHARS]
     texts = (str(value) for value in split_args(args)[0].values() if isinstance(value, str | int | float))
-    return ", ".join(sorted(filter(_is_line, texts), key=len)[:3])[: 2 * BRIEF_CHARS]
-
-
-def _is_line(text: str) -> bool:
-    return text != "" and "\n" not in text
+    lines = [text for text in texts if text and "\n" not in text]
+    return ", ".join(sorted(lines, key=len)[:3])[: 2 * BRIEF_CHARS]
 
 
 class SaidLine(NamedTuple):
