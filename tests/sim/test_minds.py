@@ -37,20 +37,23 @@ def test_models_have_made_agents_meet(what: str, seen: Counter[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bug", "objection"),
+    ("bug", "seed", "objection"),
     [
-        *(
-            ("harm-as-wanted", "forbidden: call"),
-            ("limits-unread", "endless: run"),
-            ("deadline-unseen", "endless: run"),
-        ),
-        *(("tokens-unbounded", "overspent: "), ("goes-on-unasked", "unasked: "), ("never-cheaper", "dear: ")),
-        *(("repeats-as-wanted", "repeated: "), ("asks-once-more", "paid twice: "), ("spent-child-succeeds", "lie: ")),
+        ("harm-as-wanted", 11, "forbidden: call"),
+        ("limits-unread", 1, "endless: run"),
+        ("deadline-unseen", 13, "endless: run"),
+        ("tokens-unbounded", 2, "overspent: "),
+        ("goes-on-unasked", 28, "unasked: "),
+        ("never-cheaper", 15, "dear: "),
+        ("repeats-as-wanted", 36, "repeated: "),
+        ("asks-once-more", 1, "paid twice: "),
+        ("spent-child-succeeds", 5, "lie: "),
     ],
 )
-def test_the_checker_names_what_a_model_was_let_do(bug: str, objection: str) -> None:
+def test_the_checker_names_what_a_model_was_let_do(bug: str, seed: int, objection: str) -> None:
+    """`seed` is the first case that shows it: a hunt from the first seed of all costs many times as much."""
     with planted(bug):
-        wrong = (what for case in minds(200) for what in case.run().wrong)
+        wrong = (what for case in minds(200, seed=seed) for what in case.run().wrong)
 
         assert next((what for what in wrong if what.startswith(objection)), None)
 
