@@ -27,7 +27,7 @@ from tests.simulator.workload.inputs import backlog
 from tests.simulator.workload.questions import QUESTIONS
 from tests.simulator.world.faults import Chance, Fault
 
-SINGLES, ASKED, PAIRS, LARGER, SEEDS = 300, 120, 150, 45, 75
+SINGLES, ASKED, PAIRS, LARGER, SEEDS = 150, 60, 75, 24, 38
 """Cases of each kind: about 20 s of one core in all. `make sim` runs every one of them, and 100,000 seeds."""
 
 OFTEN = 1_000
@@ -103,7 +103,7 @@ def test_a_cancel_behind_a_backlog_comes_before_the_start_of_its_run(faults: tup
 
 
 def test_no_promise_breaks_in_random_schedules(seen: Counter[str]) -> None:
-    summary = run(list(schedules(SEEDS, seed=1_000_150)))
+    summary = run(list(schedules(SEEDS, seed=1_000_182)))
 
     assert summary.struck >= SEEDS, "faults have to strike"
     seen.update(summary.counts)
