@@ -24,16 +24,15 @@ def play(*arguments: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("seed", [0, 1_000, 2_000])
-def test_random_programs_do_the_same_again_in_another_process(seed: int) -> None:
-    found = play("--programs", "300", "--seed", str(seed))  # `make sim` plays 50,000
+def test_random_programs_do_the_same_again_in_another_process() -> None:
+    found = play("--programs", "400")  # `make sim` plays 50,000
 
     assert found["wrong"] == []
-    assert found["outcomes"] > 3_000
+    assert found["outcomes"] > 4_000
 
 
 def test_every_prefix_of_some_programs_leads_to_the_same_place() -> None:
-    found = play("--programs", "100", "--seed", "3000", "--cuts", "0")
+    found = play("--programs", "60", "--seed", "3000", "--cuts", "0")
 
     assert found["wrong"] == []
     assert found["cuts"] == found["outcomes"] + found["programs"] + len(found["wrong"])
@@ -43,7 +42,7 @@ def test_every_prefix_of_some_programs_leads_to_the_same_place() -> None:
 def test_programs_differ_without_a_rule_of_the_loop(plant: str) -> None:
     found = play("--programs", "100", "--plant", plant)
 
-    assert found["wrong"] != []  # how many depends on the hash seeds of the two processes: 3 to 9
+    assert found["wrong"] != []  # the first of 3 to 9, as the hash seeds of the two processes have it
 
 
 def test_a_program_is_made_of_its_seed() -> None:

@@ -107,6 +107,8 @@ def _check(checker: Checker, options: argparse.Namespace) -> Iterator[dict[str, 
         except (Difference, NonDeterminismError, LookupError, AssertionError) as difference:
             command = f"python -m tests.sdk.programs --words --programs 1 --cuts 0 --seed {seed}"
             yield {"what": f"program {seed}: {difference!r}", "command": command}
+            if options.plant:
+                return  # one difference shows the rule that is broken
 
 
 if __name__ == "__main__":
