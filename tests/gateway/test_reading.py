@@ -61,7 +61,7 @@ def _routes() -> list[BaseRoute]:
 def api_of(gateway: Gateway) -> Api:
     """`build_api`, with routes that all gateways share: they have no state, and take 0.2 s to make."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gateway_app, "ADDED", ())
+        patch.setattr(gateway_app, "ROUTES", ())
         patch.setattr(gateway_app, "PAGES", ())
         app = build_api(gateway)
     app.router.routes = _routes()
