@@ -77,7 +77,7 @@ def traceparent(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
 
 
 def call_key(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
-    return next((value.decode(errors="replace") for name, value in headers or () if name == CALL_KEY and value), "")
+    return _text(headers, CALL_KEY)
 
 
 def taken_back(headers: Sequence[tuple[str, bytes | None]] | None) -> int:
@@ -97,7 +97,14 @@ def _number(headers: Sequence[tuple[str, bytes | None]] | None, wanted: str) -> 
 
 
 def base_of(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
-    return next((value.decode(errors="replace") for name, value in headers or () if name == BASE and value), "")
+    return _text(headers, BASE)
+
+
+def _text(headers: Sequence[tuple[str, bytes | None]] | None, wanted: str) -> str:
+    for name, value in headers or ():
+        if name == wanted and value:
+            return value.decode(errors="replace")
+    return ""
 
 
 def size(headers: Sequence[tuple[str, bytes | None]] | None) -> int:

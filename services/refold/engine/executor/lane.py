@@ -248,8 +248,9 @@ class TakeOverScan:
 
     def rewinds(self, now_ms: int) -> int | None:
         """Offset to read from again now, if that is not under way."""
-        early = self._requested_ms is not None and now_ms - self._requested_ms < RESTART_MS
-        if not self.complete or self._restarted or early:
+        if not self.complete or self._restarted:
+            return None
+        if self._requested_ms is not None and now_ms - self._requested_ms < RESTART_MS:
             return None
         self._requested_ms = now_ms
         return self.low
