@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from refold.client.operations.runs import Runs, is_over
-from refold.client.reading.history import JudgedRecord, Run, read
+from refold.client.reading.history import JudgedRecord, Run
 from refold.client.reading.outcome import CommandResult
 from refold.core.errors import ConflictError, RefoldError, UsageError
 from refold.core.events import Cause, Event
@@ -159,7 +159,7 @@ def refusals(letters: Iterator[Record | None]) -> Iterator[tuple[Cause, RefoldEr
         if record is None:
             yield None
             continue
-        if (letter := read(DeadLetter, record.value)) is None:
+        if (letter := codec.decode_known(DeadLetter, record.value)) is None:
             continue
         hint = f"`refold deadletter show {record.partition}/{record.offset}` has the whole input"
         refused: RefoldError = UsageError(f"the input was refused: {letter.reason}", hint=hint)

@@ -3,13 +3,14 @@
 from collections.abc import Iterable
 from typing import Self
 
-from refold.client.reading.history import ReadRecord, read
+from refold.client.reading.history import ReadRecord
 from refold.client.reading.model import ReadModel
 from refold.core.events import Spendable, Used
 from refold.core.messages import WindowSpent
 from refold.core.planning.windows import WindowKey, key_of
 from refold.core.run.account import NOTHING, Amount
 from refold.core.run.state import RunState
+from refold.core.wire import codec
 
 
 class Spending(ReadModel):
@@ -86,7 +87,7 @@ def limits_in_use(records: Iterable[ReadRecord]) -> list[LimitInUse]:
         if record.value is None:
             reports.pop(record.key or b"", None)
         # Each report has copies in all partitions, for their lanes: counted, they would multiply the spending.
-        elif (spent := read(WindowSpent, record.value)) is not None and spent.lane == record.partition:
+        elif (spent := codec.decode_known(WindowSpent, record.value)) is not None and spent.lane == record.partition:
             reports[record.key or b""] = spent
     return limits_of(reports.values())
 

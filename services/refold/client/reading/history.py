@@ -7,14 +7,13 @@ from typing import Protocol, Self, TypeVar
 
 from refold.client.reading.model import utc_of
 from refold.client.reading.steps import Timeline
-from refold.core.errors import FoldError, MalformedError
+from refold.core.errors import MalformedError
 from refold.core.events import Entry
 from refold.core.ids import EntryId, RunId
 from refold.core.messages import Hold
 from refold.core.run.fold import apply
 from refold.core.run.log import Judged, LogFold
 from refold.core.run.state import RunState
-from refold.core.wire import codec
 
 _T = TypeVar("_T")
 
@@ -155,14 +154,6 @@ def at_time(run: Run, at_ms: int) -> Run:
             hint=f"its entries are from {first:%Y-%m-%dT%H:%M:%S.%fZ} to {last:%Y-%m-%dT%H:%M:%S.%fZ}",
         )
     return at_seq(run, max(seqs))
-
-
-def read(kind: type[_T], value: bytes | None) -> _T | None:
-    """Decode a record; None if it is unreadable, such as one of a newer version."""
-    try:
-        return codec.decode(kind, value or b"")
-    except (MalformedError, FoldError):
-        return None
 
 
 def feed(fold: LogFold, record: ReadRecord) -> JudgedRecord:

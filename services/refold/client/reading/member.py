@@ -5,9 +5,10 @@ from typing import Any, TypeVar
 
 from pydantic import Field, field_serializer
 
-from refold.client.reading.history import ReadRecord, read
+from refold.client.reading.history import ReadRecord
 from refold.client.reading.model import ReadModel, json_text
 from refold.core.messages import Member
+from refold.core.wire import codec
 
 
 class Worker(ReadModel):
@@ -177,7 +178,7 @@ def _members(records: Iterable[ReadRecord], alive: Collection[str] | None = None
     last: dict[bytes, tuple[Member, ServedBy]] = {}
     for record in records:
         key = record.key or b""
-        member = None if record.value is None else read(Member, record.value)
+        member = codec.decode_known(Member, record.value)
         # A record under the key of another member is void.
         if member is not None and member.name.encode() == key:
             lives = None if alive is None else member.name in alive

@@ -213,7 +213,7 @@ class PartitionSnapshot:
         return {key: self.ended.pop(key)[1] for key in keys}
 
     def _mark(self, value: bytes | None) -> None:
-        marks = codec.decode_known(Marks, value) if value is not None else None
+        marks = codec.decode_known(Marks, value)
         if marks is None:
             self._readable = False  # of a newer version, with unknown conditions
         elif self.marks is None or marks.round >= self.marks.round:

@@ -74,10 +74,10 @@ def decode(cls: type[_T], value: bytes) -> _T:
     return message
 
 
-def decode_known(cls: type[_T], value: bytes) -> _T | None:
+def decode_known(cls: type[_T], value: bytes | None) -> _T | None:
     """Like `decode`, but None for an unreadable value, such as one of a newer version."""
     try:
-        return decode(cls, value)
+        return decode(cls, value or b"")
     except (MalformedError, FoldError):
         return None
 

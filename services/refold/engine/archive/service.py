@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from time import sleep
 from typing import Protocol
 
-from refold.core.errors import BlobError, ConflictError, FoldError, MalformedError, NotFoundError, UnreachableError
+from refold.core.errors import BlobError, ConflictError, MalformedError, NotFoundError, UnreachableError
 from refold.core.ids import RunId, depth_of, home, is_below, root_of, run_id
 from refold.core.messages import RunErased, RunOutcome, ToolClaim
 from refold.core.run.erased import HORIZON_KEY, Markers, erased_claims_key, erased_key
@@ -388,10 +388,8 @@ def _fits(marker: RunErased, ended: ArchivableRun | None, begun: Mapping[RunId, 
 
 def _is_outcome_of(outcome: Record, seq: int) -> bool:
     """True if an outcome is of the run's end at this seq, or unreadable."""
-    try:
-        return outcome.value is None or codec.decode(RunOutcome, outcome.value).seq >= seq
-    except (MalformedError, FoldError):
-        return True
+    readable = codec.decode_known(RunOutcome, outcome.value)
+    return readable is None or readable.seq >= seq
 
 
 def _check_family(run: ArchivableRun) -> None:

@@ -136,7 +136,7 @@ class Claims:
         if is_erased_claims_key(record.key):
             (self._erased.add if record.value else self._erased.discard)(record.key)
             return
-        claim = codec.decode_known(ToolClaim, record.value or b"")
+        claim = codec.decode_known(ToolClaim, record.value)
         if claim is None or record.key != record_key(claim):
             return
         self._chains.setdefault(claim.chain, ClaimChain()).add(claim, mono_ms, record.at_ms)

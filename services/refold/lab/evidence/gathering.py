@@ -8,7 +8,6 @@ from typing import BinaryIO
 
 from refold.client.platform import Platform
 from refold.client.reading.history import JudgedRecord, Run, extend
-from refold.client.reading.history import read as decoded
 from refold.client.reading.why import Find, Why, entry_with
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.signature import Trust
@@ -30,7 +29,7 @@ def run_of_key(reader: LogReader, key: str, find: Find) -> tuple[str, int]:
     """Find the run and event of a call by its idempotency key, in the whole log. **Raises** NotFoundError."""
     key_bytes = key.encode()
     for record in reader.scan(RUN_LOG):
-        if record.value and key_bytes in record.value and (entry := decoded(Entry, record.value)):
+        if record.value and key_bytes in record.value and (entry := codec.decode_known(Entry, record.value)):
             for seq, event in enumerate(entry.events, entry.seq):
                 if getattr(event, "key", "") == key and (run := find(entry.run_id)) is not None:
                     with suppress(NotFoundError):
@@ -64,7 +63,7 @@ def _counting(records: Iterable[Record], chains: Mapping[bytes, RunId]) -> list[
     links, claims = defaultdict[bytes, ClaimChain](ClaimChain), dict[tuple[bytes, str], Record]()
     for record in records:
         name = (record.key or b"").rpartition(b"/")[0]
-        if (run := chains.get(name)) is None or (claim := decoded(ToolClaim, record.value)) is None:
+        if (run := chains.get(name)) is None or (claim := codec.decode_known(ToolClaim, record.value)) is None:
             continue
         if claim.call_id.startswith(f"{run}/") and record.key == f"{claim.chain}/{claim.claim_id}".encode():
             links[name].add(claim, 0, record.at_ms)
@@ -77,7 +76,7 @@ def published_entries(reader: LogReader, trust: Trust) -> list[Record]:
     records: dict[tuple[bytes | None, CatalogEntry], Record] = {}
     with suppress(NotFoundError):
         for record in reader.scan(CATALOG):
-            if entry := decoded(CatalogEntry, record.value):
+            if entry := codec.decode_known(CatalogEntry, record.value):
                 # By content: a copied signature must not push out the true entry.
                 records.setdefault((record.key, entry), record)
     catalog, published = Catalog(trust), list[Record]()

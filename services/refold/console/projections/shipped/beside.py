@@ -132,11 +132,8 @@ def _spent(batch: Batch, record: Record, partitions: int) -> None:
     if record.value is None:
         batch.write(LIMIT_ROWS, key, None)
         return
-    try:
-        spent = codec.decode(WindowSpent, record.value)
-    except (MalformedError, FoldError):
-        return
-    if spent.lane != record.partition:
+    spent = codec.decode_known(WindowSpent, record.value)
+    if spent is None or spent.lane != record.partition:
         return  # a copy for the lane of that partition
     of = spent.limits
     batch.write(
