@@ -196,8 +196,10 @@ class SimStore:
         self._projector.pause("commit")
         views = self._projector.views
         views.cut("commit")
-        there, before = self._store, self._store.positions()
-        erased = Counter(views.sums[self._number].erased) if self._projection == Outcomes.name else Counter()
+        there, generation = self._store, (self._projection, self._number)
+        if views.owner is not self._projector:
+            erased = Counter(views.sums[self._number].erased) if self._projection == Outcomes.name else Counter()
+            views.late.setdefault(generation, (there.positions(), erased))
         try:
             if self._number not in views.database.generations(self._projection):
                 raise ConflictError("the generation was dropped")
@@ -207,9 +209,7 @@ class SimStore:
             raise
         views.counts["views.read whole"] += bool(changes.runs)
         if views.owner is self._projector:
-            views.late.pop((self._projection, self._number), None)
-        else:
-            views.late.setdefault((self._projection, self._number), (before, erased))
+            views.late.pop(generation, None)
         if self._projection == Outcomes.name:
             changed = {str(row[0]) for row in changes.rows.get(HEADS, {})} | changes.runs
             views.sums[self._number].take(applied, there, changed)
