@@ -51,7 +51,6 @@ def leader(cluster: KafkaCluster, partition: int) -> int:
     return eventually(known, what=f"a broker knows of partition {partition}") or -1
 
 
-@pytest.mark.long
 def test_a_partition_goes_on_without_the_node_that_led_it(cluster: KafkaCluster) -> None:
     killed = leader(cluster, 0)
 

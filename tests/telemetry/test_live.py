@@ -26,7 +26,7 @@ from tests.tidy.repository import ROOT
 from tests.waiting import eventually
 
 APP = Path(__file__).with_name("app.py")
-KILLS = 3
+KILLS = 6
 PORT = free_port()
 """Of the collector that the app itself knows."""
 
@@ -126,6 +126,7 @@ def test_every_metric_that_a_panel_or_a_rule_asks_for_is_there_after_all_kinds_o
         for words in (
             ("planner", "--app", str(APP)),
             ("executor", "--app", str(APP)),
+            ("executor", "--app", str(APP), "--pool", "model"),
             ("approval", "--app", str(APP), "--key", str(dev.data / "keys" / "decision.json")),
             ("archivist", "--app", str(APP), "--no-archive"),
             ("telemetry",),
@@ -150,9 +151,9 @@ def test_every_metric_that_a_panel_or_a_rule_asks_for_is_there_after_all_kinds_o
 
 
 def serving(found: list[dict[str, float]]) -> list[dict[str, float]] | None:
-    """The samples once every process is ready and the first three serve partitions, as a rebalance gives them."""
+    """Return the samples once every process is ready and the first four serve partitions, as a rebalance gives them."""
     ready = all(each["refold_ready{}"] == 1 for each in found)
-    return found if ready and all(each["refold_lanes{}"] for each in found[:3]) else None
+    return found if ready and all(each["refold_lanes{}"] for each in found[:4]) else None
 
 
 def of_run(receiver: Receiver, run: str) -> list[Told]:
