@@ -71,6 +71,10 @@ def _told(error: Exception) -> tuple[HttpProblem, dict[str, str]]:
         title, code = title_of(status), _CODES.get(error.status_code, "http")
         return HttpProblem(title=title, status=status, detail=error.detail, code=code), {**(error.headers or {})}
     assert isinstance(error, errors.RefoldError), "no other is handled here"
+    return _of_operation(error)
+
+
+def _of_operation(error: errors.RefoldError) -> tuple[HttpProblem, dict[str, str]]:
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
     title, detail = title_of(status), error.message[:MOST_DETAIL]
     answer = HttpProblem(title=title, status=status, detail=detail, code=error.code, hint=error.hint)

@@ -68,8 +68,7 @@ def _retried(state: RunState, operation: RunOperation, rules: Rules) -> events.R
         numbers = {name: data.get(name, 0) for name in ("from", *LIMITS)}
     except (MalformedError, AttributeError):
         return Refuse("malformed", f"a retry says `seq`, and maybe `from`, `edit`, `reason`, `{'`, `'.join(LIMITS)}`")
-    least = dict.fromkeys(numbers, 0) | {"deadline_ms": -1}  # -1: no deadline
-    if wrong := next((name for name, n in numbers.items() if type(n) is not int or n < least[name]), ""):
+    if wrong := next((name for name, number in numbers.items() if not _is_limit(name, number)), ""):
         return Refuse("malformed", f"{wrong!r} is no number, or a negative one")
     step, reason = numbers.pop("from"), data.get("reason", "")
     if step > len(state.steps) or not state.retried.counts(step):
@@ -80,6 +79,10 @@ def _retried(state: RunState, operation: RunOperation, rules: Rules) -> events.R
     again, numbers["history_bytes"] = [] if step else _failed(state), numbers.pop("bytes")
     reason = reason if isinstance(reason, str) else ""
     return events.RunRetried(operation.actor, reason, step, again, edit, **numbers)
+
+
+def _is_limit(name: str, number: object) -> bool:
+    return type(number) is int and number >= (-1 if name == "deadline_ms" else 0)  # -1: no deadline
 
 
 def _edit(state: RunState, step: int, edit: object, rules: Rules) -> str | Refuse:
@@ -107,9 +110,12 @@ def _failed(state: RunState) -> list[int]:
     return [
         step
         for step, (_, outcome, _) in settled
-        if step < stays.first and isinstance(outcome, events.CallFailed)
-        if outcome.failure.code not in (BY_HUMANS | HAPPENED if state.call(step).key_window_ms else BY_HUMANS)
+        if step < stays.first and isinstance(outcome, events.CallFailed) and _may_go_out(state.call(step), outcome)
     ]
+
+
+def _may_go_out(call: events.CallProposed, failed: events.CallFailed) -> bool:
+    return failed.failure.code not in (BY_HUMANS | HAPPENED if call.key_window_ms else BY_HUMANS)
 
 
 def renewed(state: RunState, fresh: list[events.Event], now: int, rules: Rules) -> list[events.Event]:

@@ -49,7 +49,7 @@ def run_of(record: Record) -> str:
         return _claimant(record)
     parts = key.split(b"/")
     if record.topic == RUN_SNAPSHOT:
-        return _text(parts[1]) if parts[0] in (b"run", b"hold") and len(parts) > 1 else ""
+        return _marked(parts)
     # A repeated question has the key `again/RUN/SEQ`. (A run may be called `again`, so the parts count.)
     if record.topic in (topics.APPROVAL_DECIDED, *DEAD_LETTERS) and _AGAIN.match(key):
         return _text(parts[1])
@@ -57,6 +57,10 @@ def run_of(record: Record) -> str:
     if record.topic in (topics.RUN_SIGNALLED, *DEAD_LETTERS) and _CALLBACK.fullmatch(key):
         return _called_back(key)
     return _text(parts[0])
+
+
+def _marked(parts: list[bytes]) -> str:
+    return _text(parts[1]) if parts[0] in (b"run", b"hold") and len(parts) > 1 else ""
 
 
 def _called_back(token: bytes) -> str:
@@ -111,10 +115,8 @@ def _claimant(record: Record) -> str:
     """Run of a claim, by its value: the key is the call's idempotency key."""
     if record.value is None:
         return _text((record.key or b"").split(b"/")[0])
-    try:
-        return codec.decode(ToolClaim, record.value).call_id.partition("/")[0]
-    except (MalformedError, FoldError):
-        return ""
+    claim = codec.decode_known(ToolClaim, record.value)
+    return claim.call_id.partition("/")[0] if claim else ""
 
 
 def _rank(record: Lying) -> int:
