@@ -1,4 +1,4 @@
-"""Reads the catalog from all partitions, with its halts, and publishes signed entries into all of them."""
+"""The catalog of all partitions, with its halts, and the publication of signed entries into all of them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

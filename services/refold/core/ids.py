@@ -1,8 +1,6 @@
 """Identifiers: syntax, home of a run, derived keys. No id contains the separator of a key that it is part of, so a key
 of one run is never read as another run's."""
 
-from __future__ import annotations
-
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import unhexlify

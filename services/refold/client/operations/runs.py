@@ -1,4 +1,4 @@
-"""Reads, follows and selects runs in the run log; `RunQuery` also selects those of views."""
+"""Runs of the run log: read, followed and selected. `RunQuery` also selects those of views."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

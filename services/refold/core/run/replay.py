@@ -2,8 +2,6 @@
 of its steps one at a time, in the order of the log, and returns its new requests each time, so the same history drives
 the same code to the same place."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ fold; it is the oracle of the tests instead. No length or count reserves memory 
 **Source**: Avro 1.12 specification, "Binary Encoding".
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import lru_cache

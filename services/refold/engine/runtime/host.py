@@ -17,7 +17,6 @@ import structlog
 from refold.core.errors import RefoldError, UnreachableError, UsageError
 from refold.engine.ports import effects
 from refold.engine.ports.blobs import Blobs
-from refold.engine.ports.effects import Tools
 from refold.engine.ports.ledger import Ledger, Operation
 from refold.engine.ports.log import Assigned, Delivery, Depth, End, EventLog, Outgoing, Record, Revoked, Taken
 from refold.engine.runtime.alarms import ALARMS
@@ -90,7 +89,7 @@ class Host:
         event_log: EventLog,
         *,
         ledger: Ledger | None = None,
-        tools: Callable[[Callable[[effects.ToolEnded], None]], Tools] | None = None,
+        tools: Callable[[Callable[[effects.ToolEnded], None]], effects.Tools] | None = None,
         lookup: Lookup | None = None,
         blobs: Blobs | None = None,
     ) -> None:

@@ -3,8 +3,6 @@
 The events of `decide` and of the agent's code become one entry, so an input is applied whole or not at all.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import struct
 from collections import deque

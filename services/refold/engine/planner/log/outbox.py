@@ -4,8 +4,6 @@ The run log is the planner's outbox: commands follow from accepted entries alone
 acknowledged is the planner's position on `run-log`; a successor sends the rest again.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import heapq
 from collections import OrderedDict, deque
