@@ -107,8 +107,8 @@ def test_no_framework_is_loaded_for_it() -> None:
 
 
 @pytest.fixture
-def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    with served(monkeypatch) as site:
+def site() -> Iterator[Bench]:
+    with served() as site:
         yield site
 
 

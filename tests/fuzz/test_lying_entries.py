@@ -166,7 +166,7 @@ OF_ALL = (
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_page_of_the_gateway_fails_by_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing.Refusals, "_listen", lambda refusals: refusals.listens.set())
-    with served(monkeypatch) as site:
+    with served() as site:
         for key, value in records(seed):
             run = key.partition(b"/")[0].decode()
             site.log.append(RUN_LOG, home(run, site.log.number), key, value)

@@ -13,11 +13,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from refold.console.gateway import guard
 from refold.console.gateway.app import build_api
 from refold.console.gateway.guard import TimedProtocol
 from refold.console.gateway.site import SentFile
-from refold.console.projections import service
 from tests.gateway.test_reading import Bench
 from tests.gateway.test_streams import halves
 from tests.waiting import eventually
@@ -26,12 +24,16 @@ HOST = b"Host: 127.0.0.1\r\n"
 POST = b"POST /api/runs HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\n"
 
 
+class Hasty(TimedProtocol):
+    headers_s = 0.3
+
+
 class Served:
-    """A server with its bench."""
+    """A server with its bench, which waits 0.3 s for headers and bodies."""
 
     def __init__(self) -> None:
-        self.bench = Bench()
-        config = uvicorn.Config(build_api(self.bench.gateway), port=0, log_config=None, http=TimedProtocol)
+        self.bench = Bench(body_s=0.3)
+        config = uvicorn.Config(build_api(self.bench.gateway), port=0, log_config=None, http=Hasty)
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run)
         self.thread.start()
@@ -53,10 +55,7 @@ class Served:
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
-    monkeypatch.setattr(guard, "BODY_S", 0.3)
-    monkeypatch.setattr(guard, "HEADERS_S", 0.3)
+def served() -> Iterator[Served]:
     served = Served()
     yield served
     served.server.should_exit = True

@@ -8,9 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from refold.console.gateway import logins
 from refold.console.gateway.forks import ForkRoom
-from refold.console.projections import service
 from refold.engine.runtime.settings import GatewayPart
 from refold.lab.forks.report import ForkReport
 from tests.forks.recording import family_of, fork
@@ -27,8 +25,6 @@ CHANGES = {"at": 0, "input": {"items": ["silk"]}, "stubs": {"buy": "9 silk"}}
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Bench, Keys]:
     monkeypatch.setenv("REFOLD_ENVIRONMENT", "test")
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
-    monkeypatch.setattr(logins, "FAILED_S", 0.0)
     keys = Keys(tmp_path / "api.json")
     keys.new("none", "viewer")
     bench = Bench(part=GatewayPart(api_keys=str(keys.path)))

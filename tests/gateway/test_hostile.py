@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 
 from refold.client.operations.operation import RunInput
 from refold.client.platform import Platform
-from refold.console.gateway import reading, writing
 from refold.console.gateway import site as gateway_site
+from refold.console.gateway import writing
 from refold.console.gateway.app import routed
 from refold.console.gateway.selecting import Cursor, Selection
 from refold.console.gateway.streams import RunStreams
-from refold.console.projections import service
 from refold.core.messages import ApprovalVote
 from refold.core.wire import codec
 from refold.engine.runtime.settings import GatewayPart
@@ -136,11 +135,9 @@ class Ending(RunStreams):
 @pytest.fixture(scope="module")
 def site() -> Iterator[Bench]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service, "REFRESH_S", 0.0)
-        patch.setattr(reading, "WAIT_S", 0.0)
         patch.setattr(writing.Refusals, "_listen", lambda refusals: refusals.listens.set())
         patch.setattr(gateway_site, "RunStreams", Ending)
-        site = Bench(Heard, GatewayPart(writes={"program": 10**9}))
+        site = Bench(Heard, GatewayPart(writes={"program": 10**9}), wait_s=0.0)
         site.log.mark("run-5")
         site.log.bury("run-5")
         site.catch_up()

@@ -31,8 +31,8 @@ from tests.projections.histories import asked, call, entries
 
 
 @pytest.fixture
-def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    with served(monkeypatch) as site:
+def site() -> Iterator[Bench]:
+    with served() as site:
         yield site
 
 

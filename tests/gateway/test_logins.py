@@ -27,7 +27,7 @@ from starlette.testclient import TestClient
 from refold.console.gateway import apikeys, logins, oidc
 from refold.console.gateway.apikeys import ApiKeys, new_api_key
 from refold.console.gateway.logins import COOKIE, Login, Logins
-from refold.console.projections import service
+from refold.console.gateway.rates import LIMITS, GatewayLimits, RateLimit
 from refold.core.errors import UsageError
 from refold.engine.runtime.settings import GatewayPart, OidcPart, ProxyPart
 from tests.cli.terminal import refold
@@ -57,21 +57,21 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
-    monkeypatch.setattr(logins, "FAILED_S", 0.0)
-
-
 @pytest.fixture
 def keys(tmp_path: Path) -> Keys:
     return Keys(tmp_path / "api.json")
 
 
 @contextmanager
-def serving(part: GatewayPart) -> Iterator[TestClient]:
-    with Bench(part=part).http as http:
+def serving(part: GatewayPart, **limits: Any) -> Iterator[TestClient]:
+    with Bench(part=part, **limits).http as http:
         yield http
+
+
+def limits_of(http: TestClient) -> GatewayLimits:
+    """The limits of a gateway, which a test may change."""
+    limits: GatewayLimits = http.app_state["gateway"].limits
+    return limits
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ class TestCookies:
         assert status(http, Cookie=page["Cookie"]) == 401
 
     def test_it_is_never_longer_than_what_it_was_made_of(
-        self, http: TestClient, keys: Keys, page: dict[str, str], monkeypatch: pytest.MonkeyPatch
+        self, http: TestClient, keys: Keys, page: dict[str, str]
     ) -> None:
         soon = int(time.time() * 1000) + 100_000
         found = http.post("/api/login", headers=bearer(keys.new("bob", "viewer", expires_ms=soon)))
@@ -283,7 +283,7 @@ class TestCookies:
         ]
         assert ends[0] == ends[1]
         now = time.time()
-        monkeypatch.setattr(time, "time", lambda: now + 13 * 3_600)
+        limits_of(http).clock = lambda: now + 13 * 3_600
         assert status(http, Cookie=page["Cookie"]) == 401
 
     def test_a_key_in_the_header_counts_before_a_cookie(
@@ -461,9 +461,7 @@ class TestTokens:
                 assert status(http, **bearer(token(rsa, claims(**told, email_verified=verified)))) == expected
             assert status(http, **bearer(token(rsa, claims(realm_access="sre", email="a", email_verified=True)))) == 403
 
-    def test_unknown_keys_have_the_issuer_asked_once_in_a_while(
-        self, provider: Provider, rsa: RSAKey, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_unknown_keys_have_the_issuer_asked_once_in_a_while(self, provider: Provider, rsa: RSAKey) -> None:
         new = RSAKey.generate_key(2048, {"kid": "k2"}, private=True)
         with serving(provider.part()) as http:
             for number in range(50):
@@ -471,7 +469,7 @@ class TestTokens:
             assert provider.asked == 1
             provider.keys.append(new.as_dict(private=False))
             assert status(http, **bearer(token(new, kid="k2"))) == 401
-            monkeypatch.setattr(oidc, "REFETCH_S", 0.0)
+            limits_of(http).refetch_s = 0.0
             assert status(http, **bearer(token(new, kid="k2"))) == 200
             assert provider.asked == 2
 
@@ -479,7 +477,7 @@ class TestTokens:
         provider.open.clear()
 
         async def ask() -> Any:
-            verifier = oidc.TokenVerifier(provider.part().oidc)
+            verifier = oidc.TokenVerifier(provider.part().oidc, LIMITS)
             asking = [asyncio.create_task(verifier.claims(token(rsa))) for _ in range(5)]
             while not provider.asked:  # noqa: ASYNC110 - a thread counts
                 await asyncio.sleep(0.001)
@@ -489,39 +487,31 @@ class TestTokens:
         assert [found["sub"] for found in asyncio.run(ask())] == ["ada"] * 5
         assert provider.asked == 1
 
-    def test_keys_outlive_the_issuer_for_an_hour(
-        self, provider: Provider, rsa: RSAKey, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(oidc, "REFETCH_S", 0.0)
-        monkeypatch.setattr(oidc, "JWKS_FRESH_S", 0.0)
-        with serving(provider.part()) as http:
+    def test_keys_outlive_the_issuer_for_an_hour(self, provider: Provider, rsa: RSAKey) -> None:
+        with serving(provider.part(), refetch_s=0.0, jwks_fresh_s=0.0) as http:
             assert status(http, **bearer(token(rsa))) == 200
             provider.status = 500
             assert status(http, **bearer(token(rsa))) == 200
             assert provider.asked == 2
-            monkeypatch.setattr(oidc, "JWKS_KEPT_S", 0.0)
+            limits_of(http).jwks_kept_s = 0.0
             found = http.get("/api/login", headers=bearer(token(rsa)))
             assert (found.status_code, found.json()["code"]) == (503, "unreachable")
             provider.status, provider.keys = 200, []
-            monkeypatch.setattr(oidc, "JWKS_KEPT_S", 3_600.0)
+            limits_of(http).jwks_kept_s = 3_600.0
             assert status(http, **bearer(token(rsa))) == 401
 
     @pytest.mark.parametrize("spoilt", ["elsewhere", "large", "no_json", "away"])
-    def test_what_is_no_list_of_keys_verifies_nobody(
-        self, provider: Provider, rsa: RSAKey, spoilt: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_is_no_list_of_keys_verifies_nobody(self, provider: Provider, rsa: RSAKey, spoilt: str) -> None:
         other = Provider()
         other.keys = provider.keys
         if spoilt == "elsewhere":
             provider.status, provider.to = 302, other.url
-        elif spoilt == "large":
-            monkeypatch.setattr(oidc, "MOST_JWKS", 10)
         elif spoilt == "no_json":
             provider.keys = "no list"  # type: ignore[assignment]
         else:
             provider.server.shutdown()
             provider.server.server_close()
-        with serving(provider.part()) as http:
+        with serving(provider.part(), jwks_bytes=10 if spoilt == "large" else LIMITS.jwks_bytes) as http:
             assert status(http, **bearer(token(rsa))) == 503
         assert other.asked == 0
         other.server.shutdown()
@@ -638,11 +628,9 @@ class TestHosts:
                 assert http.post("/api/runs", headers=page | {"Origin": origin}).status_code == expected
 
 
-def test_failed_logins_wait_and_good_ones_do_not(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logins, "FAILED_S", 30.0)
-    monkeypatch.setattr(logins, "MOST_FAILING", 3)
+def test_failed_logins_wait_and_good_ones_do_not(keys: Keys) -> None:
     ada = keys.new("ada", "viewer")
-    bench = Bench(part=GatewayPart(api_keys=str(keys.path)))
+    bench = Bench(part=GatewayPart(api_keys=str(keys.path)), failed_s=30.0, failing=3)
 
     async def ask() -> list[int]:
         app: Any = bench.http.app
@@ -686,10 +674,9 @@ def test_no_more_writes_are_under_way_than_there_is_room_for(keys: Keys) -> None
     assert after.status_code == 422
 
 
-def test_a_stream_ends_soon_after_its_key(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logins, "RECHECK_S", 0.0)
+def test_a_stream_ends_soon_after_its_key(keys: Keys) -> None:
     ada = keys.new("ada", "viewer")
-    held = Logins(GatewayPart(api_keys=str(keys.path)), "x")
+    held = Logins(GatewayPart(api_keys=str(keys.path)), "x", GatewayLimits(recheck_s=0.0))
     login = Login("ada", ("viewer",), key=ada[4:16])
     closed: list[bool] = []
 
@@ -723,11 +710,8 @@ def test_no_login_is_logged(keys: Keys, http: TestClient, capsys: pytest.Capture
     assert 0 < (logged.out + logged.err).count("gateway.login_failed") <= logins.LOGGED_A_MINUTE
 
 
-def test_what_is_remembered_of_actors_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from refold.console.gateway import rates
-
-    monkeypatch.setattr(rates, "MOST_NAMES", 10)
-    limit = rates.RateLimit()
+def test_what_is_remembered_of_actors_is_bounded() -> None:
+    limit = RateLimit(names=10)
     for number in range(1_000):
         limit.wait_s(f"actor-{number}", 1)
 

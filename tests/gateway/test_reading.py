@@ -9,26 +9,23 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from benchmarks.prefill import finished
-from starlette.routing import BaseRoute
 from starlette.testclient import TestClient
 
 from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform
 from refold.client.reading.steps import Timeline
-from refold.console.gateway import app as gateway_app
 from refold.console.gateway import guard, reading, writing
-from refold.console.gateway.app import Api, build_api, routed
+from refold.console.gateway.app import build_api
 from refold.console.gateway.logins import Login, Logins
+from refold.console.gateway.rates import GatewayLimits
 from refold.console.gateway.site import Gateway
-from refold.console.projections import service
 from refold.console.projections.runs import ViewedRuns
-from refold.console.projections.service import KeptProjection
+from refold.console.projections.service import KeptProjection, serving
 from refold.console.projections.shipped.projection import Shipped
 from refold.core.errors import ConflictError, UnreachableError
 from refold.core.ids import RunId, home
@@ -53,21 +50,6 @@ SLOW = RunId("slow")
 RUNS = [f"run-{number}" for number in range(12)]
 
 
-@cache
-def _routes() -> list[BaseRoute]:
-    return routed().router.routes
-
-
-def api_of(gateway: Gateway) -> Api:
-    """`build_api`, with routes that all gateways share: they have no state, and take 0.2 s to make."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gateway_app, "ROUTES", ())
-        patch.setattr(gateway_app, "PAGES", ())
-        app = build_api(gateway)
-    app.router.routes = _routes()
-    return app
-
-
 class Bench:
     """A gateway on views of a log in memory."""
 
@@ -77,9 +59,10 @@ class Bench:
         part: GatewayPart | None = None,
         archive: str = "",
         views: ViewDatabase | None = None,
+        **limits: Any,
     ) -> None:
         self.log, self.database = ListedLog(), views or MemoryViewDatabase()
-        self.kept = KeptProjection(Shipped(), self.database, self.log)
+        self.kept = KeptProjection(Shipped(), self.database, self.log, refresh_s=0.0)
         self.log.finish(*RUNS)
         self.catch_up()
         part = part or GatewayPart()
@@ -88,9 +71,10 @@ class Bench:
             dev=False,
             lost=None,
         )
-        logins = Logins(part, "ada")
-        self.gateway = Gateway(platform(where), self.database, logins, AsyncClient(kafka=AWAY))
-        self.http = TestClient(api_of(self.gateway), base_url="http://127.0.0.1:8321", raise_server_exceptions=False)
+        self.limits = GatewayLimits(**{"failed_s": 0.0, **limits})
+        logins, client = Logins(part, "ada", self.limits), AsyncClient(kafka=AWAY)
+        self.gateway = Gateway(platform(where), self.database, logins, client, limits=self.limits)
+        self.http = TestClient(build_api(self.gateway), base_url="http://127.0.0.1:8321", raise_server_exceptions=False)
 
     def catch_up(self) -> None:
         idle = 0
@@ -107,18 +91,16 @@ class Bench:
 
 
 @contextmanager
-def served(patch: pytest.MonkeyPatch, *, wait_s: float = 0.0) -> Iterator[Bench]:
+def served(*, wait_s: float = 0.0) -> Iterator[Bench]:
     """A gateway that answers, whose reads wait so long for a write."""
-    patch.setattr(service, "REFRESH_S", 0.0)
-    patch.setattr(reading, "WAIT_S", wait_s)
-    site = Bench()
+    site = Bench(wait_s=wait_s)
     with site.http:
         yield site
 
 
 @pytest.fixture
-def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    with served(monkeypatch, wait_s=0.2) as site:
+def site() -> Iterator[Bench]:
+    with served(wait_s=0.2) as site:
         yield site
 
 
@@ -276,9 +258,7 @@ def test_a_run_with_another_history_is_folded_whole(site: Bench) -> None:
     assert [each.id for each in found.records] == [each.id for each in whole.records]
 
 
-def test_a_folded_run_leaves_when_it_was_erased_or_others_need_its_room(
-    site: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folded_run_leaves_when_it_was_erased_or_others_need_its_room(site: Bench) -> None:
     reads = site.gateway.reading
 
     def read(*runs: int) -> list[weakref.ref[Timeline]]:
@@ -297,7 +277,7 @@ def test_a_folded_run_leaves_when_it_was_erased_or_others_need_its_room(
     assert erased() is None
     assert there() is not None
 
-    monkeypatch.setattr(reading, "MOST_KEPT_BYTES", 150_000)
+    site.limits.kept_bytes = 150_000
     assert [each() is not None for each in read(7, 8, 9)] == [False, True, True]
     assert there() is None
 
@@ -320,9 +300,8 @@ def test_what_is_not_there_and_what_was_erased_differ(site: Bench) -> None:
 
 
 @pytest.fixture
-def archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def archived(tmp_path: Path) -> Iterator[Bench]:
     """Give a gateway whose archive has every run. Of them the view has no more than what erasures left."""
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
     site, archive_store = Bench(archive=tmp_path.as_uri()), ArchiveStore(tmp_path.as_uri())
     for number in range(site.log.number):
         files = archive_store.keep(whole_runs(site.log, number, runs_of_log(site.log, number).ended))
@@ -397,7 +376,7 @@ def test_a_read_waits_for_what_an_input_has_caused(site: Bench) -> None:
 
 
 def test_views_that_are_dropped_at_that_moment_are_503_and_not_a_conflict(site: Bench) -> None:
-    name, number = Shipped.name, service.serving(site.database, Shipped.name)
+    name, number = Shipped.name, serving(site.database, Shipped.name)
     site.database.drop(name, number)
 
     for path in ("/api/runs", "/api/runs/run-1", "/api/runs/run-1/events", "/api/runs/run-1/stream"):
@@ -565,9 +544,8 @@ def test_a_body_that_is_none_is_a_problem(site: Bench, body: bytes) -> None:
 
 
 @pytest.fixture
-def slow_site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def slow_site() -> Iterator[Bench]:
     """A gateway that lets programs write 60 times a minute."""
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
     with (site := Bench(part=GatewayPart(writes={"program": 60}))).http:
         yield site
 
@@ -613,7 +591,6 @@ def test_nothing_is_written_beside_views_of_another_log(monkeypatch: pytest.Monk
         refusals.log = "log-2"
         refusals.listens.set()
 
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
     monkeypatch.setattr(writing.Refusals, "_listen", listen)
     site = Bench()
     with site.http:

@@ -9,7 +9,7 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Route
 
-from refold.console.gateway import logins, reading, writing
+from refold.console.gateway import writing
 from refold.console.gateway.app import routed
 from refold.console.gateway.logins import Login
 from refold.console.gateway.roles import ACCESS, GRANTS, PUBLIC, ROUTE_ROLES, SAFE, role_of
@@ -44,12 +44,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Bench, dict
     keys = Keys(tmp_path_factory.mktemp("keys") / "api.json")
     tokens = {role: keys.new("ada", role) for role in ACCESS} | {"lead": keys.new("ada", "lead")}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service, "REFRESH_S", 0.0)
-        patch.setattr(reading, "WAIT_S", 0.0)
-        patch.setattr(logins, "FAILED_S", 0.0)
         patch.setattr("refold.console.gateway.site.RunStreams", Ending)
         patch.setattr(writing.Refusals, "_listen", lambda refusals: refusals.listens.set())
-        bench = Bench(Heard, GatewayPart(api_keys=str(keys.path), writes={"program": 10**9}))
+        bench = Bench(Heard, GatewayPart(api_keys=str(keys.path), writes={"program": 10**9}), wait_s=0.0)
         with bench.http:
             yield bench, tokens
 
@@ -149,13 +146,9 @@ def test_a_refusal_says_how_to_log_in_and_not_what_was_wrong(site: tuple[Bench, 
     assert found[0].json()["code"] == "login"
 
 
-def test_writes_and_reads_are_counted_by_key_and_their_limits_are_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writes_and_reads_are_counted_by_key_and_their_limits_are_settings(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "api.json")
     ada, bob, own = keys.new("ada", "operator"), keys.new("bob", "admin"), keys.new("ada", "operator")
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
-    monkeypatch.setattr(logins, "FAILED_S", 0.0)
     limits = {"operator": 60, own[4:16]: 2}
     bench = Bench(Heard, GatewayPart(api_keys=str(keys.path), writes=limits, reads={own[4:16]: 1}))
     unsafe = [(method, path) for name, method, path in CLOSED if role_of(name, {method}) == "operator"]

@@ -17,13 +17,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from refold.client.values import texts_of
-from refold.console.gateway import site
 from refold.console.gateway.app import build_api
 from refold.console.gateway.guard import TimedProtocol
 from refold.console.gateway.rates import BusyError, SharedRoom
 from refold.console.gateway.site import SentFile
 from refold.console.gateway.streams import TooManyError
-from refold.console.projections import service
 from refold.console.projections.runs import ViewedRuns
 from refold.core.errors import BlobError, UsageError
 from refold.core.ids import RunId
@@ -67,10 +65,7 @@ def looked(http: httpx.Client, path: str) -> float:
     return sorted(times)[LOOKS // 2]
 
 
-def test_a_gateway_serves_others_while_one_viewer_floods_it(
-    serve: Callable[[object], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+def test_a_gateway_serves_others_while_one_viewer_floods_it(serve: Callable[[object], int], tmp_path: Path) -> None:
     keys = Keys(tmp_path / "api.json")
     bad, good = keys.new("mal", "viewer"), keys.new("ada", "viewer")
     bench = Bench(part=GatewayPart(api_keys=str(keys.path), session_key=SECRET))
@@ -96,9 +91,7 @@ def test_a_gateway_serves_others_while_one_viewer_floods_it(
 
 
 def test_waiting_for_the_view_holds_no_thread(serve: Callable[[object], int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
-    monkeypatch.setattr("refold.console.gateway.reading.WAIT_S", 60.0)
-    bench = Bench()
+    bench = Bench(wait_s=60.0)
     port = serve(build_api(bench.gateway))
     looked = list[str]()
     check = bench.gateway.reading.check_after
@@ -133,9 +126,8 @@ def test_one_name_has_half_of_a_room() -> None:
         pass
 
 
-def test_one_name_has_half_of_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refold.console.gateway.streams.MOST_STREAMS", 4)
-    streams = Bench().gateway.streams
+def test_one_name_has_half_of_the_streams() -> None:
+    streams = Bench(streams=4).gateway.streams
     streams._actors["mal"] = 2
 
     with pytest.raises(TooManyError):
@@ -143,10 +135,11 @@ def test_one_name_has_half_of_the_streams(monkeypatch: pytest.MonkeyPatch) -> No
     streams.check_room("ada")
 
 
-def test_a_reader_that_reads_nothing_holds_a_place_for_a_while_at_most(
-    serve: Callable[[object], int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(site, "SEND_S", 0.3)
+class ImpatientFile(SentFile):
+    send_s = 0.3
+
+
+def test_a_reader_that_reads_nothing_holds_a_place_for_a_while_at_most(serve: Callable[[object], int]) -> None:
     room, app, made = SharedRoom(2, "bundles"), FastAPI(), list[int]()
 
     def parts() -> Generator[bytes]:
@@ -155,7 +148,7 @@ def test_a_reader_that_reads_nothing_holds_a_place_for_a_while_at_most(
                 made.append(number)
                 yield b"x" * 65_536
 
-    app.add_api_route("/file", lambda: SentFile(parts(), "application/octet-stream"))
+    app.add_api_route("/file", lambda: ImpatientFile(parts(), "application/octet-stream"))
     port = serve(app)
     with closing(socket.create_connection(("127.0.0.1", port))) as connection:
         connection.sendall(b"GET /file HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")

@@ -13,11 +13,11 @@ import pytest
 
 from refold.client.reading.run import RunEvent
 from refold.client.streams import LivePart
-from refold.console.gateway import reading, selecting, streams
+from refold.console.gateway import selecting
+from refold.console.gateway.rates import GatewayLimits
 from refold.console.gateway.reading import NotYetError, ReadSide
 from refold.console.gateway.selecting import Selection
 from refold.console.gateway.streams import RunStreams, StreamListener
-from refold.console.projections import service
 from refold.console.projections.service import KeptProjection
 from refold.console.projections.shipped.projection import Shipped
 from refold.console.projections.shipped.tables import ENTRIES
@@ -73,8 +73,9 @@ class Site:
 
     def __init__(self) -> None:
         self.log, self.database = ListedLog(), Unsteady()
-        self.kept = KeptProjection(Shipped(), self.database, self.log)
-        self.streams = RunStreams(ReadSide(self.database))
+        self.kept = KeptProjection(Shipped(), self.database, self.log, refresh_s=0.0)
+        self.limits = GatewayLimits(away_s=0.02, news_s=0.005, slow_s=1_000.0)
+        self.streams = RunStreams(ReadSide(self.database), limits=self.limits)
 
     def write(self, pairs: list[Pair]) -> None:
         for key, value in pairs:
@@ -105,11 +106,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def place(monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
-    monkeypatch.setattr(streams, "AWAY_S", 0.02)
-    monkeypatch.setattr(streams, "NEWS_S", 0.005)
-    monkeypatch.setattr(streams, "SLOW_S", 1_000.0)
+def place() -> Site:
     return Site()
 
 
@@ -195,8 +192,8 @@ async def test_what_is_written_while_the_database_is_away_comes_when_it_is_back(
     assert seen == list(range(1, failed + 1))
 
 
-async def test_the_stream_of_a_run_that_is_erased_ends(place: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "SLOW_S", 0.01)
+async def test_the_stream_of_a_run_that_is_erased_ends(place: Site) -> None:
+    place.limits.slow_s = 0.01
     before, _, _ = halves("sad")
     place.write(before[:3])
     seen: list[int] = []
@@ -211,10 +208,8 @@ async def test_the_stream_of_a_run_that_is_erased_ends(place: Site, monkeypatch:
 
 
 @pytest.mark.parametrize(("kind", "name"), [("run", "sad"), ("family", "sad"), ("session", "s-1"), ("inbox", "")])
-async def test_streams_of_a_log_that_was_replaced_end(
-    place: Site, monkeypatch: pytest.MonkeyPatch, kind: str, name: str
-) -> None:
-    monkeypatch.setattr(streams, "SLOW_S", 0.01)
+async def test_streams_of_a_log_that_was_replaced_end(place: Site, kind: str, name: str) -> None:
+    place.limits.slow_s = 0.01
     before, _, _ = halves("sad")
     place.write(before[:3])
     reader = asyncio.create_task(read_all(place.follow(name, kind=kind)))
@@ -228,8 +223,8 @@ async def test_streams_of_a_log_that_was_replaced_end(
     await asyncio.wait_for(reader, 10)
 
 
-async def test_an_idle_stream_shows_that_it_lives(place: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "HEARTBEAT_S", 0.02)
+async def test_an_idle_stream_shows_that_it_lives(place: Site) -> None:
+    place.limits.heartbeat_s = 0.02
     before, _, _ = halves("sad")
     place.write(before[:2])
     stream = place.follow("sad")
@@ -242,9 +237,8 @@ async def test_an_idle_stream_shows_that_it_lives(place: Site, monkeypatch: pyte
     assert place.streams.count == 0
 
 
-async def test_a_slow_client_holds_bytes_of_parts_and_misses_the_older_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "MOST_PARTS_BYTES", 40)
-    listener = StreamListener(Selection("run", "r", parts=True))
+async def test_a_slow_client_holds_bytes_of_parts_and_misses_the_older_ones() -> None:
+    listener = StreamListener(Selection("run", "r", parts=True), most_bytes=40)
 
     for number in range(1, 101):
         listener.add(b"%03d." % number)
@@ -364,8 +358,8 @@ async def test_a_stream_that_waits_is_woken_by_entries_of_its_runs(place: Site, 
     task.cancel()
 
 
-async def test_more_entries_than_a_look_reads_wake_every_stream(place: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "LOOK_ENTRIES", 1)
+async def test_more_entries_than_a_look_reads_wake_every_stream(place: Site) -> None:
+    place.limits.look_entries = 1
     place.write(long("pa")[:2])
     follower = Follower(place, "family", "pa")
     task = asyncio.create_task(follower.run())
@@ -411,10 +405,8 @@ async def test_a_member_that_is_erased_amid_a_stream_holds_no_other_up(place: Si
     other.cancel()
 
 
-async def test_the_inbox_has_what_is_asked_and_decided_and_the_place_of_what_is_not_sent(
-    place: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(streams, "HEARTBEAT_S", 0.1)
+async def test_the_inbox_has_what_is_asked_and_decided_and_the_place_of_what_is_not_sent(place: Site) -> None:
+    place.limits.heartbeat_s = 0.1
     place.write(long("before"))
     selection, at = place.streams.begin("inbox")
     assert at is not None
@@ -438,10 +430,7 @@ async def test_the_inbox_has_what_is_asked_and_decided_and_the_place_of_what_is_
     assert last == {number: (end, 0) for number, end in selecting.log_ends(place.streams._reading.store()).items()}
 
 
-async def test_an_id_that_is_none_or_of_another_stream_is_refused_and_one_ahead_waits(
-    place: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reading, "WAIT_S", 0.05)
+async def test_an_id_that_is_none_or_of_another_stream_is_refused_and_one_ahead_waits(place: Site) -> None:
     place.write(long("pa"))
     selection, _ = place.streams.begin("family", "pa")
     good = selection.id_of({0: (3, 1), 1: (3, 1)})
@@ -511,10 +500,8 @@ async def test_a_stream_joins_no_read_that_began_before_its_news(place: Site) ->
     second.cancel()
 
 
-def test_a_stream_too_many_is_a_problem_and_no_broken_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
-    monkeypatch.setattr(streams, "MOST_STREAMS", 0)
-    site = Bench()
+def test_a_stream_too_many_is_a_problem_and_no_broken_answer() -> None:
+    site = Bench(streams=0)
     with site.http:
         found = site.http.get("/api/runs/run-1/stream")
 
@@ -522,8 +509,7 @@ def test_a_stream_too_many_is_a_problem_and_no_broken_answer(monkeypatch: pytest
     assert found.headers["retry-after"]
 
 
-def test_behind_the_end_of_a_run_there_is_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+def test_behind_the_end_of_a_run_there_is_no_more() -> None:
     site = Bench()
     with site.http:
         found = site.http.get("/api/runs/run-7/stream", headers={"Last-Event-ID": "33"})

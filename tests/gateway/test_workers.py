@@ -11,7 +11,6 @@ import pytest
 from refold.client.operations.runs import Runs
 from refold.client.platform import Platform
 from refold.client.reading.member import Worker, WorkerGroup, Workers
-from refold.console.projections import service
 from refold.core.events import CallDispatched, CallProposed, RetryPolicy
 from refold.engine.adapters.kafka.groups import GroupState
 from tests.cli.chronicle import TOPICS
@@ -50,8 +49,7 @@ class Watched(Platform):
 
 
 @pytest.fixture
-def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+def site() -> Iterator[Bench]:
     bench = Bench(Watched)
     call = CallProposed(1, "send", "{}", "k", "mail", "once", 1_000, RetryPolicy())
     for key, value in entries("waits-1", begun(), [call, CallDispatched(1, 1, 1_700_000_060_000)]):

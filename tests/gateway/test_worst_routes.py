@@ -17,11 +17,10 @@ from urllib.parse import quote, urlencode
 import pytest
 from fastapi.routing import APIRoute
 
-from refold.console.gateway import reading, writing
 from refold.console.gateway import site as gateway_site
+from refold.console.gateway import writing
 from refold.console.gateway.app import routed
 from refold.console.gateway.roles import PUBLIC, role_of
-from refold.console.projections import service
 from refold.console.sql.opening import open_views
 from refold.core.events import (
     ApprovalRequested,
@@ -111,7 +110,7 @@ def family(run: str, children: int) -> Iterator[list[Pair]]:
 
 def world(views: ViewDatabase) -> Bench:
     """A gateway whose views have the most that a run, a family and a list may have."""
-    site = Bench(Heard, GatewayPart(writes={"program": 10**9}, reads={"program": 10**9}), views=views)
+    site = Bench(Heard, GatewayPart(writes={"program": 10**9}, reads={"program": 10**9}), views=views, wait_s=0.0)
     question = ApprovalRequested(1, 1, 1, "p", NAME, Requirement(["ada"], message=NAME), "dev", "1", "s", f"{1:032x}")
     many = (
         entries(
@@ -286,8 +285,6 @@ WORST: dict[str, list[Worst]] = {
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service, "REFRESH_S", 0.0)
-        patch.setattr(reading, "WAIT_S", 0.0)
         patch.setattr(writing.Refusals, "_listen", lambda refusals: refusals.listens.set())
         patch.setattr(gateway_site, "RunStreams", Ending)
         # Views in memory are copied whole for each request, and these are large.

@@ -132,7 +132,7 @@ def test_no_schema_of_a_server_is_run(files: Scripted) -> None:
     assert canonical.parse(ended.result)["structured"] == {"a": "a" * 60 + "!"}
 
 
-def test_names_that_somebody_makes_up_are_not_kept(files: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_somebody_makes_up_are_not_kept(files: Scripted) -> None:
     server = files.server()
 
     for number in range(5_000):

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from refold.console.gateway import logins
 from refold.console.gateway.app import build_api
-from refold.console.projections import service
 from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
@@ -39,28 +37,24 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service, "REFRESH_S", 0.0)
-        bench = Bench()
-        everything = " ".join(text for text in CORPUS if "\ud800" not in text)
-        for number, text in enumerate((everything, *CORPUS)):
-            pairs = [*hostile(f"open-{number}", text), *hostile(f"over-{number}", text, over=True)]
-            for key, value in (*pairs, *of_people(f"told-{number}", text)):
-                bench.log.write(key, value)
-            if "\ud800" not in text:
-                write_beside(bench, number, text)
-        for name, text in HEAVY.items():
-            for key, value in nested(name, text):
-                bench.log.write(key, value)
-        for key, value in reads("reads"):
+def bench() -> Bench:
+    bench = Bench()
+    everything = " ".join(text for text in CORPUS if "\ud800" not in text)
+    for number, text in enumerate((everything, *CORPUS)):
+        pairs = [*hostile(f"open-{number}", text), *hostile(f"over-{number}", text, over=True)]
+        for key, value in (*pairs, *of_people(f"told-{number}", text)):
             bench.log.write(key, value)
-        hold = Hold(
-            RunId("reads"), "stalled", "non_determinism", "step 2 is another", needs="v7", code="v8", member="p"
-        )
-        bench.log.append(RUN_SNAPSHOT, home(hold.run_id, 2), hold_key(hold.run_id), codec.encode(hold))
-        bench.catch_up()
-        yield bench
+        if "\ud800" not in text:
+            write_beside(bench, number, text)
+    for name, text in HEAVY.items():
+        for key, value in nested(name, text):
+            bench.log.write(key, value)
+    for key, value in reads("reads"):
+        bench.log.write(key, value)
+    hold = Hold(RunId("reads"), "stalled", "non_determinism", "step 2 is another", needs="v7", code="v8", member="p")
+    bench.log.append(RUN_SNAPSHOT, home(hold.run_id, 2), hold_key(hold.run_id), codec.encode(hold))
+    bench.catch_up()
+    return bench
 
 
 @pytest.fixture(scope="module")
@@ -152,8 +146,7 @@ def test_empty_screens_are_for_everybody(page: Page) -> None:
 
 
 @pytest.mark.pages
-def test_the_way_in_is_for_everybody(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logins, "FAILED_S", 0.0)
+def test_the_way_in_is_for_everybody(page: Page, tmp_path: Path) -> None:
     keys = Keys(tmp_path / "api.json")
     token = keys.new("ada", "admin")
     bench = Bench(Heard, GatewayPart(api_keys=str(keys.path)))

@@ -15,7 +15,6 @@ import pytest
 from refold.console.gateway.writing import WriteSide
 from refold.console.pages import questions
 from refold.console.pages.questions import MOST_INLINE
-from refold.console.projections import service
 from refold.console.sql.opening import open_views
 from refold.core.approval.ballot import DECIDING
 from refold.core.approval.question import named
@@ -74,7 +73,6 @@ def change_nothing(views: sqlite3.Connection, tables: dict[str, str]) -> None:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., tuple[Bench, str]]]:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
     # The bench has no Kafka, which says who may decide: everybody may, so that the content alone withholds buttons.
     monkeypatch.setattr(WriteSide, "listens", True)
     monkeypatch.setattr(questions, "topics_of", lambda *_, **__: object())

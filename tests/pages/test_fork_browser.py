@@ -10,7 +10,6 @@ from playwright.sync_api import Browser, Page, expect
 
 from refold.console.gateway.app import build_api
 from refold.console.gateway.forks import ForkRoom
-from refold.console.projections import service
 from tests.cli.terminal import Dev
 from tests.gateway.test_reading import Bench
 from tests.pages.browser import site_of
@@ -73,7 +72,6 @@ def bench(driven: Browser) -> Iterator[Bench]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REFOLD_ENVIRONMENT", "test")
         patch.chdir(ROOT)
-        patch.setattr(service, "REFRESH_S", 0.0)
         bench = Bench()
         bench.gateway.forks = ForkRoom(TARGET)
         write(bench, recorded())

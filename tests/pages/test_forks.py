@@ -19,12 +19,10 @@ from urllib.parse import urlencode
 import pytest
 
 from refold.client.reading.history import Run
-from refold.console.gateway import forks
 from refold.console.gateway.forks import ForkRoom
 from refold.console.pages import rendering
 from refold.console.pages.fork_pages import fork_file, fork_parts
 from refold.console.pages.screen import SCREEN
-from refold.console.projections import service
 from refold.core.ids import RunId
 from refold.engine.archive.collecting import runs_of_log, whole_runs
 from refold.engine.archive.store import ArchiveStore
@@ -75,7 +73,6 @@ def site() -> Iterator[Bench]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REFOLD_ENVIRONMENT", "test")
         patch.chdir(ROOT)
-        patch.setattr(service, "REFRESH_S", 0.0)
         bench = Bench(part=GatewayPart(writes={"program": 10**9}))
         bench.gateway.forks = ForkRoom(TARGET)
         write(bench, recorded())
@@ -312,12 +309,12 @@ def test_code_that_hangs_or_dies_costs_its_own_fork_alone(
     site: Bench, monkeypatch: pytest.MonkeyPatch, how: str, status: int, says: str
 ) -> None:
     monkeypatch.setenv("FORK_TEST_HOW", how)
-    monkeypatch.setattr(forks, "FORK_S", 3.0)
+    site.gateway.forks.limit_s = 3.0
     begun = time.monotonic()
     answer = forked(site, "plain", status=status)
     took = time.monotonic() - begun
     monkeypatch.delenv("FORK_TEST_HOW")
-    monkeypatch.setattr(forks, "FORK_S", 60.0)
+    site.gateway.forks.limit_s = site.limits.fork_s
 
     assert says in text_of(answer)
     assert took < 12
@@ -428,7 +425,6 @@ def test_a_family_has_a_timeline_for_each_run_and_a_long_one_is_counted(warm: Be
 def test_runs_that_are_gone_or_archived_are_forked_as_they_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
     monkeypatch.setenv("REFOLD_ENVIRONMENT", "test")
     monkeypatch.chdir(ROOT)
     bench, kept = Bench(archive=tmp_path.as_uri()), ArchiveStore(tmp_path.as_uri())

@@ -10,7 +10,6 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from refold.console.gateway.app import build_api
-from refold.console.projections import service
 from tests.cli.terminal import Dev, served
 from tests.gateway.test_reading import Bench
 from tests.pages.browser import chromium, site_of
@@ -113,8 +112,7 @@ def test_a_page_comes_back_as_it_was_left(dev: Dev, page: Page) -> None:
     assert "seq=3" in page.url  # the link was followed in place, with what was open
 
 
-def test_the_page_of_an_erased_run_empties_itself(driven: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+def test_the_page_of_an_erased_run_empties_itself(driven: Browser) -> None:
     bench = Bench()
     with site_of(build_api(bench.gateway)) as base:
         page = driven.new_context(base_url=base).new_page()

@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from refold.console.gateway import logins
 from refold.console.gateway.writing import WriteSide
 from refold.console.pages import rendering
-from refold.console.projections import service
 from refold.core.events import (
     AttemptFailed,
     CallbackCompleted,
@@ -74,8 +72,7 @@ class Tags(HTMLParser):
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+def bench() -> Iterator[Bench]:
     bench = Bench()
     for number, text in enumerate(CORPUS):
         for key, value in (*hostile(f"open-{number}", text), *hostile(f"over-{number}", text, over=True)):
@@ -346,8 +343,7 @@ def test_a_view_that_is_behind_says_for_how_long(bench: Bench) -> None:
     assert "3 s behind" in page(bench, "/runs/sad").text
 
 
-def test_the_page_of_an_archived_run_is_read_from_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+def test_the_page_of_an_archived_run_is_read_from_the_archive(tmp_path: Path) -> None:
     bench, archive_store = Bench(archive=tmp_path.as_uri()), ArchiveStore(tmp_path.as_uri())
     for number in range(bench.log.number):
         files = archive_store.keep(whole_runs(bench.log, number, runs_of_log(bench.log, number).ended))
@@ -401,11 +397,9 @@ def test_pages_are_compressed_but_for_what_other_sites_ask_with_a_cookie(bench: 
     assert coded("/api/runs") == "none"
 
 
-def test_a_form_with_a_cookie_needs_what_its_page_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_form_with_a_cookie_needs_what_its_page_had(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "api.json")
     token = keys.new("ada", "admin")
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
-    monkeypatch.setattr(logins, "FAILED_S", 0.0)
     bench = Bench(Heard, GatewayPart(api_keys=str(keys.path)))
     form = {"content-type": "application/x-www-form-urlencoded", "origin": "http://127.0.0.1:8321"}
     with bench.http as http:
@@ -461,12 +455,9 @@ def test_whose_questions_they_are_is_told_once_kafka_is_there_again(bench: Bench
     assert "CurrentAttempt again" not in sent.text
 
 
-def test_a_doubt_without_a_question_is_settled_by_operators_and_one_with_it_by_approvers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_doubt_without_a_question_is_settled_by_operators_and_one_with_it_by_approvers(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "api.json")
     tokens = {role: keys.new("ada", role) for role in ("viewer", "operator", "approver")}
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
     bench = Bench(Heard, GatewayPart(api_keys=str(keys.path)))
     with bench.http as http:
         for name, may in (("run-1/3", "operator"), (f"run-1/3~{3:032x}", "approver")):

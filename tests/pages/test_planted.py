@@ -12,7 +12,6 @@ from jinja2 import DictLoader
 from refold.console.gateway import guard
 from refold.console.gateway.routes import streams
 from refold.console.pages import rendering
-from refold.console.projections import service
 from tests.gateway.test_reading import Bench
 from tests.pages.hostile import CORPUS, hostile
 from tests.pages.test_pages import Tags, check_text_alone
@@ -22,8 +21,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+def bench() -> Iterator[Bench]:
     bench = Bench()
     for key, value in hostile("open-0", CORPUS[0]):
         bench.log.write(key, value)

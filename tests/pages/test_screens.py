@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 
 from refold.client.operations.runs import STATES, STATUSES
 from refold.client.policies import load_text
-from refold.console.gateway import logins, roles
+from refold.console.gateway import roles
 from refold.console.gateway.app import build_api
 from refold.console.gateway.guard import is_page
 from refold.console.pages import rendering
 from refold.console.pages.screen import BAR_HEIGHT, bars_of, url
-from refold.console.projections import service
 from refold.core.errors import MalformedError
 from refold.core.events import CallProposed, RetryPolicy, RunCancelled, RunPaused, RunRequested, RunStarted, Spendable
 from refold.core.ids import RunId, hold_key, home
@@ -66,7 +65,6 @@ def write_beside(bench: Bench, number: int, text: str) -> None:
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service, "REFRESH_S", 0.0)
         patch.setattr(histories, "NOW", int(time.time() * 1000) - 60_000)
         bench = Bench()
         for number, text in enumerate(CORPUS):
@@ -193,7 +191,6 @@ def test_sums_of_tools_are_those_of_the_api(bench: Bench) -> None:
 
 
 def test_a_page_that_has_not_changed_is_not_sent_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
     keys = Keys(tmp_path / "api.json")
     ada, bob = keys.new("ada", "viewer"), keys.new("bob", "viewer")
     bench = Bench(Heard, GatewayPart(api_keys=str(keys.path)))
@@ -216,9 +213,7 @@ def test_a_page_that_has_not_changed_is_not_sent_again(monkeypatch: pytest.Monke
             assert ask(path, ada, tag).status_code == 200, path
 
 
-def test_a_replay_is_for_admins_and_says_first_what_it_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
-    monkeypatch.setattr(logins, "FAILED_S", 0.0)
+def test_a_replay_is_for_admins_and_says_first_what_it_does(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "api.json")
     tokens = {role: bearer(keys.new(role, role)) for role in roles.ACCESS}
     bench = Bench(Heard, GatewayPart(api_keys=str(keys.path)))
@@ -313,8 +308,7 @@ def test_bars_keep_within_their_picture(days: list[tuple[int, int]]) -> None:
         assert (bar.failed > 0) is (min(whole, bad) > 0)
 
 
-def test_forms_of_screens_need_what_their_page_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+def test_forms_of_screens_need_what_their_page_had(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "api.json")
     token = keys.new("ada", "admin")
     bench = Bench(Heard, GatewayPart(api_keys=str(keys.path)))

@@ -19,7 +19,6 @@ from refold.console.gateway.guard import is_page
 from refold.console.pages import rendering
 from refold.console.pages.fork_pages import fork_parts
 from refold.console.pages.screen import SCREEN
-from refold.console.projections import service
 from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
 from refold.core.topics import RUN_SNAPSHOT
@@ -100,7 +99,6 @@ class Everything(Recorded):
 @pytest.fixture(scope="module")
 def site() -> Iterator[Bench]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service, "REFRESH_S", 0.0)
         patch.setattr(source, "REQUEST_TIMEOUT_S", 0.1)  # there is no Kafka
         bench = Bench(platform=Everything)
         broker = Everything.copied.broker

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 
 from benchmarks.prefill import finished
 
+from refold.console.projections.service import KeptProjection
 from refold.core.ids import RunId, home, parse_log_key
 from refold.core.messages import RunErased
 from refold.core.run.erased import erased_key
@@ -15,6 +17,9 @@ from refold.engine.adapters.kafka.source import TOPICS
 from refold.engine.ports.log import Place, Record
 
 T0 = 1_790_000_000_000
+
+attentive = partial(KeptProjection, refresh_s=0.0)
+"""A projection that looks for generations of other processes in each turn."""
 
 
 class ListedLog:

@@ -7,13 +7,11 @@ from typing import ClassVar
 
 import pytest
 
-from refold.console.projections import service
-from refold.console.projections.service import KeptProjection
 from refold.console.projections.shipped.projection import Shipped
 from refold.core.events import CallCompleted
 from refold.sdk.projection import Projection, Recorded, View, key, table
 from tests.projections.memory_views import MemoryViewDatabase
-from tests.projections.source import ListedLog
+from tests.projections.source import ListedLog, attentive
 from tests.projections.test_service import settle
 
 
@@ -32,11 +30,10 @@ class Greedy(Projection):
 
 @pytest.mark.parametrize("slow", [False, True], ids=["large", "slow"])
 def test_a_projection_that_takes_too_much_stops_alone(slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
     monkeypatch.setattr(Greedy, "slow", slow)
     log, database = ListedLog(), MemoryViewDatabase()
     log.finish("r-1", "r-2")
-    greedy, ours = (KeptProjection(each, database, log) for each in (Greedy(), Shipped()))
+    greedy, ours = (attentive(each, database, log) for each in (Greedy(), Shipped()))
 
     settle(greedy, ours)
 

@@ -20,12 +20,10 @@ from itertools import count
 from threading import Event
 from refold.console.sql.opening import open_views
 from refold.core.events import CallCompleted
-from refold.console.projections import service
 from refold.console.projections.batch import APPLIES
-from refold.console.projections.service import KeptProjection
 from refold.engine.runtime.watchdog import Watchdog
 from refold.sdk.projection import Projection, key, table
-from tests.projections.source import ListedLog
+from tests.projections.source import ListedLog, attentive
 from tests.projections.test_service import Squares
 
 class Mute(Exception):
@@ -43,11 +41,10 @@ class Hangs(Projection):
 def again():
     again()
 
-service.REFRESH_S = 0.0
 for manner, code, url in json.loads(sys.argv[1]):
     database, log = open_views(url), ListedLog()
     log.finish(*(f"run-{number}" for number in range(6)))
-    bad, good = (KeptProjection(made(), database, log) for made in (Hangs, Squares))
+    bad, good = (attentive(made(), database, log) for made in (Hangs, Squares))
     watchdog = Watchdog(APPLIES, hint="mend it", give_up=lambda *_: None, die=os._exit, warn_s=0.3, most_s=1.0)
     watchdog.start()
     for _ in range(30):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from genai_prices import Usage, calc_price
 
-from refold.console.projections import service
-from refold.console.projections.service import KeptProjection, serving, shipped, verify
+from refold.console.projections.service import serving, shipped, verify
 from refold.console.projections.shipped.projection import Shipped
 from refold.console.projections.shipped.tables import RUNS
 from refold.core.errors import ConflictError
@@ -14,7 +13,7 @@ from refold.core.events import CallCompleted, Event
 from refold.sdk.prices import Price
 from tests.projections.histories import USAGE, begun, call, entries, log_of
 from tests.projections.memory_views import MemoryViewDatabase
-from tests.projections.source import ListedLog
+from tests.projections.source import ListedLog, attentive
 from tests.projections.test_service import settle
 from tests.projections.viewed import Viewed
 
@@ -38,18 +37,17 @@ def test_a_package_has_the_prices_that_the_app_has_not() -> None:
     assert "+genai-prices-" in row["price_table"]
 
 
-def test_views_of_other_prices_are_built_anew_and_not_taken_for_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
+def test_views_of_other_prices_are_built_anew_and_not_taken_for_wrong() -> None:
     log, database = ListedLog(), MemoryViewDatabase()
     for key, value in entries("r-1", [*begun(), *call(1)], [CallCompleted(1, 1, USAGE)]):
         log.write(key, value)
     (plain,) = shipped()
-    settle(KeptProjection(plain, database, log))
+    settle(attentive(plain, database, log))
     (ours,) = shipped(OWN)
 
     with pytest.raises(ConflictError, match="was made by inputs genai-prices-.*, and here is own-"):
         verify(ours, database, MemoryViewDatabase(), log)
-    settle(KeptProjection(ours, database, log))
+    settle(attentive(ours, database, log))
 
     assert serving(database, Shipped.name) == 2
     assert verify(ours, database, MemoryViewDatabase(), log).equal

@@ -11,7 +11,7 @@ import pytest
 from refold.console.projections import service
 from refold.console.projections.projector import Projector
 from refold.console.projections.publishing import REPLACED, RunRows
-from refold.console.projections.service import KeptProjection, serving
+from refold.console.projections.service import serving
 from refold.console.projections.shipped.projection import Shipped
 from refold.console.projections.shipped.tables import RUNS
 from refold.core.errors import ConflictError, UnreachableError
@@ -21,7 +21,7 @@ from refold.core.wire import codec
 from refold.engine.ports.tables import ViewChanges
 from tests.contract.table_benches import SqliteBench
 from tests.projections.memory_views import MemoryViewDatabase
-from tests.projections.source import ListedLog
+from tests.projections.source import ListedLog, attentive
 from tests.projections.test_service import settle
 
 
@@ -49,7 +49,6 @@ class Topic:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
     monkeypatch.setattr(service, "BACKOFF_S", (0.0, 0.0))
 
 
@@ -66,12 +65,12 @@ def test_a_record_has_the_columns_of_a_row() -> None:
 def test_a_writer_that_dies_at_a_write_leaves_nothing_unwritten(dies: int, late: bool) -> None:
     log, database, topic = ListedLog(), MemoryViewDatabase(), Topic()
     log.finish("r-2")  # nothing is in the other partition so far
-    settle(KeptProjection(Shipped(), database, log, send=topic.write))
+    settle(attentive(Shipped(), database, log, send=topic.write))
     topic.writes, topic.dies, topic.late = 0, dies, late
     steps = [("finish", "r-3"), ("mark", "r-2"), ("bury", "r-2"), ("finish", "r-5")]
     for step, run in steps:
         getattr(log, step)(run)
-        settle(KeptProjection(Shipped(), database, log, send=topic.write))
+        settle(attentive(Shipped(), database, log, send=topic.write))
 
     assert topic.rows == rows(database)
     assert topic.values[RunId("r-2")] is None
@@ -80,7 +79,7 @@ def test_a_writer_that_dies_at_a_write_leaves_nothing_unwritten(dies: int, late:
 def test_nothing_names_an_erased_run_that_was_passed_on() -> None:
     log, database, topic = ListedLog(), MemoryViewDatabase(), Topic()
     log.finish("r-1")
-    slot = KeptProjection(Shipped(), database, log, send=topic.write)
+    slot = attentive(Shipped(), database, log, send=topic.write)
     settle(slot)
     log.mark("r-1")
     log.bury("r-1")
@@ -94,7 +93,7 @@ def test_nothing_names_an_erased_run_that_was_passed_on() -> None:
 def test_a_rebuild_writes_no_old_row_and_the_topic_follows_the_new_generation() -> None:
     log, database, topic = ListedLog(), MemoryViewDatabase(), Topic()
     log.finish("r-1")
-    slot = KeptProjection(Shipped(), database, log, send=topic.write)
+    slot = attentive(Shipped(), database, log, send=topic.write)
     settle(slot)
     before, topic.values = topic.rows, {}
     database.create(Shipped.name, 2, slot.tables, slot.begun())
@@ -114,14 +113,14 @@ def test_runs_that_were_erased_while_no_generation_could_go_on_are_buried(
     database = MemoryViewDatabase() if kind == "memory" else SqliteBench(tmp_path).views
     for run in ("r-1", "r-2"):
         log.finish(run)
-    slot = KeptProjection(Shipped(), database, log, send=topic.write)
+    slot = attentive(Shipped(), database, log, send=topic.write)
     settle(slot)
     slot.close()
     log.mark("r-1")
     log.bury("r-1")
 
     monkeypatch.setattr(Shipped, "version", Shipped.version + 1)
-    settle(KeptProjection(Shipped(), database, log, send=topic.write))
+    settle(attentive(Shipped(), database, log, send=topic.write))
 
     assert topic.values[RunId("r-1")] is None
     assert topic.rows == list(database.store(Shipped.name, 2).scan(RUNS))
@@ -131,7 +130,7 @@ def test_runs_that_were_erased_while_no_generation_could_go_on_are_buried(
 def test_a_zombie_ends_with_the_newer_row() -> None:
     log, database, topic = ListedLog(), MemoryViewDatabase(), Topic()
     log.finish("r-1")
-    settle(KeptProjection(Shipped(), database, log))
+    settle(attentive(Shipped(), database, log))
     store = database.store(Shipped.name, serving(database, Shipped.name))
     seen: list[int] = []
 
@@ -153,7 +152,7 @@ def test_a_zombie_ends_with_the_newer_row() -> None:
 def test_a_zombie_cannot_clear_what_its_successor_has_left_to_publish() -> None:
     log, database = ListedLog(), MemoryViewDatabase()
     log.finish("r-1")
-    settle(KeptProjection(Shipped(), database, log))
+    settle(attentive(Shipped(), database, log))
     store = database.store(Shipped.name, serving(database, Shipped.name))
 
     def overtaken(values: Mapping[RunId, bytes | None]) -> None:
@@ -183,7 +182,7 @@ def test_a_zombie_whose_generation_is_dropped_ends_with_the_newer_row(tmp_path: 
             database.drop(Shipped.name, 1)
         topic.write(values)
 
-    slot = KeptProjection(Shipped(), database, log, send=overtaken)
+    slot = attentive(Shipped(), database, log, send=overtaken)
     while not writes:
         slot.turn(0.0)
 

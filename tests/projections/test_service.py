@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 from structlog.testing import capture_logs
 
-from refold.console.projections import following, service
+from refold.console.projections import following
 from refold.console.projections.following import Follower
 from refold.console.projections.metrics import ViewMetrics
 from refold.console.projections.service import BuildProgress, KeptProjection, carried, serving, verify
@@ -23,7 +23,7 @@ from refold.engine.ports.log import Place
 from refold.engine.ports.tables import ViewChanges, rows_digest
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table
 from tests.projections.memory_views import MemoryViewDatabase, MemoryViewStore
-from tests.projections.source import ListedLog
+from tests.projections.source import ListedLog, attentive
 
 RUNS = [f"run-{number}" for number in range(12)]
 
@@ -62,11 +62,6 @@ class Fragile(Projection):
         view.put(self.ended, at_ms=recorded.at_ms)
 
 
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "REFRESH_S", 0.0)
-
-
 @pytest.fixture
 def log() -> ListedLog:
     log = ListedLog()
@@ -94,7 +89,7 @@ def digests(database: MemoryViewDatabase, projection: type[Projection]) -> list[
 
 def test_a_projection_is_in_use_once_it_has_caught_up(log: ListedLog) -> None:
     database = MemoryViewDatabase()
-    slot = KeptProjection(Squares(), database, log)
+    slot = attentive(Squares(), database, log)
 
     slot.turn(0.0)
     assert database.generations("squares") == {1: "building"}
@@ -111,19 +106,19 @@ def test_a_projection_is_in_use_once_it_has_caught_up(log: ListedLog) -> None:
 
 def test_whoever_goes_on_after_a_crash_ends_with_equal_rows(log: ListedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, broken = MemoryViewDatabase(), MemoryViewDatabase()
-    settle(KeptProjection(Squares(), whole, log))
+    settle(attentive(Squares(), whole, log))
 
     monkeypatch.setattr(following, "MOST_RECORDS", 10)
     for _ in range(60):  # a process for each turn
-        KeptProjection(Squares(), broken, log).turn(0.0)
-    settle(KeptProjection(Squares(), broken, log))
+        attentive(Squares(), broken, log).turn(0.0)
+    settle(attentive(Squares(), broken, log))
 
     assert digests(broken, Squares) == digests(whole, Squares)
 
 
 def test_a_rebuilt_generation_replaces_the_one_in_use_when_it_has_caught_up(log: ListedLog) -> None:
     database = MemoryViewDatabase()
-    slot = KeptProjection(Squares(), database, log)
+    slot = attentive(Squares(), database, log)
     settle(slot)
     before = digests(database, Squares)
 
@@ -139,9 +134,9 @@ def test_a_rebuilt_generation_replaces_the_one_in_use_when_it_has_caught_up(log:
 
 def test_a_process_that_waits_for_the_one_which_keeps_the_views_logs_it_once(log: ListedLog, tmp_path: Path) -> None:
     first, second = (open_views(f"sqlite:///{tmp_path / 'views.db'}") for _ in range(2))
-    settle(KeptProjection(Squares(), first, log))
+    settle(attentive(Squares(), first, log))
     clock = count(0, 60)
-    waiting = KeptProjection(Squares(), second, log, clock=lambda: float(next(clock)))
+    waiting = attentive(Squares(), second, log, clock=lambda: float(next(clock)))
 
     with capture_logs() as logs:
         for _ in range(5):
@@ -155,7 +150,7 @@ def test_a_process_that_waits_for_the_one_which_keeps_the_views_logs_it_once(log
 
 def test_a_rebuild_comes_to_its_end_while_the_log_goes_on_growing(log: ListedLog) -> None:
     database = MemoryViewDatabase()
-    slot = KeptProjection(Squares(), database, log)
+    slot = attentive(Squares(), database, log)
     settle(slot)
     database.create("squares", 2, slot.tables, slot.begun())
 
@@ -171,10 +166,10 @@ def test_a_rebuild_comes_to_its_end_while_the_log_goes_on_growing(log: ListedLog
 
 def test_another_version_is_built_beside_the_one_in_use(log: ListedLog) -> None:
     database = MemoryViewDatabase()
-    settle(KeptProjection(Squares(), database, log))
+    settle(attentive(Squares(), database, log))
     log.finish("later")
 
-    again = KeptProjection(SquaresAgain(), database, log)
+    again = attentive(SquaresAgain(), database, log)
     again.turn(0.0)
     assert database.generations("squares") == {1: "serving", 2: "building"}
     settle(again)
@@ -186,7 +181,7 @@ def test_another_version_is_built_beside_the_one_in_use(log: ListedLog) -> None:
 @pytest.mark.parametrize("cleaned", [False, True])
 def test_what_erased_runs_have_added_stays_in_the_sums_after_a_rebuild(log: ListedLog, cleaned: bool) -> None:
     database = MemoryViewDatabase()
-    slot = KeptProjection(Squares(), database, log)
+    slot = attentive(Squares(), database, log)
     settle(slot)
     before = sum(int(row[3]) for row in rows(database, Squares.by_day))
     for run in RUNS[:3]:
@@ -208,7 +203,7 @@ def test_what_erased_runs_have_added_stays_in_the_sums_after_a_rebuild(log: List
 
 def test_a_projection_whose_code_raises_stands_still_and_the_others_go_on(log: ListedLog) -> None:
     database = MemoryViewDatabase()
-    fragile, squares = KeptProjection(Fragile(), database, log), KeptProjection(Squares(), database, log)
+    fragile, squares = attentive(Fragile(), database, log), attentive(Squares(), database, log)
 
     settle(fragile, squares)
 
@@ -221,11 +216,11 @@ def test_a_projection_whose_code_raises_stands_still_and_the_others_go_on(log: L
 
 def test_a_view_of_another_log_stands_still_and_names_both(log: ListedLog) -> None:
     database = MemoryViewDatabase()
-    settle(KeptProjection(Squares(), database, log))
+    settle(attentive(Squares(), database, log))
     other = ListedLog(name="log-2")
     other.finish("x")
 
-    slot = KeptProjection(Squares(), database, other)
+    slot = attentive(Squares(), database, other)
     settle(slot)
 
     assert "log-1" in slot.stopped
@@ -235,10 +230,10 @@ def test_a_view_of_another_log_stands_still_and_names_both(log: ListedLog) -> No
 
 def test_a_view_of_a_log_that_has_shrunk_stands_still(log: ListedLog) -> None:
     database = MemoryViewDatabase()
-    settle(KeptProjection(Squares(), database, log))
+    settle(attentive(Squares(), database, log))
     log.ends[RUN_LOG, 0] = 3
 
-    slot = KeptProjection(Squares(), database, log)
+    slot = attentive(Squares(), database, log)
     settle(slot)
 
     assert "the log has lost its end" in slot.stopped
@@ -246,11 +241,11 @@ def test_a_view_of_a_log_that_has_shrunk_stands_still(log: ListedLog) -> None:
 
 def test_a_view_whose_next_records_were_deleted_stands_still(log: ListedLog) -> None:
     database = MemoryViewDatabase()
-    settle(KeptProjection(Squares(), database, log))
+    settle(attentive(Squares(), database, log))
     log.finish("later")
     log.starts[RUN_LOG, 0] = log.bounds()[RUN_LOG, 0][1]
 
-    slot = KeptProjection(Squares(), database, log)
+    slot = attentive(Squares(), database, log)
     slot.turn(0.0)
 
     assert "the log has lost its beginning" in slot.stopped
@@ -258,13 +253,13 @@ def test_a_view_whose_next_records_were_deleted_stands_still(log: ListedLog) -> 
 
 def test_a_log_that_was_cut_and_has_grown_again_is_noticed_by_its_last_record(log: ListedLog) -> None:
     database = MemoryViewDatabase()
-    settle(KeptProjection(Squares(), database, log))
+    settle(attentive(Squares(), database, log))
     for place in [place for place in log.lists if place[0] == RUN_LOG]:
         log.lists[place], log.ends[place] = log.lists[place][:-3], log.ends[place] - 3
     log.finish("other", "another", "a-third")
     before = digests(database, Squares)
 
-    slot = KeptProjection(Squares(), database, log)
+    slot = attentive(Squares(), database, log)
     settle(slot)
 
     assert "the log has lost its end" in slot.stopped
@@ -274,11 +269,11 @@ def test_a_log_that_was_cut_and_has_grown_again_is_noticed_by_its_last_record(lo
 def test_a_topic_beside_the_log_whose_end_was_lost_and_written_again_is_noticed(log: ListedLog) -> None:
     database, place = MemoryViewDatabase(), (APPROVAL_VOTED, 0)
     log.append(*place, b"r-1/1/vote", b"yes")
-    settle(KeptProjection(Squares(), database, log))
+    settle(attentive(Squares(), database, log))
     (lost,) = log.lists[place]
     log.lists[place] = [lost._replace(at_ms=lost.at_ms + 1)]  # the same vote, sent again
 
-    slot = KeptProjection(Squares(), database, log)
+    slot = attentive(Squares(), database, log)
     settle(slot)
 
     assert "the log has lost its end: approval-voted/0" in slot.stopped
@@ -287,11 +282,11 @@ def test_a_topic_beside_the_log_whose_end_was_lost_and_written_again_is_noticed(
 def test_a_topic_beside_the_log_whose_last_record_was_superseded_is_read_on(log: ListedLog) -> None:
     database, place = MemoryViewDatabase(), (APPROVAL_VOTED, 0)
     log.append(*place, b"r-1/1/vote", b"yes")
-    settle(KeptProjection(Squares(), database, log))
+    settle(attentive(Squares(), database, log))
     log.append(*place, b"r-1/1/vote", None)
     del log.lists[place][0]
 
-    slot = KeptProjection(Squares(), database, log)
+    slot = attentive(Squares(), database, log)
     settle(slot)
 
     assert slot.stopped == ""
@@ -300,10 +295,10 @@ def test_a_topic_beside_the_log_whose_last_record_was_superseded_is_read_on(log:
 
 def test_another_generation_replaces_one_that_stands_still_without_a_restart(log: ListedLog) -> None:
     database = MemoryViewDatabase()
-    settle(KeptProjection(Squares(), database, log))
+    settle(attentive(Squares(), database, log))
     other = ListedLog(name="log-2")
     other.finish("x")
-    slot = KeptProjection(Squares(), database, other)
+    slot = attentive(Squares(), database, other)
     settle(slot)
     assert slot.stopped
 
@@ -317,23 +312,23 @@ def test_another_generation_replaces_one_that_stands_still_without_a_restart(log
 
 def test_a_generation_that_was_replaced_is_dropped_after_a_crash(log: ListedLog) -> None:
     database = MemoryViewDatabase()
-    slot = KeptProjection(Squares(), database, log)
+    slot = attentive(Squares(), database, log)
     settle(slot)
     database.create("squares", 2, slot.tables, slot.begun())
     database.switch("squares", 2, Squares.tables)  # and dies before it drops the first
 
-    settle(KeptProjection(Squares(), database, log))
+    settle(attentive(Squares(), database, log))
 
     assert database.generations("squares") == {2: "serving"}
 
 
 def test_what_was_built_of_another_version_is_dropped(log: ListedLog) -> None:
     database = MemoryViewDatabase()
-    settle(KeptProjection(Squares(), database, log))
-    later = KeptProjection(SquaresAgain(), database, log)
+    settle(attentive(Squares(), database, log))
+    later = attentive(SquaresAgain(), database, log)
     database.create("squares", 2, later.tables, later.begun())  # and the deploy is taken back
 
-    slot = KeptProjection(Squares(), database, log)
+    slot = attentive(Squares(), database, log)
     settle(slot)
 
     assert database.generations("squares") == {1: "serving"}
@@ -342,7 +337,7 @@ def test_what_was_built_of_another_version_is_dropped(log: ListedLog) -> None:
 
 def test_what_erased_runs_have_added_is_taken_over_once_by_two_writers(log: ListedLog) -> None:
     database = MemoryViewDatabase()
-    slot = KeptProjection(Squares(), database, log)
+    slot = attentive(Squares(), database, log)
     for run in RUNS[:3]:
         log.mark(run)
     settle(slot)
@@ -369,7 +364,7 @@ def test_what_erased_runs_have_added_is_not_taken_from_a_generation_that_another
     log: ListedLog,
 ) -> None:
     database = MemoryViewDatabase()
-    slot = KeptProjection(Squares(), database, log)
+    slot = attentive(Squares(), database, log)
     settle(slot)
     late = Follower(Squares(), database.store("squares", 1), log)
     database.create("squares", 2, slot.tables, slot.begun())
@@ -394,7 +389,7 @@ def test_what_erased_runs_have_added_is_not_taken_from_a_generation_that_another
 
 def test_a_run_whose_tombstones_were_cleaned_unread_goes_with_its_marker(log: ListedLog) -> None:
     database = MemoryViewDatabase()
-    slot = KeptProjection(Squares(), database, log)
+    slot = attentive(Squares(), database, log)
     log.mark("run-3")
     settle(slot)
     log.bury("run-3")
@@ -409,7 +404,7 @@ def test_a_run_whose_tombstones_were_cleaned_unread_goes_with_its_marker(log: Li
 
 def test_verify_proves_a_view_equal_to_the_log_and_names_rows_that_differ(log: ListedLog) -> None:
     database = MemoryViewDatabase()
-    settle(KeptProjection(Squares(), database, log))
+    settle(attentive(Squares(), database, log))
     assert verify(Squares(), database, MemoryViewDatabase(), log).equal
 
     store = database.store("squares", serving(database, "squares"))
@@ -434,7 +429,7 @@ def test_verify_proves_a_view_equal_to_the_log_and_names_rows_that_differ(log: L
 
 def test_verify_ends_where_markers_have_come_since_the_view_was_written(log: ListedLog) -> None:
     database, rounds = MemoryViewDatabase(), count()
-    settle(KeptProjection(Squares(), database, log))
+    settle(attentive(Squares(), database, log))
     log.mark("run-3")  # read by nobody so far
 
     def give_up(progress: BuildProgress) -> None:
@@ -444,10 +439,9 @@ def test_verify_ends_where_markers_have_come_since_the_view_was_written(log: Lis
 
 
 def test_a_writer_that_was_given_up_changes_nothing(log: ListedLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "REFRESH_S", 60.0)
     monkeypatch.setattr(following, "MOST_RECORDS", 10)
     database = MemoryViewDatabase()
-    old, new = KeptProjection(Squares(), database, log), KeptProjection(Squares(), database, log)
+    old, new = (attentive(Squares(), database, log, refresh_s=60.0) for _ in range(2))
     old.turn(0.0)
     for _ in range(3):
         new.turn(0.0)
@@ -455,7 +449,7 @@ def test_a_writer_that_was_given_up_changes_nothing(log: ListedLog, monkeypatch:
 
     assert sum(old.turn(0.0) for _ in range(20)) == 0
     assert database.store("squares", 1).positions() == there
-    settle(KeptProjection(Squares(), database, log))
+    settle(attentive(Squares(), database, log))
     assert verify(Squares(), database, MemoryViewDatabase(), log).equal
 
 
@@ -489,7 +483,7 @@ def test_the_status_of_a_projection_that_is_switched_just_then_is_that_of_the_ne
     log: ListedLog, after: int
 ) -> None:
     database = Replacing(after)
-    slot = KeptProjection(Squares(), database, log)
+    slot = attentive(Squares(), database, log)
     settle(slot)
     database.create("squares", 2, slot.tables, slot.begun())
 
@@ -515,7 +509,7 @@ class Busy(ListedLog):
 
 def test_a_view_that_keeps_up_with_a_log_under_load_is_never_called_stopped() -> None:
     log, database = Busy(), MemoryViewDatabase()
-    slot = KeptProjection(Squares(), database, log)
+    slot = attentive(Squares(), database, log)
     log.finish("first")
     settle(slot)
     log.slot = slot
@@ -528,7 +522,7 @@ def test_a_view_that_keeps_up_with_a_log_under_load_is_never_called_stopped() ->
 
 def test_metrics_do_not_call_a_view_stopped_that_keeps_up_with_a_log_under_load() -> None:
     log, database = Busy(), MemoryViewDatabase()
-    slot = KeptProjection(Squares(), database, log)
+    slot = attentive(Squares(), database, log)
     log.finish("first")
     settle(slot)
     log.slot = slot

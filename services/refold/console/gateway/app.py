@@ -1,7 +1,8 @@
 """The application: its routes, errors, middleware and description."""
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache
 from typing import Any
 
 from refold.core.errors import not_installed
@@ -11,11 +12,13 @@ try:
     from fastapi import APIRouter, Depends, FastAPI
     from fastapi.exceptions import RequestValidationError
     from starlette.exceptions import HTTPException
+    from starlette.routing import BaseRoute
 except ModuleNotFoundError as missing:
     raise not_installed(missing) from None
 
 from refold.console.gateway.guard import SiteGuard
 from refold.console.gateway.problems import documented, problem
+from refold.console.gateway.rates import LIMITS, GatewayLimits
 from refold.console.gateway.routes import forks, health, inputs, lists, logins, registry, runs, streams
 from refold.console.gateway.site import MOST_READS, MOST_WRITES, Gateway, StrictRoute, show_lag
 from refold.console.pages import deployed, fork_pages, inbox, policy_pages, records, run_list, run_page, site_pages
@@ -68,10 +71,10 @@ def build_api(gateway: Gateway) -> Api:
         await gateway.client.close()
         gateway.database.close()
 
-    return routed(lifespan, gateway.hosts)
+    return routed(lifespan, gateway.hosts, gateway.limits)
 
 
-def routed(lifespan: Lifespan | None = None, hosts: Iterable[str] = ()) -> Api:
+def routed(lifespan: Lifespan | None = None, hosts: Iterable[str] = (), limits: GatewayLimits = LIMITS) -> Api:
     """Return the application with all routes. Without `lifespan` it can only be described."""
     app = Api(
         title="Refold",
@@ -82,9 +85,17 @@ def routed(lifespan: Lifespan | None = None, hosts: Iterable[str] = ()) -> Api:
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
-    app.add_middleware(SiteGuard, hosts=hosts)
+    app.add_middleware(SiteGuard, hosts=hosts, body_s=limits.body_s)
     for error in (RefoldError, RequestValidationError, HTTPException):
         app.add_exception_handler(error, problem)
+    app.router.routes.extend(_routes())
+    return app
+
+
+@cache
+def _routes() -> Sequence[BaseRoute]:
+    """Return the routes of all applications of a process: they have no state, and take 0.2 s to make."""
+    app = FastAPI(openapi_url=None)
     site = APIRouter(route_class=StrictRoute, redirect_slashes=False, dependencies=[Depends(show_lag)])
     for add in ROUTES:
         add(site)
@@ -93,4 +104,4 @@ def routed(lifespan: Lifespan | None = None, hosts: Iterable[str] = ()) -> Api:
         add(pages)
     app.include_router(pages)
     app.include_router(site, generate_unique_id_function=lambda route: route.name)
-    return app
+    return app.router.routes

@@ -4,14 +4,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from refold.console.gateway.rates import BusyError
+from refold.console.gateway.rates import LIMITS, BusyError
 from refold.core.errors import UsageError
 from refold.lab.forks.report import ForkReport
 from refold.lab.forks.worker import ForkJob, ForkSetup
 from refold.lab.processes import ForkProcess
-
-FORK_S = 60.0
-"""Seconds for a fork to load its app, and to run."""
 
 MOST_FORKED = 64 << 20
 """Bytes of a family that a gateway forks: memory has several copies."""
@@ -20,8 +17,8 @@ MOST_FORKED = 64 << 20
 class ForkRoom:
     """Room for one fork. `app` is the code, empty for none."""
 
-    def __init__(self, app: str = "") -> None:
-        self.app, self._room = app, threading.Lock()
+    def __init__(self, app: str = "", limit_s: float = LIMITS.fork_s) -> None:
+        self.app, self.limit_s, self._room = app, limit_s, threading.Lock()
         self._process: ForkProcess | None = None
 
     @contextmanager
@@ -39,7 +36,7 @@ class ForkRoom:
 
     def fork(self, job: ForkJob, setup: ForkSetup) -> ForkReport:
         """Forks a run. **Raises** UsageError for an app that does not load, or an invalid change."""
-        self._process = process = ForkProcess(setup, limit_s=FORK_S)
+        self._process = process = ForkProcess(setup, limit_s=self.limit_s)
         try:
             return process.load().fork(job)
         finally:

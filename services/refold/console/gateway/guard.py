@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from refold.client.reading.api import HttpProblem
+from refold.console.gateway.rates import LIMITS
 from refold.console.gateway.roles import SAFE
 from refold.engine.runtime.own_host import is_own_host
 
@@ -23,10 +24,6 @@ Asgi = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 _log = structlog.get_logger()
 
 MOST_BODY = 2 << 20
-HEADERS_S = 10.0
-"""Seconds for the headers of a request; the server itself waits for ever."""
-BODY_S = 10.0
-"""Seconds for the whole body of a request."""
 
 _PORT = re.compile(r":[0-9]{1,5}\Z")
 _FORM = "application/x-www-form-urlencoded"
@@ -58,8 +55,9 @@ def is_page(path: str) -> bool:
 class SiteGuard:
     """Refuses requests of other sites, and too large or slow ones. Pure ASGI, so that streams are not delayed."""
 
-    def __init__(self, app: Asgi, hosts: Iterable[str] = ()) -> None:
+    def __init__(self, app: Asgi, hosts: Iterable[str] = (), body_s: float = LIMITS.body_s) -> None:
         self._app, self._hosts = app, frozenset(_PORT.sub("", host).lower() for host in hosts)
+        self._body_s = body_s
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -75,7 +73,7 @@ class SiteGuard:
             return
         answer = _Answer(send)
         try:
-            await self._app(scope, _Body(receive, answer), answer)
+            await self._app(scope, _Body(receive, answer, self._body_s), answer)
         # The boundary of HTTP handlers: nothing but a problem goes out.
         except Exception as error:
             if answer.begun:
@@ -126,9 +124,9 @@ class _Answer:
 class _Body:
     """Wrapper of `receive`, with limits of size and time."""
 
-    def __init__(self, receive: Receive, answer: _Answer) -> None:
+    def __init__(self, receive: Receive, answer: _Answer, limit_s: float) -> None:
         self._receive, self._answer, self._size, self._whole = receive, answer, 0, False
-        self._until = time.monotonic() + BODY_S
+        self._limit_s, self._until = limit_s, time.monotonic() + limit_s
 
     async def __call__(self) -> AsgiMessage:
         if self._whole:  # the next message is the end of the connection; streams wait for it
@@ -139,7 +137,7 @@ class _Body:
         except TimeoutError:
             if self._answer.begun:  # a stream, which ignores the body of its request
                 return {"type": "http.disconnect"}
-            raise HTTPException(408, f"the body did not come within {BODY_S:g} s") from None
+            raise HTTPException(408, f"the body did not come within {self._limit_s:g} s") from None
         if message["type"] == "http.request":
             self._size += len(message.get("body", b""))
             self._whole = not message.get("more_body", False)
@@ -194,6 +192,7 @@ async def _answer(send: Send, problem: HttpProblem, *more: tuple[bytes, bytes]) 
 class TimedProtocol(H11Protocol):
     """HTTP protocol of the server, with a time limit for headers."""
 
+    headers_s = LIMITS.headers_s
     _due: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -212,7 +211,7 @@ class TimedProtocol(H11Protocol):
         if not self._idle:
             self._cancel()
         elif self._due is None:
-            self._due = self.loop.call_later(HEADERS_S, self._end)
+            self._due = self.loop.call_later(self.headers_s, self._end)
 
     @property
     def _idle(self) -> bool:

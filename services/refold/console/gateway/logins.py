@@ -20,7 +20,7 @@ from starlette.requests import Request
 
 from refold.console.gateway.apikeys import KEY_PREFIX, ApiKeys
 from refold.console.gateway.oidc import TokenVerifier
-from refold.console.gateway.rates import BusyError, RateLimit
+from refold.console.gateway.rates import LIMITS, BusyError, GatewayLimits, RateLimit
 from refold.console.gateway.roles import ACCESS, PUBLIC, SAFE, may, role_of
 from refold.core.approval.catalog import is_person
 from refold.core.errors import UnauthorisedError, UsageError
@@ -36,13 +36,7 @@ ACTING = "refold-acting"
 """Cookie of `refold dev`: the person that the one user's pages act as. It proves nothing."""
 CSRF_HEADER, SECRET_HEADER = "refold-csrf", "refold-proxy-secret"
 SESSION_S = 12 * 3_600
-FAILED_S = 0.5
-"""Seconds until a failed login is answered."""
-MOST_FAILING = 256
-"""Failed logins that wait for their answer; a further one gets 429 at once."""
 LOGGED_A_MINUTE = 30
-RECHECK_S = 5.0
-"""Seconds between checks of a stream's login."""
 MOST_ROLES = 100
 LONGEST_NAME = 200
 
@@ -82,8 +76,8 @@ class _WrongLoginError(Exception):
 class Logins:
     """Maps requests to logins. `actor` is the user of this machine. **Raises** UsageError for settings."""
 
-    def __init__(self, part: GatewayPart, actor: str) -> None:
-        self._part, self._actor = part, actor
+    def __init__(self, part: GatewayPart, actor: str, limits: GatewayLimits = LIMITS) -> None:
+        self._part, self._actor, self._limits = part, actor, limits
         self._keys = ApiKeys(part.api_keys)
         self._keys.load()
         self._proxy_secret = keys.shared_key(part.proxy.secret).hex()
@@ -98,7 +92,7 @@ class Logins:
         if wrong := sorted(set(part.roles.values()) - set(ACCESS)):
             raise UsageError(f"{wrong[0]!r} is no role of the gateway", hint=f"they are {', '.join(ACCESS)}")
         if part.oidc.issuer:
-            self._verifier = TokenVerifier(part.oidc)
+            self._verifier = TokenVerifier(part.oidc, self._limits)
 
     async def admit(self, request: Request, route: str) -> Login | None:
         """Return the login if it may use a route; None without one, on public routes. **Raises** HTTPException 401,
@@ -129,7 +123,7 @@ class Logins:
             raise _unknown() from None
 
     def session(self, login: Login) -> tuple[str, float]:
-        until = min(login.until, time.time() + SESSION_S)
+        until = min(login.until, self._limits.clock() + SESSION_S)
         claims = {"actor": login.actor, "roles": login.roles, "until": until, "key": login.key}
         text = urlsafe_b64encode(json.dumps(claims).encode()).decode()
         return f"{text}.{self._mac('session', text)}", until
@@ -146,7 +140,7 @@ class Logins:
 
     def holds(self, login: Login) -> bool:
         """True while a login counts: it has not expired, and its API key is unchanged."""
-        if time.time() >= login.until:
+        if self._limits.clock() >= login.until:
             return False
         if not login.key:
             return True
@@ -158,7 +152,7 @@ class Logins:
         checked = time.monotonic()
         async with aclosing(chunks) as inner:  # type: ignore[type-var]
             async for chunk in inner:
-                if time.monotonic() - checked > RECHECK_S:
+                if time.monotonic() - checked > self._limits.recheck_s:
                     checked = time.monotonic()
                     if not self.holds(login):
                         return
@@ -264,11 +258,11 @@ class Logins:
     async def _refuse(self, request: Request, kind: str) -> None:
         if not self._logged.wait_s("failed", LOGGED_A_MINUTE):
             _log.warning("gateway.login_failed", kind=kind, peer=request.client.host if request.client else "")
-        if self._failing >= MOST_FAILING:
-            raise BusyError(f"{MOST_FAILING} logins fail at once", retry_after=FAILED_S)
+        if self._failing >= (most := self._limits.failing):
+            raise BusyError(f"{most} logins fail at once", retry_after=self._limits.failed_s)
         self._failing += 1
         try:
-            await asyncio.sleep(FAILED_S)
+            await asyncio.sleep(self._limits.failed_s)
         finally:
             self._failing -= 1
 

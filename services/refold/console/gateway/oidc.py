@@ -14,6 +14,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import JWKRegistry, Key
 from joserfc.jwt import JWTClaimsRegistry
 
+from refold.console.gateway.rates import GatewayLimits
 from refold.core.errors import UnreachableError, UsageError
 from refold.engine.runtime.addresses import is_here
 from refold.engine.runtime.outages import OUTAGES
@@ -22,13 +23,7 @@ from refold.engine.runtime.settings import OidcPart
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA")
 """Asymmetric algorithms only: with a shared key, every verifier could sign."""
 MOST_TOKEN = 8_192
-MOST_JWKS = 256 << 10
 FETCH_S = 5.0
-REFETCH_S = 30.0
-"""Least seconds between fetches, whatever keys tokens name."""
-JWKS_FRESH_S = 600.0
-JWKS_KEPT_S = 3_600.0
-"""Seconds for which keys count while the provider is away: withdrawn ones count no longer."""
 LEEWAY_S = 30
 PUBLIC_KINDS = ("RSA", "EC", "OKP")
 """Kinds of keys with a public half, unlike shared secrets."""
@@ -45,13 +40,13 @@ class _NoRedirects(HTTPRedirectHandler):
 class TokenVerifier:
     """Verifies tokens of one issuer for one audience, on one event loop."""
 
-    def __init__(self, part: OidcPart) -> None:
+    def __init__(self, part: OidcPart, limits: GatewayLimits) -> None:
         if not part.audience or not part.jwks:
             hint = "set REFOLD_GATEWAY__OIDC__AUDIENCE and __JWKS, the `jwks_uri` of its openid-configuration"
             raise UsageError("an issuer of tokens has an audience and keys", hint=hint)
         if not part.jwks.startswith("https://") and not (part.jwks.startswith("http://") and is_here(part.jwks)):
             raise UsageError(f"{part.jwks[:200]!r} is no https URL", hint="anybody on the way could replace the keys")
-        self._url = part.jwks
+        self._url, self._limits = part.jwks, limits
         self._registry = jws.JWSRegistry(algorithms=ALGORITHMS)
         self._claims = JWTClaimsRegistry(
             leeway=LEEWAY_S,
@@ -78,15 +73,15 @@ class TokenVerifier:
         return None
 
     async def _key(self, kid: str) -> Key | None:
-        now = time.monotonic()
-        cached = kid in self._keys and now - self._read < JWKS_KEPT_S
-        due = now - self._read > JWKS_FRESH_S or not cached
+        now, limits = time.monotonic(), self._limits
+        cached = kid in self._keys and now - self._read < limits.jwks_kept_s
+        due = now - self._read > limits.jwks_fresh_s or not cached
         # Tokens with an unknown key wait for a fetch that is under way, and begin no other.
-        if due and (now - self._tried > REFETCH_S or (self._lock.locked() and not cached)):
+        if due and (now - self._tried > limits.refetch_s or (self._lock.locked() and not cached)):
             async with self._lock:
-                if time.monotonic() - self._tried > REFETCH_S:
+                if time.monotonic() - self._tried > limits.refetch_s:
                     await self._fetch()
-        if time.monotonic() - self._read > JWKS_KEPT_S:
+        if time.monotonic() - self._read > limits.jwks_kept_s:
             raise UnreachableError("the keys of the token's issuer cannot be read", hint="ask again in a moment")
         return self._keys.get(kid)
 
@@ -94,18 +89,20 @@ class TokenVerifier:
         # Before the answer: a provider that is away is not asked again for each token.
         self._tried = time.monotonic()
         try:
-            self._keys = await asyncio.get_running_loop().run_in_executor(None, _fetched, self._url)
+            self._keys = await asyncio.get_running_loop().run_in_executor(
+                None, _fetched, self._url, self._limits.jwks_bytes
+            )
         except (OSError, HTTPException, ValueError, RecursionError) as error:
             OUTAGES.failed("gateway.issuer_unread", url=self._url, reason=str(error)[:200] or type(error).__name__)
         else:
             self._read = time.monotonic()
 
 
-def _fetched(url: str) -> dict[str, Key]:
+def _fetched(url: str, most: int) -> dict[str, Key]:
     with build_opener(_NoRedirects).open(url, timeout=FETCH_S) as answer:
-        text = answer.read(MOST_JWKS + 1)
-    if len(text) > MOST_JWKS:
-        raise ValueError(f"the keys have more than {MOST_JWKS} bytes")
+        text = answer.read(most + 1)
+    if len(text) > most:
+        raise ValueError(f"the keys have more than {most} bytes")
     content = json.loads(text)
     listed = content.get("keys") if isinstance(content, dict) else None
     if not isinstance(listed, list):

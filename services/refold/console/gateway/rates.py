@@ -1,15 +1,63 @@
-"""Limits of concurrent requests, and of requests a minute."""
+"""Limits of a gateway: times and sizes, concurrent requests, and requests a minute."""
 
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from refold.core.errors import TransientError
 
-MOST_NAMES = 10_000
-"""Names that are cached: a few MiB."""
+
+@dataclass(eq=False)
+class GatewayLimits:
+    """Clock, times and sizes that the parts of a gateway share. They are no settings; tests take shorter ones."""
+
+    clock: Callable[[], float] = time.time
+    """Seconds since 1970, by which logins expire."""
+    headers_s: float = 10.0
+    """Seconds for the headers of a request; the server itself waits for ever."""
+    body_s: float = 10.0
+    """Seconds for the whole body of a request."""
+    send_s: float = 20.0
+    """Seconds for sending a part of a file: a slow client must not hold a place."""
+    wait_s: float = 2.0
+    """Seconds that a read waits for a write."""
+    fork_s: float = 60.0
+    """Seconds for a fork to load its app, and to run."""
+    kept_bytes: int = 32 << 20
+    """Bytes of cached runs: three of 5,000 events, or hundreds of usual ones."""
+    failed_s: float = 0.5
+    """Seconds until a failed login is answered."""
+    failing: int = 256
+    """Failed logins that wait for their answer; a further one gets 429 at once."""
+    names: int = 10_000
+    """Names whose requests are counted: a few MiB."""
+    recheck_s: float = 5.0
+    """Seconds between checks of a stream's login."""
+    jwks_bytes: int = 256 << 10
+    refetch_s: float = 30.0
+    """Least seconds between fetches of a provider's keys, whatever keys tokens name."""
+    jwks_fresh_s: float = 600.0
+    jwks_kept_s: float = 3_600.0
+    """Seconds for which keys count while the provider is away: withdrawn ones count no longer."""
+    streams: int = 1_000
+    """Streams of a process. One actor has half of them."""
+    parts_bytes: int = 1 << 20
+    """Bytes of live parts that wait for a slow client."""
+    news_s: float = 0.05
+    """Seconds between looks of the streams' watch at the view."""
+    look_entries: int = 500
+    """Entries of a partition that a look reads; with more of them all streams are woken."""
+    slow_s: float = 5.0
+    """Seconds between looks at all followed runs: an erased run has no entries."""
+    heartbeat_s: float = 15.0
+    away_s: float = 1.0
+    """Seconds that a stream waits while the database is away."""
+
+
+LIMITS = GatewayLimits()
 
 
 class BusyError(TransientError):
@@ -43,8 +91,8 @@ class SharedRoom:
 class RateLimit:
     """Limit of requests a minute for each name. Thread-safe."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, names: int = LIMITS.names) -> None:
+        self._lock, self._names = threading.Lock(), names
         self._times: OrderedDict[str, deque[float]] = OrderedDict()
 
     def wait_s(self, name: str, most: int) -> float:
@@ -53,7 +101,7 @@ class RateLimit:
         with self._lock:
             times = self._times.setdefault(name, deque())
             self._times.move_to_end(name)
-            if len(self._times) > MOST_NAMES:
+            if len(self._times) > self._names:
                 self._times.popitem(last=False)
             while times and now - times[0] > 60:
                 times.popleft()

@@ -21,6 +21,7 @@ from refold.client.reading import api
 from refold.client.reading.budget import LimitInUse, limits_of
 from refold.client.reading.history import Run
 from refold.client.reading.run import RunEvent, entry_events
+from refold.console.gateway.rates import LIMITS, GatewayLimits
 from refold.console.projections.projector import HEADS
 from refold.console.projections.runs import ViewedRuns, entry_of, matching, runs_query
 from refold.console.projections.service import serving
@@ -37,14 +38,10 @@ from refold.engine.ports.tables import MOST_PAGE, Query, ViewDatabase, ViewReade
 
 _T = TypeVar("_T")
 
-WAIT_S = 2.0
-"""Seconds that a read waits for a write."""
 POLL_S = 0.02
 INPUT_TOPICS = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED)
 MOST_AFTER = 100
 """Places in a `Refold-After` at most."""
-MOST_KEPT_BYTES = 32 << 20
-"""Bytes of cached runs: three of 5,000 events, or hundreds of usual ones."""
 
 
 class NotYetError(errors.TransientError):
@@ -63,8 +60,8 @@ class After(NamedTuple):
 class KeptRuns:
     """Cache of recently folded runs, which must not be changed. Thread-safe."""
 
-    def __init__(self) -> None:
-        self._lock, self._runs = threading.Lock(), dict[RunId, Run]()
+    def __init__(self, limits: GatewayLimits) -> None:
+        self._limits, self._lock, self._runs = limits, threading.Lock(), dict[RunId, Run]()
 
     def find(self, view: ViewReader, run: RunId) -> Run | None:
         with self._lock:
@@ -79,7 +76,7 @@ class KeptRuns:
             for name in (*gone, run):
                 self._runs.pop(name, None)
             self._runs |= {run: current} if current is not None else {}
-            while sum(map(_folded_bytes, self._runs.values())) > MOST_KEPT_BYTES:
+            while sum(map(_folded_bytes, self._runs.values())) > self._limits.kept_bytes:
                 del self._runs[next(iter(self._runs))]  # the one whose last use was longest ago
         return current and replace(current)
 
@@ -96,8 +93,10 @@ class ReadSide:
     """Reads from the view in use. Thread-safe. `refused` returns the error of a refused input. **Raises**
     UnreachableError without a view."""
 
-    def __init__(self, database: ViewDatabase, refused: Refused = lambda _: None) -> None:
-        self._database, self._refused, self.kept = database, refused, KeptRuns()
+    def __init__(
+        self, database: ViewDatabase, refused: Refused = lambda _: None, limits: GatewayLimits = LIMITS
+    ) -> None:
+        self._database, self._refused, self.kept = database, refused, KeptRuns(limits)
 
     def store(self) -> ViewStore:
         try:
@@ -229,9 +228,9 @@ class ReadSide:
         return api.RunPage(runs=[summary_of(row) for row in rows], cursor=more)
 
 
-async def patiently(look: Callable[[], _T]) -> _T:
-    """Repeat `look` while it raises NotYetError, for `WAIT_S` at most, without holding a thread."""
-    deadline, pause_s = time.monotonic() + WAIT_S, POLL_S
+async def patiently(look: Callable[[], _T], wait_s: float) -> _T:
+    """Repeat `look` while it raises NotYetError, for `wait_s` at most, without holding a thread."""
+    deadline, pause_s = time.monotonic() + wait_s, POLL_S
     while True:
         try:
             return await run_in_threadpool(look)

@@ -25,7 +25,7 @@ from refold.client.reading.api import LARGEST_NUMBER
 from refold.console.gateway.figures import LiveFigures
 from refold.console.gateway.forks import ForkRoom
 from refold.console.gateway.logins import Login, Logins
-from refold.console.gateway.rates import BusyError, RateLimit, SharedRoom
+from refold.console.gateway.rates import LIMITS, BusyError, GatewayLimits, RateLimit, SharedRoom
 from refold.console.gateway.reading import NotYetError, ReadSide, after_of, patiently
 from refold.console.gateway.roles import SAFE, role_of
 from refold.console.gateway.streams import RunStreams
@@ -50,8 +50,6 @@ ROOMS = {"reads": MOST_READS, "writes": MOST_WRITES, "waits": 64, "large values"
 """Concurrent requests by kind. Bundles stay in memory for slow readers; archived files have 64 MiB or more."""
 BUSY_S = 2.0
 """Seconds after which a read without room to wait is refused."""
-SEND_S = 20.0
-"""Seconds for sending a part of a file: a slow client must not hold a place."""
 LEAST_PACKED = 1_000
 """Least bytes to compress."""
 DEFAULT_WAIT_S = 2.0
@@ -72,6 +70,7 @@ class Gateway:
     """Folder of keys that no setting names."""
     dev: bool = False
     """True if `refold dev` has started this gateway, the planner and executors."""
+    limits: GatewayLimits = LIMITS
     address: str = field(default="/inbox", init=False)
     """Page of the request: forms that lead back to it name it."""
     login: Login | None = field(default=None, init=False)
@@ -80,12 +79,12 @@ class Gateway:
 
     def __post_init__(self) -> None:
         refusals = Refusals(self.platform)
-        self.reading = ReadSide(self.database, refusals.of)
+        self.reading = ReadSide(self.database, refusals.of, self.limits)
         self.writing = WriteSide(self.platform, self.reading, refusals, lambda: self.client.broken)
         self._archive = _archive(self.platform.settings.archive.url)
-        self.streams = RunStreams(self.reading, self.platform)
+        self.streams = RunStreams(self.reading, self.platform, self.limits)
         self.figures = LiveFigures(lambda: self.platform.runs.reader.tail(RUN_INSIGHT))
-        self._rate = RateLimit()
+        self._rate = RateLimit(self.limits.names)
         self._rooms = {kind: SharedRoom(most, kind) for kind, most in ROOMS.items()}
 
     def by(self, login: Login | None, address: str = "/inbox") -> Self:
@@ -171,7 +170,7 @@ class Gateway:
         """Repeat a look without holding a thread. **Raises** as `patiently`, BusyError."""
         try:
             with self.place("waits"):
-                return await patiently(look)
+                return await patiently(look, self.limits.wait_s)
         except BusyError:
             # Without a wait, hundreds of refused clients would come again more often than the gateway can answer.
             await asyncio.sleep(BUSY_S)
@@ -196,6 +195,8 @@ def _archive(url: str) -> "ArchivedRuns | None":
 class SentFile(StreamingResponse):
     """A file generated while it is sent. The first bytes are made before the status, so that an error gets its own."""
 
+    send_s = LIMITS.send_s
+
     def __init__(self, parts: Generator[bytes], media_type: str, **headers: str) -> None:
         self._parts, first = parts, next(parts)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -203,7 +204,7 @@ class SentFile(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_in_time(message: Message) -> None:
-            await asyncio.wait_for(send(message), SEND_S)
+            await asyncio.wait_for(send(message), self.send_s)
 
         try:
             with suppress(TimeoutError):  # the server ends the connection of an answer that is not whole

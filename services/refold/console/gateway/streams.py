@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 from refold.client.platform import Platform
 from refold.client.streams import MOST_WAITING_BYTES, LivePart, Tries, part_in
 from refold.console.gateway import selecting
+from refold.console.gateway.rates import LIMITS, GatewayLimits
 from refold.console.gateway.reading import After, ReadSide, events_after
 from refold.console.projections.projector import HEADS
 from refold.console.projections.shipped.tables import RUN_SESSIONS, RUNS
@@ -113,23 +114,10 @@ class LiveParts:
 
 _T = TypeVar("_T")
 
-NEWS_S = 0.05
-"""Seconds between looks of the watch at the view."""
 NET_S = 1.0
 """Seconds between looks where the database notifies of changes, in case a notification is lost."""
-LOOK_ENTRIES = 500
-"""Entries of a partition that a look reads; with more of them all streams are woken."""
-SLOW_S = 5.0
-"""Seconds between looks at all followed runs: an erased run has no entries."""
-HEARTBEAT_S = 15.0
-AWAY_S = 1.0
-"""Seconds that a stream waits while the database is away."""
 READS_AT_ONCE = 3
 """Concurrent reads of streams: the watch needs a thread too."""
-MOST_PARTS_BYTES = 1 << 20
-"""Bytes of live parts that wait for a slow client."""
-MOST_STREAMS = 1_000
-"""Streams of a process. One actor has half of them."""
 
 
 class TooManyError(TransientError):
@@ -143,14 +131,15 @@ class StreamListener:
     """A stream that waits for news. `over`: its run was erased. Live parts are dropped if its client is slow."""
 
     selection: selecting.Selection
+    most_bytes: int
     over: bool = False
     news: asyncio.Event = field(default_factory=asyncio.Event)
     parts: list[bytes] = field(default_factory=list)
     waiting_bytes: int = 0
 
     def add(self, part: bytes) -> None:
-        """Queue a live part and wake the stream; those that wait are dropped beyond `MOST_PARTS_BYTES`."""
-        if self.waiting_bytes + len(part) > MOST_PARTS_BYTES:
+        """Queue a live part and wake the stream; those that wait are dropped beyond `most_bytes`."""
+        if self.waiting_bytes + len(part) > self.most_bytes:
             self.take()
         self.parts.append(part)
         self.waiting_bytes += len(part)
@@ -171,8 +160,8 @@ StreamKey = tuple[selecting.SelectionKind, str]
 class RunStreams:
     """The streams of a process. Used on its event loop, except `begin`, which is thread-safe."""
 
-    def __init__(self, reading: ReadSide, platform: Platform | None = None) -> None:
-        self._reading = reading
+    def __init__(self, reading: ReadSide, platform: Platform | None = None, limits: GatewayLimits = LIMITS) -> None:
+        self._reading, self._limits = reading, limits
         self._live = LiveParts(platform, reading, self._wants, self._hand_over) if platform else None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -188,8 +177,9 @@ class RunStreams:
 
     def check_room(self, actor: str = "") -> None:
         """**Raises** TooManyError for too many streams of the process or the actor."""
-        for count, most in ((self.count, MOST_STREAMS), (self._actors[actor], MOST_STREAMS // 2)):
-            if count >= most:
+        most = self._limits.streams
+        for count, limit in ((self.count, most), (self._actors[actor], most // 2)):
+            if count >= limit:
                 raise TooManyError(f"there are {count} streams", retry_after=5.0)
 
     def begin(
@@ -231,6 +221,7 @@ class RunStreams:
         self, selection: selecting.Selection, at: selecting.Cursor, *, named: bool = False, actor: str = ""
     ) -> AsyncIterator[bytes]:
         """Yield the events behind a place. `named`: begin with the place itself."""
+        heartbeat_s = self._limits.heartbeat_s
         with self._listening(selection, actor) as listener:
             if named:
                 yield f"id: {selection.id_of(at)}\nevent: begun\ndata: {{}}\n\n".encode()
@@ -247,13 +238,13 @@ class RunStreams:
                         sent_s = time.monotonic()
                     if over or listener.over:
                         return
-                if time.monotonic() >= sent_s + HEARTBEAT_S:
+                if time.monotonic() >= sent_s + heartbeat_s:
                     at = at if listener.news.is_set() or not complete else self._passed(at)
                     yield _heartbeat(selection, at)
                     sent_s = time.monotonic()
                 if complete:
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(sent_s + HEARTBEAT_S - time.monotonic()):
+                        async with asyncio.timeout(sent_s + heartbeat_s - time.monotonic()):
                             await listener.news.wait()
 
     def close(self) -> None:
@@ -263,7 +254,7 @@ class RunStreams:
 
     @contextmanager
     def _listening(self, selection: selecting.Selection, actor: str) -> Iterator[StreamListener]:
-        listener, key = StreamListener(selection), (selection.kind, selection.name)
+        listener, key = StreamListener(selection, self._limits.parts_bytes), (selection.kind, selection.name)
         self._listeners.setdefault(key, set()).add(listener)
         self._actors[actor] += 1
         if self._watcher is None or self._watcher.done():
@@ -294,7 +285,7 @@ class RunStreams:
                 return await _in_thread(lambda: selection.page(self._reading.store(), at))
             except RefoldError as error:  # the database is away, or the view was just switched
                 OUTAGES.failed("gateway.view_unread", reason=error.message)
-        await asyncio.sleep(AWAY_S)
+        await asyncio.sleep(self._limits.away_s)
         return selecting.Page([], at, complete=False)
 
     def _passed(self, at: selecting.Cursor) -> selecting.Cursor:
@@ -312,14 +303,14 @@ class RunStreams:
             try:
                 notified = positions is not None and await _in_thread(lambda: self._reading.wait(NET_S))
                 ends, keys = await _in_thread(partial(self._look, positions))
-                if time.monotonic() >= checked_s + SLOW_S:
+                if time.monotonic() >= checked_s + self._limits.slow_s:
                     checked_s = time.monotonic()
                     for listener in await _in_thread(self._gone):
                         listener.end()
             except RefoldError as error:
                 OUTAGES.failed("gateway.view_unread", reason=error.message)
                 positions = None
-                await asyncio.sleep(AWAY_S)
+                await asyncio.sleep(self._limits.away_s)
                 continue
             # With the wake-ups, without an await between: `_passed` must not move a stream past entries to send.
             positions = self._ends = ends
@@ -329,18 +320,18 @@ class RunStreams:
                 for listener in self._listeners.get(key, ()):
                     listener.news.set()
             if not notified:
-                await asyncio.sleep(NEWS_S)
+                await asyncio.sleep(self._limits.news_s)
 
     def _look(self, before: dict[int, int] | None) -> tuple[dict[int, int], Collection[StreamKey]]:
         """Return the ends of the log in the view, and the streams with entries since `before`; all, if it is None."""
-        store = self._reading.store()
+        store, most = self._reading.store(), self._limits.look_entries
         ends, keys, everyone = selecting.log_ends(store), set[StreamKey](), [*self._listeners]
         if before is None:
             return ends, everyone
         for number, end in ends.items():
             if before.get(number, 0) < end:
-                rows = store.query(selecting.entries_between(number, before.get(number, 0), end, LOOK_ENTRIES))
-                if len(rows) == LOOK_ENTRIES:
+                rows = store.query(selecting.entries_between(number, before.get(number, 0), end, most))
+                if len(rows) == most:
                     return ends, everyone
                 for run in {str(row[0]) for row in rows}:
                     keys.update(_keys_of(run))

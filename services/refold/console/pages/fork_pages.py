@@ -17,7 +17,6 @@ from refold.client.policies import load_text
 from refold.client.reading.api import LARGEST_NUMBER, ForkBody
 from refold.client.reading.history import JudgedRecord, Run, at_seq
 from refold.client.reading.steps import RunStep
-from refold.console.gateway.forks import FORK_S
 from refold.console.gateway.rates import BusyError
 from refold.console.gateway.reading import number_of
 from refold.console.gateway.routes.forks import fork_of, known_policies
@@ -115,8 +114,8 @@ def _command(shared: Gateway, run: str, at: int, *, may: bool) -> Passage:
 
 def _form(shared: Gateway, run: Run, fields: Mapping[str, str], at: int) -> AskForm:
     note = (
-        f"Nothing is written, and nothing can be fired. It takes {FORK_S:g} s at most. Models are asked by the command "
-        "alone, refold fork --allow-pure, under a budget. A run that goes on for real is started by "
+        f"Nothing is written, and nothing can be fired. It takes {shared.forks.limit_s:g} s at most. Models are asked "
+        "by the command alone, refold fork --allow-pure, under a budget. A run that goes on for real is started by "
         f"refold fork {run.state.run_id} --at {at} --live."
     )
     title, action = "Fork it once more" if "draft" in fields else "Changes", f"/runs/{run.state.run_id}/fork"

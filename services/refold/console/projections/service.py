@@ -69,13 +69,14 @@ class KeptProjection:
         *,
         clock: Callable[[], float] = time.monotonic,
         send: SendRows | None = None,
+        refresh_s: float = REFRESH_S,
     ) -> None:
         self.projection, self.stopped = projection, ""
         self._database, self._source, self._clock, self._send = database, source, clock, send
         self._serving: Follower | None = None
         self._building: Follower | None = None
         self._number = self._next = self._newest = 0
-        self._looked_s = -REFRESH_S
+        self._refresh_s, self._looked_s = refresh_s, -refresh_s
         self._wait_s = self._until = 0.0
         self._near, self._reason = False, ""
 
@@ -118,7 +119,7 @@ class KeptProjection:
             if follower is not None:
                 follower.close()
         self._serving = self._building = None
-        self._looked_s = -REFRESH_S
+        self._looked_s = -self._refresh_s
 
     def _stop(self, error: RefoldError) -> None:
         self.stopped, self._looked_s = error.message, self._clock()
@@ -132,16 +133,16 @@ class KeptProjection:
 
     def _restarts(self) -> bool:
         """Clear the halt and return True if a newer generation exists (`refold projection rebuild`)."""
-        if self._clock() - self._looked_s < REFRESH_S:
+        if self._clock() - self._looked_s < self._refresh_s:
             return False
         self._looked_s = self._clock()
         if max(self._database.generations(self.name), default=0) <= self._newest:
             return False
-        self.stopped, self._looked_s = "", -REFRESH_S
+        self.stopped, self._looked_s = "", -self._refresh_s
         return True
 
     def _turn(self, timeout_s: float) -> int:
-        if self._clock() - self._looked_s >= REFRESH_S:
+        if self._clock() - self._looked_s >= self._refresh_s:
             self._look()
         count = self._serve(lambda serving: serving.advance(timeout_s)) or 0
         if self._building is not None:
