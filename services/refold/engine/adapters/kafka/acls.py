@@ -232,8 +232,8 @@ def may_write(settings: KafkaSettings, topic: str) -> bool:
 def _answer(future: Future[_T], action: str) -> _T:
     try:
         return future.result(ANSWER_S)
-    except KafkaException as raised:
-        error = of(raised)
+    except (KafkaException, TimeoutError) as raised:
+        error = of(raised) if isinstance(raised, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
         if refusal := _REFUSALS.get(error.code()):
             # In words of our own: the broker's are the whole request, as Java prints it.
             raise UsageError(f"cannot {action}: {refusal[0]}", hint=refusal[1], kafka=error.name()) from None
