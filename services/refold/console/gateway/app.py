@@ -5,16 +5,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
 from typing import Any
 
-from refold.core.errors import not_installed
-
-try:
-    from anyio.to_thread import current_default_thread_limiter
-    from fastapi import APIRouter, Depends, FastAPI
-    from fastapi.exceptions import RequestValidationError
-    from starlette.exceptions import HTTPException
-    from starlette.routing import BaseRoute
-except ModuleNotFoundError as missing:
-    raise not_installed(missing) from None
+from anyio.to_thread import current_default_thread_limiter
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute
 
 from refold.console.gateway.guard import SiteGuard
 from refold.console.gateway.problems import documented, problem

@@ -8,22 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, islice
 from typing import Any
 
+import faust
 import structlog
 
 from refold.console.insights.figures import MINUTE_MS, Insights, changed_records, recent
 from refold.console.projections.following import LoggedRuns, misplaced
 from refold.console.projections.projector import Projector
 from refold.console.projections.service import made_by
-from refold.core.errors import UsageError, not_installed
+from refold.core.errors import UsageError
 from refold.core.topics import RUN_LOG
 from refold.engine.ports.log import Place, Record
 from refold.engine.ports.tables import ViewDatabase, ViewStore
 from refold.engine.runtime.settings import KafkaSettings
-
-try:
-    import faust
-except ModuleNotFoundError as missing:
-    raise not_installed(missing) from None
 
 GROUP = "refold-insights"
 MOST_TAKEN = 500

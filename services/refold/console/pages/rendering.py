@@ -9,15 +9,10 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
-from refold.core.errors import not_installed
-
-try:
-    from fastapi import Request
-    from fastapi.responses import HTMLResponse, Response
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-except ModuleNotFoundError as missing:
-    raise not_installed(missing) from None
+from fastapi import Request
+from fastapi.responses import HTMLResponse, Response
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from refold.client.reading.model import json_text
 from refold.client.reading.words import ago, duration, in_utc, moment, tool_name, with_ellipsis

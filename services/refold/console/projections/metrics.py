@@ -6,24 +6,21 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
 from refold.client.reading.member import WorkerGroup, Workers
 from refold.console.projections.following import lags
 from refold.console.projections.service import serving
 from refold.console.projections.shipped.projection import Shipped
 from refold.console.projections.shipped.tables import APPROVALS, DAILY, HOLDS, RUNS, STEPS
 from refold.console.projections.status import stands_still
-from refold.core.errors import RefoldError, not_installed
+from refold.core.errors import RefoldError
 from refold.core.run.account import NANO
 from refold.engine.ports.log import LogSource
 from refold.engine.ports.tables import MOST_PAGE, Query, ViewDatabase, ViewReader, Where
 from refold.engine.runtime.clock import clock_ms
-
-try:
-    from prometheus_client import Metric
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-    from prometheus_client.registry import Collector
-except ModuleNotFoundError as missing:
-    raise not_installed(missing) from None
 
 SHOWN_S = 5.0
 """Seconds for which metrics are cached: counting runs reads an index of all of them."""

@@ -3,19 +3,15 @@
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 
-from refold.core.errors import UsageError, not_installed
-from refold.core.redaction import public_url
-from refold.core.tables import ViewTable
-from refold.engine.ports.tables import ViewDatabase, ViewStore
-
-try:
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError
-except ModuleNotFoundError as missing:
-    raise not_installed(missing) from None
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
 
 from refold.console.sql.postgres import PostgresViews
 from refold.console.sql.sqlite import SqliteViews
+from refold.core.errors import UsageError
+from refold.core.redaction import public_url
+from refold.core.tables import ViewTable
+from refold.engine.ports.tables import ViewDatabase, ViewStore
 
 
 def open_views(url: str) -> ViewDatabase:
@@ -29,8 +25,6 @@ def open_views(url: str) -> ViewDatabase:
             return PostgresViews(parsed)
     except ArgumentError:
         pass
-    except ModuleNotFoundError as missing:
-        raise not_installed(missing) from None
     raise UsageError(
         f"{public_url(url)} is not the URL of a database for views",
         hint="write sqlite:///views.db, or postgresql://USER:PASSWORD@HOST/DATABASE",

@@ -5,17 +5,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, Protocol
 
+import sqlalchemy as sa
+
 from refold.console.sql.statements import Statements, escaped, short, unescaped
-from refold.core.errors import ConflictError, not_installed
+from refold.core.errors import ConflictError
 from refold.core.ids import RunId
 from refold.core.tables import Scalar, ViewKey, ViewRow, ViewTable
 from refold.engine.ports.log import Place
 from refold.engine.ports.tables import Query, ViewChanges, ViewReader, Where
-
-try:
-    import sqlalchemy as sa
-except ModuleNotFoundError as missing:
-    raise not_installed(missing) from None
 
 _LIKE = str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_"})
 _SCANNED = 2_000

@@ -6,24 +6,20 @@ from contextlib import suppress
 from dataclasses import replace
 
 import structlog
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from refold.console.projections.runs import entry_of
 from refold.console.projections.service import serving
 from refold.console.projections.shipped.projection import Shipped
 from refold.console.projections.shipped.tables import ENTRIES
 from refold.console.telemetry.spans import RunSpans, Style
-from refold.core.errors import ConflictError, UnreachableError, not_installed
+from refold.core.errors import ConflictError, UnreachableError
 from refold.core.ids import RunId
 from refold.core.tables import ViewRow
 from refold.core.topics import RUN_LOG
 from refold.engine.ports.log import Place
 from refold.engine.ports.tables import MOST_PAGE, Query, ViewChanges, ViewDatabase, ViewReader, Where
-
-try:
-    from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
-except ModuleNotFoundError as missing:
-    raise not_installed(missing) from None
 
 KEPT_AS = "telemetry"
 """Name of the positions in the database."""

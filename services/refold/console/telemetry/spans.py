@@ -6,12 +6,17 @@ from typing import Any, NamedTuple
 
 import orjson
 import structlog
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
+from opentelemetry.trace.status import Status, StatusCode
 
 import refold
 from refold.client.reading.changes import step_change
 from refold.console.telemetry import names
 from refold.core import events
-from refold.core.errors import FoldError, MalformedError, not_installed
+from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import CallId, EntryId, RunId, activation_span, attempt_trace, trace_id
 from refold.core.redaction import HIDDEN
 from refold.core.run import fold
@@ -20,15 +25,6 @@ from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.sdk.agent import INSTRUMENTED
 from refold.sdk.app import MODEL_POOL
-
-try:
-    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-    from opentelemetry.sdk.trace import Event, ReadableSpan
-    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-    from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
-    from opentelemetry.trace.status import Status, StatusCode
-except ModuleNotFoundError as missing:
-    raise not_installed(missing) from None
 
 PLAN_AGENT = "plan"
 MOST_EVENTS = 128

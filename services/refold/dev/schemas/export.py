@@ -9,18 +9,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from refold.core.errors import ConflictError, not_installed
+import py_avro_schema
+from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
+from avro.name import Names
+from avro.schema import Schema, make_avsc_object
+
+from refold.core.errors import ConflictError
 from refold.core.wire import resources, schemas
 from refold.core.wire.codec import SUBJECTS
 from refold.core.wire.schemas import Registered
-
-try:
-    import py_avro_schema
-    from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
-    from avro.name import Names
-    from avro.schema import Schema, make_avsc_object
-except ModuleNotFoundError as missing:
-    raise not_installed(missing) from None
 
 _OPTIONS = py_avro_schema.Option.JSON_INDENT_2 | py_avro_schema.Option.JSON_APPEND_NEWLINE
 _HEADER = """\

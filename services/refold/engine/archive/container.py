@@ -10,15 +10,12 @@ from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from refold.core.errors import MalformedError, not_installed
+import fastavro
+from fastavro.schema import to_parsing_canonical_form
+
+from refold.core.errors import MalformedError
 from refold.core.events import LAST_MS
 from refold.core.ids import RunId
-
-try:
-    import fastavro
-    from fastavro.schema import to_parsing_canonical_form
-except ModuleNotFoundError as missing:
-    raise not_installed(missing) from None
 
 _SCHEMA = fastavro.parse_schema(
     {

@@ -12,21 +12,17 @@ from socket import AF_INET, AF_INET6
 from typing import Any
 
 import structlog
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 
-from refold.core.errors import UsageError, not_installed
+from refold.core.errors import UsageError
 from refold.engine.ports.log import Place
 from refold.engine.runtime.alarms import ALARMS
 from refold.engine.runtime.gauges import SECONDS, WAITING_INPUTS, Durations, Vitals
 from refold.engine.runtime.own_host import is_own_host
-
-try:
-    from prometheus_client import CollectorRegistry, Metric
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-    from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-    from prometheus_client.process_collector import ProcessCollector
-    from prometheus_client.registry import Collector
-except ModuleNotFoundError as missing:
-    raise not_installed(missing) from None
 
 HEAD_S = 10.0
 """Time for the head of a request: each waiting client takes a thread."""

@@ -9,32 +9,26 @@ from contextlib import contextmanager, nullcontext
 from typing import Annotated
 
 import structlog
+import uvicorn
 
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, check_homes, served
 from refold.cli.commands.serve.projections import keep_views, view_metrics
 from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform, login
-from refold.console.projections.views import views
-from refold.core.approval.signature import REQUEST
-from refold.core.errors import UsageError, not_installed
-from refold.dev.files import FolderLock
-from refold.engine.runtime.addresses import data_dir, on_loopback, own_key
-from refold.engine.runtime.gauges import Vitals
-from refold.engine.runtime.settings import GatewayPart
-
-try:
-    import uvicorn
-except ModuleNotFoundError as missing:
-    raise not_installed(missing) from None
-
 from refold.console.gateway.app import build_api
 from refold.console.gateway.forks import ForkRoom
 from refold.console.gateway.guard import TimedProtocol
 from refold.console.gateway.logins import Logins
 from refold.console.gateway.routes.health import health_of
 from refold.console.gateway.site import Gateway
+from refold.console.projections.views import views
+from refold.core.approval.signature import REQUEST
+from refold.core.errors import UsageError
 from refold.core.topics import RUN_LOG
-from refold.engine.runtime.settings import Settings
+from refold.dev.files import FolderLock
+from refold.engine.runtime.addresses import data_dir, on_loopback, own_key
+from refold.engine.runtime.gauges import Vitals
+from refold.engine.runtime.settings import GatewayPart, Settings
 
 _log = structlog.get_logger()
 

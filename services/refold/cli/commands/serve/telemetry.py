@@ -4,6 +4,7 @@ import os
 from typing import Annotated
 
 import structlog
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ends_within, served
@@ -11,15 +12,10 @@ from refold.console.projections.views import views
 from refold.console.telemetry.names import OPT_IN, OPTED_IN
 from refold.console.telemetry.service import Telemetry, exporting
 from refold.console.telemetry.spans import Style, resource_of
-from refold.core.errors import ConflictError, NotFoundError, UnreachableError, not_installed
+from refold.core.errors import ConflictError, NotFoundError, UnreachableError
 from refold.core.redaction import redacted
 from refold.engine.runtime.gauges import Vitals
 from refold.engine.runtime.outages import OUTAGES
-
-try:
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-except ModuleNotFoundError as missing:
-    raise not_installed(missing) from None
 
 LOOK_S, WAIT_S = 0.5, 5.0
 """Pauses: without new events, and without a collector or a database."""
