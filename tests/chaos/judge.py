@@ -93,6 +93,7 @@ class Call:
     label: str
     key: str
     effect: str
+    call_id: str
     dangerous: bool = False
     rulings: list[Ruling] = field(default_factory=list)
     doubts: int = 0
@@ -179,6 +180,10 @@ def _effects(verdict: Verdict, evidence: Evidence, chain: Chain) -> None:
     every = [call for history in chain.runs.values() for call in calls_of(history)]
     calls = {(call.run, call.label, call.key): call for call in every}
     labels = {(call.run, call.label) for call in every}
+    withdrawn: dict[str, int] = {}
+    for record in evidence.requests:
+        if record.value is None:
+            withdrawn.setdefault(record.key.decode(), record.at_ms)
     done: dict[tuple[str, str, str], list[Fields]] = defaultdict(list)
     for line in evidence.effects:
         done[line["run"], line["label"], line["key"]].append(line)
@@ -197,7 +202,7 @@ def _effects(verdict: Verdict, evidence: Evidence, chain: Chain) -> None:
         verdict.counts["effects_avoided_by_key"] += sum(not line["applied"] for line in lines)
         verdict.counts["effects_begun_late"] += sum(line["waited_ms"] >= STALL_MS for line in lines)
         _once(verdict, call, lines)
-        _sparing(verdict, call, lines)
+        _sparing(verdict, call, lines, withdrawn.get(call.call_id, 0))
         history = chain.runs[call.run]
         end = history.end
         over_ms = history.times[-1] if end and end[0] == "RunCancelled" else None
@@ -228,13 +233,15 @@ def _once(verdict: Verdict, call: Call, lines: list[Fields]) -> None:
     verdict.twice.append(f"{call} had its effect {len(applied)} times: {applied}")
 
 
-def _sparing(verdict: Verdict, call: Call, lines: list[Fields]) -> None:
+def _sparing(verdict: Verdict, call: Call, lines: list[Fields], withdrawn_ms: int) -> None:
     """What may be repeated is not repeated without need, and never for a call that was settled long before."""
     again = timing.repeats(call.effect, call.attempts, lines)
     verdict.counts["pure_repeats"] += again
     if again > timing.MOST_REPEATS:
         verdict.wrong.append(f"{call} was done {again} times more than it was tried")
-    if call.settled_ms and (line := timing.begun_after(lines, call.settled_ms)):
+    # A pure call has no claim: until a planner has withdrawn its order, an executor that takes over begins it again.
+    known_ms = max(call.settled_ms, withdrawn_ms) if call.effect == "pure" else call.settled_ms
+    if call.settled_ms and (line := timing.begun_after(lines, known_ms)):
         verdict.wrong.append(f"{call} was begun long after it was settled: {line}")
 
 
@@ -268,11 +275,11 @@ def calls_of(history: History) -> list[Call]:
     """The calls of a run, in order of their proposals."""
     calls: dict[int, Call] = {}
     rulings = consent.rulings_of(history)
-    for (name, fields), appended in zip(history.events, history.appended, strict=True):
+    for seq, ((name, fields), appended) in enumerate(zip(history.events, history.appended, strict=True), start=1):
         if name == "CallProposed":
             args = json.loads(fields["args"])
             step, dangerous = fields["step"], "amount" in args
-            names = history.run, args["label"], fields["key"], fields["effect"]
+            names = history.run, args["label"], fields["key"], fields["effect"], f"{history.run}/{seq}"
             call = Call(*names, dangerous, rulings.get(step, []), proposed_ms=appended)
             calls[step] = call
             continue

@@ -202,7 +202,13 @@ def test_what_may_be_repeated_is_repeated_a_few_times_and_never_long_after_its_e
     few = judge(truth(run_log=log, effects=[pure] * 3))
     many = judge(truth(run_log=log, effects=[pure] * 9))
     late = judge(truth(run_log=log, effects=[pure, {**pure, "at": 60.0}]))
+    open_until = [request(), Raw(0, 1, b"r1/3", None, 50_000)]
+    taken_over = judge(truth(run_log=log, effects=[pure, {**pure, "at": 60.0}], requests=open_until))
+    claimed = {**EFFECT, "effect": "keyed", "at": 60.0}
+    keyed = judge(truth(run_log=entries(proposed("keyed"), ended()), effects=[claimed], requests=open_until))
 
+    assert taken_over.problems() == {}, "its order was withdrawn after 50 s"
+    assert "wrong" in keyed.problems(), "the ledger has its claim"
     assert few.problems() == {}
     assert few.counts["pure_repeats"] == 2
     assert "wrong" in many.problems()
