@@ -306,7 +306,7 @@ def _letters(verdict: Verdict, evidence: Evidence) -> None:
     found: dict[tuple[str, int, int], Fields] = {}
     for record in evidence.letters:
         letter = raw.decode(record.value or b"")
-        found[letter["topic"], letter["partition"], letter["offset"]] = letter
+        found[letter["topic"], letter["partition"], letter["offset"]] = {**letter, "appended_ms": record.at_ms}
     verdict.counts["dead_letters"] = len(found)
     void = {place for place, vote in evidence.votes.items() if evidence.papers.said[vote].void}
     # What falls into the death of an approval service is not put away by its successor, which cannot know.
@@ -328,7 +328,9 @@ def _letters(verdict: Verdict, evidence: Evidence) -> None:
 def _may_be_void(evidence: Evidence, place: tuple[str, int, int], letter: Fields) -> bool:
     """Whether a vote was meant to be void for this reason, or came when all was decided, or of somebody revoked."""
     said, code = evidence.papers.said[evidence.votes[place]], letter["code"]
-    gone = code == "unentitled" and consent.may_be_gone(evidence.papers.decrees, said.actor, letter["at_ms"])
+    # A vote that waited in a killed service is judged by the rights of its successor's time, under its own date.
+    moments = letter["at_ms"], letter["appended_ms"]
+    gone = code == "unentitled" and any(consent.may_be_gone(evidence.papers.decrees, said.actor, at) for at in moments)
     # A service that was stopped hears of a vote when it has lived as long as its policy gives people.
     return code in ("late", "outlived", said.void) or gone
 

@@ -188,12 +188,12 @@ def test_an_effect_long_after_a_later_no_is_told_from_one_that_was_under_way() -
 def test_a_void_vote_may_be_a_dead_letter_and_a_good_one_only_when_it_is_late() -> None:
     place = ("approval-voted", 0, 5)
 
-    def found(code: str, void: str, gone: str = "") -> bool:
-        record = letter(*place)
+    def found(code: str, void: str, gone: str = "", begun_ms: int = 0, appended_ms: int = 0) -> bool:
+        record = letter(*place)._replace(at_ms=appended_ms)
         unreadable_result = (record.value or b"").replace(b"\x12malformed", bytes([2 * len(code)]) + code.encode())
         evidence = story(letters=[letter(*POISON), record._replace(value=unreadable_result)], votes={place: "v-ada"})
         evidence.papers.said = {**evidence.papers.said, "v-ada": Said("r1/4", "ada", "edit", void)}
-        evidence.papers.decrees = [Decree("roles", gone, 0, 2)]
+        evidence.papers.decrees = [Decree("roles", gone, begun_ms, begun_ms + 2)]
         return not [text for text in judge(evidence).wrong if "dead letter" in text]
 
     assert found("late", "")
@@ -202,6 +202,8 @@ def test_a_void_vote_may_be_a_dead_letter_and_a_good_one_only_when_it_is_late() 
     assert not found("unentitled", "requester")
     assert found("unentitled", "", gone="ada")
     assert not found("unentitled", "", gone="bob")
+    assert found("unentitled", "", gone="ada", begun_ms=5_000, appended_ms=6_000), "it waited for a service"
+    assert not found("unentitled", "", gone="ada", begun_ms=5_000, appended_ms=4_000)
     assert not found("unauthorised", "", gone="ada")
 
 
