@@ -4,10 +4,8 @@ from typing import Any, ClassVar
 
 
 class RefoldError(Exception):
-    """Any error that Refold raises on purpose.
-
-    `code` is stable across releases; `fields` are the facts as data; `hint` is the next action.
-    """
+    """Any error that Refold raises on purpose. `code` is stable across releases; `fields` are the facts as data; `hint`
+    is the next action."""
 
     code: ClassVar[str] = "error"
 
@@ -114,10 +112,8 @@ class NonDeterminismError(RefoldError):
 
 
 class TransientError(RefoldError):
-    """A tool failed before it had an effect; the call may be retried.
-
-    **Units**: `retry_after` in seconds; None leaves the delay to the retry policy.
-    """
+    """A tool failed before it had an effect; the call may be retried. **Units**: `retry_after` in seconds; None leaves
+    the delay to the retry policy."""
 
     code = "transient"
 
@@ -145,10 +141,8 @@ class CallFailed(RefoldError):  # noqa: N818
 
 
 class RunFailedError(RefoldError):
-    """A run failed or was cancelled, as reported to a client.
-
-    **Shape**: fields `run_id`, `status`, `failure` (a code) and `reason` (a text).
-    """
+    """A run failed or was cancelled, as reported to a client. **Shape**: fields `run_id`, `status`, `failure` (a code)
+    and `reason` (a text)."""
 
     code = "run_failed"
 
@@ -160,10 +154,8 @@ class CallbackError(RefoldError):
 
 
 class ChildFailed(RefoldError):  # noqa: N818
-    """A child run ended without a result; its parent may catch the error and react.
-
-    **Shape**: fields `run_id`, `code` and `message` of the failure; `code` is `cancelled` for a cancelled child.
-    """
+    """A child run ended without a result; its parent may catch the error and react. **Shape**: fields `run_id`, `code`
+    and `message` of the failure; `code` is `cancelled` for a cancelled child."""
 
     code = "child_failed"
 

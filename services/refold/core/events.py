@@ -32,11 +32,9 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a call is tried and how long it waits in between: `base * 2^(n-1)`, capped, with jitter.
-
-    If `retry_if` is not empty, only failures with these codes are retried. After the last attempt the call fails in the
-    agent (`then` is `raise`) or waits for an operator (`hold`).
-    """
+    """How often a call is tried and how long it waits in between: `base * 2^(n-1)`, capped, with jitter. If `retry_if`
+    is not empty, only failures with these codes are retried. After the last attempt the call fails in the agent (`then`
+    is `raise`) or waits for an operator (`hold`)."""
 
     attempts: int = 1
     base_ms: int = 500
@@ -47,12 +45,9 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """Requirement of a policy for a decision.
-
-    **Shape**: `approvers` are names of people, `role:NAME`, or `*` for anyone. `on_expiry`: `reject`, `escalate` or
-    `fail`. An approval may be repeated `remember_uses` times within `remember_ms`. **Units**: milliseconds; 0 means
-    never, except for `valid_ms`, the validity of a decision.
-    """
+    """Requirement of a policy for a decision. **Shape**: `approvers` are names of people, `role:NAME`, or `*` for
+    anyone. `on_expiry`: `reject`, `escalate` or `fail`. An approval may be repeated `remember_uses` times within
+    `remember_ms`. **Units**: milliseconds; 0 means never, except for `valid_ms`, the validity of a decision."""
 
     approvers: list[str]
     quorum: int = 1
@@ -69,11 +64,9 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """Past of a call that people are asked about: a failed attempt, a doubt, or an earlier verdict on a doubt.
-
-    `what`: `failed`, `unknown` (it may have happened), `doubt`, or the verdict of `by` on a doubt (`happened`,
-    `did_not_happen`, `give_up`). `words` are cut.
-    """
+    """Past of a call that people are asked about: a failed attempt, a doubt, or an earlier verdict on a doubt. `what`:
+    `failed`, `unknown` (it may have happened), `doubt`, or the verdict of `by` on a doubt (`happened`,
+    `did_not_happen`, `give_up`). `words` are cut."""
 
     attempt: int
     what: str
@@ -84,12 +77,9 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True)
 class Spendable:
-    """Budget of a run and all that it starts; 0: any amount.
-
-    `then` is the reaction above `soft_percent` of a limit: `warn`, `ask` or `degrade`. `same`: most calls with equal
-    arguments. `root`: topmost run to whose budget this one counts, if not itself. **Units**: billionths of a dollar,
-    milliseconds.
-    """
+    """Budget of a run and all that it starts; 0: any amount. `then` is the reaction above `soft_percent` of a limit:
+    `warn`, `ask` or `degrade`. `same`: most calls with equal arguments. `root`: topmost run to whose budget this one
+    counts, if not itself. **Units**: billionths of a dollar, milliseconds."""
 
     tokens: int = 0
     nano_usd: int = 0
@@ -103,10 +93,8 @@ class Spendable:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """Spending of a run and all that it has started. **Units**: billionths of a dollar.
-
-    `lost_*`: the part spent by calls whose outcome is unknown.
-    """
+    """Spending of a run and all that it has started. **Units**: billionths of a dollar. `lost_*`: the part spent by
+    calls whose outcome is unknown."""
 
     tokens: int = 0
     nano_usd: int = 0
@@ -121,9 +109,7 @@ class Used:
 @dataclass(frozen=True, slots=True)
 class ForkedFrom:
     """The run whose history another run begins with: its entries up to event `seq`. `head`: id of the last of them.
-
-    `lineage`: runs whose histories this one contains, oldest first. The code is chosen by the name of the oldest.
-    """
+    `lineage`: runs whose histories this one contains, oldest first. The code is chosen by the name of the oldest."""
 
     run_id: str
     seq: int
@@ -134,12 +120,10 @@ class ForkedFrom:
 @dataclass(frozen=True, slots=True)
 class RunRequested:
     """A run exists. `request_digest` tells a repeated request from a conflicting one; `seed` feeds `ctx.random`.
-
     `policy`: digest of the policy that judges its calls. `token`: signed request; a child has its root's. `outlives`:
     the run continues when its parent ends. `deadline_ms`: the run fails then; 0: never. `above`: agents of the runs
     that wait for it, topmost first. `forked`: its first entries are copies of another run's and cause nothing
-    (`RunForked`). `sent_ms`: append time of the request; 0 if a run started it or an older planner wrote it.
-    """
+    (`RunForked`). `sent_ms`: append time of the request; 0 if a run started it or an older planner wrote it."""
 
     agent: str
     input: str
@@ -176,11 +160,9 @@ NO_REQUEST = RunRequested(agent="", input="", request_digest="", seed="")
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The agent's code begins. `version` is the agent's version, `app` the version of its app.
-
-    `manifest`: digests of code and tools, and Python's minor version, by name. `input`: the run's input with the values
-    drawn by reading it, such as the time; empty if there are none.
-    """
+    """The agent's code begins. `version` is the agent's version, `app` the version of its app. `manifest`: digests of
+    code and tools, and Python's minor version, by name. `input`: the run's input with the values drawn by reading it,
+    such as the time; empty if there are none."""
 
     version: str = ""
     app: str = ""
@@ -200,11 +182,9 @@ class NoteRecorded:
 @dataclass(frozen=True, slots=True)
 class CallProposed:
     """The agent requests a call of a tool. This event fixes all values of later attempts, with the idempotency key.
-
     `rule`: rule of the policy that judged the call. `label`: display name, in no key and no digest. `asked`: arguments
     requested by the code, if an operator replaced them. `builds_on`: steps of earlier calls that the arguments refer
-    to; their arguments and results are sent with the call.
-    """
+    to; their arguments and results are sent with the call."""
 
     step: int
     tool: str
@@ -239,12 +219,10 @@ DOUBT = "doubt"
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequested:
-    """People have to decide before the call goes on; the approval's id is the call's and 32 digits of `question`.
-
-    A decision covers the attempts `attempt` to `covers`. `question`: digest of everything shown
+    """People have to decide before the call goes on; the approval's id is the call's and 32 digits of `question`. A
+    decision covers the attempts `attempt` to `covers`. `question`: digest of everything shown
     (`core.approval.question`). `version` and `schema` are the tool's. `about` is `doubt` if the question is the outcome
-    of earlier attempts.
-    """
+    of earlier attempts."""
 
     step: int
     attempt: int
@@ -262,10 +240,8 @@ class ApprovalRequested:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalEscalated:
-    """No decision came in time. More people are asked, by a `question` of its own, until `expires_ms`.
-
-    `approval`: seq of the `ApprovalRequested`.
-    """
+    """No decision came in time. More people are asked, by a `question` of its own, until `expires_ms`. `approval`: seq
+    of the `ApprovalRequested`."""
 
     step: int
     approval: int
@@ -277,11 +253,9 @@ class ApprovalEscalated:
 @dataclass(frozen=True, slots=True)
 class ApprovalDecided:
     """A decision was accepted: `approve`, `edit` (new `args` and `key`), `reject`, `answer`; or `expire`: none came.
-
     `amend`: an edit on which other people must decide. `token`: signed decision, valid for attempts up to `covers`
     until `expires_ms`. `grant`: standing grant that it gives (`use` 0) or uses for the `use`th time. `question`: digest
-    of the question that is closed. The consequences are in the same entry.
-    """
+    of the question that is closed. The consequences are in the same entry."""
 
     step: int
     approval: int
@@ -320,12 +294,10 @@ class AttemptFailed:
 
 @dataclass(frozen=True, slots=True)
 class CallCompleted:
-    """The call is over with a result.
-
-    `how`: empty for a result of the tool or of people in its place, `stored` (found in the ledger), `probed` (from the
-    tool's status hook), `late` (not through the ledger). `began_ms` (executor's wall clock) and `took_ms`: start and
-    duration of the tool or hook; 0 if unknown. All three are the executor's claim, for display only.
-    """
+    """The call is over with a result. `how`: empty for a result of the tool or of people in its place, `stored` (found
+    in the ledger), `probed` (from the tool's status hook), `late` (not through the ledger). `began_ms` (executor's wall
+    clock) and `took_ms`: start and duration of the tool or hook; 0 if unknown. All three are the executor's claim, for
+    display only."""
 
     step: int
     attempt: int
@@ -337,10 +309,8 @@ class CallCompleted:
 
 @dataclass(frozen=True, slots=True)
 class CallFailed:
-    """The call is over without a result; the agent sees the failure.
-
-    `acted`: the tool had its effect, but returned no valid result.
-    """
+    """The call is over without a result; the agent sees the failure. `acted`: the tool had its effect, but returned no
+    valid result."""
 
     step: int
     attempt: int
@@ -396,10 +366,8 @@ class SleepEnded:
 
 @dataclass(frozen=True, slots=True)
 class StepGivenUp:
-    """The agent no longer waits for a step: the waiting task was cancelled. Calls that were sent are not undone.
-
-    A later outcome of the call is recorded as late, and a call in doubt stays open for people.
-    """
+    """The agent no longer waits for a step: the waiting task was cancelled. Calls that were sent are not undone. A
+    later outcome of the call is recorded as late, and a call in doubt stays open for people."""
 
     step: int
 
@@ -454,12 +422,9 @@ class TaskFailed:
 
 @dataclass(frozen=True, slots=True)
 class RunSuspended:
-    """From the end of this entry on, the run waits only for time or for others.
-
-    `reason`: `paused`, `approval`, `doubt`, `held`, `callback`, `wait`, `child`, `backoff` or `sleep`. `blocked_by`:
-    author of the pause, approval, call, callback, signal, run or time. Of several waits, people and runs come before
-    time, then the oldest.
-    """
+    """From the end of this entry on, the run waits only for time or for others. `reason`: `paused`, `approval`,
+    `doubt`, `held`, `callback`, `wait`, `child`, `backoff` or `sleep`. `blocked_by`: author of the pause, approval,
+    call, callback, signal, run or time. Of several waits, people and runs come before time, then the oldest."""
 
     reason: str
     blocked_by: str
@@ -467,10 +432,8 @@ class RunSuspended:
 
 @dataclass(frozen=True, slots=True)
 class RunResumed:
-    """The run continues, at the end of this entry.
-
-    `by`: cause, in the form of `blocked_by`, or the person that ended a pause; `code` for code that was held.
-    """
+    """The run continues, at the end of this entry. `by`: cause, in the form of `blocked_by`, or the person that ended a
+    pause; `code` for code that was held."""
 
     by: str
 
@@ -480,10 +443,8 @@ class RunResumed:
 
 @dataclass(frozen=True, slots=True)
 class SignalReceived:
-    """A signal for the run arrived. It is kept until a wait takes it, which may be in the same entry.
-
-    `sent_ms`: append time, if the signal came while the run's code was held and no wait has been checked; else 0.
-    """
+    """A signal for the run arrived. It is kept until a wait takes it, which may be in the same entry. `sent_ms`: append
+    time, if the signal came while the run's code was held and no wait has been checked; else 0."""
 
     signal_id: str
     name: str
@@ -494,10 +455,8 @@ class SignalReceived:
 
 @dataclass(frozen=True, slots=True)
 class SignalDropped:
-    """A signal of this size in `bytes` was dropped: no wait took it, and the run keeps too many signals already.
-
-    Until a wait takes a kept signal, further signals without room become dead letters, not events.
-    """
+    """A signal of this size in `bytes` was dropped: no wait took it, and the run keeps too many signals already. Until
+    a wait takes a kept signal, further signals without room become dead letters, not events."""
 
     signal_id: str
     name: str
@@ -548,10 +507,8 @@ class WaitExpired:
 
 @dataclass(frozen=True, slots=True)
 class CallbackCreated:
-    """The agent created a token that resolves this step from outside, until a time (0: without end).
-
-    `digest`: digest of the token, which the log does not contain. `schema`: JSON Schema of the result, if any.
-    """
+    """The agent created a token that resolves this step from outside, until a time (0: without end). `digest`: digest
+    of the token, which the log does not contain. `schema`: JSON Schema of the result, if any."""
 
     step: int
     name: str
@@ -585,10 +542,8 @@ class CallbackFailed:
 
 @dataclass(frozen=True, slots=True)
 class ChildStarted:
-    """The agent starts another run, whose id is derived from this step (`core.ids.child_id`).
-
-    `outlives`: the child is independent of this run's end and pauses.
-    """
+    """The agent starts another run, whose id is derived from this step (`core.ids.child_id`). `outlives`: the child is
+    independent of this run's end and pauses."""
 
     step: int
     agent: str
@@ -598,10 +553,8 @@ class ChildStarted:
 
 @dataclass(frozen=True, slots=True)
 class ChildCompleted:
-    """A run that this one started has ended. `status`: completed (with a result), failed or cancelled.
-
-    `used`: usage of the child and its descendants, if it counts for this run.
-    """
+    """A run that this one started has ended. `status`: completed (with a result), failed or cancelled. `used`: usage of
+    the child and its descendants, if it counts for this run."""
 
     step: int
     status: str
@@ -635,10 +588,8 @@ class EventPublished:
 
 @dataclass(frozen=True, slots=True)
 class RunAnnotated:
-    """A note for readers of the history was added. No step: it has no consequences.
-
-    Notes with equal `note_id` are one note. `role` of the actor: `operator` or `requester`.
-    """
+    """A note for readers of the history was added. No step: it has no consequences. Notes with equal `note_id` are one
+    note. `role` of the actor: `operator` or `requester`."""
 
     note_id: str
     note: str
@@ -648,12 +599,9 @@ class RunAnnotated:
 
 @dataclass(frozen=True, slots=True)
 class RunPaused:
-    """The run's code is not run and no new call is sent until all pauses of the run are lifted.
-
-    `role` of the actor: `operator`, `requester`, or `parent` (a pause inherited from the parent run). `said_ms` and
-    `offset`: append time and offset of the request, `signed_ms`: time of its signature. `seq`: the parent's last event
-    seen.
-    """
+    """The run's code is not run and no new call is sent until all pauses of the run are lifted. `role` of the actor:
+    `operator`, `requester`, or `parent` (a pause inherited from the parent run). `said_ms` and `offset`: append time
+    and offset of the request, `signed_ms`: time of its signature. `seq`: the parent's last event seen."""
 
     actor: str
     reason: str = ""
@@ -682,9 +630,7 @@ class RunUnpaused:
 @dataclass(frozen=True, slots=True)
 class RunRetried:
     """A failed run continues, see `core.run.redrive`. Numbers other than 0 are limits of the run from now on.
-
-    **Units**: billionths of a dollar.
-    """
+    **Units**: billionths of a dollar."""
 
     actor: str
     reason: str = ""
@@ -702,11 +648,9 @@ class RunRetried:
 
 @dataclass(frozen=True, slots=True)
 class RunForked:
-    """An operator has begun this run with the history of another one, which ends here: see `RunState.fork`.
-
-    `edit`: other arguments for the next step, a call of `tool`. Open calls are requested again by `CallRenewed`.
-    `keys`: new idempotency keys of all calls without a result, by step.
-    """
+    """An operator has begun this run with the history of another one, which ends here: see `RunState.fork`. `edit`:
+    other arguments for the next step, a call of `tool`. Open calls are requested again by `CallRenewed`. `keys`: new
+    idempotency keys of all calls without a result, by step."""
 
     source: ForkedFrom
     actor: str
@@ -726,10 +670,8 @@ class CallRenewed:
 
 @dataclass(frozen=True, slots=True)
 class CallHeld:
-    """A call has used up its attempts and, as configured, waits for an operator: see `DoubtResolved`.
-
-    `did_not_happen` allows as many attempts again, `happened` supplies a result, `give_up` lets the call fail.
-    """
+    """A call has used up its attempts and, as configured, waits for an operator: see `DoubtResolved`. `did_not_happen`
+    allows as many attempts again, `happened` supplies a result, `give_up` lets the call fail."""
 
     step: int
     attempt: int
@@ -741,21 +683,17 @@ class CallHeld:
 
 @dataclass(frozen=True, slots=True)
 class PatchTaken:
-    """The run reached a change of its agent's code after the change was made: it takes the new branch for good.
-
-    Not a step: histories from before the change have none, and step numbers stay the same.
-    """
+    """The run reached a change of its agent's code after the change was made: it takes the new branch for good. Not a
+    step: histories from before the change have none, and step numbers stay the same."""
 
     patch: str
 
 
 @dataclass(frozen=True, slots=True)
 class RunMigrated:
-    """The run was moved to another version of its agent, which agrees with its history so far.
-
-    `actor` is empty for a run started by a planner that did not execute its code. Then this is the first execution, and
-    may have the `input` that `RunStarted` lacks.
-    """
+    """The run was moved to another version of its agent, which agrees with its history so far. `actor` is empty for a
+    run started by a planner that did not execute its code. Then this is the first execution, and may have the `input`
+    that `RunStarted` lacks."""
 
     version: str
     actor: str
@@ -768,11 +706,9 @@ class RunMigrated:
 
 @dataclass(frozen=True, slots=True)
 class CallReserved:
-    """The amount that an attempt of a call may take. It counts as used until the attempt is billed.
-
-    Attempt 0 is not dispatched: it records the reservation of each later attempt. `cheap`: the call is the cheaper
-    alternative already. **Units**: billionths of a dollar.
-    """
+    """The amount that an attempt of a call may take. It counts as used until the attempt is billed. Attempt 0 is not
+    dispatched: it records the reservation of each later attempt. `cheap`: the call is the cheaper alternative already.
+    **Units**: billionths of a dollar."""
 
     step: int
     attempt: int
@@ -784,10 +720,8 @@ class CallReserved:
 @dataclass(frozen=True, slots=True)
 class CallBilled:
     """The amount that an attempt has taken. `call` is the seq in the call's id: a call requested again is another call.
-
     `twice`: the attempt may have run a second time, so its reservation counts as well. With windowed limits, the bill
-    replaces `for_tokens` and `for_nano_usd`, reserved at `since_ms`.
-    """
+    replaces `for_tokens` and `for_nano_usd`, reserved at `since_ms`."""
 
     step: int
     call: int
@@ -811,10 +745,8 @@ class ChildBilled:
 @dataclass(frozen=True, slots=True)
 class BudgetReached:
     """A budget that this run counts for has passed its soft threshold: the run's own, one above it, or a window's.
-
     `what`: `tokens`, `usd` (billionths), `calls` or `seconds` (milliseconds). `taken` includes the requested call;
-    `limit` is the bound.
-    """
+    `limit` is the bound."""
 
     budget: str
     what: str

@@ -30,10 +30,7 @@ _LOG_KEY = re.compile(rf"({_RUN})/(?!0{{10}})([0-3][0-9]{{9}})/([0-9a-f]{{32}})\
 
 
 def run_id(text: str) -> RunId:
-    """Parse a run id: 1 to 128 letters, digits, `_ : @ ~ -`, and dots before child numbers.
-
-    **Raises** MalformedError.
-    """
+    """Parse a run id: 1 to 128 letters, digits, `_ : @ ~ -`; dots precede child numbers. **Raises** MalformedError."""
     if not _RUN_ID.match(text):
         hint = "use up to 128 letters, digits and _ : @ ~ - (a dot is kept for child runs)"
         raise MalformedError(f"{text[:80]!r} is not a run id", hint=hint)
@@ -79,10 +76,7 @@ def depth_of(run: str) -> int:
 
 
 def murmur2(data: bytes) -> int:
-    """Hash of Kafka's Java client, as an unsigned 32-bit number.
-
-    **Source**: `Utils.murmur2` of Apache Kafka.
-    """
+    """Hash of Kafka's Java client, as an unsigned 32-bit number. **Source**: `Utils.murmur2` of Apache Kafka."""
     length, m, mask = len(data), 0x5BD1E995, 0xFFFFFFFF
     h = 0x9747B28C ^ length
     for i in range(0, length & ~3, 4):

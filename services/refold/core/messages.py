@@ -81,13 +81,11 @@ class EarlierCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """Topic `tool-requested.<pool>`, key call_id: a request to execute this call. A tombstone closes it.
-
-    `issued`: run-log offset of the entry that ordered the attempt, `at_ms`: its time. `policy`: digest of the policy
-    that judged the call. `decision`: signed decision that allows it, if required. `settled`: signed decision that
-    earlier attempts in doubt had no effect. `again`: the attempt was probably sent before. `above`: agents of the runs
-    that wait for this run. `earlier`: calls whose results this call builds on.
-    """
+    """Topic `tool-requested.<pool>`, key call_id: a request to execute this call. A tombstone closes it. `issued`:
+    run-log offset of the entry that ordered the attempt, `at_ms`: its time. `policy`: digest of the policy that judged
+    the call. `decision`: signed decision that allows it, if required. `settled`: signed decision that earlier attempts
+    in doubt had no effect. `again`: the attempt was probably sent before. `above`: agents of the runs that wait for
+    this run. `earlier`: calls whose results this call builds on."""
 
     call_id: CallId
     run_id: RunId
@@ -114,24 +112,20 @@ class ToolRequest:
 
 @dataclass(frozen=True, slots=True)
 class ShortRequest(ToolRequest):
-    """Topic `tool-requested.<pool>`, key call_id: a `ToolRequest` with only the `earlier` calls after a `base`.
-
-    `base`: digest of the `earlier` calls of a previous request of this run (`core.run.building.Base`). An executor that
-    does not have them answers `incomplete` and gets a `ToolRequest`.
-    """
+    """Topic `tool-requested.<pool>`, key call_id: a `ToolRequest` with only the `earlier` calls after a `base`. `base`:
+    digest of the `earlier` calls of a previous request of this run (`core.run.building.Base`). An executor that does
+    not have them answers `incomplete` and gets a `ToolRequest`."""
 
     base: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolClaim:
-    """Topic `tool-claimed.<pool>`, key key/claim_id: a link of the claim chain of an idempotency key.
-
-    Valid if and only if `prev` is the id of the chain's last valid claim (empty for the first). `doubt`: the claimant
-    does not act, but declares the attempt's outcome unknown. `undone`: the previous claim had no effect; with
-    `handed_over` its result is also never reported, so another executor may claim the same attempt. Without a `key`
-    (earlier releases) the chain is the call's.
-    """
+    """Topic `tool-claimed.<pool>`, key key/claim_id: a link of the claim chain of an idempotency key. Valid if and only
+    if `prev` is the id of the chain's last valid claim (empty for the first). `doubt`: the claimant does not act, but
+    declares the attempt's outcome unknown. `undone`: the previous claim had no effect; with `handed_over` its result is
+    also never reported, so another executor may claim the same attempt. Without a `key` (earlier releases) the chain is
+    the call's."""
 
     call_id: CallId
     claim_id: str
@@ -158,15 +152,12 @@ INCOMPLETE = "incomplete"
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """Topic `tool-completed.<pool>`, key call_id: the outcome of an attempt.
-
-    `status`: `completed` (result), `failed` (no effect; `retryable`), `broken` (effect, but no usable result),
-    `unknown` (possible effect), `doubt` (declared in the claim chain: people decide), `unauthorised` (not sent: no
-    decision allows it), `incomplete` (nothing ended: calls before the base of a short request are missing). `late`: not
-    through the ledger. `again`: the attempt was sent before, so another executor may have acted. `how`: see
-    `CallCompleted`. `began_ms` (executor's wall clock; 0: nothing ran) and `took_ms`: start and duration of the tool or
-    hook.
-    """
+    """Topic `tool-completed.<pool>`, key call_id: the outcome of an attempt. `status`: `completed` (result), `failed`
+    (no effect; `retryable`), `broken` (effect, but no usable result), `unknown` (possible effect), `doubt` (declared in
+    the claim chain: people decide), `unauthorised` (not sent: no decision allows it), `incomplete` (nothing ended:
+    calls before the base of a short request are missing). `late`: not through the ledger. `again`: the attempt was sent
+    before, so another executor may have acted. `how`: see `CallCompleted`. `began_ms` (executor's wall clock; 0:
+    nothing ran) and `took_ms`: start and duration of the tool or hook."""
 
     call_id: CallId
     run_id: RunId

@@ -38,11 +38,9 @@ FALLBACK = Requirement([], expires_ms=86_400_000)
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Judgement of a policy on a call.
-
-    **Shape**: `rule` is `fallback` if no rule held. `message` is the text for the agent (of `deny`), or the error of a
-    rule. `policy` is a digest. There is a `requirement` if and only if `outcome` is `require`.
-    """
+    """Judgement of a policy on a call. **Shape**: `rule` is `fallback` if no rule held. `message` is the text for the
+    agent (of `deny`), or the error of a rule. `policy` is a digest. There is a `requirement` if and only if `outcome`
+    is `require`."""
 
     outcome: RuleOutcome
     rule: str

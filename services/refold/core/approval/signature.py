@@ -19,21 +19,15 @@ USES = ("decision", "vote", "request", "root")
 REQUEST: Final = "request"
 
 ALGORITHM: Final = "Ed25519"
-"""The `alg` of every token.
-
-**Source**: RFC 9864, which deprecates `EdDSA` for naming no curve.
-"""
+"""The `alg` of every token. **Source**: RFC 9864, which deprecates `EdDSA` for naming no curve."""
 
 TOKEN_BYTES: Final = 4 * 1024 * 1024
 """Longest token. A decision contains arguments and a result of at most 1 MiB each, and base64 adds a third."""
 
 Reason = Literal["malformed", "signature", "unknown_key", "revoked", "retired", "use", "platform"]
-"""Reason why a token is invalid, in the field `reason` of UnauthorisedError.
-
-`malformed`: not a token as `sign` writes it. `signature`: signed by another key, or changed. `unknown_key`: not in the
-catalog. `revoked`: the key was. `retired`: issued outside the key's time. `use`: for another use. `platform`: for
-another platform.
-"""
+"""Reason why a token is invalid, in the field `reason` of UnauthorisedError. `malformed`: not a token as `sign` writes
+it. `signature`: signed by another key, or changed. `unknown_key`: not in the catalog. `revoked`: the key was.
+`retired`: issued outside the key's time. `use`: for another use. `platform`: for another platform."""
 
 _KID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 _BASE64 = re.compile(r"[A-Za-z0-9_-]*\Z")
@@ -258,10 +252,8 @@ _D: Final = -121665 * pow(121666, -1, _P) % _P
 
 @lru_cache(maxsize=256)
 def weakness(key: bytes) -> str:
-    """Reason why 32 bytes are no safe public key of Ed25519; empty if they are.
-
-    **Source**: RFC 8032, 5.1.3 (decoding), and Wycheproof's `eddsa_verify` (keys of small order).
-    """
+    """Reason why 32 bytes are no safe public key of Ed25519; empty if they are. **Source**: RFC 8032, 5.1.3 (decoding),
+    and Wycheproof's `eddsa_verify` (keys of small order)."""
     y = int.from_bytes(key, "little") & ((1 << 255) - 1)
     if y >= _P:
         return "it is not written as it should be"

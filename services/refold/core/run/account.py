@@ -25,10 +25,8 @@ COUNTED = ("input_tokens", "output_tokens")
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Reservation of each attempt: tokens of a `model` (`provider:name`), or `usd`.
-
-    `cheap`: the call is the cheaper alternative already, for which a budget with `degrade` reserves its remainder.
-    """
+    """Reservation of each attempt: tokens of a `model` (`provider:name`), or `usd`. `cheap`: the call is the cheaper
+    alternative already, for which a budget with `degrade` reserves its remainder."""
 
     model: str = ""
     input_tokens: int = 0

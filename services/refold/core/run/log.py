@@ -49,12 +49,10 @@ NOTHING_LOST = Lost(frozenset(), frozenset())
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Run-log record and its judgement.
-
-    `void` is empty for an accepted record. Else `raced` (another record extended the head first), `orphan` (predecessor
-    not read so far), `copy`, `over` (the run had ended), `stalled` (order would have to decide), `unreadable` (of a
-    newer version, or after such a one), `buried` (tombstone of a record that counted), or the reason from `chain.read`.
-    """
+    """Run-log record and its judgement. `void` is empty for an accepted record. Else `raced` (another record extended
+    the head first), `orphan` (predecessor not read so far), `copy`, `over` (the run had ended), `stalled` (order would
+    have to decide), `unreadable` (of a newer version, or after such a one), `buried` (tombstone of a record that
+    counted), or the reason from `chain.read`."""
 
     run_id: RunId
     id: EntryId

@@ -113,12 +113,10 @@ class Asked(NamedTuple):
 
 
 class OpenStep(NamedTuple):
-    """Step without an outcome; immutable.
-
-    `phase`: `proposed`, `approval` (people decide, see `question`), `dispatched`, `backoff` (next attempt at `due_ms`),
-    `doubt` (settled by an operator, or by people if there is a `question`), `held` (attempts are used up, an operator
-    decides), `sleep`, `wait` (for a signal; `failure` is an error of its match), `callback` or `child`.
-    """
+    """Step without an outcome; immutable. `phase`: `proposed`, `approval` (people decide, see `question`),
+    `dispatched`, `backoff` (next attempt at `due_ms`), `doubt` (settled by an operator, or by people if there is a
+    `question`), `held` (attempts are used up, an operator decides), `sleep`, `wait` (for a signal; `failure` is an
+    error of its match), `callback` or `child`."""
 
     phase: StepPhase
     seq: int

@@ -36,10 +36,8 @@ def cloud_event(
     trace: str = "",
 ) -> list[tuple[str, bytes]]:
     """Headers of a record from Refold. `kind` is the topic's name, `subject` the run or call, `source` the writer's
-    name, quoted as a URI reference. Without a time from the log (`at_ms` 0) the time is left out.
-
-    **Source**: CloudEvents 1.0, context attributes and type system.
-    """
+    name, quoted as a URI reference. Without a time from the log (`at_ms` 0) the time is left out. **Source**:
+    CloudEvents 1.0, context attributes and type system."""
     headers = [*_fixed(kind, source), ("ce_id", _string(id)), ("ce_subject", _string(subject))]
     if at_ms:
         headers.append(_time(at_ms))
