@@ -14,7 +14,7 @@ from refold.core.run.account import BudgetAccount, of_budget
 from refold.core.run.chain import Head
 from refold.core.run.counting import ACCOUNT_TRANSITIONS, add_child, called, let_on, proposed, raised
 from refold.core.run.pausing import PAUSE_TRANSITIONS
-from refold.core.run.state import END_STATUSES, SENT_BACK, Asked, OpenStep, RunState
+from refold.core.run.state import END_STATUSES, SENT_BACK, Asked, OpenStep, RunState, StepPhase
 from refold.core.run.waiting import TRANSITIONS as OF_WAITS
 from refold.core.run.waiting import waits_no_more
 from refold.core.wire.canonical import utf8_bytes
@@ -215,17 +215,11 @@ def _attempt_failed(state: RunState, event: events.AttemptFailed, seq: int, at_m
     state.keep(event.step, waiting, opened)
 
 
-def _doubted(state: RunState, event: events.CallDoubted, seq: int, at_ms: int) -> None:
-    opened = state.open[event.step]
-    past = _past(opened, event.attempt, "doubt", _why(event.failure), at_ms=at_ms)
-    doubt = opened._replace(phase="doubt", due_ms=0, failure=event.failure, doubted_ms=at_ms, past=past)
-    state.keep(event.step, doubt, opened)
-
-
-def _call_held(state: RunState, event: events.CallHeld, seq: int, at_ms: int) -> None:
-    opened = state.open[event.step]
-    past = _past(opened, event.attempt, "failed", _why(event.failure), at_ms=at_ms)
-    blocked = opened._replace(phase="held", due_ms=0, failure=event.failure, doubted_ms=at_ms, past=past)
+def _blocked(state: RunState, event: events.CallDoubted | events.CallHeld, seq: int, at_ms: int) -> None:
+    opened, doubted = state.open[event.step], isinstance(event, events.CallDoubted)
+    past = _past(opened, event.attempt, "doubt" if doubted else "failed", _why(event.failure), at_ms=at_ms)
+    phase: StepPhase = "doubt" if doubted else "held"
+    blocked = opened._replace(phase=phase, due_ms=0, failure=event.failure, doubted_ms=at_ms, past=past)
     state.keep(event.step, blocked, opened)
 
 
@@ -311,8 +305,8 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], object]] = {
     events.ApprovalDecided: _decided,
     events.CallDispatched: _dispatched,
     events.AttemptFailed: _attempt_failed,
-    events.CallDoubted: _doubted,
-    events.CallHeld: _call_held,
+    events.CallDoubted: _blocked,
+    events.CallHeld: _blocked,
     events.DoubtResolved: _resolved,
     events.LateResultRecorded: _late,
     events.CallRenewed: redrive.call_redriven,
@@ -323,6 +317,7 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], object]] = {
     events.ChildStarted: _child_started,
     events.ChildCompleted: _child_over,
     events.EventPublished: _published,
+    **OF_WAITS,
     events.PatchTaken: _patched,
     events.StatusSet: _status_set,
     events.RunAnnotated: lambda run, event, seq, at_ms: run.annotate(event.note_id, event.note),
@@ -337,7 +332,6 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], object]] = {
     **dict.fromkeys(END_STATUSES, _ended),
     # For readers of the log alone.
     **dict.fromkeys((events.RunSuspended, events.RunResumed, events.TaskFailed), lambda run, event, seq, at_ms: None),
-    **OF_WAITS,
     **PAUSE_TRANSITIONS,
     **ACCOUNT_TRANSITIONS,
 }
