@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core.approval.condition import LINKED, Condition
-from refold.core.approval.policy import VARIABLES, Policy
+from refold.core.approval.condition import LINKED, VARIABLES, Condition
+from refold.core.approval.policy import Policy
 from refold.core.errors import UsageError
 from refold.core.events import Requirement
 from refold.core.wire import canonical

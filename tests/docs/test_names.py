@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel
 
 from refold.core.approval import policy
+from refold.core.approval.condition import VARIABLES
 from refold.engine.adapters.kafka.acls import PRINCIPAL_ROLES
 from refold.engine.runtime.settings import PREFIX, Settings
 from tests.chaos.test_judge import LIES
@@ -91,7 +92,7 @@ def test_the_pages_on_policies_have_every_variable_and_every_field() -> None:
 
     assert file == set(policy.POLICY_FIELDS)
     assert required == set(policy.REQUIREMENT_FIELDS)
-    assert variables == set(policy.VARIABLES)
+    assert variables == set(VARIABLES)
 
 
 def test_the_page_on_acls_has_every_role() -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 from refold.core.approval import signature
 from refold.core.approval.catalog import Catalog
+from refold.core.approval.condition import VARIABLES
 from refold.core.approval.decision import Decision, ToolFacts
-from refold.core.approval.policy import VARIABLES, Judgement, Policy
+from refold.core.approval.policy import Judgement, Policy
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import NO_REQUEST, CallProposed, Requirement
 from refold.core.ids import depth_of
@@ -21,10 +22,6 @@ class Authority:
 
     def __init__(self, tools: Mapping[str, ToolFacts], environment: str, catalog: Catalog) -> None:
         self.tools, self.environment, self.catalog = tools, environment, catalog
-
-    @property
-    def current(self) -> str:
-        return self.catalog.current
 
     def changed(self, policy: str) -> bool:
         """True if calls that this policy judged must be judged again before they run."""

@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple, TypeGuard
 
-from refold.core.approval.condition import NONE, VARIABLES, Condition, Linked
+from refold.core.approval.condition import NONE, Condition, Linked
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import DOUBT, Requirement
 from refold.core.wire import canonical
-
-__all__ = ["FALLBACK", "VARIABLES", "Explanation", "Judgement", "Policy", "Rule", "merge"]
 
 RuleOutcome = Literal["allow", "deny", "require"]
 OUTCOMES: tuple[RuleOutcome, ...] = ("allow", "deny", "require")

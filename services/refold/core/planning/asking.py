@@ -66,7 +66,8 @@ def judge_again(
     """Events of a further judgement: a dispatch, a question, or the end of the call."""
     opened, call, authority = state.open[step], state.call(step), rules.authority
     assert authority is not None, "only an authority judges"
-    judgement = authority.judge(state, call, authority.current if authority.changed(opened.policy) else opened.policy)
+    policy = authority.catalog.current if authority.changed(opened.policy) else opened.policy
+    judgement = authority.judge(state, call, policy)
     if judgement.outcome == "deny":
         return [closed(opened, step, _denied(judgement), may_have_happened=may_have_happened)]
     if judgement.outcome == "require":

@@ -135,7 +135,7 @@ def _start(state: RunState | None, message: Start, now: int, rules: Rules, sent_
     ask, origin = message.request, message.origin
     if origin is None and (why := _not_allowed(ask, now, rules, sent_ms)):
         return Refuse("unauthorised", why)
-    policy = rules.authority.current if rules.authority else ""
+    policy = rules.authority.catalog.current if rules.authority else ""
     above = origin or Origin(RunId(""), 0, policy, outlives=False)
     budget = _budget_of(ask, above, now, rules)
     fresh: list[events.Event] = [

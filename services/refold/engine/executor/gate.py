@@ -160,7 +160,7 @@ class NestedPolicy:
         authority = Authority(self.gate.tools, self.gate.environment, self.catalog)
         policy = self.request.policy
         if authority.changed(policy):
-            policy = authority.current
+            policy = self.catalog.current
         request = RunRequested(self.request.agent, self._input(), "", "", self.request.requester)
         state = RunState(self.request.run_id, request=request)
         call = CallProposed(1, tool, args, "", self.gate.pool, "pure", 0, RetryPolicy(1, 0, 0))
