@@ -9,7 +9,7 @@ from typing import NamedTuple
 from refold.client.reading import member as reading
 from refold.core.errors import RefoldError, UsageError
 from refold.core.topics import APPROVAL_REQUESTED, MEMBER, RUN_REQUESTED, TOOL_REQUESTED, executors, pool_of
-from refold.core.wire.headers import slots_used
+from refold.core.wire.headers import SLOTS_USED, number_in
 from refold.engine.adapters.kafka.groups import GroupMember, GroupState, group_states
 from refold.engine.adapters.kafka.reader import KafkaLogReader
 from refold.engine.adapters.kafka.source import KafkaLogSource
@@ -50,7 +50,7 @@ def workers(settings: KafkaSettings) -> reading.Workers:
         groups[executors(pool_of(topic))] = "executor", pool_of(topic), topic
     states, now_ms, numbers = group_states(settings, groups), clock_ms(), range(source.partitions)
     records = [*reader.scan(MEMBER)]
-    used = {record.key: slots_used(record.read_headers()) for record in records}
+    used = {record.key: number_in(record.read_headers(), SLOTS_USED) for record in records}
     reports = {(row.role, row.pool, row.member): row for row in reading.workers_reported(records, used)}
     places = {(topic, number) for *_, topic in groups.values() for number in numbers}
     ends = source.ends(places.union(*(state.committed for state in states.values())))

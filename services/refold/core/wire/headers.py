@@ -74,31 +74,21 @@ def traceparent(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
     return ""
 
 
-def call_key(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
-    return _text(headers, CALL_KEY)
-
-
 def taken_back(headers: Sequence[tuple[str, bytes | None]] | None) -> int:
     """Last attempt that a tombstone revokes; 0: it closes the whole call."""
-    return _number(headers, TAKEN_BACK) or 0
+    return number_in(headers, TAKEN_BACK) or 0
 
 
-def slots_used(headers: Sequence[tuple[str, bytes | None]] | None) -> int | None:
-    return _number(headers, SLOTS_USED)
-
-
-def _number(headers: Sequence[tuple[str, bytes | None]] | None, wanted: str) -> int | None:
+def number_in(headers: Sequence[tuple[str, bytes | None]] | None, wanted: str) -> int | None:
+    """Number in the header of this name, such as `SLOTS_USED`; None without a number of less than ten digits."""
     for name, value in headers or ():
         if name == wanted and value and value.isdigit() and len(value) < 10:
             return int(value)
     return None
 
 
-def base_of(headers: Sequence[tuple[str, bytes | None]] | None) -> str:
-    return _text(headers, BASE)
-
-
-def _text(headers: Sequence[tuple[str, bytes | None]] | None, wanted: str) -> str:
+def text_in(headers: Sequence[tuple[str, bytes | None]] | None, wanted: str) -> str:
+    """Text in the header of this name, `CALL_KEY` or `BASE`; empty if absent."""
     for name, value in headers or ():
         if name == wanted and value:
             return value.decode(errors="replace")

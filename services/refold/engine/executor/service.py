@@ -7,7 +7,7 @@ from refold.core.errors import MalformedError
 from refold.core.ids import CallId
 from refold.core.messages import ToolRequest
 from refold.core.run.state import CHAINED
-from refold.core.wire.headers import call_key, taken_back
+from refold.core.wire.headers import CALL_KEY, taken_back, text_in
 from refold.core.wire.seal import OrderPlace
 from refold.engine.executor.attempt import Attempt
 from refold.engine.executor.chained import ChainedAttempt
@@ -145,7 +145,7 @@ class Executor:
             self._claimed_in.add(item.partition)
         elif isinstance(item, Record) and item.topic == self._settings.topic and item.value is None:
             call, headers = CallId((item.key or b"").decode(errors="replace")), item.read_headers()
-            key = call_key(headers)
+            key = text_in(headers, CALL_KEY)
             if headers and len(headers) > 1 and (upto := taken_back(headers)):
                 self._take_back(lane, call, key, upto)
             else:

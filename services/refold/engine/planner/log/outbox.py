@@ -22,7 +22,7 @@ from refold.core.run.chain import CLOCK_PROBE_KEY, anchor_key
 from refold.core.run.snapshot import weight
 from refold.core.run.state import OpenStep, RunState
 from refold.core.wire import codec
-from refold.core.wire.headers import CALL_KEY, TAKEN_BACK, base_of, cloud_event, taken_back
+from refold.core.wire.headers import BASE, CALL_KEY, TAKEN_BACK, cloud_event, taken_back, text_in
 from refold.engine.planner.agents.stalls import hold_record
 from refold.engine.planner.intake.inbox import Emitted, Pending, SentEntry
 from refold.engine.planner.log.windows import SentSpent
@@ -283,7 +283,7 @@ class Bases:
     def answered(self, result: ToolResult, record: Record) -> None:
         # An executor of a version without short commands never confirms.
         place, base = self._sent.pop(result.call_id, (None, None))
-        if place and base and base_of(record.read_headers()) == base.digest:
+        if place and base and text_in(record.read_headers(), BASE) == base.digest:
             self._recent.add(place, base)
 
 
