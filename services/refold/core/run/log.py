@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -19,7 +18,7 @@ from refold.core.run.disorder import Aside, Disorder
 from refold.core.run.fold import apply, evolve
 from refold.core.run.persistent import PersistentList
 from refold.core.run.redrive import reopens
-from refold.core.run.state import RunState, Status
+from refold.core.run.state import BY_SEQ, RunState, Status
 
 LATE_MS = 60_000
 """Milliseconds between an entry's time and its append that indicate a copy or a delay, so its position proves no age.
@@ -378,8 +377,8 @@ def _follows(state: RunState | None, entry: Entry) -> bool:
     if state is None or not entry.prev:
         return not entry.prev
     head = Head(EntryId(entry.prev), entry.seq - 1)
-    place = state.heads.place(head.seq, key=_SEQ)
+    place = state.heads.place(head.seq, key=BY_SEQ)
     return place < len(state.heads) and state.heads[place] == head
 
 
-_SEQ, _HEAD = attrgetter("seq"), Struct(">Q16s")
+_HEAD = Struct(">Q16s")

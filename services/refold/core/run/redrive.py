@@ -3,7 +3,6 @@ whenever they came. The code is replayed along the part that stays, and may make
 behind keeps its number, so its idempotency key is never reused."""
 
 from collections.abc import Iterable
-from operator import attrgetter
 from typing import NamedTuple
 
 from immutables import Map
@@ -12,9 +11,7 @@ from refold.core import events
 from refold.core.run.chain import Head, extends
 from refold.core.run.mailbox import KeptSignal
 from refold.core.run.persistent import PersistentMap
-from refold.core.run.state import NO_EDIT, WAITING, OpenStep, Retried, RunState, Settled, Status
-
-_SEQ = attrgetter("seq")
+from refold.core.run.state import BY_SEQ, NO_EDIT, WAITING, OpenStep, Retried, RunState, Settled, Status
 
 
 class Staying(NamedTuple):
@@ -42,7 +39,7 @@ def staying(state: RunState, from_step: int = 0) -> Staying:
 
 
 def _steps_before(state: RunState, seq: int) -> int:
-    place = state.heads.place(seq, key=_SEQ)
+    place = state.heads.place(seq, key=BY_SEQ)
     return state.seqs.place(state.heads[place - 1].seq + 1 if place else 1)
 
 
@@ -121,7 +118,7 @@ def _limits(state: RunState, event: events.RunRetried, seq: int, first: int) -> 
 def _patches(state: RunState, stays: Staying) -> Map[str, int]:
     """Patches recorded before the steps left behind; the code meets later ones as new."""
     if stays.whole:
-        end = state.heads[state.heads.place(stays.since, key=_SEQ)].seq if stays.since else 0
+        end = state.heads[state.heads.place(stays.since, key=BY_SEQ)].seq if stays.since else 0
     else:
         end = state.seqs[state.retried.step_before(stays.first - 1) - 1]
     return Map({patch: seq for patch, seq in state.patches.items() if seq <= end})

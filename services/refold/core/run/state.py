@@ -155,7 +155,7 @@ CHAINED = frozenset({"probed", "once"})
 _NO_CALLS = frozenset({"sleep", "wait", "callback", "child"})
 _OF_CALLS = frozenset({events.CallCompleted, events.CallFailed})
 
-_SEQ = attrgetter("seq")
+BY_SEQ = attrgetter("seq")
 END_STATUSES: Mapping[type[events.Terminal], Status] = {
     events.RunCompleted: "completed",
     events.RunFailed: "failed",
@@ -339,13 +339,13 @@ class RunState:
 
     def entry_at(self, seq: int) -> EntryId | None:
         """Id of the entry whose first event is `seq`, or None."""
-        place = self.heads.place(seq, key=_SEQ)  # the first entry that ends there or later
+        place = self.heads.place(seq, key=BY_SEQ)  # the first entry that ends there or later
         begins = self.heads[place - 1].seq + 1 if place else 1
         return self.heads[place].id if place < len(self.heads) and begins == seq else None
 
     def place_of(self, step: int) -> tuple[EntryId, int, int]:
         """Place of a step's proposal in this history: its entry, the step, and the last retry since."""
-        place = self.heads.place(self.seqs[step - 1], key=_SEQ)
+        place = self.heads.place(self.seqs[step - 1], key=BY_SEQ)
         # An entry's id covers all before it, so equal places have equal calls and results below.
         return self.heads[place].id if place < len(self.heads) else EntryId(b""), step, self.retried.at
 
