@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 from refold.core.errors import NonDeterminismError
 from refold.core.run.intents import GiveUp, Intent, words_of
-from refold.core.run.state import RunState, Settled, Step
+from refold.core.run.state import RunState, Settled, Step, next_step
 
 
 class Change(NamedTuple):
@@ -112,7 +112,7 @@ def replay(execution: Driver, state: RunState, unseen: int = 0) -> Wanted:
         if number == reacted and not state.retried.left:
             _caught_up(execution, state, gone)
         if step > execution.steps and number <= reacted:
-            _differ(execution, state, state.retried.step_after(execution.steps), [])
+            _differ(execution, state, next_step(execution.steps, state.retried.left), [])
         moment.now_ms, moment.recorded = at_ms, number < reacted
         moment.replaying = moment.recorded and execution.steps < len(state.steps)
         beyond += _agree(execution, state, execution.settle(step, outcome), gone, loose=number >= reacted)
@@ -147,7 +147,7 @@ def _is_new(state: RunState, step: int, intent: Intent, *, loose: bool) -> bool:
 def _caught_up(execution: Driver, state: RunState, gone: set[int], *, loose: bool = False) -> None:
     """Check that the code waits where history waits, or (`loose`) acts beyond it."""
     if execution.steps < state.retried.step_before(len(state.steps)):
-        _differ(execution, state, state.retried.step_after(execution.steps), [])
+        _differ(execution, state, next_step(execution.steps, state.retried.left), [])
     if not loose and execution.end is not None and not state.over:
         _disagree(execution, execution.steps + 1, "a wait", "nothing")
     if not state.over and (abandoned := sorted(set(state.given_up) - gone)):
@@ -156,7 +156,7 @@ def _caught_up(execution: Driver, state: RunState, gone: set[int], *, loose: boo
 
 def _differ(execution: Driver, state: RunState, step: int, requests: Wanted) -> NoReturn:
     new = [intent for _, intent in requests if intent.numbered]
-    following, before = state.retried.step_after(step), state.retried.step_before(step - 1)
+    following, before = next_step(step, state.retried.left), state.retried.step_before(step - 1)
     recorded, then, earlier = (_step(state, number) for number in (step, following, before))
 
     def ask_on() -> list[Intent]:

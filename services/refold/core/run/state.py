@@ -42,9 +42,6 @@ class Retried(NamedTuple):
             step = first - 1 if first <= step <= last else step
         return step
 
-    def step_after(self, step: int) -> int:
-        return next_step(step, self.left)
-
     def counts(self, step: int) -> bool:
         return not any(first <= step <= last for first, last in self.left)
 
