@@ -1,8 +1,6 @@
 """Transitions of a run's budget account."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from refold.core import events
 from refold.core.events import Used
@@ -74,12 +72,3 @@ def raised(state: RunState, event: events.RunRetried) -> None:
         was, tokens=event.tokens or was.tokens, nano_usd=event.nano_usd or was.nano_usd, calls=event.calls or was.calls
     )
     state.account = state.account._replace(limits=limits, told=frozenset(), passed=False)
-
-
-ACCOUNT_TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
-    events.CallReserved: reserved,
-    events.CallBilled: billed,
-    events.ChildBilled: lambda state, event, seq, at_ms: add_child(state, event.run_id, event.used),
-    events.BudgetReached: reached,
-    events.CallRepeated: lambda state, event, seq, at_ms: None,
-}

@@ -12,8 +12,8 @@ from refold.core.ids import EntryId, RunId, child_id
 from refold.core.run import redrive
 from refold.core.run.account import BudgetAccount, of_budget
 from refold.core.run.chain import Head
-from refold.core.run.counting import ACCOUNT_TRANSITIONS, add_child, called, let_on, proposed, raised
-from refold.core.run.pausing import PAUSE_TRANSITIONS
+from refold.core.run.counting import add_child, billed, called, let_on, proposed, raised, reached, reserved
+from refold.core.run.pausing import paused, unpaused
 from refold.core.run.state import END_STATUSES, SENT_BACK, Asked, OpenStep, RunState, StepPhase
 from refold.core.run.waiting import TRANSITIONS as OF_WAITS
 from refold.core.run.waiting import waits_no_more
@@ -317,6 +317,12 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], object]] = {
     events.ChildStarted: _child_started,
     events.ChildCompleted: _child_over,
     events.EventPublished: _published,
+    events.RunPaused: paused,
+    events.RunUnpaused: unpaused,
+    events.CallReserved: reserved,
+    events.CallBilled: billed,
+    events.ChildBilled: lambda run, event, seq, at_ms: add_child(run, event.run_id, event.used),
+    events.BudgetReached: reached,
     **OF_WAITS,
     events.PatchTaken: _patched,
     events.StatusSet: _status_set,
@@ -331,9 +337,10 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], object]] = {
     ),
     **dict.fromkeys(END_STATUSES, _ended),
     # For readers of the log alone.
-    **dict.fromkeys((events.RunSuspended, events.RunResumed, events.TaskFailed), lambda run, event, seq, at_ms: None),
-    **PAUSE_TRANSITIONS,
-    **ACCOUNT_TRANSITIONS,
+    **dict.fromkeys(
+        (events.RunSuspended, events.RunResumed, events.TaskFailed, events.CallRepeated),
+        lambda run, event, seq, at_ms: None,
+    ),
 }
 
 

@@ -1,10 +1,10 @@
 """Pauses of a run, and events of its suspension and resumption for readers that do not fold. An entry records a change
 of status at its end, where the agent's reaction is known."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from refold.core import events
 from refold.core.ids import call_id, child_id
@@ -24,12 +24,12 @@ def inherited(state: RunState) -> events.RunPaused | None:
     return next((pause for pause in state.paused if pause.role == PARENT), None)
 
 
-def _paused(state: RunState, event: events.RunPaused, seq: int, at_ms: int) -> None:
+def paused(state: RunState, event: events.RunPaused, seq: int, at_ms: int) -> None:
     state.paused = tuple(sorted((*_others(state, event), event), key=lambda pause: pause.role == PARENT))
     _commanded(state, event)
 
 
-def _unpaused(state: RunState, event: events.RunUnpaused, seq: int, at_ms: int) -> None:
+def unpaused(state: RunState, event: events.RunUnpaused, seq: int, at_ms: int) -> None:
     left = _others(state, event)
     if len(left) == len(state.paused):
         raise KeyError(event.role)
@@ -47,12 +47,6 @@ def _commanded(state: RunState, event: events.RunPaused | events.RunUnpaused) ->
     place = event.seq if event.role == PARENT else event.offset
     newest = LastCommand(event.said_ms, place, max(last.signed_ms, event.signed_ms))
     state.pause_said = state.pause_said.set(event.role, newest)
-
-
-PAUSE_TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
-    events.RunPaused: _paused,
-    events.RunUnpaused: _unpaused,
-}
 
 
 class Block(NamedTuple):
