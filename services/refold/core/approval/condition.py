@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from cel_expr_python import cel
 
@@ -263,13 +263,6 @@ _WITH_LENGTH = 2
 Kind = Literal["any", "whole", "fraction", "other"]
 
 
-class OperatorCall(NamedTuple):
-    """Call of an operator such as `_/_` with the kinds of its operands; `any` is known only at evaluation."""
-
-    function: str
-    operands: tuple[Kind, ...]
-
-
 def _names_in(data: bytes) -> Iterator[bytes]:
     """Names as resolved by the checker: no text inside the expression can add or hide one."""
     for entry in _expression(data).get(2, ()):
@@ -277,12 +270,13 @@ def _names_in(data: bytes) -> Iterator[bytes]:
             yield from _fields(reference).get(1, ())
 
 
-def _operations(data: bytes) -> Iterator[OperatorCall]:
+def _operations(data: bytes) -> Iterator[tuple[str, list[Kind]]]:
+    """Calls of operators such as `_/_`, with the kinds of their operands; `any` is known only at evaluation."""
     checked = _expression(data)
     types = {_one(entry, 1): _fields(_one(entry, 2)) for entry in map(_fields, checked.get(3, ()))}
     for call in _calls(_fields(_one(checked, 4))):
         operands = (types.get(_one(_fields(operand), 2), {}) for operand in call.get(3, ()))
-        yield OperatorCall(_one(call, 2).decode(), tuple(map(_kind, operands)))
+        yield _one(call, 2).decode(), [_kind(operand) for operand in operands]
 
 
 def _kind(fields: Fields) -> Kind:
