@@ -44,9 +44,6 @@ class AppFacts:
         return RunStarted(self.versions.get(agent, ""), self.version, dict(self.manifests.get(agent, {})))
 
 
-NO_FACTS = AppFacts()
-
-
 @dataclass(frozen=True, slots=True)
 class Rules:
     """Rules of decisions: planner settings, `app`, policy, budgets. **Units**: milliseconds."""
@@ -55,7 +52,7 @@ class Rules:
     redispatch_cap_ms: int = 600_000
     refused_ms: int = 1_000  # delay of a call sent back for a policy not read here yet
     signal_bytes: int = SIGNAL_BYTES  # limit of unconsumed signals of a run
-    app: AppFacts = NO_FACTS
+    app: AppFacts = field(default_factory=AppFacts)
     authority: Authority | None = None  # None: every call is dispatched
     above: Callable[[RunState, int], Sequence[Scope]] | None = None  # all budgets that a run counts for; None: its own
 
