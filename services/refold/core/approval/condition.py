@@ -259,7 +259,6 @@ _INSIDE = (*((5, 1), (_CALL, 1), (_CALL, 3), (7, 1), (8, 2, 3), (8, 2, 4)), *((9
 
 _WITH_LENGTH = 2
 
-
 Kind = Literal["any", "whole", "fraction", "other"]
 
 
@@ -275,8 +274,7 @@ def _operations(data: bytes) -> Iterator[tuple[str, list[Kind]]]:
     checked = _expression(data)
     types = {_one(entry, 1): _fields(_one(entry, 2)) for entry in map(_fields, checked.get(3, ()))}
     for call in _calls(_fields(_one(checked, 4))):
-        operands = (types.get(_one(_fields(operand), 2), {}) for operand in call.get(3, ()))
-        yield _one(call, 2).decode(), [_kind(operand) for operand in operands]
+        yield _one(call, 2).decode(), [_kind(types.get(_one(_fields(part), 2), {})) for part in call.get(3, ())]
 
 
 def _kind(fields: Fields) -> Kind:
