@@ -20,6 +20,8 @@ else:  # the schema export and the JSON reader need the plain types of fields
 NO_ENTRY = EntryId(b"")
 """The `prev` of a run's first entry."""
 
+HOLD_KEY = b"hold/"
+
 _ROOT = r"[A-Za-z0-9_](?:[A-Za-z0-9_:@~-]{0,126}[A-Za-z0-9_])?"
 _RUN = rf"(?=[^/]{{1,255}}(?:/|\Z)){_ROOT}(?:\.[1-9][0-9]{{0,9}}(?:_[1-9][0-9]{{0,5}})?)*"
 _RUN_ID = re.compile(rf"{_RUN}\Z")
@@ -104,9 +106,6 @@ def log_key(run: RunId, seq: int, entry: EntryId) -> bytes:
     return b"%s/%010d/%s" % (run.encode(), seq, entry.hex().encode())
 
 
-HOLD_KEY = b"hold/"
-
-
 def hold_key(run: RunId) -> bytes:
     return HOLD_KEY + run.encode()
 
@@ -170,15 +169,13 @@ def asked_about(name: str) -> str:
 
 
 _CALLBACK, _SECRET_BYTES, _LONGEST_TOKEN = "cb_", 16, 512
+LIFE_CALLBACKS = 1_000_000
+"""Distance between the callback numbers of a run before and after a retry."""
 
 
 def signal_id(run: RunId, step: int) -> str:
     """Id of a signal sent by a step, equal at each repetition."""
     return f"{run}/{step}"
-
-
-LIFE_CALLBACKS = 1_000_000
-"""Distance between the callback numbers of a run before and after a retry."""
 
 
 def callback_token(run: RunId, seed: str, number: int) -> str:

@@ -9,6 +9,9 @@ from typing import Self
 from refold.core.events import Cause, Earlier, Failure, Requirement, Spendable, Used
 from refold.core.ids import CallId, RunId
 
+INCOMPLETE = "incomplete"
+"""Status of a result that ends nothing: the executor lacks the calls on which a short request builds."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
@@ -144,10 +147,6 @@ class ToolClaim:
     @property
     def chain(self) -> str:
         return self.key or self.call_id
-
-
-INCOMPLETE = "incomplete"
-"""Status of a result that ends nothing: the executor lacks the calls on which a short request builds."""
 
 
 @dataclass(frozen=True, slots=True)

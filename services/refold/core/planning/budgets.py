@@ -36,7 +36,6 @@ DEGRADE = "degrade"
 REPEATED = "repeated"
 """Failure code of a call repeated too often with the same arguments."""
 
-
 LOOKED_INTO = 4 << 20
 """Longest result parsed for its usage, in characters; parsing blocks all other runs for some milliseconds."""
 

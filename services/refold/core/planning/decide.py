@@ -39,7 +39,18 @@ from refold.core.run.handed import NO_VALUES, Values
 from refold.core.run.state import SENT_BACK, OpenStep, RunState, Settled
 from refold.core.wire import canonical
 
+ENDED_MS = 1_000
+"""Precision of a run's recorded end: an input sent within this second may have caused the end."""
+
+LATE_RESULTS = 8
+"""Late results recorded per call: the first of each attempt and status."""
+
+MAX_RETRY_AFTER_MS = 366 * 86_400_000
+"""Longest delay that a tool can request before its next attempt; a longer one is a mistake."""
+
 NEVER_ORDERED = "an executor sent a result, and no attempt was ordered"
+NOBODY_SETTLES = "only people whom a policy names under `doubt` can let a `once` call out again, and none is named"
+ONLY_PEOPLE_ANSWER = "only people whom the policy names under `doubt` may say a result: try it again, or let it fail"
 
 
 def decide(
@@ -123,10 +134,6 @@ def _over(state: RunState, message: Input, sent_ms: int | None) -> Ruling:
     if late and isinstance(message, RunSignal | RunOperation) and message.kind in ("signal", "callback", ANNOTATE):
         return Refuse("closed", f"run {state.run_id} is {state.status}: nothing waits for this any more")
     return Ignore("the run is over")
-
-
-ENDED_MS = 1_000
-"""Precision of a run's recorded end: an input sent within this second may have caused the end."""
 
 
 def _start(state: RunState | None, message: Start, now: int, rules: Rules, sent_ms: int | None) -> Ruling:
@@ -419,10 +426,6 @@ def _overruled(state: RunState, step: int, result: ToolResult) -> bool:
     return resolved is not None and resolved.attempt >= result.attempt
 
 
-LATE_RESULTS = 8
-"""Late results recorded per call: the first of each attempt and status."""
-
-
 def _recorded(state: RunState, step: int, result: ToolResult, *, contradicts: bool = True) -> Ruling:
     # An effect that contradicts the verdict of people is never dropped.
     late = events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=contradicts)
@@ -446,10 +449,6 @@ def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: 
     failed: list[events.Event] = [events.AttemptFailed(step, result.attempt, failure, unknown, now)]
     after = foreseen(state, failed, now)
     return failed + judge_again(after, step, result.attempt + 1, now, rules, may_have_happened=maybe)
-
-
-MAX_RETRY_AFTER_MS = 366 * 86_400_000
-"""Longest delay that a tool can request before its next attempt; a longer one is a mistake."""
 
 
 def unsuccessful(state: RunState, step: int, result: ToolResult, now: int) -> Ruling:
@@ -558,8 +557,3 @@ def _for_people(state: RunState, resolved: events.DoubtResolved, now: int, rules
     if resolved.verdict == "did_not_happen" and state.call(step).effect == "once":  # its executor requires signed votes
         return Refuse("unauthorised", NOBODY_SETTLES)
     return None
-
-
-NOBODY_SETTLES = "only people whom a policy names under `doubt` can let a `once` call out again, and none is named"
-
-ONLY_PEOPLE_ANSWER = "only people whom the policy names under `doubt` may say a result: try it again, or let it fail"

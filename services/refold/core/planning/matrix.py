@@ -6,6 +6,9 @@ from typing import Literal, NamedTuple
 
 from refold.core.events import RetryPolicy
 
+REDISPATCH_MS = 10_000
+"""Milliseconds past a call's timeout before it is sent again: enough to detect a dead executor."""
+
 _Way = Literal["retry", "doubt", "fail"]
 
 
@@ -47,10 +50,6 @@ def is_last_word(effect: str, status: str) -> bool:
     """True if the late report of a superseded executor still counts."""
     # An effect is final, and a doubt is in the claim chain. A `once` call is never claimed twice.
     return status in ("broken", "doubt") or (effect == "once" and status != "unauthorised")
-
-
-REDISPATCH_MS = 10_000
-"""Milliseconds past a call's timeout before it is sent again: enough to detect a dead executor."""
 
 
 def backoff_ms(policy: RetryPolicy, attempt: int, salt: str) -> int:

@@ -18,7 +18,6 @@ BY_HUMANS = frozenset({"given_up"})
 HAPPENED = frozenset({"bad_result", "too_large"})
 """Failures of calls that had their effect. A receiver that forgets keys would have it twice."""
 
-
 LIMITS = ("steps", "bytes", "children", "deadline_ms", "tokens", "nano_usd", "calls")
 
 

@@ -22,6 +22,12 @@ NANO = 1_000_000_000
 COUNTED = ("input_tokens", "output_tokens")
 """Usage fields that count as tokens. Cached tokens are part of the first."""
 
+COUNTED_MOST = 1 << 60
+"""Cap of any count: results may report any number, and a sum must fit into a record."""
+
+BUDGET_CODES = {"tokens": "budget_tokens", "usd": "budget_usd", "calls": "budget_calls", "seconds": "budget_seconds"}
+LIMIT_CODES = {"tokens": "limit_tokens", "usd": "limit_usd", "calls": "limit_calls"}
+
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
@@ -93,10 +99,6 @@ def tokens_of(usage: Mapping[str, Any]) -> int | None:
     return sum(counts) if counts and all(type(count) is int and count >= 0 for count in counts) else None
 
 
-COUNTED_MOST = 1 << 60
-"""Cap of any count: results may report any number, and a sum must fit into a record."""
-
-
 class Amount(NamedTuple):
     """Amounts that a budget bounds. **Units**: billionths of a dollar."""
 
@@ -156,12 +158,6 @@ class BudgetAccount(NamedTuple):
 
     def __repr__(self) -> str:
         return stable_repr(self)
-
-
-BUDGET_CODES = {"tokens": "budget_tokens", "usd": "budget_usd", "calls": "budget_calls", "seconds": "budget_seconds"}
-
-
-LIMIT_CODES = {"tokens": "limit_tokens", "usd": "limit_usd", "calls": "limit_calls"}
 
 
 def of_budget(failure: Failure | None) -> bool:

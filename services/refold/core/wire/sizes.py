@@ -7,24 +7,21 @@ from refold.core.wire import canonical
 ENVELOPE_BYTES = 65_536
 """Bytes of a record besides its payload: ids, names, the text of a failure, a trace."""
 
-
-def check_size(name: str, size: int, limit: int) -> None:
-    if size > limit:
-        message = f"the {name} has {size} bytes, more than {limit}"
-        raise MalformedError(message, hint="REFOLD_MAX_PAYLOAD_BYTES", limit=limit)
-
-
 NAME_CHARACTERS = 256
 """Longest name from a sender: every living run keeps its names in memory."""
 
 FAILURE_BYTES = 4_096
 """Longest text of a callback's failure."""
 
-SESSIONS = 16
-
-LABELS = 32
+SESSIONS, LABELS = 16, 32
 LABEL_BYTES = 1_024
 """Name and value of one label together. Every policy's question about the run contains the labels."""
+
+
+def check_size(name: str, size: int, limit: int) -> None:
+    if size > limit:
+        message = f"the {name} has {size} bytes, more than {limit}"
+        raise MalformedError(message, hint="REFOLD_MAX_PAYLOAD_BYTES", limit=limit)
 
 
 def check_input(message: RunRequest | RunSignal | RunOperation, most: int) -> None:
