@@ -1,7 +1,7 @@
 """Budgets: reserved before every attempt, billed by its outcome. A call must fit into the budget of its run and of
 every run that waits for it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
@@ -71,9 +71,6 @@ class _Measure(NamedTuple):
     usage: int
     limit: int
 
-    def beyond(self, percent: int) -> bool:
-        return self.limit > 0 and self.usage * 100 > self.limit * percent
-
 
 def judged(state: RunState, order: Attempted, now: int, rules: Rules, reservation: Reservation | None = None) -> Found:
     """Judge an attempt by the budgets of its run; `reservation` is the total of the dispatches before it."""
@@ -83,13 +80,15 @@ def judged(state: RunState, order: Attempted, now: int, rules: Rules, reservatio
     judgement = Found("go", recorded)
     for scope in _scopes(state, account, now, rules):
         usage = scope.taken.plus(account.own if scope.window else account.total).plus(added)
-        measures = list(_measures(scope.limits, usage, max(0, now - scope.since_ms)))
+        limits, ms = scope.limits, max(0, now - scope.since_ms)
+        measures = [_Measure("usd", usage.nano_usd, limits.nano_usd), _Measure("tokens", usage.tokens, limits.tokens)]
+        measures += [_Measure("calls", usage.calls, limits.calls), _Measure("seconds", ms, limits.ms)]
         if over := _first_beyond(100, measures):
             return Found("stop", recorded, _spent(state, scope, over))
-        if (near := _first_beyond(scope.limits.soft_percent, measures)) is None:
+        if (near := _first_beyond(limits.soft_percent, measures)) is None:
             continue
         if scope.run not in {*account.told, *reservation.told}:
-            recorded.append(events.BudgetReached(scope.run, near.unit, near.usage, near.limit, scope.limits.then))
+            recorded.append(events.BudgetReached(scope.run, near.unit, near.usage, near.limit, limits.then))
         judgement = _soft(judgement, scope, near, order, account)
     if judgement.failure is None and order.most is not None:
         recorded.append(_most(order, order.attempt))
@@ -106,7 +105,7 @@ def _soft(judgement: Found, scope: Scope, near: _Measure, order: Attempted, acco
 
 
 def _first_beyond(percent: int, measures: list[_Measure]) -> _Measure | None:
-    return next((measure for measure in measures if measure.beyond(percent)), None)
+    return next((one for one in measures if one.limit > 0 and one.usage * 100 > one.limit * percent), None)
 
 
 def turned_away(order: Attempted, judgement: Found) -> list[events.Event]:
@@ -222,13 +221,6 @@ def missed(state: RunState, now: int) -> events.RunFailed | None:
 
 def _scopes(state: RunState, account: BudgetAccount, now: int, rules: Rules) -> Sequence[Scope]:
     return rules.above(state, now) if rules.above else [Scope(state.run_id, account.limits, account.since_ms, NOTHING)]
-
-
-def _measures(limits: Spendable, usage: Amount, ms: int) -> Iterator[_Measure]:
-    yield _Measure("usd", usage.nano_usd, limits.nano_usd)
-    yield _Measure("tokens", usage.tokens, limits.tokens)
-    yield _Measure("calls", usage.calls, limits.calls)
-    yield _Measure("seconds", ms, limits.ms)
 
 
 def _may_degrade(order: Attempted, near: _Measure, then: str) -> bool:
