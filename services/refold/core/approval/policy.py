@@ -90,11 +90,7 @@ class Policy:
     variables of its rules. `doubt` is the requirement to settle calls of unknown outcome."""
 
     def __init__(
-        self,
-        content: dict[str, Any],
-        rules: tuple[Rule, ...],
-        fallback: Requirement | None,
-        doubt: Requirement | None = None,
+        self, content: dict[str, Any], rules: tuple[Rule, ...], fallback: Requirement | None, doubt: Requirement | None
     ) -> None:
         self.content = content
         self.digest = policy_digest(content)

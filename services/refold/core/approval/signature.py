@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
@@ -83,10 +83,8 @@ class KeyRing(dict[str, PublicKey]):
     """Keys by id, and their platform (`production/refold.`): signatures for another one are invalid. An empty platform
     (archives, foreign readers) accepts any."""
 
-    def __init__(
-        self, keys: Mapping[str, PublicKey] | Iterable[tuple[str, PublicKey]] = (), platform: str = ""
-    ) -> None:
-        super().__init__(keys)
+    def __init__(self, keys: Mapping[str, PublicKey] | None = None, platform: str = "") -> None:
+        super().__init__(keys or {})
         self.platform = platform
 
 

@@ -214,10 +214,8 @@ def contradiction(state: RunState, step: int, signed: Decision) -> str:
     if signed.verdict in by_hand and opened.attempt:
         return "a call that was sent once cannot be changed any more"
     try:
-        if signed.verdict in ("edit", "amend") and (_key(state, step, signed), args_digest(signed.edited)) != (
-            signed.key,
-            signed.args,
-        ):
+        bound = signed.key, signed.args
+        if signed.verdict in ("edit", "amend") and (_key(state, step, signed), args_digest(signed.edited)) != bound:
             return "the decision does not bind the arguments that it holds"
         if signed.verdict == "answer":
             canonical.parse(signed.result)

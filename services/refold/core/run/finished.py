@@ -116,10 +116,8 @@ class Finished:
         if not parts:
             return rows
         numbers = [self._number(tuple(names.split(",")) if names else ()) for names in pools]
-        used = {
-            high << 8 | low
-            for high, low in set(zip(rows[_POOLS::ROW_BYTES], rows[_POOLS + 1 :: ROW_BYTES], strict=True))
-        }
+        pairs = set(zip(rows[_POOLS::ROW_BYTES], rows[_POOLS + 1 :: ROW_BYTES], strict=True))
+        used = {high << 8 | low for high, low in pairs}
         if max(used) >= len(numbers) or max(rows[_STATUS::ROW_BYTES]) >= len(_STATUSES):
             raise MalformedError("a finished run has a status or pools that are not there")
         if any(numbers[number] != number for number in used):
