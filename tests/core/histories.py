@@ -45,7 +45,6 @@ from refold.core.ids import EntryId, RunId, callback_digest, callback_token, log
 from refold.core.messages import RunOperation, RunRequest, RunSignal, ToolResult
 from refold.core.planning import asking as questions
 from refold.core.planning import waiting
-from refold.core.planning.asking import Proposal
 from refold.core.planning.budgets import dispatch
 from refold.core.planning.copying import copy_of, fork_asked
 from refold.core.planning.decide import decide
@@ -180,8 +179,8 @@ class Log:
         step = len(self.live.steps) + 1
         asked, held = call(step, effect, attempts=attempts, window_ms=window_ms, then=then), None
         if self.rules.authority:
-            new = Proposal(asked, self.live.head.seq + 1, 0)
-            asked, held = questions.propose(self.live, new, self.rules.authority, self.now)
+            seq = self.live.head.seq + 1
+            asked, held = questions.propose(self.live, asked, self.rules.authority, self.now, seq=seq, ahead=0)
         # Of some calls their maker says what they may take; those of others are counted from then on.
         most = [] if held or step % 3 else [CallReserved(step, 1, 10, 5)]
         self.append([asked, *most, held or dispatch(asked, 1, self.now, RULES)])

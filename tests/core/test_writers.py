@@ -23,7 +23,7 @@ from refold.core.events import (
 )
 from refold.core.ids import EntryId, RunId
 from refold.core.messages import ApprovalRequest, RunOperation, ToolRequest
-from refold.core.planning.asking import Proposal, propose, question_of
+from refold.core.planning.asking import propose, question_of
 from refold.core.planning.redrive import retry
 from refold.core.planning.verdict import Refuse, Rules, Ruling
 from refold.core.run.chain import Head
@@ -55,7 +55,7 @@ def edited(how: str) -> tuple[Log, ApprovalRequest]:
     assert authority is not None
     step = len(log.live.steps) + 1
     wanted = replace(call(step), args=EDITED, asked='{"n":1}')
-    proposed, held = propose(log.live, Proposal(wanted, log.live.head.seq + 1, 0), authority, log.now)
+    proposed, held = propose(log.live, wanted, authority, log.now, seq=log.live.head.seq + 1, ahead=0)
     assert held is not None
     log.append([proposed, held])
     [asked] = [order for order in ordered(log) if isinstance(order, ApprovalRequest)]

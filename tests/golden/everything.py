@@ -38,7 +38,6 @@ from refold.core.messages import (
     WindowSpent,
 )
 from refold.core.planning import asking
-from refold.core.planning.asking import Proposal
 from refold.core.planning.family import request_digest
 from refold.core.planning.verdict import Rules
 from refold.core.planning.windows import value_digest
@@ -139,8 +138,8 @@ class Platform(Chronicle):
         """A call about which the policy asks people; returns what they are asked."""
         state = self.state(run)
         authority = Authority(TOOLS, ENVIRONMENT, self.catalog)
-        new = Proposal(self.proposed(run, tool, args), state.head.seq + 1, 0)
-        call, asked = asking.propose(state, new, authority, NOW + self.nonce + 1)
+        new, at_ms = self.proposed(run, tool, args), NOW + self.nonce + 1
+        call, asked = asking.propose(state, new, authority, at_ms, seq=state.head.seq + 1, ahead=0)
         assert isinstance(asked, events.ApprovalRequested), f"{tool} asks nobody"
         self.go(run, [call, asked])
         return self.question(run, call.step)

@@ -1,7 +1,6 @@
 """The planner's side of approvals: questions to people, and the events of decisions."""
 
 import dataclasses
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from refold.core import events
@@ -23,27 +22,18 @@ from refold.core.wire import canonical
 from refold.core.wire.canonical import idempotency_key
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """Call before its first judgement: its seq, and the number of calls proposed before it in the same entry."""
-
-    call: events.CallProposed
-    seq: int
-    ahead: int
-
-
 def propose(
-    state: RunState, new: Proposal, authority: Authority, now: int
+    state: RunState, call: events.CallProposed, authority: Authority, now: int, *, seq: int, ahead: int
 ) -> tuple[events.CallProposed, events.CallFailed | events.ApprovalRequested | None]:
-    """The call with the rule that judged it, and the event that blocks it; None if it may be dispatched."""
-    call = new.call
-    judgement = authority.judge(state, call, (state.request or NO_REQUEST).policy, ahead=new.ahead)
+    """Judge a new call, proposed as event `seq` after `ahead` calls of the same entry: return it with the rule that
+    judged it, and the event that blocks it; None if it may be dispatched."""
+    judgement = authority.judge(state, call, (state.request or NO_REQUEST).policy, ahead=ahead)
     if judgement.rule:
         call = dataclasses.replace(call, rule=judgement.rule)
     if judgement.outcome == "deny":
         return call, events.CallFailed(call.step, 0, _denied(judgement))
     if judgement.outcome == "require":
-        return call, _ask(state, _Attempt(call, new.seq, 1), judgement, authority, now)
+        return call, _ask(state, _Attempt(call, seq, 1), judgement, authority, now)
     return call, None
 
 

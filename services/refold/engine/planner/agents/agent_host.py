@@ -21,7 +21,6 @@ from refold.core.events import RunMigrated
 from refold.core.ids import RunId, depth_of
 from refold.core.messages import RunOperation
 from refold.core.planning import asking, budgets, waiting
-from refold.core.planning.asking import Proposal
 from refold.core.planning.budgets import REPEATED, Attempted, Reservation, dispatch
 from refold.core.planning.verdict import Ignore, Refuse, Rules, Ruling
 from refold.core.run.account import COUNTED_MOST, Amount, Reserve, call_digest
@@ -493,7 +492,7 @@ class Agents:
         authority, block = self._rules.authority, None
         if authority is not None:
             seq = frontier.seq + len(frontier.added) + 1
-            call, block = asking.propose(state, Proposal(call, seq, frontier.ahead), authority, now)
+            call, block = asking.propose(state, call, authority, now, seq=seq, ahead=frontier.ahead)
         if state.account is not None or intent.reserve is not None:
             frontier.reservation = frontier.reservation or Reservation()
             return propose_metered(state, Metered(call, intent.reserve, block), frontier.reservation, now, self._rules)
