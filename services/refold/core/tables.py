@@ -1,7 +1,7 @@
 """Declarations of a view's tables. A row belongs to one run, or it is a sum."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -15,24 +15,18 @@ ViewRow = tuple[Scalar, ...]
 
 @dataclass(frozen=True)
 class ViewTable:
-    """A table: its columns by name, the key's first. `sums`: every column behind the key is added up; else a row
-    belongs to a run, by its column `run_id`. `indexes` are further columns for lookups. `forgets`: the key of sums
-    names runs, so erased runs leave nothing in them. `fading` are columns with topic, partition and offset of a record
-    that is deleted by age: a row may outlive it."""
+    """Table of a view, equal to another one of its name; `columns` begin with the key's. `sums`: every column behind
+    the key is added up; else a row belongs to a run, by its column `run_id`. `indexes` are further columns for lookups.
+    `forgets`: the key of sums names runs, so erased runs leave nothing in them. `fading` are columns with topic,
+    partition and offset of a record that is deleted by age: a row may outlive it."""
 
     name: str
-    columns: Mapping[str, type[Scalar]]
-    keys: int
-    sums: bool = False
-    indexes: tuple[tuple[str, ...], ...] = ()
-    forgets: bool = False
-    fading: tuple[str, ...] = ()
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ViewTable) and self.name == other.name
+    columns: Mapping[str, type[Scalar]] = field(compare=False)
+    keys: int = field(compare=False)
+    sums: bool = field(default=False, compare=False)
+    indexes: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
+    forgets: bool = field(default=False, compare=False)
+    fading: tuple[str, ...] = field(default=(), compare=False)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
