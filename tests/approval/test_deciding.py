@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from refold.core.approval import decision, signature
-from refold.core.approval.question import args_digest
 from refold.core.approval.signature import SigningKey
 from refold.core.events import Requirement
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest
 from refold.core.topics import APPROVAL_REQUESTED, APPROVAL_VOTED
+from refold.core.wire.canonical import hex_digest
 from refold.engine.approval import outbox
 from refold.engine.approval.settings import ApprovalLimits
 from refold.sdk.app import App
@@ -34,7 +34,7 @@ class TestDeciding:
         process.run()
 
         [found] = world.decisions()
-        assert (found.verdict, found.question, found.args) == ("approve", asked.question, args_digest(asked.args))
+        assert (found.verdict, found.question, found.args) == ("approve", asked.question, hex_digest(asked.args))
         assert [(by.actor, by.via) for by in found.votes] == [("ada", "role:lead"), ("bob", "role:lead")]
         assert (found.issued, found.expires) == (world.now, world.now + asked.requirement.valid_ms)
 
@@ -54,7 +54,7 @@ class TestDeciding:
         process.run()
 
         [found] = world.decisions()
-        assert (found.verdict, found.edited, found.args) == ("amend", edited, args_digest(edited))
+        assert (found.verdict, found.edited, found.args) == ("amend", edited, hex_digest(edited))
         assert found.key != asked.key
 
     def test_an_answer_that_the_tool_might_give_is_taken(self, world: World, process: Process) -> None:

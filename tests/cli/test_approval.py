@@ -16,7 +16,6 @@ from refold.client.reading.history import Run
 from refold.client.reading.steps import Ask, RunStep, Timeline
 from refold.core.approval.ballot import Remember
 from refold.core.approval.decision import schema_name
-from refold.core.approval.question import args_digest
 from refold.core.approval.signature import SigningKey
 from refold.core.errors import NotFoundError, UsageError
 from refold.core.events import Earlier
@@ -231,7 +230,7 @@ class TestShowing:
         assert "  <3999 empty lines>" in lines
         assert "    | rm -rf /<4000 spaces>more" in lines
         told = next(number for number, line in enumerate(lines) if line.startswith(f"arguments: {len(args)} bytes"))
-        assert args_digest(args) in lines[told]
+        assert canonical.hex_digest(args) in lines[told]
         assert lines[told + 1].startswith("refold approval approve")
 
     @pytest.mark.parametrize(("full", "closed"), [(False, False), (False, True), (True, True)])

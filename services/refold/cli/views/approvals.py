@@ -12,11 +12,11 @@ from refold.client.reading.history import Run
 from refold.client.reading.model import split_args
 from refold.client.reading.steps import resolve_commands
 from refold.core.approval.decision import shown_as_edit
-from refold.core.approval.question import args_digest
 from refold.core.approval.requester import is_verified, quorum_of
 from refold.core.events import DOUBT, Requirement
 from refold.core.messages import ApprovalRequest
 from refold.core.wire import canonical
+from refold.core.wire.canonical import hex_digest
 from refold.engine.runtime.clock import clock_ms
 
 _EDIT = ("before", "after")
@@ -100,7 +100,7 @@ def print_approval(
     _print_said(approval)
     if approval.state == "open" and not problems:
         # After the arguments, so that a reader can check that all were shown.
-        say(f"\n[dim]arguments: {canonical.utf8_bytes(request.args)} bytes, SHA-256 {args_digest(request.args)}[/]")
+        say(f"\n[dim]arguments: {canonical.utf8_bytes(request.args)} bytes, SHA-256 {hex_digest(request.args)}[/]")
         name = request.approval_id
         ways = [f"refold approval approve {name}", f"refold approval reject {name} --message '...'"]
         say("\n".join(map(escape, resolve_commands(name) if doubt else ways)))

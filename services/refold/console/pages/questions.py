@@ -18,13 +18,14 @@ from refold.console.pages.wording import TextDiff, change_in
 from refold.console.projections.shipped.tables import VOTES
 from refold.core.approval import ballot
 from refold.core.approval.decision import shown_as_edit
-from refold.core.approval.question import args_digest, named
+from refold.core.approval.question import named
 from refold.core.approval.requester import is_verified
 from refold.core.errors import MalformedError, NotFoundError, UnreachableError, UsageError
 from refold.core.events import ApprovalEscalated, ApprovalRequested
 from refold.core.ids import approval_id, parse_approval_id, root_of
 from refold.core.messages import ApprovalRequest
 from refold.core.planning.asking import question_of
+from refold.core.wire.canonical import hex_digest
 from refold.engine.ports.tables import Query, ViewReader, Where
 from refold.lab.back_test import OF_THE_APP, BackTest
 
@@ -120,7 +121,7 @@ class PageQuestion:
 
     @property
     def digest(self) -> str:
-        return args_digest(self.request.args)
+        return hex_digest(self.request.args)
 
     @property
     def verified(self) -> bool:

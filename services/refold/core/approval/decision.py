@@ -6,18 +6,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack, get_args
 
 from refold.core.approval.catalog import HANDED_ON, Roles
-from refold.core.approval.question import CONTEXT, args_digest, bound, context_digest
+from refold.core.approval.question import CONTEXT, bound, context_digest
 from refold.core.approval.signature import are_texts
 from refold.core.errors import MalformedError
 from refold.core.events import DOUBT
 from refold.core.ids import home, parse_approval_id, parse_call_id
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.wire import canonical
-from refold.core.wire.canonical import idempotency_key
+from refold.core.wire.canonical import hex_digest, idempotency_key
 
 Verdict = Literal["approve", "edit", "amend", "reject", "answer"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -169,7 +168,7 @@ def _shaped(cls: Any, value: Any) -> Any:
 def schema_name(schema: str, *, edit: bool) -> str:
     """Digest of a tool's JSON Schema of arguments and of their display."""
     # By this digest the executor detects a planner that shows people less than the tool declares.
-    return _SHOWN_AS_EDIT * edit + sha256(schema.encode()).hexdigest()
+    return _SHOWN_AS_EDIT * edit + hex_digest(schema)
 
 
 def shown_as_edit(request: ApprovalRequest) -> bool:
@@ -205,7 +204,7 @@ def build(
         approval=request.approval_id,
         run=request.run_id,
         call=request.call_id,
-        args=args_digest(args),
+        args=hex_digest(args),
         key=key,
         verdict=verdict,
         issued=issued_ms,
@@ -295,7 +294,7 @@ def _elsewhere(
         "effect class": (decision.effect, tool.effect),
         "class": (request.effect, tool.effect),
         "arguments' text": (args, request.args),
-        "arguments": (decision.args, args_digest(args)),
+        "arguments": (decision.args, hex_digest(args)),
         "context": (decision.asked.get(CONTEXT), context_digest(args)),
         "decided key": (decision.key, key),
         "key": (request.key, key),

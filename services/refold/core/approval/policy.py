@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from typing import Any, Literal, NamedTuple, TypeGuard
 
 from refold.core.approval.condition import NONE, Condition, Linked
@@ -198,7 +197,7 @@ class Policy:
 def policy_digest(content: Any) -> str:
     """Digest of a policy's content. **Raises** UsageError if it has no JSON form."""
     try:
-        return sha256(canonical.dumps(content).encode()).hexdigest()
+        return canonical.hex_digest(canonical.dumps(content))
     except MalformedError as error:
         raise UsageError("the policy holds what JSON does not", hint=error.hint) from None
 

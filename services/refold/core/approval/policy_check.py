@@ -12,7 +12,7 @@ from refold.core.approval import ballot, signature
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import AS_ASKED, Decision, Grant, Refusal, ToolFacts, final, revoked
 from refold.core.approval.policy import Judgement, Policy
-from refold.core.approval.question import args_digest, bound_request, digest
+from refold.core.approval.question import bound_request, digest
 from refold.core.approval.requester import has_asked, quorum_of
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import DOUBT, Requirement
@@ -161,7 +161,7 @@ def _check_fields(decided: Decision, request: ApprovalRequest) -> None:
         "id": (decided.approval, request.approval_id),
         "run": (decided.run, request.run_id),
         "call": (decided.call, request.call_id),
-        "arguments": (decided.args, args_digest(edited) if edited else request.args),
+        "arguments": (decided.args, canonical.hex_digest(edited) if edited else request.args),
         "key": (decided.key, decided.key if edited else request.key),
         "expiry": (decided.expires, decided.issued + needed.valid_ms),
         **{name: (getattr(decided, name), getattr(request, name)) for name in AS_ASKED},

@@ -4,7 +4,6 @@ alone, so voters see exactly the requests that the service accepts."""
 import dataclasses
 from contextlib import suppress
 from functools import cache
-from hashlib import sha256
 from typing import Any, get_args, get_origin
 
 from refold.core.approval.policy import MAX_MS
@@ -15,17 +14,13 @@ from refold.core.ids import approval_id, home, parse_approval_id, parse_call_id
 from refold.core.messages import ApprovalRequest
 from refold.core.run.fold import TOLD, TOLD_CHARS
 from refold.core.wire import canonical, codec
-from refold.core.wire.canonical import idempotency_key
+from refold.core.wire.canonical import hex_digest, idempotency_key
 
 CONTEXT = "context"
 _UNBOUND = ("approval_id", "question", "traceparent")
 """Fields that follow from the digest, and one that is not displayed."""
 
 _OTHER_CONTEXT = "an edit changes arguments, and nothing that begins with $: that is the context of the call"
-
-
-def args_digest(args: str) -> str:
-    return sha256(args.encode()).hexdigest()
 
 
 def context_of(args: str) -> dict[str, Any]:
@@ -36,7 +31,7 @@ def context_of(args: str) -> dict[str, Any]:
 def context_digest(args: str) -> str:
     with suppress(MalformedError):
         if context := context_of(args):
-            return args_digest(canonical.dumps(context))
+            return hex_digest(canonical.dumps(context))
     return ""
 
 
@@ -54,7 +49,7 @@ def in_context(args: str, before: str) -> str:
 
 
 def proposal_digest(call: CallProposed) -> str:
-    return sha256(canonical.dumps(dataclasses.asdict(call)).encode()).hexdigest()
+    return hex_digest(canonical.dumps(dataclasses.asdict(call)))
 
 
 def bound(request: ApprovalRequest) -> dict[str, Any]:
@@ -62,14 +57,14 @@ def bound(request: ApprovalRequest) -> dict[str, Any]:
     left_out = _UNBOUND if request.writers else (*_UNBOUND, "writers")  # as in questions of earlier releases
     fields = {name: value for name, value in dataclasses.asdict(request).items() if name not in left_out}
     proposed = request.proposed_args
-    digests = {"args": args_digest(request.args), "proposed_args": args_digest(proposed) if proposed else ""}
+    digests = {"args": hex_digest(request.args), "proposed_args": hex_digest(proposed) if proposed else ""}
     # Separate from the digest of the arguments: an edit changes those, and has to leave the context alone.
     return {**fields, **digests, CONTEXT: context_digest(request.args)}
 
 
 def digest(content: dict[str, Any]) -> str:
     """Digest of the content from `bound`. **Raises** MalformedError if it has no JSON form."""
-    return sha256(canonical.dumps(content).encode()).hexdigest()
+    return hex_digest(canonical.dumps(content))
 
 
 def question_digest(request: ApprovalRequest) -> str:

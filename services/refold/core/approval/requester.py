@@ -4,7 +4,6 @@ counter of votes verifies it by the catalog instead of trusting the planner."""
 import dataclasses
 from base64 import urlsafe_b64decode
 from collections.abc import Iterable, Mapping, Set
-from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 from refold.core.approval import signature
@@ -128,19 +127,15 @@ def _claims_of(message: RunRequest | RunSignal) -> dict[str, Any]:
 
 def _identity(message: RunRequest | RunSignal) -> dict[str, Any]:
     if isinstance(message, RunRequest):
-        about = {"agent": message.agent, "input": _digest(message.input), "requester": message.requester}
+        about = {"agent": message.agent, "input": canonical.hex_digest(message.input), "requester": message.requester}
     else:
-        about = {"kind": message.kind, "data": _digest(message.data), "requester": message.actor}
+        about = {"kind": message.kind, "data": canonical.hex_digest(message.data), "requester": message.actor}
     return {"run": message.run_id, **about}
 
 
 def _budget(budget: Spendable) -> dict[str, str]:
     # As texts: canonical JSON has no whole number above 2^53, and a request may.
     return {name: str(value) for name, value in dataclasses.asdict(budget).items()}
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()
 
 
 def _meant(claims: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias
 
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
@@ -309,7 +308,7 @@ def _payload(entry: CatalogEntry) -> dict[str, Any]:
     # Entries of earlier releases name no platform.
     return ({"platform": entry.platform} if entry.platform else {}) | {
         "actor": entry.actor,
-        "content": sha256(entry.content.encode()).hexdigest(),
+        "content": canonical.hex_digest(entry.content),
         "counter": entry.counter,
         "issued": entry.at_ms,
         "kind": entry.kind,

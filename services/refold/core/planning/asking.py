@@ -9,7 +9,7 @@ from refold.core.approval.authority import Authority
 from refold.core.approval.decision import Decision
 from refold.core.approval.policy import Judgement
 from refold.core.approval.policy_check import unfounded, unread
-from refold.core.approval.question import args_digest, named, proposal_digest, question_digest
+from refold.core.approval.question import named, proposal_digest, question_digest
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.events import DOUBT, NO_REQUEST
 from refold.core.ids import approval_id, call_id, parse_approval_id
@@ -19,7 +19,7 @@ from refold.core.planning.verdict import Decided, Ignore, Park, Refuse, Rules, R
 from refold.core.run.fold import advance
 from refold.core.run.state import Asked, OpenStep, RunState
 from refold.core.wire import canonical
-from refold.core.wire.canonical import idempotency_key
+from refold.core.wire.canonical import hex_digest, idempotency_key
 
 
 def propose(
@@ -205,7 +205,7 @@ def contradiction(state: RunState, step: int, signed: Decision) -> str:
         return "a call that was sent once cannot be changed any more"
     try:
         bound = signed.key, signed.args
-        if signed.verdict in ("edit", "amend") and (_key(state, step, signed), args_digest(signed.edited)) != bound:
+        if signed.verdict in ("edit", "amend") and (_key(state, step, signed), hex_digest(signed.edited)) != bound:
             return "the decision does not bind the arguments that it holds"
         if signed.verdict == "answer":
             canonical.parse(signed.result)

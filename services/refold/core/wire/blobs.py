@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from refold.core.errors import BlobError, MalformedError
 from refold.core.ids import RunId
-from refold.core.wire.canonical import utf8_bytes
+from refold.core.wire.canonical import hex_digest, utf8_bytes
 
 INLINE_BYTES = 65_536
 """Largest value kept in the log. Below it a second round trip costs more than the bytes."""
@@ -53,7 +53,7 @@ def size_of(text: str) -> int:
 def folder_of(run: RunId) -> str:
     """Folder of a run's values, erased with it."""
     # By a digest, because ids may differ in case alone, folders may not.
-    return f"runs/{sha256(run.encode()).hexdigest()[:40]}/"
+    return f"runs/{hex_digest(run)[:40]}/"
 
 
 def checked(pointer: str, data: bytes | memoryview) -> str:

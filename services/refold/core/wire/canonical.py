@@ -64,6 +64,11 @@ def text(value: str) -> str:
     return f'"{value}"' if _PLAIN.match(value) else dumps(value)
 
 
+def hex_digest(value: str) -> str:
+    """SHA-256 of a text in UTF-8, in hex."""
+    return sha256(value.encode()).hexdigest()
+
+
 def utf8_bytes(value: str) -> int:
     """Bytes of a text in UTF-8: the unit of every limit, and its size in a record."""
     return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))

@@ -13,10 +13,10 @@ from refold.core.approval.ballot import BallotResult, Objection, Vote
 from refold.core.approval.catalog import Catalog, Roles
 from refold.core.approval.decision import RUN, Decision, Grant
 from refold.core.approval.policy_check import unfounded
-from refold.core.approval.question import args_digest
 from refold.core.approval.requester import has_asked, quorum_of
 from refold.core.errors import UnauthorisedError
 from refold.core.messages import ApprovalRequest
+from refold.core.wire.canonical import hex_digest
 
 _Call = tuple[str, ...]
 
@@ -122,5 +122,5 @@ def _call_of(decision: Decision, grant: Grant) -> _Call:
 def _call_asked(request: ApprovalRequest) -> _Call:
     return (
         *(request.run_id, request.tool, request.version, request.schema, request.effect),
-        *(args_digest(request.args), request.environment, request.policy, request.rule),
+        *(hex_digest(request.args), request.environment, request.policy, request.rule),
     )

@@ -10,7 +10,7 @@ from refold.core.approval import decision, signature
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import SKEW_MS, Decision, ToolFacts
 from refold.core.approval.policy_check import unasked, unfounded
-from refold.core.approval.question import CONTEXT, args_digest, bound, digest
+from refold.core.approval.question import CONTEXT, bound, digest
 from refold.core.approval.signature import KeyRing, Trust, platform_of
 from refold.core.errors import MalformedError, UnauthorisedError
 from refold.core.messages import CatalogEntry, ToolRequest
@@ -18,6 +18,7 @@ from refold.core.planning import commands
 from refold.core.planning.asking import question_of
 from refold.core.run.state import RunState
 from refold.core.wire.blobs import is_pointer, parse_pointer
+from refold.core.wire.canonical import hex_digest
 from refold.lab.evidence.bundle import Hole
 
 
@@ -71,7 +72,7 @@ class Authorities:
 def text_digest(text: str) -> str:
     with suppress(MalformedError):  # else it stands for none
         return parse_pointer(text).digest
-    return args_digest(text)
+    return hex_digest(text)
 
 
 def recounted(before: RunState, event: events.ApprovalDecided, at_ms: int, authorities: Authorities) -> Hole | Decision:
