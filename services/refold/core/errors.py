@@ -4,8 +4,7 @@ from typing import Any, ClassVar
 
 
 class RefoldError(Exception):
-    """Any error that Refold raises on purpose. `code` is stable across releases; `fields` are the facts as data; `hint`
-    is the next action."""
+    """Error raised on purpose: a `code` stable across releases, facts as `fields`, and the next action as `hint`."""
 
     code: ClassVar[str] = "error"
 
@@ -112,8 +111,7 @@ class NonDeterminismError(RefoldError):
 
 
 class TransientError(RefoldError):
-    """A tool failed before it had an effect; the call may be retried. **Units**: `retry_after` in seconds; None leaves
-    the delay to the retry policy."""
+    """A tool failed before its effect; a retry is allowed. **Units**: `retry_after` in seconds; None: by the policy."""
 
     code = "transient"
 
@@ -141,8 +139,7 @@ class CallFailed(RefoldError):  # noqa: N818
 
 
 class RunFailedError(RefoldError):
-    """A run failed or was cancelled, as reported to a client. **Shape**: fields `run_id`, `status`, `failure` (a code)
-    and `reason` (a text)."""
+    """A client's run failed or was cancelled. Fields: `run_id`, `status`, `failure` (a code), `reason` (a text)."""
 
     code = "run_failed"
 

@@ -1,5 +1,4 @@
-"""Identifiers: syntax, home of a run, derived keys. No id contains the separator of a key that it is part of, so a key
-of one run is never read as another run's."""
+"""Identifiers and derived keys. No id contains the separator of its key, so no key is read as that of another run."""
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode

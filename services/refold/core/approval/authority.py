@@ -31,8 +31,8 @@ class Authority:
     def judge(
         self, state: RunState, call: CallProposed, policy: str, *, ahead: int = 0, unknown: frozenset[str] = frozenset()
     ) -> Judgement:
-        """Judge a call by a policy. `ahead` calls were proposed before it and are not folded yet. `unknown` variables
-        have no value: a rule that reads one fails."""
+        """Judge a call by a policy, after `ahead` unfolded calls of its entry. Rules that read `unknown` values
+        fail."""
         tool, judge = self.tools.get(call.tool), self.catalog.policies.get(policy)
         needs_decision = tool is not None and tool.asks(call.args)
         if judge is None and (policy or needs_decision):

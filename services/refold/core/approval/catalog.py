@@ -1,6 +1,5 @@
-"""Fold of the catalog topic: policies, roles, public keys, halts. Each partition contains every entry. An entry counts
-if a root key has signed it, until a later one of its name has a higher counter: a writer without the key can neither
-add nor restore an entry."""
+"""Fold of the catalog topic: policies, roles, public keys, halts. Each partition has every entry. An entry counts if a
+root key signed it, until a later one of its name has a higher counter: without the key none is added or restored."""
 
 from __future__ import annotations
 

@@ -50,8 +50,7 @@ LINKED = 16
 """Most conditions in a link. Each keeps enough of the parser's 32 levels, and a link compiles in less than 1 ms."""
 
 WALKED = 8_192
-"""Largest variable for a condition with a macro: characters of its texts, and 8 per value. The worst case takes half a
-second; a megabyte took minutes."""
+"""Largest variable for a condition with a macro, in characters of texts and 8 per value: half a second at worst."""
 
 _ARITHMETIC = ("_+_", "_-_", "_*_", "_/_", "_%_")
 

@@ -35,9 +35,8 @@ FALLBACK = Requirement([], expires_ms=86_400_000)
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Judgement of a policy on a call. **Shape**: `rule` is `fallback` if no rule held. `message` is the text for the
-    agent (of `deny`), or the error of a rule. `policy` is a digest. There is a `requirement` if and only if `outcome`
-    is `require`."""
+    """Judgement of a policy (by digest) on a call. `rule` is `fallback` if no rule held. `message`: text of `deny` for
+    the agent, or the error of a rule. There is a `requirement` if and only if `outcome` is `require`."""
 
     outcome: RuleOutcome
     rule: str

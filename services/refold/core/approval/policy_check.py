@@ -42,8 +42,7 @@ def suffices(request: ApprovalRequest, policy: Policy, tool: ToolFacts, *, args:
 
 @dataclass(frozen=True, slots=True)
 class PartialJudgement:
-    """Possible judgements of a policy on a call: one of these requirements, or (`allows`) none. `denial` is the reason
-    if neither is possible, else empty."""
+    """Possible judgements on a call: one of these requirements, or (`allows`) none; else `denial` is the reason."""
 
     requirements: tuple[Requirement, ...] = ()
     allows: bool = False
@@ -102,8 +101,7 @@ _MAY_CHANGE = ("unentitled", "handed_on")
 
 
 def unfounded(decided: Decision, catalog: Catalog) -> Refusal | None:
-    """Refusal of a decision without valid votes by the catalog's keys and roles; None if it has them. `stale`: it may
-    have had them before a key or role was removed."""
+    """Refusal of a decision without valid votes by keys and roles, or None. `stale`: it may have had them before."""
     try:
         request = _question(decided)
         _check_fields(decided, request)
@@ -131,8 +129,7 @@ def unread(decided: Decision, catalog: Catalog) -> bool:
 
 
 def unasked(decided: Decision, order: ToolRequest, catalog: Catalog, tools: Mapping[str, ToolFacts]) -> Refusal | None:
-    """Refusal of a decision by people that the policy does not require for the ordered call; None if it does. The
-    policy is applied to edited arguments."""
+    """Refusal of a decision by other people than the policy requires for the (edited) call; None if they suffice."""
     if decided.policy and decided.policy not in catalog.policies:
         return revoked("the decision's policy is not in the catalog any more")
     request, policy, tool = bound_request(decided.asked), catalog.policies.get(decided.policy), tools.get(order.tool)

@@ -79,8 +79,7 @@ class SigningKey:
 
 
 class KeyRing(dict[str, PublicKey]):
-    """Keys by id, and their platform (`production/refold.`): signatures for another one are invalid. An empty platform
-    (archives, foreign readers) accepts any."""
+    """Keys by id, of a platform (`production/refold.`): signatures for another are invalid. Empty: any (archives)."""
 
     def __init__(self, keys: Mapping[str, PublicKey] | None = None, platform: str = "") -> None:
         super().__init__(keys or {})
@@ -249,8 +248,7 @@ _D: Final = -121665 * pow(121666, -1, _P) % _P
 
 @lru_cache(maxsize=256)
 def weakness(key: bytes) -> str:
-    """Reason why 32 bytes are no safe public key of Ed25519; empty if they are. **Source**: RFC 8032, 5.1.3 (decoding),
-    and Wycheproof's `eddsa_verify` (keys of small order)."""
+    """Reason why 32 bytes are no safe Ed25519 key, or empty. **Source**: RFC 8032, 5.1.3; Wycheproof's small orders."""
     y = int.from_bytes(key, "little") & ((1 << 255) - 1)
     if y >= _P:
         return "it is not written as it should be"

@@ -1,5 +1,4 @@
-"""Commands that follow from an accepted entry: the run log is the planner's outbox. Their keys are deterministic, so
-emitting them twice (after a take-over) is harmless."""
+"""Commands that follow from an accepted entry: the log is the outbox. Equal keys make their repetition harmless."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,5 +1,4 @@
-"""Decisions: pure validation of an input from outside into events, or into `Ignore` (no effect), `Park` (too early) or
-`Refuse` (invalid)."""
+"""Pure validation of an input into events, or into `Ignore` (no effect), `Park` (too early) or `Refuse` (invalid)."""
 
 from collections.abc import Mapping
 

@@ -1,5 +1,4 @@
-"""Messages between a run and its children. A family has one lane, and its messages follow from accepted entries instead
-of a topic, which could be forged."""
+"""Messages between a run and its children, from the accepted entries of their one lane: a topic could be forged."""
 
 import dataclasses
 import json

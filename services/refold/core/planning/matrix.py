@@ -1,5 +1,4 @@
-"""Effect matrix: the course of a call after an attempt without a result, as in the README's table, and the time of its
-next attempt."""
+"""Effect matrix: course of a call after an attempt without result, as in the README, and time of its next attempt."""
 
 from hashlib import blake2b
 from typing import Literal, NamedTuple

@@ -1,6 +1,5 @@
 """Delivery of signals to waits, and of answers to callbacks. A signal goes to the first open wait of its name that it
-matches, or is kept for a later wait. While the code of a run is held, all signals are kept, because its later waits are
-unknown."""
+matches, or is kept for later ones. While a run's code is held, all are kept: its later waits are unknown."""
 
 import dataclasses
 import re

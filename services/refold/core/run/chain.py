@@ -1,6 +1,5 @@
-"""Validity of records in run log and claim chain: a record counts if and only if it extends the head as folded so far.
-The first to extend wins, so the log is a compare-and-set, and safety needs no lock, lease or ownership. All readers of
-the log use this module."""
+"""Validity of records in run log and claim chain, for all readers: a record counts if and only if it extends the head
+as folded so far. The first to extend wins: a compare-and-set, so safety needs no lock, lease or ownership."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple

@@ -1,6 +1,5 @@
 """Finished runs of a partition, 59 bytes each: enough to judge late records. Rows lie in buckets by the first bits of
-their run's digest. A bucket is sorted at its first lookup: a take-over loads a million rows without a Python object per
-row."""
+their run's digest, sorted at the first lookup: a take-over loads a million rows without a Python object each."""
 
 import struct
 from bisect import bisect_left

@@ -1,5 +1,4 @@
-"""Fold of events into a run's state: `fold` works in place (60,000 to 90,000 events a second from the broker), `evolve`
-copies its argument first."""
+"""Fold of events into a run's state: in place (60,000 to 90,000 events a second), or by `evolve` in a copy."""
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter

@@ -1,6 +1,5 @@
 """Fold of a partition of the run log, the same for planner, client and verifier. The judgement of a record depends only
-on the records before it. Only a fold that begins in a log cleaned of copies may meet a wrong order; `settle` reports
-the runs affected."""
+on those before it. Only copies in a cleaned log may break the order; `settle` reports the runs affected."""
 
 from __future__ import annotations
 

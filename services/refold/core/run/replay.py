@@ -28,9 +28,9 @@ def change_at(
     earlier: Step | None,
     ask_on: Callable[[], Sequence[Intent]],
 ) -> Change:
-    """Classify the change at a step, heuristically. `requests` are the code's requests from there on in the same turn;
-    `ask_on` returns those after the outcome of the next recorded step. History has `recorded` at the step,
-    `then` next, and `earlier` before it."""
+    """Classify the change at a step, heuristically. `requests`: the code's from there on in the turn; `ask_on` returns
+    those after the outcome of the next recorded step. History has `recorded` there, `then` next and `earlier`
+    before."""
     if not requests:
         return Change("removed", f"{words_of(recorded)} was removed" if recorded else "a step was removed")
     actual = requests[0]

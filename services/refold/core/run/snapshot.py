@@ -1,10 +1,7 @@
-"""Snapshot of a partition: accepted entries of the living runs, a row per finished run, and marks.
-
-Runs are stored as log entries, not as a version's folded state, so `fold(snapshot + tail)` equals `fold(all)` for every
-version. Blocks are cut by the size of the history alone, so all writers cut the same. Two planners may write at once,
-and a mirror may repeat records: rows are true from any writer; for the rest the marks have a checksum, and if it
-differs, the log is folded from its start.
-"""
+"""Snapshot of a partition: accepted entries of living runs, a row per finished run, and marks. Entries instead of a
+version's folded state: `fold(snapshot + tail)` equals `fold(all)` for every version. Blocks are cut by the size of the
+history alone, so all writers cut the same. Two planners may write at once, and a mirror may repeat records: rows are
+true from any writer; for the rest the marks have a checksum, and if it differs, the log is folded from its start."""
 
 import struct
 from collections.abc import Iterable, Iterator

@@ -1,10 +1,7 @@
-"""Avro directly into frozen dataclasses and back, by code generated once per schema.
-
-fastavro takes 18 to 28 microseconds for a typical entry and returns dictionaries, which would halve the speed of the
-fold; it is the oracle of the tests instead. No length or count reserves memory before its bytes are there.
-
-**Source**: Avro 1.12 specification, "Binary Encoding".
-"""
+"""Avro directly into frozen dataclasses and back, by code generated once per schema. fastavro takes 18 to 28
+microseconds for a typical entry and returns dictionaries, which would halve the speed of the fold; it is the oracle of
+the tests. No length or count reserves memory before its bytes are there. **Source**: Avro 1.12 specification, "Binary
+Encoding"."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

@@ -21,8 +21,7 @@ ON, GONE = "on", "gone"
 """Names of the request that this one extends, and of that one's `$run` entries that this one lacks."""
 
 SAID_BY, RESULT, AGAIN = "$said", "$result", "$instructions"
-"""Placeholders: for a model's message (by its call), for a tool's result (by its call), for the instructions of the
-previous request."""
+"""Placeholders: for a model's message or tool's result (by its call), and instructions of the previous request."""
 
 _DRAWN = ("timestamp", "run_id", "conversation_id")
 """Fields of messages and parts that the framework generates, and no model gets."""

@@ -16,8 +16,7 @@ TAKEN_BACK = "refold-taken-back"
 """Header of a tombstone: the last attempt that it revokes; the call goes on."""
 
 BASE = "refold-base"
-"""Header of a call's result: the earlier calls that its executor holds. Not a field, because older planners read the
-result."""
+"""Header of a call's result: the earlier calls that its executor holds. No field: older planners read the result."""
 
 SLOTS_USED = "refold-slots-used"
 """Header of an executor's report: its calls under way. Not a field, because older readers know no later schema."""
