@@ -797,8 +797,7 @@ class Entry:
 
     **Shape**: at least one event; event i has seq `seq + i`. `prev`: id of the run's previous entry, empty for the
     first. `nonce`: fresh for every send, so that equal bytes are never sent twice. `held`: recorded without running the
-    agent's code; the next entry without it contains the code's reaction to all inputs since.
-    """
+    agent's code; the next entry without it contains the code's reaction to all inputs since."""
 
     run_id: RunId
     seq: int

@@ -18,8 +18,7 @@ class RunRequest:
     """Topic `run-requested`, key run_id: please run this agent on this input.
 
     `token`: signature of the requester (`core.approval.requester`). `deadline_ms`: the run fails if it has not ended by
-    then; 0: never. `budget`: lowers the agent's budget.
-    """
+    then; 0: never. `budget`: lowers the agent's budget."""
 
     run_id: RunId
     agent: str
@@ -40,8 +39,7 @@ class RunSignal:
     `kind`: `cancel` or `pause` (data: {reason}), `resume`, or `annotate` (data: {note, id}, `id` is the `signal_id`),
     for a run of the actor, and with a `token` signed by the actor; `signal` (`name`, `data`), consumed by one wait
     however often its `signal_id` comes; `callback`, the result (`data`) or `failure` for the token in `callback`. A
-    callback needs no ids, its record key is the token, and `key` is the sender's idempotency key.
-    """
+    callback needs no ids, its record key is the token, and `key` is the sender's idempotency key."""
 
     run_id: RunId = RunId("")  # noqa: RUF009 - an id is a text
     signal_id: str = ""
@@ -63,8 +61,7 @@ class RunOperation:
     verdict, result, comment}), `repair` (data: {head}), `migrate` (data: {from, seq, to}); for a held run `retry` or
     `fail` (data: {reason}); for a failed run `retry` (data: {seq}, optional: {from, edit, steps, bytes, children,
     deadline_ms, tokens, nano_usd, calls, reason}); `fork`, which begins this run with the history of another (data:
-    {source, at, head}, optional: {edit, tool, reason}).
-    """
+    {source, at, head}, optional: {edit, tool, reason})."""
 
     run_id: RunId
     signal_id: str
@@ -186,8 +183,7 @@ class ApprovalRequest:
     `approval_id`: the call id and the first 32 digits of `question`, the digest of all other fields except
     `traceparent`. `proposal`: digest of the `CallProposed`. `proposed_args`: the agent's arguments, if a decision
     edited them. `level`: number of escalations. `round`: number of questions about this call. `history`: earlier
-    outcomes, latest last. `token`: signed request of the run. `writers`: people that replaced the agent's arguments.
-    """
+    outcomes, latest last. `token`: signed request of the run. `writers`: people that replaced the agent's arguments."""
 
     approval_id: str
     run_id: RunId
@@ -236,8 +232,7 @@ class ApprovalVote:
 class ApprovalDecision:
     """Topic `approval-decided`, key approval_id: a signed decision (a JWS).
 
-    Of kind `again` (key again/ID, no token): a closed question was asked once more.
-    """
+    Of kind `again` (key again/ID, no token): a closed question was asked once more."""
 
     approval_id: str
     run_id: RunId
@@ -252,8 +247,7 @@ class CatalogEntry:
     `kind`: `policy` (name policy/DIGEST), `current` (digest of the policy for new runs), `roles`, `key` (name key/KID)
     or `halt` (name halt/SCOPE/NAME; content: the reason). `content`: JSON; null revokes the entry. `token`: signature
     by the root key. `counter`: increases with each entry; the highest of a name counts. `platform`: `ENVIRONMENT/PREFIX
-    of the topics`, because a root key may serve several.
-    """
+    of the topics`, because a root key may serve several."""
 
     name: str
     kind: str
@@ -270,8 +264,7 @@ class RunOutcome:
     """Topic `run-completed`, key run_id: the outcome of a finished run. `status`: completed, failed or cancelled.
 
     `stop`: `finished`, `cancelled`, or the code of the failure. `used`: usage of the run and its descendants, if it is
-    counted. `labels` are the request's.
-    """
+    counted. `labels` are the request's."""
 
     run_id: RunId
     status: str
@@ -293,8 +286,7 @@ class Hold:
     `kind`: `stalled` (code and history do not match at this planner) or `quarantined` (the code blocked the lane; only
     a person lifts the hold). `reason` is a stable code for programs, `message` is for people, `detail` a stack trace.
     `needs` is the agent's version at the start of the run, `code` the version of the held code. `retry_ms`: time of the
-    next automatic retry, `tries`: number of retries so far.
-    """
+    next automatic retry, `tries`: number of retries so far."""
 
     run_id: RunId
     kind: str
@@ -315,8 +307,7 @@ class KeptRun:
 
     All its entries below the offset `log`: first `blocks` separate records, then `entries`. With a `status` they need
     not be read before `due_ms` (0: never) unless an input for the run comes. `seq`: seq of the last entry; a retried
-    run also has an older row in `EndedRuns`.
-    """
+    run also has an older row in `EndedRuns`."""
 
     run_id: RunId
     log: int
@@ -340,8 +331,7 @@ class KeptBlock:
 class EndedRuns:
     """Topic `run-snapshot`, key over/NUMBER: finished runs, one row each (`core.run.finished`).
 
-    `pools`: comma-joined names for the pool numbers in the rows.
-    """
+    `pools`: comma-joined names for the pool numbers in the rows."""
 
     pools: list[str]
     rows: bytes
@@ -356,8 +346,7 @@ class Marks:
     entry below `log`, at `anchor_offset`, appended at `anchor_ms`; another record at that offset means another log.
     Without an anchor the positions are not used. `apart`: offsets (as text) below `log` from which the records of
     single runs must be read again, under an empty name for all runs. Then the anchor is in `apart_anchor`: an older
-    planner, which does not read `apart`, finds none and reads the whole log.
-    """
+    planner, which does not read `apart`, finds none and reads the whole log."""
 
     round: int
     log: int
@@ -390,8 +379,7 @@ class DeadLetter:
 class RunView:
     """Topic `run-view`, key run_id: the row of a run in the table `runs` of a view. A tombstone follows its erasure.
 
-    The guide on views describes the fields. A record may come twice.
-    """
+    The guide on views describes the fields. A record may come twice."""
 
     run_id: RunId
     agent: str
@@ -433,8 +421,7 @@ class RunInsight:
     """Topic `run-insight`, key kind/...: figures of a minute, or an alert. A tombstone takes it back.
 
     `kind`: `agent` or `tool` with its `name`, or an alert: `failing` (a tool) or `loop` (a run with equal calls of the
-    tool `name`). `at_ms`: beginning of the minute.
-    """
+    tool `name`). `at_ms`: beginning of the minute."""
 
     kind: str
     at_ms: int
@@ -457,8 +444,7 @@ class RunErased:
     """Topic `run-snapshot`, key erased/run_id: the run was erased; copies may still exist.
 
     `head`: id of its last entry, `digest`: digest of its archived records, both in hex. `file`: place in the archive;
-    empty if it has none. `pools`: pools of its calls.
-    """
+    empty if it has none. `pools`: pools of its calls."""
 
     run_id: RunId
     head: str = ""
@@ -513,8 +499,7 @@ class Member:
     For display only: any executor may write it (ADR 30), so no service reads it. `kind`: planner or executor. `pool`:
     an executor's. `slots`: concurrent calls. `cut`: schemas or more were left out to stay within the payload limit.
 
-    **Units**: milliseconds since 1970, by the member's wall clock.
-    """
+    **Units**: milliseconds since 1970, by the member's wall clock."""
 
     name: str
     kind: str
@@ -535,8 +520,7 @@ class WindowSpent:
     with digest `value` for `label` (if set), or no value that is reported separately (`rest`). Covers the lane's
     partition of `run-log` below the offset `log`. `held_tokens` and `held_nano_usd`: the part reserved and not billed;
     -1 from a version that does not report it and has `value` in clear. `limits`: those in force. **Units**: billionths
-    of a dollar.
-    """
+    of a dollar."""
 
     window: str
     agent: str
