@@ -31,8 +31,7 @@ class Authority:
     def judge(
         self, state: RunState, call: CallProposed, policy: str, *, ahead: int = 0, unknown: frozenset[str] = frozenset()
     ) -> Judgement:
-        """Judge a call by a policy, after `ahead` unfolded calls of its entry. Rules that read `unknown` values
-        fail."""
+        """Judge a call by a policy, `ahead` calls behind the fold. A rule that reads an `unknown` variable fails."""
         tool, judge = self.tools.get(call.tool), self.catalog.policies.get(policy)
         needs_decision = tool is not None and tool.asks(call.args)
         if judge is None and (policy or needs_decision):

@@ -28,9 +28,8 @@ def change_at(
     earlier: Step | None,
     ask_on: Callable[[], Sequence[Intent]],
 ) -> Change:
-    """Classify the change at a step, heuristically. `requests`: the code's from there on in the turn; `ask_on` returns
-    those after the outcome of the next recorded step. History has `recorded` there, `then` next and `earlier`
-    before."""
+    """Classify the change at a step, heuristically. `requests`: the code's from there on in its turn; `ask_on` returns
+    those after the next recorded outcome. History has `recorded` there, `then` next, `earlier` before."""
     if not requests:
         return Change("removed", f"{words_of(recorded)} was removed" if recorded else "a step was removed")
     actual = requests[0]
