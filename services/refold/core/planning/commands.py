@@ -183,27 +183,21 @@ def request(state: RunState, step: int, attempt: int, *, issued: int, at_ms: int
 
 def outcome(state: RunState) -> Command:
     request, event = state.request or NO_REQUEST, state.end
+    failure = event.failure if isinstance(event, events.RunFailed) else None
     message = RunOutcome(
         run_id=state.run_id,
         status=state.status,
         agent=request.agent,
         result=event.result if isinstance(event, events.RunCompleted) else "null",
-        failure=event.failure if isinstance(event, events.RunFailed) else None,
+        failure=failure,
         seq=state.head.seq,
         request=state.position,
         at_ms=state.at_ms,
-        stop=_stop(state),
+        stop=failure.code if failure else "finished" if state.status == "completed" else state.status,
         used=state.account.used if state.account else None,
         labels=request.labels,
     )
     return Command(RUN_COMPLETED, state.run_id, message)
-
-
-def _stop(state: RunState) -> str:
-    event = state.end
-    if isinstance(event, events.RunFailed):
-        return event.failure.code
-    return "finished" if isinstance(event, events.RunCompleted) else state.status
 
 
 def without_result(outcome: RunOutcome) -> RunOutcome:
