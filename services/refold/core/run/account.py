@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from hashlib import blake2b
@@ -83,14 +84,10 @@ def usage_of(result: str) -> Mapping[str, Any] | None:
 
 
 def _parsed(result: str) -> Any:
-    try:
-        return orjson.loads(result)
-    except ValueError:  # it refuses half of a surrogate pair, which some models send
-        pass
-    try:
-        return json.loads(result)
-    except (ValueError, RecursionError):
-        return None
+    for loads in (orjson.loads, json.loads):  # orjson refuses half of a surrogate pair, which some models send
+        with suppress(ValueError, RecursionError):
+            return loads(result)
+    return None
 
 
 def tokens_of(usage: Mapping[str, Any]) -> int | None:
