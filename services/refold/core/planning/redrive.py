@@ -125,13 +125,10 @@ def renewed(state: RunState, fresh: list[events.Event], now: int, rules: Rules) 
     for step in sorted(draft.after.open):
         if draft.after.is_call(step) and not draft.after.over:
             draft.add([events.CallRenewed(step)])
-            out = _out(draft.after, step, now, rules)
+            if rules.authority is None:
+                out = let_out(draft.after, draft.after.call(step), 1, now, rules)
+            else:
+                maybe = draft.after.open[step].may_have_happened
+                out = asking.judge_again(draft.after, step, 1, now, rules, may_have_happened=maybe)
             draft.add(pausing.keep_back(out) if draft.after.paused else out)
     return draft.events[len(fresh) :]
-
-
-def _out(state: RunState, step: int, now: int, rules: Rules) -> list[events.Event]:
-    if rules.authority is None:
-        return let_out(state, state.call(step), 1, now, rules)
-    maybe = state.open[step].may_have_happened
-    return asking.judge_again(state, step, 1, now, rules, may_have_happened=maybe)
