@@ -193,7 +193,7 @@ def outcome(state: RunState) -> Command:
         seq=state.head.seq,
         request=state.position,
         at_ms=state.at_ms,
-        stop=failure.code if failure else "finished" if state.status == "completed" else state.status,
+        stop=failure.code if failure else "finished" if isinstance(event, events.RunCompleted) else state.status,
         used=state.account.used if state.account else None,
         labels=request.labels,
     )
