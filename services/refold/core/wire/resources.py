@@ -17,7 +17,3 @@ def resource(folder: Literal["schemas", "infra"], name: str = "") -> Path:
             return path
     missing = f"{folder}/{name} is not part of this installation"
     raise NotFoundError(missing, hint="install refold again", folder=folder, name=name)
-
-
-def content(folder: Literal["schemas", "infra"], name: str) -> str:
-    return resource(folder, name).read_text()

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from refold.core.errors import FoldError
-from refold.core.wire import resources
+from refold.core.wire.resources import resource
 
 RecordSchema = dict[str, Any]
 
@@ -28,7 +28,7 @@ def lock(content: str) -> list[Registered]:
 
 
 def locked() -> list[Registered]:
-    return lock(resources.content("schemas", "schemas.lock"))
+    return lock(resource("schemas", "schemas.lock").read_text())
 
 
 @cache
@@ -36,7 +36,7 @@ def registered() -> tuple[dict[int, tuple[str, RecordSchema]], dict[str, tuple[i
     by_id: dict[int, tuple[str, RecordSchema]] = {}
     newest: dict[str, tuple[int, RecordSchema]] = {}
     for entry in locked():
-        parsed = json.loads(resources.content("schemas", file_name(entry)))
+        parsed = json.loads(resource("schemas", file_name(entry)).read_text())
         by_id[entry.id] = (entry.subject, parsed)
         newest[entry.subject] = (entry.id, parsed)
     return by_id, newest

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from refold.client.reading.api import RegistryConfig, RegistryError, RegistrySchema, RegistryVersion
 from refold.console.gateway.site import Site
 from refold.core.topics import kind_of
-from refold.core.wire import resources
+from refold.core.wire.resources import resource
 from refold.core.wire.schemas import Registered, file_name, locked
 
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -82,7 +82,7 @@ def _lines(prefix: str, subject: str) -> list[Registered]:
 
 
 def _text(line: Registered) -> str:
-    return resources.content("schemas", file_name(line))
+    return resource("schemas", file_name(line)).read_text()
 
 
 def _unknown(subject: str) -> RegistryAnswer:
