@@ -36,7 +36,7 @@ PLACES: dict[str, str] = {
     "asking._edited": "refold.core.planning.asking:_edited",
     "asking.let_out": "refold.core.planning.asking:let_out",
     "asking.permitted": "refold.core.planning.asking:permitted",
-    "_Measure.beyond": "refold.core.planning.budgets:_Measure.beyond",
+    "budgets._first_beyond": "refold.core.planning.budgets:_first_beyond",
     "budgets.judged": "refold.core.planning.budgets:judged",
     "budgets.tokens_of": "refold.core.planning.budgets:tokens_of",
     "commands.take_back": "refold.core.planning.commands:take_back",

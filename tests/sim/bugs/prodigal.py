@@ -21,14 +21,14 @@ from refold.engine.planner.log.windows import BudgetAccounts
 from refold.engine.ports.effects import ToolEnded
 from tests.sim.bugs.planting import Bug
 
-_beyond, _above, _judged, _respond = budgets._Measure.beyond, BudgetAccounts.above, budgets.judged, family.respond
+_beyond, _above, _judged, _respond = budgets._first_beyond, BudgetAccounts.above, budgets.judged, family.respond
 _delegated, _variables, _outcome_of = agent_host.delegated, authority.variables, outcome.outcome_of
 _bills = decide.bills  # type: ignore[attr-defined]
 
 
-def _tokens_apart(self: Any, percent: int) -> bool:
+def _tokens_apart(percent: int, measures: Any) -> Any:
     """What is bounded is money and calls."""
-    return bool(self.unit != "tokens" and _beyond(self, percent))
+    return _beyond(percent, [each for each in measures if each.unit != "tokens"])
 
 
 def _only_warns(then: str) -> Any:
@@ -97,7 +97,7 @@ def _once(state: RunState, result: ToolResult, *more: Any) -> list[Event]:
 
 
 PRODIGAL: dict[str, Bug] = {
-    "tokens-unbounded": Bug((), (("_Measure.beyond", _tokens_apart),), minds=100),
+    "tokens-unbounded": Bug((), (("budgets._first_beyond", _tokens_apart),), minds=100),
     "calls-uncounted": Bug((), (("fold.called", lambda state: None),), minds=100),
     "goes-on-unasked": Bug((), (("BudgetAccounts.above", _only_warns("ask")),), minds=100),
     "never-cheaper": Bug((), (("BudgetAccounts.above", _only_warns("degrade")),), minds=100),
