@@ -10,7 +10,7 @@ from refold.engine.planner.deciding.decide_loop import DecideLoop
 from refold.engine.planner.intake import timers
 from tests.sim.bugs.planting import Bug, Patch
 
-_due, _moment, _react = decide._due, timers._moment, DecideLoop._react
+_due, _moment, _react = decide._timer_due, timers._moment, DecideLoop._react
 
 
 def _unpaused(state: RunState) -> RunState:

@@ -85,25 +85,25 @@ def _decide(state: RunState | None, message: Input, now: int, rules: Rules, sent
     if isinstance(message, PauseAbove):
         return pausing.follow_parent(state, message, now, rules)
     if state is None or state.over:
-        return _not_alive(state, message, now, rules, sent_ms)
+        return _missing_or_over(state, message, now, rules, sent_ms)
     if isinstance(message, ToolResult):
-        return _result(state, message, now, rules)
+        return _report(state, message, now, rules)
     if isinstance(message, Due):
-        return _due(state, message, now, rules)
-    return _obey(state, message, now, rules, sent)
+        return _timer_due(state, message, now, rules)
+    return _to_living_run(state, message, now, rules, sent)
 
 
-def _not_alive(state: RunState | None, message: Input, now: int, rules: Rules, sent_ms: int | None) -> Ruling:
+def _missing_or_over(state: RunState | None, message: Input, now: int, rules: Rules, sent_ms: int | None) -> Ruling:
     if isinstance(message, RunOperation) and message.kind == copying.FORK:
         return copying.fork(state, message, now, rules)
     if state is None:
         return Park("the run is not known")
     if isinstance(message, RunOperation) and message.kind == "retry":
         return redrive.retry(state, message, now, rules)
-    return _over(state, message, sent_ms)
+    return _to_finished_run(state, message, sent_ms)
 
 
-def _obey(
+def _to_living_run(
     state: RunState,
     order: RunSignal | RunOperation | Decided | Undeliverable | UnreadableResult,
     now: int,
@@ -122,11 +122,11 @@ def _obey(
     if order.kind == ANNOTATE:
         return pausing.take_note(state, order, at_ms, rules)
     if isinstance(order, RunOperation):
-        return _operation(state, order, now, rules, sent_ms=sent.ms if sent else None)
-    return _signal(state, order, at_ms, rules)
+        return _by_operator(state, order, now, rules, sent_ms=sent.ms if sent else None)
+    return _by_user(state, order, at_ms, rules)
 
 
-def _over(state: RunState, message: Input, sent_ms: int | None) -> Ruling:
+def _to_finished_run(state: RunState, message: Input, sent_ms: int | None) -> Ruling:
     """Ruling on an input to a finished run: ignored, or refused as late."""
     # A refusal is the sender's answer, but an input of the last second may itself have caused the end.
     late = sent_ms is not None and sent_ms >= state.at_ms + ENDED_MS
@@ -137,7 +137,7 @@ def _over(state: RunState, message: Input, sent_ms: int | None) -> Ruling:
 
 def _start(state: RunState | None, message: Start, now: int, rules: Rules, sent_ms: int | None) -> Ruling:
     if state is not None:
-        return _started(state, message, rules)
+        return _start_again(state, message, rules)
     ask, origin = message.request, message.origin
     if origin is None and (why := _not_allowed(ask, now, rules, sent_ms)):
         return Refuse("unauthorised", why)
@@ -174,7 +174,7 @@ def _start(state: RunState | None, message: Start, now: int, rules: Rules, sent_
 
 def _not_allowed(ask: RunRequest, now: int, rules: Rules, sent_ms: int | None) -> str:
     at_ms, labels = now if sent_ms is None else sent_ms, {window.label for window in rules.app.windows}
-    return requester.why_refused(ask, _askers(rules), at_ms, labels)
+    return requester.why_refused(ask, _request_keys(rules), at_ms, labels)
 
 
 def _budget_of(ask: RunRequest, origin: Origin, now: int, rules: Rules) -> events.Spendable | None:
@@ -184,9 +184,9 @@ def _budget_of(ask: RunRequest, origin: Origin, now: int, rules: Rules) -> event
     return budget
 
 
-def _started(state: RunState, message: Start, rules: Rules) -> Ruling:
+def _start_again(state: RunState, message: Start, rules: Rules) -> Ruling:
     """Ruling on a repeated request: harmless if its content is equal."""
-    request, keys = state.request, _askers(rules)
+    request, keys = state.request, _request_keys(rules)
     assert request is not None, "every run begins with its request"
     if not family.is_of(message.request, message.digest, request.request_digest):
         return Refuse("conflict", f"{family.conflict(message.request, request)}; choose another run id")
@@ -197,7 +197,7 @@ def _started(state: RunState, message: Start, rules: Rules) -> Ruling:
     return Ignore("the run was started before")
 
 
-def _askers(rules: Rules) -> Mapping[str, PublicKey]:
+def _request_keys(rules: Rules) -> Mapping[str, PublicKey]:
     return rules.authority.catalog.roles.askers if rules.authority else {}
 
 
@@ -210,7 +210,7 @@ _HOW = frozenset({"stored", "probed"})
 _STATUSES = frozenset({"completed", "failed", "broken", "unknown", "doubt", "unauthorised", INCOMPLETE})
 
 
-def _due(state: RunState, message: Due, now: int, rules: Rules) -> Ruling:
+def _timer_due(state: RunState, message: Due, now: int, rules: Rules) -> Ruling:
     if state.paused:
         return Ignore("time does nothing to a run that is paused")
     if message.step == 0:
@@ -262,7 +262,7 @@ def _never_sent(state: RunState, message: Undeliverable) -> Ruling:
     if (opened.seq, opened.attempt) != (message.seq, message.attempt):
         return Ignore("the attempt is not under way")
     if message.sent_before:
-        return [_lost(state, step, opened, failure)]
+        return [_closed_without_result(state, step, opened, failure)]
     return [asking.closed(opened, step, failure, may_have_happened=opened.may_have_happened)]
 
 
@@ -272,15 +272,15 @@ def _unreadable_result(state: RunState, message: UnreadableResult) -> Ruling:
     if step is None or opened is None or opened.phase != "dispatched" or opened.seq != message.seq:
         return Ignore("the call is not under way")
     # The effect happened: a retry would return the same unreadable bytes from the ledger.
-    return [_lost(state, step, opened, message.failure)]
+    return [_closed_without_result(state, step, opened, message.failure)]
 
 
-def _lost(state: RunState, step: int, opened: OpenStep, failure: events.Failure) -> events.Event:
+def _closed_without_result(state: RunState, step: int, opened: OpenStep, failure: events.Failure) -> events.Event:
     last = course(state.call(step).effect, "unknown", sent_before=opened.may_have_happened).last
     return asking.closed(opened, step, failure, may_have_happened=last == "doubt")
 
 
-def _operation(state: RunState, operation: RunOperation, now: int, rules: Rules, *, sent_ms: int | None) -> Ruling:
+def _by_operator(state: RunState, operation: RunOperation, now: int, rules: Rules, *, sent_ms: int | None) -> Ruling:
     data = pausing.command_content(operation)
     if isinstance(data, Refuse):
         return data
@@ -295,7 +295,7 @@ def _operation(state: RunState, operation: RunOperation, now: int, rules: Rules,
     return Refuse("malformed", f"{operation.kind!r} is nothing that operators say; that is {', '.join(OPERATIONS)}")
 
 
-def _signal(state: RunState, signal: RunSignal, at_ms: int, rules: Rules) -> Ruling:
+def _by_user(state: RunState, signal: RunSignal, at_ms: int, rules: Rules) -> Ruling:
     if signal.kind == "signal":
         return take_signal(state, signal, at_ms, rules)
     if signal.kind == "callback":
@@ -316,7 +316,7 @@ def _cancelled(request: RunSignal | RunOperation, data: dict[str, object]) -> ev
     return events.RunCancelled(str(data.get("reason", "")), request.actor)
 
 
-def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruling:
+def _report(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruling:
     try:
         step = state.step_of(parse_call_id(result.call_id)[1])
     except MalformedError as error:
@@ -331,30 +331,30 @@ def _result(state: RunState, result: ToolResult, now: int, rules: Rules) -> Ruli
     opened = state.open.get(step)
     # A result counts from any attempt, however late: the effect has happened, and another attempt could double it.
     if opened is not None and result.status == "completed":
-        return _completed(state, step, opened, result)
-    return _no_result(state, step, result, now, rules)
+        return _report_with_result(state, step, opened, result)
+    return _report_without_result(state, step, result, now, rules)
 
 
-def _no_result(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Ruling:
+def _report_without_result(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Ruling:
     """Ruling on a report that ends no call by a result: of a failure, or of a call that is over."""
     opened = state.open.get(step)
     if result.status == INCOMPLETE:
         waits = opened is not None and (opened.phase, opened.attempt) == ("dispatched", result.attempt)
         return Again(step, whole=True) if waits else Ignore("the attempt is not under way")
     if opened is None:
-        return _after_the_end(state, step, result)
+        return _report_of_closed_call(state, step, result)
     # A human has overruled this: that the effect happened all the same is recorded, and ends nothing.
-    if result.status == "broken" and _overruled(state, step, result):
-        return _recorded(state, step, result)
-    return _attempt_over(state, step, result, now, rules)
+    if result.status == "broken" and _person_decided_since(state, step, result):
+        return _record_late_result(state, step, result)
+    return _report_of_failure(state, step, result, now, rules)
 
 
-def _attempt_over(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Ruling:
+def _report_of_failure(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Ruling:
     opened = state.open[step]
     if outdated := _outdated(state, step, result):
         return Ignore(outdated)
     if result.status == "unauthorised" and rules.authority and reason_of(result).code in SENT_BACK:
-        return _sent_back(state, step, result, now, rules)
+        return _judge_refused_again(state, step, result, now, rules)
     ruling = unsuccessful(state, step, result, now)
     if isinstance(ruling, list) and opened.question is not None:
         return [asking.unanswered(step, opened.question, "its executor has said what came of it"), *ruling]
@@ -372,11 +372,11 @@ def _outdated(state: RunState, step: int, result: ToolResult) -> str:
     return "somebody else acts on it" if late and not is_last_word(state.call(step).effect, result.status) else ""
 
 
-def _completed(state: RunState, step: int, opened: OpenStep, result: ToolResult) -> Ruling:
+def _report_with_result(state: RunState, step: int, opened: OpenStep, result: ToolResult) -> Ruling:
     if state.reworded(step, result.call_id):  # of the call before its edit; the edited call may still end
-        return _recorded(state, step, result)
-    fresh: list[events.Event] = [_ended(step, result)]
-    if _overruled(state, step, result):
+        return _record_late_result(state, step, result)
+    fresh: list[events.Event] = [_completion(step, result)]
+    if _person_decided_since(state, step, result):
         fresh.insert(0, events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=True))
     if opened.question is not None:
         why = "an earlier attempt had its result" if opened.first_sent_ms else NEVER_ORDERED
@@ -384,7 +384,7 @@ def _completed(state: RunState, step: int, opened: OpenStep, result: ToolResult)
     return fresh
 
 
-def _ended(step: int, result: ToolResult) -> events.CallCompleted:
+def _completion(step: int, result: ToolResult) -> events.CallCompleted:
     """End of a call from its executor's report, without an unknown `how` and impossible times."""
     how = result.how if result.how in _HOW else "late" if result.late else ""
     began_ms, took_ms = result.began_ms, result.took_ms
@@ -393,26 +393,26 @@ def _ended(step: int, result: ToolResult) -> events.CallCompleted:
     return events.CallCompleted(step, result.attempt, result.result, how, began_ms, took_ms)
 
 
-def _after_the_end(state: RunState, step: int, result: ToolResult) -> Ruling:
+def _report_of_closed_call(state: RunState, step: int, result: ToolResult) -> Ruling:
     if (was := state.given_up.get(step)) is not None and step not in state.outcomes:
         # The outcome of an attempt is recorded once: an attempt that was over by then has reported it.
-        if not _acted(result) and (was.phase, was.attempt) != ("dispatched", result.attempt):
+        if not _had_effect(result) and (was.phase, was.attempt) != ("dispatched", result.attempt):
             return Ignore("the call was given up")
-        return _recorded(state, step, result, contradicts=False)
+        return _record_late_result(state, step, result, contradicts=False)
     if not state.retried.counts(step):  # its outcome no longer counts
         return Ignore("a retry has left the call behind")
-    if not _acted(result) or not _overruled(state, step, result):
+    if not _had_effect(result) or not _person_decided_since(state, step, result):
         return Ignore("the call is settled")
-    if _agrees(state.outcomes.get(step, (0, None))[1], result):
+    if _is_same_result(state.outcomes.get(step, (0, None))[1], result):
         return Ignore("the call is settled")
-    return _recorded(state, step, result)
+    return _record_late_result(state, step, result)
 
 
-def _acted(result: ToolResult) -> bool:
+def _had_effect(result: ToolResult) -> bool:
     return result.status in ("completed", "broken")
 
 
-def _agrees(outcome: Settled | None, result: ToolResult) -> bool:
+def _is_same_result(outcome: Settled | None, result: ToolResult) -> bool:
     """True if a human said that it happened, or this very result was accepted before."""
     # Equal results of two attempts are not the same: it happened twice.
     if not isinstance(outcome, events.CallCompleted) or outcome.attempt != result.attempt:
@@ -420,12 +420,12 @@ def _agrees(outcome: Settled | None, result: ToolResult) -> bool:
     return result.status == "broken" or outcome.result == result.result
 
 
-def _overruled(state: RunState, step: int, result: ToolResult) -> bool:
+def _person_decided_since(state: RunState, step: int, result: ToolResult) -> bool:
     resolved = state.resolved.get(step)
     return resolved is not None and resolved.attempt >= result.attempt
 
 
-def _recorded(state: RunState, step: int, result: ToolResult, *, contradicts: bool = True) -> Ruling:
+def _record_late_result(state: RunState, step: int, result: ToolResult, *, contradicts: bool = True) -> Ruling:
     # An effect that contradicts the verdict of people is never dropped.
     late = events.LateResultRecorded(step, result.attempt, result.status, result.result, contradicts=contradicts)
     past = state.late.get(step, ())
@@ -435,7 +435,7 @@ def _recorded(state: RunState, step: int, result: ToolResult, *, contradicts: bo
     return [late]
 
 
-def _sent_back(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Ruling:
+def _judge_refused_again(state: RunState, step: int, result: ToolResult, now: int, rules: Rules) -> Ruling:
     assert rules.authority is not None, "only an authority judges"
     opened, failure = state.open[step], reason_of(result)
     # The claim chain rules out another executor for `probed` and `once`; a `keyed` call that went out twice may be in
@@ -455,10 +455,10 @@ def unsuccessful(state: RunState, step: int, result: ToolResult, now: int) -> Ru
     again, last = course(call.effect, result.status, sent_before=_sent_before(opened, result, call.effect))
     unknown = last == "doubt"
     # "Not retryable" counts only from a tool that knows its outcome; an unknown outcome is retried all the same.
-    meant = unknown or _may_repeat(call.retry, result, failure.code)
+    meant = unknown or _is_retryable(call.retry, result, failure.code)
     if again == "retry" and meant and step not in state.given_up:
         if result.attempt < call.retry.attempts + opened.uncounted:
-            wait_ms = _wait_ms(call.retry, result, opened.uncounted, f"{state.run_id}/{step}")
+            wait_ms = _retry_delay_ms(call.retry, result, opened.uncounted, f"{state.run_id}/{step}")
             return [events.AttemptFailed(step, result.attempt, failure, unknown, now + wait_ms)]
         if (last, call.retry.then) == ("fail", "hold"):
             return [events.CallHeld(step, result.attempt, failure)]
@@ -474,12 +474,12 @@ def _sent_before(opened: OpenStep, result: ToolResult, effect: str) -> bool:
     return opened.may_have_happened or (result.again and effect != "pure")
 
 
-def _wait_ms(policy: events.RetryPolicy, result: ToolResult, uncounted: int, salt: str) -> int:
+def _retry_delay_ms(policy: events.RetryPolicy, result: ToolResult, uncounted: int, salt: str) -> int:
     wait_ms = min(result.retry_after_ms, MAX_RETRY_AFTER_MS)
     return wait_ms if wait_ms > 0 else backoff_ms(policy, result.attempt - uncounted, salt)
 
 
-def _may_repeat(policy: events.RetryPolicy, result: ToolResult, code: str) -> bool:
+def _is_retryable(policy: events.RetryPolicy, result: ToolResult, code: str) -> bool:
     return result.retryable and (not policy.retry_if or code in policy.retry_if)
 
 
@@ -492,14 +492,14 @@ def resolve(
     state: RunState, actor: str, data: dict[str, object], now: int, rules: Rules, *, sent_ms: int | None
 ) -> Ruling:
     """Events of an operator's verdict on a call in doubt or held."""
-    resolved = _resolved(actor, data)
+    resolved = _parsed_verdict(actor, data)
     if resolved is None:
         return Refuse("malformed", "resolve needs step, attempt and verdict (happened, did_not_happen or give_up)")
     step, attempt, verdict = resolved.step, resolved.attempt, resolved.verdict
     if (ruling := _not_open(state, resolved, sent_ms) or _for_people(state, resolved, now, rules)) is not None:
         return ruling
     opened, call, result = state.open[step], state.call(step), canonical.dumps(data.get("result"))
-    if verdict == "happened" and (why := _impossible(rules, call.tool, result)):
+    if verdict == "happened" and (why := _impossible_result(rules, call.tool, result)):
         return Refuse("malformed", why)
     failure = opened.failure if (opened.phase, verdict) == ("held", "give_up") else None
     # The failure of a call held by its budget says nothing about its earlier attempts, which may have had their effect.
@@ -508,14 +508,14 @@ def resolve(
     return settled(state, resolved, result, now, rules)
 
 
-def _resolved(actor: str, data: dict[str, object]) -> events.DoubtResolved | None:
+def _parsed_verdict(actor: str, data: dict[str, object]) -> events.DoubtResolved | None:
     step, attempt, verdict = data.get("step"), data.get("attempt"), data.get("verdict")
     if type(step) is not int or type(attempt) is not int or verdict not in ("happened", "did_not_happen", "give_up"):
         return None
     return events.DoubtResolved(step, attempt, str(verdict), actor, str(data.get("comment", "")))
 
 
-def _impossible(rules: Rules, tool: str, result: str) -> str:
+def _impossible_result(rules: Rules, tool: str, result: str) -> str:
     """Reason why a tool cannot have had this result; empty if it can."""
     try:
         if rules.app.takes:
